@@ -126,8 +126,10 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
 def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
     """Combine the progress of several parts: done when all are done, and the least time of those that are still open.
 
-    Idle parts are left out of the minimum while at least one part, and at least the share `quorum` of the open parts, is active. The
-    maximal time, which precedes a drain, is reached only if all parts reach it: an idle producer may still send records before it.
+    Idle parts are left out of the minimum while at least one part, and at least the share `quorum` of the open parts, is active.
+
+    From the moment a part drains, time stands still (`NO_TIME`) until all parts have reached the maximal time, which precedes a drain: the
+    next run continues where this one stopped, so time must not pass the parts that drained first. An idle part may still send records, too.
     """
     live = [part for part in parts if part.status == StreamPhase.OPEN]
     if not live:
@@ -138,8 +140,10 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
             False,
             max((part.id for part in parts), default="") if status == StreamPhase.DRAINED else "",
         )
+    if any(part.status == StreamPhase.DRAINED or part.ts == MAX_TIME for part in parts):
+        return StreamStatus(StreamPhase.OPEN, MAX_TIME if all(part.ts == MAX_TIME for part in live) else NO_TIME)
     active = [part.ts for part in live if not part.idle]
-    if active and len(active) >= quorum * len(live) and min(active) < MAX_TIME:
+    if active and len(active) >= quorum * len(live):
         return StreamStatus(StreamPhase.OPEN, min(active))
     return StreamStatus(StreamPhase.OPEN, min(part.ts for part in live), not active)
 

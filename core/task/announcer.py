@@ -121,7 +121,7 @@ class Announcer:
             return Announcement(epoch, said.ts, False, True, said.drained)
         if said.drained is not None or (status != StreamPhase.OPEN and not output.crosses):
             return Announcement(epoch, MAX_TIME, False, False, said.drained or drain_id)
-        if output.crosses and drains:
+        if drains and (output.crosses or behind is None or behind.ts < MAX_TIME):
             return Announcement(epoch, said.ts, said.idle)  # its next run continues from here: nothing is over
         ts, idle = behind or (said.ts, said.idle)
         return Announcement(epoch, max(ts, said.ts), idle)

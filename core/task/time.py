@@ -1,6 +1,7 @@
 """The time of a step and the time that it passes on, derived here and nowhere else; and how often time is told.
 
-    a stream passes on   what the operators have heard of it; it holds nothing back once it has ended or drained
+    a stream passes on   what the operators have heard of it; it holds nothing back once it has ended or drained. From the moment a stream
+                         of the task drains, the steps are told no newer time except the maximal one
     the time of a step   the least that its parents (streams, or steps of the same task) pass on, without the idle ones; if all are idle,
                          it does not advance; the maximal time, which stands before a drain, waits for the idle ones too
     a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
@@ -154,7 +155,14 @@ class TaskTime:
         """The steps whose time is newer than they were told; if `stream` is given, as if this time of it were heard."""
         passed = self.passing(stream, ts)
         found = ((step.name, least(step.parents, passed)) for step in self.inputs.plan.steps)
-        return tuple((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
+        newer = ((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
+        drains = ts == MAX_TIME or self._drains()
+        return tuple((name, at) for name, at in newer if at == MAX_TIME or not drains)
+
+    def _drains(self) -> bool:
+        """Whether a stream of the task has drained or is about to: time stands still then, until the maximal one. The next run continues where
+        this one stopped, and its records must not be late because another stream drained later."""
+        return any(one.status == StreamPhase.DRAINED or one.ts == MAX_TIME for one in self.heard.values())
 
     def holders(self, step: StepPlan) -> list[Holder]:
         """Which of its parents keep the time of a step where it is: streams, or steps that owe results or have not gone on themselves."""

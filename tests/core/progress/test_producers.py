@@ -88,6 +88,13 @@ def test_nothing_goes_back(before, frame, after):
             StreamStatus(StreamPhase.DRAINED, id="d"),
         ),
         ([StreamStatus(StreamPhase.ENDED), StreamStatus(StreamPhase.ENDED)], 0, StreamStatus(StreamPhase.ENDED)),
+        ([StreamStatus(StreamPhase.OPEN, 5), StreamStatus(StreamPhase.OPEN, MAX_TIME)], 0, NOTHING),
+        ([StreamStatus(StreamPhase.OPEN, 5), StreamStatus(StreamPhase.DRAINED, id="d")], 0, NOTHING),
+        (
+            [StreamStatus(StreamPhase.OPEN, MAX_TIME), StreamStatus(StreamPhase.DRAINED, id="d")],
+            0,
+            StreamStatus(StreamPhase.OPEN, MAX_TIME),
+        ),
     ],
 )
 def test_several_as_one(parts, quorum, whole):

@@ -133,8 +133,16 @@ class TestWatermark:
         p = progress("a", "b")
         feed(p, wm("a", 5), wm("b", 5), wm("a", 5, idle=True), wm("b", 50))
         assert feed(p, wm("b", MAX_TIME)) == []
-        assert feed(p, drain("b")) == [at(50, idle=True)]
+        assert feed(p, drain("b")) == []
         assert feed(p, wm("a", MAX_TIME)) == [at(MAX_TIME)]
+
+    def test_time_does_not_pass_who_drains_first(self):
+        """The next run continues where this one stopped: a window that closed in between would find its records late."""
+        p = progress("a", "b")
+        feed(p, wm("a", 5), wm("b", 50))
+        assert feed(p, wm("a", MAX_TIME), drain("a"), wm("b", 60)) == []
+        assert p.watermark(S) == 5
+        assert feed(p, wm("b", MAX_TIME), drain("b")) == [at(MAX_TIME), DRAINED]
 
     def test_below_the_quorum_the_idle_hold(self):
         p = progress("a", "b", "c")
@@ -572,6 +580,8 @@ class Oracle:
         active = [ts for ts, idle in live if not idle]
         if not live:
             return NO_TIME, False
+        if any(done == StreamPhase.DRAINED or ts == MAX_TIME for done, ts, _ in parts):
+            return (MAX_TIME if all(ts == MAX_TIME for ts, _ in live) else NO_TIME), False
         if active and len(active) / len(live) >= quorum:
             return min(active), False
         return min(ts for ts, _ in live), not active

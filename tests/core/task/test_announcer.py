@@ -167,13 +167,14 @@ def test_control_goes_to_every_partition_of_another_jobs_stream():
     assert {partitions for _, _, partitions in rig.said()} == {(0, 1, 2)}
 
 
-def test_the_time_of_one_input_does_not_run_ahead_of_another_that_drains():
-    """While a drain goes through a job, the input that has drained has more to come in the next run: no later time crosses."""
+@pytest.mark.parametrize("crosses", [True, False])
+def test_the_time_of_one_input_does_not_run_ahead_of_another_that_drains(crosses):
+    """While a drain goes through a job, the input that has drained has more to come in the next run: no later time is said."""
     plan = TaskPlan(
         JOB,
         ME,
         (InputPlan(BY, (0,), 2, INTERMEDIATE), InputPlan(ORDERS, (0,), 1)),
-        (OutputPlan("shared", 1, frozenset({BY, ORDERS}), crosses=True),),
+        (OutputPlan("shared", 1, frozenset({BY, ORDERS}), crosses=crosses),),
         TaskSettings(watermark_interval_s=0.2),
     )
     rig = Rig(plan).start(run_view("a"))
