@@ -457,12 +457,12 @@ class Invariants:
             return row == PARTIAL
         return bool(self.world.seeks) or stray(row) or row.producer >= self.world.shape.sources
 
-    def closed_before(self) -> bool:
-        """Whether a run before this one has closed: time went on without the partitions that were through first, so their rows may now be
-        old."""
+    def ended_before(self) -> bool:
+        """Whether a run before this one has ended: time went on without the partitions that ended first, so their rows may now be old."""
         return any(
-            len(truth.closed_runs) > (truth.state.run is not None and truth.state.run.run_id in truth.closed_runs)
+            state == messages.RunState.ENDED and (truth.state.run is None or truth.state.run.run_id != run_id)
             for truth in self.truths.values()
+            for run_id, state in truth.closed_runs.items()
         )
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:

@@ -497,7 +497,7 @@ class World:
     def may_be_late(self, row: Row) -> bool:
         """Whether a row may be late at a window. Nobody waits for a task that has said that it is idle, or that has ended."""
         invariants = self.invariants
-        return bool(self.idle_said) or invariants.may_be_late(row) or invariants.closed_before()
+        return bool(self.idle_said) or invariants.may_be_late(row) or invariants.ended_before()
 
     def check_end(self) -> None:
         """Check that the account is clean, and that compaction has changed nothing."""
