@@ -160,8 +160,8 @@ class TaskTime:
         return tuple((name, at) for name, at in newer if at == MAX_TIME or not drains)
 
     def _drains(self) -> bool:
-        """Whether a stream of the task has drained or is about to: time stands still then, until the maximal one. The next run continues where
-        this one stopped, and its records must not be late because another stream drained later."""
+        """Whether a stream of the task has drained or is about to: time stands still then, until the maximal one. The next run continues
+        where this one stopped, and its records must not be late because another stream drained later."""
         return any(one.status == StreamPhase.DRAINED or one.ts == MAX_TIME for one in self.heard.values())
 
     def holders(self, step: StepPlan) -> list[Holder]:

@@ -458,11 +458,11 @@ class Invariants:
         return bool(self.world.seeks) or stray(row) or row.producer >= self.world.shape.sources
 
     def ended_before(self) -> bool:
-        """Whether a run before this one has ended: time went on without the partitions that ended first, so their rows may now be old."""
-        return any(
-            state == messages.RunState.ENDED and (truth.state.run is None or truth.state.run.run_id != run_id)
+        """Whether partitions may have ended in a run before this one: time went on without them, so their next rows may be old."""
+        return self.world.shape.bounded and any(
+            truth.state.run is None or truth.state.run.run_id != run_id
             for truth in self.truths.values()
-            for run_id, state in truth.closed_runs.items()
+            for run_id in truth.closed_runs
         )
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
