@@ -587,7 +587,10 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return []
         # the time of the records whose positions are committed here survives a restart, and announcements are true now
         self._observe(now)
-        said: Out = [*self._say(with_time=True)] if self.state in WORKING else []
+        with_time = self.pace.announces(now, self.plan.settings.watermark_interval_s)
+        said: Out = [*self._say(with_time=with_time)] if self.state in WORKING else []
+        if said and with_time:
+            self.pace.announced(now)
         own = self.ledger.contribute(event.txn)
         if own is None:
             return []

@@ -196,7 +196,9 @@ a time that is told too late for a commit waits a whole interval for the next on
 
 
 class Pace:
-    """Limits how often newer times are told to the operators."""
+    """Limits how often newer times are told to the operators, and announced by commits: of those that are requested in a hurry, one after
+    the other, not each does.
+    """
 
     def __init__(self) -> None:
         self.news = False
@@ -204,6 +206,18 @@ class Pace:
         self.owed = False
         """The newer time has not been announced yet."""
         self._next_s = float("-inf")
+        self._announced_s = float("-inf")
+
+    def announces(self, now: Now, interval_s: float) -> bool:
+        """Whether the commit that begins now announces newer times. Regular commits do, though they may come a little early."""
+        if now.mono >= self._announced_s + interval_s / 2:
+            return True
+        self.news = True  # a later commit announces them
+        return False
+
+    def announced(self, now: Now) -> None:
+        """A commit announces newer times now."""
+        self._announced_s = now.mono
 
     def due(self, now: Now) -> bool:
         """Whether newer times are due now, if there are any."""

@@ -199,10 +199,26 @@ def test_a_commit_announces_the_time_of_the_records_that_it_carries():
     rig.commit()
     for upto in range(1, 9):
         rig.chunk(ORDERS0, upto, 100 + upto)
-        rig.now += 0.003
+        rig.now += 0.2
         rig.commit()
         assert rig.said()[-1] == ("wm", 100 + upto, (0, 1))
     assert rig.of(RunStep, last=False) == []
+
+
+def test_commits_in_a_hurry_announce_at_most_two_times_an_interval_and_the_last_one_is_announced():
+    """A letter in many steps has a commit for each of them; each marker goes to every partition."""
+    rig = Rig(source_plan(), auto_commit=False).start()
+    rig.commit()
+    for upto in range(1, 21):
+        rig.chunk(ORDERS0, upto, 100 + upto)
+        rig.now += 0.01
+        rig.commit()
+    assert [ts for _, ts, _ in rig.said() if ts > NO_TIME] == [101, 111]
+    assert rig.task.deadline() is not None
+    rig.wait(0.2)
+    assert rig.wants_commit
+    rig.commit()
+    assert rig.said()[-1] == ("wm", 120, (0, 1))
 
 
 def test_a_time_is_announced_behind_a_step_only_when_the_step_was_told():
@@ -212,10 +228,11 @@ def test_a_time_is_announced_behind_a_step_only_when_the_step_was_told():
     rig.chunk(ORDERS0, 5, 100)
     rig.commit()
     assert rig.said()[-1] == ("wm", 70, (0, 1))
+    rig.now += 0.04
     rig.chunk(ORDERS0, 6, 200)
     rig.commit()
     assert rig.said()[-1] == ("wm", 70, (0, 1))
-    rig.wait(0.05)
+    rig.wait(0.2)
     rig.commit()
     assert rig.said()[-1] == ("wm", 170, (0, 1))
 
