@@ -44,6 +44,13 @@ class DataError(HeadgateError):
     """Bytes or a value that are not what they should be."""
 
 
+class RowRefused(DataError):
+    """A changed row that its table cannot store."""
+
+    table = ""
+    """The name of the table."""
+
+
 class CheckpointError(DataError):
     """Bytes in a task log that this version cannot read."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
+from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.progress.frames import HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
@@ -35,7 +36,19 @@ from .failures import chunk_id
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .open_windows import OpenCounts
-from .stateless import BYTES, VALUES, FilterOp, FlatMapOp, MapOp, Operator, RekeyOp, Relay, ToOp, Uncaught
+from .stateless import (
+    BYTES,
+    VALUES,
+    FilterOp,
+    FlatMapOp,
+    MapOp,
+    Operator,
+    RekeyOp,
+    Relay,
+    ToOp,
+    Uncaught,
+    UserCodeError,
+)
 from .windowed import LateCounts, WindowOp
 
 DEEP = 100
@@ -381,7 +394,18 @@ class Pipeline:
         for operator in self.operators:
             operator.prepare()
         if self._prepare is not None:
-            self._prepare()
+            try:
+                self._prepare()
+            except RowRefused as error:
+                owner = self._keeper(error.table)
+                if owner is None:
+                    raise
+                raise UserCodeError(owner, error) from error
+
+    def _keeper(self, table: str) -> s.Step | None:
+        """The step that keeps this table; its policy decides about rows that cannot be stored. None for a table of the app."""
+        steps = s.AggregateStep | s.WindowStep | s.TableStep
+        return next((one for one in self.declared.steps if isinstance(one, steps) and one.name == table), None)
 
     async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: StepTimes) -> bool:
         if kind == "watermark":

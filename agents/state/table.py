@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from ...core.errors import DataError
+from ...core.errors import DataError, RowRefused
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
 from ..records.keys import KeyRefused
@@ -300,7 +300,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         keys = list(self._changed)
         values = self._value.dumps_many([live[key] for key in keys])
         if values.bad:
-            raise self._refused("value", values.bad[0][1])
+            raise self._unstorable(values.bad[0][1])
         if self._most_bytes is not None:
             self._must_fit(keys, values.values, self._most_bytes)
         self._ready = keys, values.values
@@ -314,14 +314,25 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         for key, value in zip(keys, values, strict=True):
             size = len(key) + len(value or b"")
             if size > most:
-                raise DataError(
-                    f"table {self.name}: the row of the key {self._shown(key):.80} takes {size} bytes, "
-                    f"but the task log accepts only {most}",
+                refused = RowRefused(
+                    f"table {self.name}: {self._shown(key):.80} takes {size} bytes, but the task log accepts only {most}",
                     remedy="keep smaller rows, or raise max.message.bytes of the task log and start again",
                 )
+                refused.table = self.name
+                raise refused
 
     def _shown(self, key: bytes) -> str:
-        return repr(self._key.loads(key))
+        blocks = self.layout is not None and self.layout.spec.blocks
+        return "a row with open windows" if blocks else f"the row of the key {self._key.loads(key)!r}"
+
+    def _unstorable(self, error: DataError) -> RowRefused:
+        """The error of a value that cannot be encoded."""
+        found = self._refused("value", error)
+        of_states = self.layout is not None and self.layout.spec.plan is not None
+        remedy = "keep states in plain values: text, bytes, lists, dicts, whole numbers of 64 bits, floats"
+        refused = RowRefused(found.what, remedy=remedy if of_states else found.remedy)
+        refused.table = self.name
+        return refused
 
     def complete(self) -> None:
         """The chunk is done: queue what `prepare` encoded for the commit."""

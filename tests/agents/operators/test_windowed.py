@@ -677,3 +677,32 @@ def test_a_step_with_an_open_window_is_not_idle(window: hg.Window) -> None:
     op.complete()
     owed.append(op.owed_ms())
     assert owed == ([None, 9_999, 19_999] if window.spans is not None else [None, 12_999, 21_999])
+
+
+@pytest.mark.parametrize("window", [None, hg.tumbling("1s"), hg.session("1s")], ids=["running", "tumbling", "session"])
+def test_the_policy_of_the_step_decides_about_a_row_whose_state_cannot_be_stored(window: hg.Window | None) -> None:
+    """It fails when the states are encoded, behind all of the user's functions; yet it is this step's failure."""
+    app = hg.App("job")
+    rows: Any = app.input("in", key="k", timestamp="ts")
+    if window is not None:
+        rows = rows.window(window, name="w")
+    custom = hg.aggregate(
+        list, lambda state, row: {1} if row["x"] == 7 else [*state, row["x"]], list.__add__, result=len
+    )
+    rows.agg(on_error="dead_letter", n=custom, **({} if window else {"name": "w"})).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [row(1, "a", 1), row(2, "b", 7), row(3, "a", 2)])
+        d.advance("1s")
+        d.drain()
+        assert [(one.key, one.value["n"]) for one in d.read("out")] == [("a", 2)]
+        (dead,) = d.dead_letters()
+        assert (dead.offset, dead.step) == (1, "w")
+        assert "keep states in plain values" in dead.exception
+
+
+def test_a_row_of_windows_that_the_task_log_does_not_accept_is_called_what_it_is() -> None:
+    """Its key is a slot, which says nothing to a user."""
+    tables = open_tables(MemoryStore(), Declared(job(hg.tumbling("10s"))), clock=lambda: 0, most_bytes=50).tables
+    tables.table("w").update({3: [10_000, 0, [b"a" * 50], [[1, 1]]]})
+    with pytest.raises(HeadgateError, match=r"table w: a row with open windows takes \d+ bytes, but .* only 50"):
+        tables.prepare()
