@@ -74,7 +74,7 @@ def cat(
 
     async def read() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        good = bad = 0
+        good = bad = shown = 0
         async for record in scan_topic(
             client, topic, partition=partition, first=first, last=last, committed=not uncommitted, follow=follow
         ):
@@ -82,6 +82,7 @@ def cat(
             good, bad = good + (one["type"] != BAD), bad + (one["type"] == BAD)
             if one["type"] not in wanted:
                 continue
+            shown += 1
             if output != "json":
                 click.echo("\n".join(lines(one)))
             elif follow:
@@ -91,6 +92,10 @@ def cat(
         if bad and not good:
             told = f"Note: no record of '{topic}' is a frame; `headgate model JOB` lists the intermediate streams"
             click.echo(told, err=True)
+        elif not good:
+            click.echo(f"Note: '{topic}' has no record there", err=True)
+        elif not shown:
+            click.echo(f"Note: there are {good + bad} records, but none of these types", err=True)
         return found
 
     found = run_async(read())

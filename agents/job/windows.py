@@ -254,6 +254,12 @@ class WindowedStream(Generic[K, V]):
         """
         from .stream import Stream
 
+        if isinstance(aggregates.get("name"), str):
+            name: object = aggregates["name"]
+            raise DeclarationError(
+                f"agg(name={name!r}) behind a window: the window has the name",
+                remedy=f".window(…, name={name!r}).agg(…)",
+            )
         if reserved := sorted(RESERVED & aggregates.keys()):
             raise DeclarationError(
                 f"agg({reserved[0]}=…): every result of a window has a field of this name", remedy="take another name"

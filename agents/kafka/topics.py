@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     InvalidConfigurationError,
+    InvalidPartitionsError,
     KafkaError,
     NoError,
     TopicAlreadyExistsError,
@@ -85,6 +86,8 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     replication: int = -1
     """-1: the brokers' default."""
+    grows: bool = False
+    """It gets more partitions if it has too few."""
 
     def command(self, client: ClientSettings | None = None) -> str:
         """The command that creates it, for teams whose applications may not create topics.
@@ -99,6 +102,15 @@ class TopicSpec:
         for name, value in sorted(self.config.items()):
             words += ["--config", f"{name}={value}"]
         return " ".join(map(shlex.quote, words))
+
+    def wider(self, client: ClientSettings | None = None) -> str:
+        """The command that gives it as many partitions as are needed.
+
+        >>> TopicSpec("t", 4).wider(ClientSettings("b:1"))
+        'kafka-topics.sh --bootstrap-server b:1 --alter --topic t --partitions 4'
+        """
+        words = ["--alter", "--topic", self.name, "--partitions", str(self.partitions)]
+        return " ".join(map(shlex.quote, [*tool("kafka-topics.sh", client), *words]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +160,11 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
         return [Difference(spec.name, "it does not exist", spec.command(client))]
     out: list[Difference] = []
     if found.partitions != spec.partitions:
+        remedy = "the number is fixed for a job with state: create the topic again after `headgate reset`"
+        if spec.grows and found.partitions < spec.partitions:
+            remedy = spec.wider(client)
         out.append(
-            Difference(
-                spec.name,
-                f"it has {found.partitions} partitions, but {spec.partitions} are needed",
-                "the number is fixed for a job with state: create the topic again after `headgate reset`",
-            )
+            Difference(spec.name, f"it has {found.partitions} partitions, but {spec.partitions} are needed", remedy)
         )
     for name in (*_CHECKED, *_AT_MOST):
         wanted, is_ = spec.config.get(name), found.config.get(name)
@@ -246,12 +257,17 @@ class TopicsAdmin:
     async def ensure(
         self, specs: Iterable[TopicSpec], *, create: bool = True, deadline_s: float = 30.0
     ) -> dict[str, ExistingTopic]:
-        """Create what is missing, then compare all topics. Raises one error that lists every difference with its remedy."""
+        """Create what is missing, widen what grows, then compare all topics. One error lists every difference with its remedy."""
         wanted = {spec.name: spec for spec in specs}
         found = await self.find(wanted)
         missing = [spec for name, spec in wanted.items() if name not in found]
         if missing and create:
             await self._create(missing)
+        narrow = [s for s in wanted.values() if s.grows and s.name in found and found[s.name].partitions < s.partitions]
+        if create:
+            for spec in narrow:
+                await self._widen(spec)
+        if create and (missing or narrow):
             found = await self._appeared(wanted, deadline_s)
         wrong = [d for spec in wanted.values() for d in differences(spec, found.get(spec.name), self._client)]
         if wrong:
@@ -283,6 +299,18 @@ class TopicsAdmin:
         if older:
             await self._create(older)
 
+    async def _widen(self, spec: TopicSpec) -> None:
+        admin, new = self._open(), {spec.name: NewPartitions(spec.partitions)}
+        try:
+            await retried(lambda: admin.create_partitions(new), "adding partitions")
+        except InvalidPartitionsError:
+            pass  # another worker was faster; the comparison tells
+        except KafkaError as error:
+            raise EnvironmentFault(
+                f"the topic {spec.name} cannot be given {spec.partitions} partitions: {error}",
+                remedy=f"have it done by somebody with the permission: {spec.wider(self._client)}{self._client_file()}",
+            ) from error
+
     def _client_file(self) -> str:
         return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
 
@@ -291,7 +319,9 @@ class TopicsAdmin:
         give_up = asyncio.get_running_loop().time() + deadline_s
         while True:
             found = await self.find(wanted)
-            if len(found) == len(wanted) or asyncio.get_running_loop().time() > give_up:
+            there = [s for s in wanted.values() if s.name in found]
+            wide = all(found[s.name].partitions >= s.partitions for s in there if s.grows)
+            if (len(there) == len(wanted) and wide) or asyncio.get_running_loop().time() > give_up:
                 return found
             await asyncio.sleep(0.05)
 

@@ -114,7 +114,7 @@ class JobTopics:
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
         """The task log and the intermediate streams for a job model."""
-        specs = [TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})] if tasks else []
+        specs = [self._log(tasks)] if tasks else []
         if model is not None:
             widths: Mapping[str, int] = model.streams
             for stream in sorted(self.declared.graph.writer):
@@ -126,12 +126,16 @@ class JobTopics:
         self, counts: Mapping[str, int], widths: Mapping[str, int], tasks: int
     ) -> tuple[list[TopicSpec], list[TopicSpec]]:
         """Every topic of the job before it runs: its own topics, and its outputs as they would be created."""
-        own = [*self.fixed(), TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE})]
+        own = [*self.fixed(), self._log(tasks)]
         between = [
             TopicSpec(name, widths[name], {**INTERMEDIATE, **LARGE}) for name in sorted(self.declared.graph.writer)
         ]
         outputs = [TopicSpec(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
         return own + between, outputs
+
+    def _log(self, tasks: int) -> TopicSpec:
+        """The task log. It grows with the tasks of a job without state; those of a job with state are fixed."""
+        return TopicSpec(self.names.log, tasks, {**TASK_LOG, **LARGE}, grows=not self.declared.graph.stateful)
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
         """Create or check the topics for this model."""

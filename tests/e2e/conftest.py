@@ -228,6 +228,12 @@ class Jobs:
         await self._producer.flush()
         await asyncio.gather(*futures)
 
+    async def renew_producer(self) -> None:
+        """Topics have more partitions now; the next producer knows them."""
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
     async def records(self, topic: str, count: int, *, within_s: float = WAIT_S, more_s: float = 0.3) -> list[Any]:
         """At least `count` committed records, all that is written by then, and what comes in the moment behind it.
 

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 
 import orjson
 import pytest
+from aiokafka.admin import NewPartitions
 
 import headgate as hg
+from headgate.agents.coordinator import leader_edge
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -110,6 +112,60 @@ async def test_an_end_survives_a_move_and_a_crash_in_the_middle(job, topic, what
     go.set()
     await ended(one, two)
     await complete(job, out, sums, values)
+
+
+async def test_partitions_that_are_added_meanwhile_are_read_by_the_next_run(job, topic):
+    """The end of a run is that of its beginning: the run ends without them, and with every record that it had to read."""
+    inp, out = topic("in", 2), topic("out")
+    await job.write(inp, rows(300))
+    go, reached = asyncio.Event(), asyncio.Event()
+
+    async def hold(value):
+        reached.set()
+        await go.wait()
+        return value
+
+    def app():
+        one = hg.App(job.name)
+        one.input(inp, until="newest").map_async(hold).repartition("k", partitions=2).to(out)
+        return one
+
+    worker = await job.start(app())
+    await asyncio.wait_for(reached.wait(), 90)
+    async with job.admin() as admin:
+        await admin.create_partitions({inp: NewPartitions(4)})
+    await job.renew_producer()
+    for partition in range(4):
+        await job.write(inp, rows(10, 1000 + 10 * partition), partition=partition)
+    go.set()
+    await ended(worker)
+    assert sorted(one["v"] for one in await job.values(out, 300)) == list(range(300))
+    await ended(await job.start(app(), run_id="next"))
+    assert sorted(one["v"] for one in await job.values(out, 340)) == [*range(300), *range(1000, 1040)]
+
+
+async def test_a_job_without_state_reads_added_partitions_at_once(job, topic, monkeypatch):
+    """Its tasks grow with its input, on both workers, and its task log with them."""
+    monkeypatch.setattr(leader_edge, "COUNT_S", 0.2)
+    inp, out = topic("in", 2), topic("out")
+
+    def app():
+        one = hg.App(job.name)
+        one.input(inp).repartition("k", partitions=2).to(out)
+        return one
+
+    one, two = await job.start(app(), "w1"), await job.start(app(), "w2")
+    await job.write(inp, rows(20))
+    await job.records(out, 20)
+    async with job.admin() as admin:
+        await admin.create_partitions({inp: NewPartitions(5)})
+    await one.until(lambda: len(one.states()) + len(two.states()) == 5, "there are five tasks")
+    await job.renew_producer()
+    for partition in range(5):
+        await job.write(inp, rows(10, 1000 + 10 * partition), partition=partition)
+    assert sorted(one["v"] for one in await job.values(out, 70)) == [*range(20), *range(1000, 1050)]
+    await job.ask("drain")
+    assert await asyncio.gather(one.ended(), two.ended()) == [0, 0]
 
 
 @pytest.mark.parametrize("raises", [False, True], ids=["", "raises once"])

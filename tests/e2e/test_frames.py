@@ -135,3 +135,40 @@ async def test_frames_are_followed_and_filtered_for_people(job, topic):
     finally:
         cat.send_signal(signal.SIGKILL)
         await cat.wait()
+
+
+async def cat(job, *words):
+    """`headgate frames cat`: its exit code, its output and what it says beside."""
+    command = ["-m", "headgate.agents.cli", "frames", "cat", *words]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        env={"HEADGATE_BOOTSTRAP": job.bootstrap, **os.environ},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, said = await asyncio.wait_for(process.communicate(), 90)
+    return process.returncode, out.decode(), said.decode()
+
+
+async def test_what_cannot_be_shown_is_said(job, topic):
+    """A topic that does not exist, one that is empty, one without frames, types that do not occur: said on standard error."""
+    empty, plain, mixed = topic("empty"), topic("plain"), topic("mixed")
+    await job.write(plain, [b"{}"])
+    await job.write(mixed, [encode(UserFrame(b"{}")), b"\x09poison", encode(UserFrame(b'{"n":1}'))])
+    tried = {
+        "missing": ([f"{mixed}-x"], 4, 0, f"there is no topic '{mixed}-x'"),
+        "partition": ([mixed, "-p", "3"], 4, 0, "has no partition 3"),
+        "empty": ([empty], 0, 0, f"'{empty}' has no record there"),
+        "behind": ([mixed, "--first", "9"], 0, 0, f"'{mixed}' has no record there"),
+        "plain": ([plain], 0, 1, f"no record of '{plain}' is a frame"),
+        "types": ([mixed, "--type", "arrow"], 0, 0, "there are 3 records, but none of these types"),
+        "poison": ([mixed, "--type", "bad"], 0, 1, ""),
+        "mixed": ([mixed], 0, 5, ""),
+        "unknown": ([mixed, "--type", "data"], 2, 0, "is not one of 'user', 'watermark'"),
+    }
+    done = await asyncio.gather(*(cat(job, *words) for words, *_ in tried.values()))
+    for name, (code, out, said) in zip(tried, done, strict=True):
+        _, exits, lines, says = tried[name]
+        assert (name, code, len(out.splitlines()), says in said) == (name, exits, lines, True), (out, said)
+        assert says or not said

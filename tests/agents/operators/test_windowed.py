@@ -619,6 +619,7 @@ def test_any_order_any_chunks_any_restarts(kind: str, seed: int, monkeypatch: py
         (lambda rows: rows.window(hg.tumbling("1m", time="processing"), late="x"), "omit late="),
         (lambda rows: rows.window(hg.session("1m")).agg(x=hg.aggregate(int, max)), "tell how two states"),
         (lambda rows: rows.window(hg.tumbling("1m")).agg(closed_by=hg.count()), "closed_by"),
+        (lambda rows: rows.window(hg.tumbling("1m")).agg(name="x", n=hg.count()), "the window has the name"),
         (lambda rows: rows.window(hg.tumbling("1m")).agg(), "at least one aggregate"),
         (lambda rows: rows.window(hg.tumbling("1m")).to("out"), "a window is not a record"),
         (lambda rows: rows.rekey("x").window(hg.tumbling("1m")).agg(n=hg.count()), "rekey"),
