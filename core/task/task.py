@@ -41,6 +41,7 @@ from . import protocol as t
 from .announcer import Announcer
 from .checkpoint import Checkpoint
 from .completion import Completion, resumes_draining
+from .draining import Draining
 from .inputs import NEVER, Inputs
 from .ledger import Ledger
 from .letters import Letters
@@ -48,6 +49,7 @@ from .plan import TaskPlan
 from .protocol import TaskEvent, TaskInstruction
 from .restoring import BEGINNING, Restoring
 from .seeks import Seeks
+from .stillness import Stillness
 from .time import Pace, TaskTime
 from .work import Work
 
@@ -164,9 +166,11 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.time = TaskTime(self.inputs, self.ledger)
         self.letters = Letters(self.inputs, self.time)
         self.announcer = Announcer(self.inputs, self.ledger, self.time)
+        self.draining = Draining(self.inputs, self.work)
         self.seeks = Seeks(self.inputs, self.ledger, self.work, self.completion)
         self.restoring = Restoring(self.inputs, self.ledger)
         self.pace = Pace()
+        self.stillness = Stillness(plan.task, self.inputs, self.ledger, self.work, self.letters, self.pace)
         self.why = ""
         """Why it failed or was released, for people."""
         self._leaving = TaskState.RELEASED
@@ -177,8 +181,6 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         """The task failed at once and everything of it is dropped, so only its next start can answer."""
         self._closing = False
         """Its store was told to close."""
-        self._still = False
-        """It has reported that it only waits for others."""
         self._restless = False
         """There may be something to hear or to announce."""
         self._regate = False
@@ -432,7 +434,10 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self._advance(at, event.position)
         if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now, event.age_s):
             self.pace.news = True
-        return [*self._settle(now), *(self._stirs() if event.owes else self._rests())]
+        return [
+            *self._settle(now),
+            *(self._stirs() if event.owes else self.stillness.look(self.run, self.grant, self.state)),
+        ]
 
     def on_NotAtEnd(self, event: t.NotAtEnd, now: Now) -> Out:
         if self.state in WORKING and self.inputs.not_at_end(event.at, now):
@@ -467,13 +472,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def on_FetchStopped(self, event: t.FetchStopped, now: Now) -> Out:
         if self.state != TaskState.DRAINING or self.inputs.drain_upto is not None:
             return []
-        through = self.inputs.through(self.run)
-        upto = {
-            at: max(event.upto.get(at, 0), through.get(at, 0), self.work.upto(at, self.inputs.positions[at]))
-            for at in self.inputs.external
-            if at not in self.inputs.finished
-        }
-        self.inputs.drain(self.completion.drain_id or "", upto)
+        self.draining.stopped(self.completion.drain_id or "", self.run, event)
         self._look_again()
         return self._settle(now)
 
@@ -728,51 +727,20 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.state = TaskState.PAUSED if self.run.paused_job else TaskState.RUNNING
 
     def _begin_drain(self, drain_id: str) -> Out:
-        """Begin to drain: nothing more is fetched from outside; what is buffered is still processed, unless the task is still
-        bootstrapping.
-
-        A cascade still reads the streams of jobs that were drained before, up to their ends.
-        """
-        inputs, keep = self.inputs, self.state != TaskState.BOOTSTRAPPING
+        keep = self.state != TaskState.BOOTSTRAPPING
         self.completion.begin_drain(drain_id)
         self.ledger.touch()
-        inputs.bootstrap.clear()
-        inputs.held.clear()
         self._look_again()
         self.state = TaskState.DRAINING
-        external = tuple(at for at in inputs.external if at not in inputs.finished)
-        through = inputs.through(self.run) if keep else {}
-        stopped = tuple(at for at in external if at not in through)
-        if stopped and keep:
-            return [t.StopFetching(stopped), *self.ledger.request_commit()]
-        inputs.drain(
-            drain_id, {at: max(self.work.upto(at, inputs.positions[at]), through.get(at, 0)) for at in external}
-        )
-        stop: Out = [t.StopFetching(stopped, keep=False)] if stopped else []
-        return [*stop, *self.ledger.request_commit()]
+        return [*self.draining.begin(drain_id, self.run, keep=keep), *self.ledger.request_commit()]
 
     # ----------------------------------------------------------------------------------------------------------- reporting
 
     def _report(self, state: TaskState, why: str = "") -> t.SendReport:
         return t.SendReport(TaskReported(self.plan.task, self.grant, state, why))
 
-    def _rests(self) -> Out:
-        """In a bounded run, report once that everything is read, done and durable, and that only other tasks can bring more."""
-        busy = not self.work.idle or self.letters.work or self.pace.news
-        still = self.run.bounded and self.state == TaskState.RUNNING and not busy and self.ledger.clean
-        if not still or not self.inputs.waits_for_others():
-            return self._stirs()
-        if self._still:
-            return []
-        self._still = True
-        return [t.SendReport(TaskReported(self.plan.task, self.grant, TaskState.RUNNING, still=True))]
-
     def _stirs(self) -> Out:
-        """The task moves again: correct an earlier report that it does not."""
-        if not self._still:
-            return []
-        self._still = False
-        return [self._report(TaskState.RUNNING)] if self.state in WORKING else []
+        return self.stillness.stirs(self.grant, self.state)
 
     # ------------------------------------------------------------------------------------------------------------- leaving
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from headgate.core import orders as o
 from headgate.core.machine import Tick
-from headgate.core.names import StreamPartition as SP
 from headgate.core.progress.frames import MAX_TIME
 from headgate.core.task.plan import FOREIGN, InputPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import (
-    AtEnd,
     ChunkDone,
     ChunkDropped,
     ChunkTaken,
@@ -21,20 +17,17 @@ from headgate.core.task.protocol import (
     DropChunk,
     FetchStopped,
     Lost,
-    NotAtEnd,
     RequestCommit,
     RestoreProgress,
     RunStep,
     SeekConsumer,
     SendReport,
     StepDone,
-    StopFetching,
     TaskNote,
     WorkFailed,
 )
 
 from ..task_rig import (
-    BY,
     BY0,
     JOB,
     ME,
@@ -269,99 +262,3 @@ def test_while_restoring_there_is_nothing_to_commit_and_failing_is_at_once():
     rig.now += 10
     assert [type(one) for one in rig.handle(Tick())] == [Discard, SendReport]
     assert rig.told() == ["failed"]
-
-
-def cascade_plan(*more: InputPlan) -> TaskPlan:
-    return TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)), *more))
-
-
-SHARED0 = SP("shared", 0)
-
-
-def test_a_cascade_still_reads_what_the_drained_job_wrote():
-    """The job before this one is drained and closed; what it wrote up to there is read, then this one is drained, too."""
-    rig = Rig(cascade_plan()).start()
-    rig.chunk(SHARED0, 3)
-    rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
-    assert rig.of(StopFetching) == []
-    assert rig.task.may_take(SHARED0)
-    rig.chunk(SHARED0, 7)
-    assert rig.told() == ["running", "drained"]
-    assert rig.log[-1][0].positions == {SHARED0: 7}
-
-
-def test_a_cascade_stops_the_other_inputs_at_once():
-    rig = Rig(cascade_plan(InputPlan(ORDERS, (0,), 1))).start()
-    rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
-    assert [one.partitions for one in rig.of(StopFetching, last=False)] == [(ORDERS0,)]
-    assert (rig.task.may_take(ORDERS0), rig.task.may_take(SHARED0)) == (False, True)
-    rig.chunk(SHARED0, 7)
-    assert rig.told() == ["running", "drained"]
-
-
-def test_a_worker_that_restarts_in_a_cascade_reads_on_to_the_ends():
-    """A kill -9 in the middle of the cascade: the next holder reads what is left, and not more."""
-    rig = Rig(cascade_plan()).start()
-    rig.chunk(SHARED0, 3)
-    run = run_view(draining="d1", drain_upto={"shared": (7, 9)})
-    rig.feed(o.RunChanged(run))
-    again = Rig(cascade_plan(), log=rig.log).start(run)
-    assert again.task.position(SHARED0) == 3
-    assert again.told() == ["running"]
-    again.chunk(SHARED0, 7)
-    assert again.told() == ["running", "drained"]
-
-
-def test_a_cascade_whose_ends_are_behind_is_a_drain():
-    rig = Rig(cascade_plan(), offset=9).start()
-    rig.feed(o.RunChanged(run_view(draining="d1", drain_upto={"shared": (7,)})))
-    assert rig.told() == ["running", "drained"]
-
-
-def rests(rig: Rig) -> list[bool]:
-    """What it has said of standing still since the beginning."""
-    return [t.report.still for t in rig.of(SendReport, last=False) if t.report.state == "running"][1:]
-
-
-def bounded(draining: str | None = None) -> o.RunView:
-    return replace(run_view(), bounded=True)
-
-
-def test_a_task_of_a_bounded_run_says_when_only_others_can_bring_it_more():
-    """Without this nobody could tell a batch that works from one that waits for a task that has failed."""
-    rig = Rig(two_inputs(until=3)).start(bounded())
-    rig.feed(AtEnd(BY0, 0))
-    assert rests(rig) == []  # its source has not ended
-    rig.chunk(ORDERS0, 3)
-    rig.wait(1)
-    rig.feed(AtEnd(BY0, 0, owes=True))
-    assert rests(rig) == []  # a batch is at Spark
-    rig.feed(AtEnd(BY0, 0))
-    rig.feed(AtEnd(BY0, 0))
-    assert rests(rig) == [True]
-    rig.chunk(BY0, 2)
-    assert rests(rig) == [True, False]
-    rig.wait(1)
-    rig.feed(AtEnd(BY0, 2))
-    assert rests(rig) == [True, False, True]
-    rig.feed(NotAtEnd(BY0))
-    rig.feed(AtEnd(BY0, 2, owes=True))
-    assert rests(rig) == [True, False, True, False]
-
-
-def test_a_run_without_ends_says_nothing_of_standing_still():
-    rig = Rig(reader_plan()).start()
-    rig.feed(AtEnd(BY0, 0))
-    rig.wait(1)
-    rig.feed(AtEnd(BY0, 0))
-    assert rests(rig) == []
-
-
-def test_a_paused_stream_is_not_still():
-    """Whoever paused it may resume it."""
-    view = replace(bounded(), paused_streams=frozenset({BY}))
-    rig = Rig(reader_plan()).start(view)
-    rig.feed(AtEnd(BY0, 0))
-    rig.wait(1)
-    rig.feed(AtEnd(BY0, 0))
-    assert rests(rig) == []
