@@ -143,9 +143,7 @@ class ActorOp(Operator):
 
     async def _fire_left(self) -> bool:
         """Fire the timers that do not wait for the next run, at most `FLUSH_STEP`. Returns whether there are more."""
-        rest = self.timers.rest()
-        wait = self.env.table(CLOSED).get_many([self._waiting(name) for _, name in rest])
-        left = [timer for timer, waits in zip(rest, wait, strict=True) if waits is None]
+        left = self._left(FLUSH_STEP + 1)
         self.firing = True
         try:
             for at, name in left[:FLUSH_STEP]:
@@ -153,6 +151,18 @@ class ActorOp(Operator):
         finally:
             self.firing = False
         return len(left) > FLUSH_STEP
+
+    def _left(self, most: int) -> list[tuple[int, str]]:
+        """The first timers that do not wait for the next run, at most so many. No more of them are looked up than this takes."""
+        closed, rest = self.env.table(CLOSED), self.timers.rest()
+        found: list[tuple[int, str]] = []
+        for start in range(0, len(rest), most):
+            some = rest[start : start + most]
+            wait = closed.get_many([self._waiting(name) for _, name in some])
+            found += [timer for timer, waits in zip(some, wait, strict=True) if waits is None]
+            if len(found) >= most:
+                break
+        return found[:most]
 
     def _waiting(self, timer: str) -> str:
         """The key under which the table of what is closed says that a timer waits for the next run."""

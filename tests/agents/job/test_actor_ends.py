@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import headgate as hg
+from headgate.agents.operators import actor
+from headgate.agents.state.table import Table
 from headgate.agents.testing.driver import Driver
 
 Context = hg.Context
@@ -203,3 +205,32 @@ def test_a_drain_behind_a_stop_calls_no_further_hook() -> None:
         d.drain()
         assert told == ["stop", "clock", "end"]
         assert d.states == {"Partition 0": "drained"}
+
+
+def test_a_step_of_the_end_looks_up_no_more_timers_than_it_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the cost of an end would grow with the square of the number of timers."""
+
+    class Many(hg.Actor):
+        def on_batch(self, ctx: Context, batch: Batch) -> None:
+            for number in range(batch.values[0]):
+                ctx.timer(f"t{number}", at=9_000 + number)
+
+        def on_timer(self, ctx: Context, name: str, timestamp: int) -> None:
+            ctx.emit("out", name)
+
+    asked: list[int] = []
+
+    def counted(table: Any, keys: list[Any], look: Any = Table.get_many) -> Any:
+        asked.append(sum(str(key).startswith("timer:") for key in keys))
+        return look(table, keys)
+
+    monkeypatch.setattr(actor, "FLUSH_STEP", 10)
+    monkeypatch.setattr(Table, "get_many", counted)
+    app = hg.App("job")
+    app.input("in").process(Many)
+    with Driver(app) as d:
+        d.send("in", 200, at=1_000)
+        asked.clear()
+        d.drain()
+        assert [one.value for one in d.read("out")] == [f"t{number}" for number in range(200)]
+    assert max(asked) <= 11
