@@ -35,7 +35,7 @@ NOT_TEXT = "hg.keys"
 STATES = "states"
 """The format of an aggregate's value: the list of its states."""
 ROWS_OF = "rows of "
-"""Begins the format of the values of a window that keeps rows; what follows is their serde."""
+"""The prefix of the format of a window that keeps rows; the rest is the name of their serde."""
 
 
 class TableSpec(NamedTuple):
@@ -70,7 +70,7 @@ def schema_of_window(window: str, plan: AggregatePlan, key: Serde[Any]) -> Schem
 
 
 def schema_of_rows(window: str, key: Serde[Any], rows: Serde[Any]) -> Schema:
-    """Of the table of the rows of a window."""
+    """The schema of the table of a window that keeps rows."""
     return Schema(WINDOW + window + WITH_ROWS, key.name, ROWS_OF + rows.name)
 
 

@@ -1,8 +1,9 @@
 """The rows of the open windows of one step and task, for an actor; and how they are stored.
 
-The table holds them in blocks, in the order in which they came, each block in a slot. Here is only what the next write needs: the last
+The table holds them in blocks, in the order of their arrival, each block in a slot. Memory holds only what the next write needs: the last
 block of each window, the blocks that no commit has written yet, the slots and the keys. A window that closes is read back from the table,
-one at a time, and its rows are given by key. What the running letter has taken waits in `taken`, so a letter that fails leaves no trace.
+one window at a time, and its rows are grouped by key. Rows that the running letter has taken wait in `taken`, so a failed letter leaves no
+trace.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class KeptRows(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """A block. It is never changed: with more rows it is another one."""
+    """A block. It is immutable: adding rows makes another one."""
 
     keys: list[bytes]
     entries: list[KeptRow]
@@ -37,7 +38,7 @@ class RowBlock(NamedTuple):
 
 
 def size_of(key: bytes, entry: KeptRow) -> int:
-    """The bytes of a stored row, about."""
+    """The approximate size of a stored row in bytes."""
     _, value, headers = entry
     size = len(key) + len(value or b"") + 16
     return size if headers is None else size + sum(len(name) + len(data or b"") + 8 for name, data in headers)
@@ -49,16 +50,16 @@ class WindowOfRows:
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
         self.number = 0
-        """Of the last block."""
+        """The number of the last block."""
         self.last = RowBlock([], [], 0)
         self.unwritten: dict[int, RowBlock] = {}
         self.slots: list[int] = []
         """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
-        """Keys that were given out, where closing takes several steps."""
+        """The number of keys whose rows were emitted, if closing takes several steps."""
 
     def blocks_with(self, parts: list[KeptRows]) -> dict[int, RowBlock]:
-        """The blocks that change with these rows, by their numbers."""
+        """The blocks that these rows change, by number."""
         keys = [key for part in parts for key in part.keys]
         entries = [entry for part in parts for entry in part.entries]
         sizes = list(map(size_of, keys, entries))
@@ -75,7 +76,7 @@ class WindowOfRows:
         return found
 
     def take(self, blocks: dict[int, RowBlock]) -> None:
-        """These blocks are the newest."""
+        """Take over these new or changed blocks."""
         self.number = max(blocks)
         self.last = blocks[self.number]
         for block in blocks.values():
@@ -83,31 +84,31 @@ class WindowOfRows:
 
 
 class OpenRows:
-    """The rows of open windows of a fixed length. `careful`: what changes is written to the table with its letter."""
+    """The rows of open windows of a fixed length. `careful`: each letter writes its changes to the table."""
 
     def __init__(self, spans: Spans, table: Any) -> None:
         self.spans = spans
         self.table = table
         self.careful = False
         self.early = None
-        """An actor gets windows that are closed."""
+        """An actor gets closed windows only."""
         self.open: dict[int, WindowOfRows] = {}
         self.ends: list[int] = []
         """Of the open windows, sorted."""
         self.changed: set[int] = set()
-        """Windows with blocks to write."""
+        """Windows with blocks that the next commit writes."""
         self.taken: list[KeptRows] = []
         self.given: list[GivenOut] = []
-        """What the running letter has given out."""
+        """What the running letter has emitted."""
         self.read: tuple[int, dict[bytes, list[KeptRow]]] | None = None
-        """The window that closes in several steps, as it was read back."""
+        """The end and the rows of the window that was read back last: closing it may take several steps."""
         self.slots = Slots()
         self.placed: dict[int, list[int]] = {}
         """By window, the slots of the blocks that the letter writes; only if it is careful."""
         self._load()
 
     def _load(self) -> None:
-        """What the next write and `counts` need."""
+        """Load what the next write and `counts` need."""
         closing: Any = None
         slots: list[tuple[int, int, int]] = []
         for key, value in self.table.range():
@@ -128,14 +129,14 @@ class OpenRows:
             window.out = bisect_right(sorted(window.keys), closing["key"])
 
     def counts(self) -> OpenCounts:
-        """What is open now."""
+        """Count what is open now."""
         keys = sum(len(window.keys) - window.out for window in self.open.values())
         return OpenCounts(len(self.open), keys, self.first_end())
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def take(self, keys: list[bytes], times: list[int], values: list[KeptRow], closed: int) -> TooLate:
-        """Rows into the windows that are open, which end after `closed`."""
+        """Add rows to the open windows: those that end after `closed`."""
         found = self.spans.assign_open(times, closed)
         for end, places in found.open.items():
             if places is None:
@@ -147,14 +148,14 @@ class OpenRows:
     # ------------------------------------------------------------------------------------------------------- with the letter
 
     def _blocks(self) -> dict[int, dict[int, RowBlock]]:
-        """By window, the blocks that change with what was taken."""
+        """By window, the blocks that the taken rows change."""
         parts: dict[int, list[KeptRows]] = {}
         for part in self.taken:
             parts.setdefault(part.end, []).append(part)
         return {end: self.open.get(end, WindowOfRows()).blocks_with(rows) for end, rows in parts.items()}
 
     def prepare(self) -> None:
-        """The letter is through: write what cannot wait for the commit."""
+        """Get ready to complete: write what cannot wait for the commit."""
         if self.careful:
             for end, blocks in self._blocks().items():
                 held = self.placed[end] = list(self.open.get(end, WindowOfRows()).slots)
@@ -170,7 +171,7 @@ class OpenRows:
                 self.table.delete_many([CLOSING])
 
     def complete(self) -> None:
-        """The letter counts."""
+        """The letter is complete."""
         for end, blocks in self._blocks().items():
             window = self._opened(end)
             window.take(blocks)
@@ -200,22 +201,22 @@ class OpenRows:
         return window
 
     def drop(self) -> None:
-        """The letter does not count."""
+        """The letter failed."""
         self.taken, self.given, self.placed = [], [], {}
         self.slots.drop()
 
     def suspend(self) -> Any:
-        """Put aside what the letter has done."""
+        """Set aside what the letter has done."""
         aside = self.taken, self.given
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        """Go on with the letter."""
+        """Resume the letter."""
         self.taken, self.given = aside
 
     def seal(self) -> None:
-        """Write what has changed."""
+        """Write the changed blocks to the table."""
         for end in sorted(self.changed):
             window = self.open[end]
             self.table.update(self.slots.place(end, window.slots, _stored(window.unwritten)))
@@ -226,16 +227,16 @@ class OpenRows:
     # ------------------------------------------------------------------------------------------------------------ closing
 
     def first_end(self) -> int | None:
-        """When the first of what is open ends."""
+        """When the first open window ends."""
         return self.ends[0] if self.ends else None
 
     def awaits(self, closed: int | None) -> bool:
-        """Whether rows of this letter belong to a window that closes: they count when it is complete, so the next step closes it."""
+        """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
         return any(closed is None or part.end <= closed for part in self.taken)
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
-        """Take out the rows of windows that end no later than `closed` (None: all), in the order of ends and then of keys; about so many
-        rows, and all of a key and window together."""
+        """Take out the rows of windows that end no later than `closed` (None: any), ordered by end, then by key. It stops after the
+        key with which there are `room` rows or more, because an actor gets all rows of a key and window at once."""
         ends = due(self.ends, closed)
         found = ClosedWindows([], [], [], [], False)
         for end in ends:
@@ -256,7 +257,7 @@ class OpenRows:
         return found._replace(more=more)
 
     def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
-        """All rows of a window that closes, by key."""
+        """All rows of a window, by key."""
         if self.read is None or self.read[0] != end:
             window = self.open[end]
             blocks = _stored(window.unwritten)
@@ -272,5 +273,5 @@ class OpenRows:
 
 
 def _stored(blocks: dict[int, RowBlock]) -> dict[int, list[Any]]:
-    """Blocks as the table has them."""
+    """Blocks in their stored form."""
     return {number: [block.keys, block.entries] for number, block in blocks.items()}
