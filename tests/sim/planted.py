@@ -444,20 +444,6 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
     return [(WindowOp, "on_watermark", watermark), (WindowOp, "on_close", close)]
 
 
-def _drain_lets_time_pass() -> list[tuple[Any, str, Any]]:
-    from headgate.core.progress import producers, tracker
-    from headgate.core.progress.frames import MAX_TIME
-    from headgate.core.progress.producers import StreamPhase
-
-    original = producers.fold
-
-    def fold(parts: Any, *, quorum: float = 0.0) -> Any:
-        going = [part for part in parts if part.status != StreamPhase.DRAINED and part.ts != MAX_TIME]
-        return original(going or parts, quorum=quorum)
-
-    return [(producers, "fold", fold), (tracker, "fold", fold)]
-
-
 def _result_time_raised() -> list[tuple[Any, str, Any]]:
     from headgate.agents.operators import windowed
 
@@ -704,12 +690,6 @@ PLANTS: dict[str, Plant] = {
             "end-moves-floor",
             "an end or a drain counts as time that has passed",
             _end_moves_the_floor,
-            ("windows", "drain"),
-        ),
-        Plant(
-            "drain-passes",
-            "while a drain goes through a job, time passes the partitions that have drained first",
-            _drain_lets_time_pass,
             ("windows", "drain"),
         ),
         Plant("raised-time", "a result is given the time of its closing", _result_time_raised, ("windows",)),
