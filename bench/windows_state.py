@@ -7,7 +7,7 @@ of every key. Event time runs as fast as the worker commits: each commit is give
 each window are written to the log before it closes, and deleted or overwritten later.
 
 The log has segments of 1 MiB in place of 64: it is smaller than at full rate by as much. All of its tombstones are younger than
-`delete.retention.ms` (seven days), as they are in a job that has run for so long. Measured twice: when the cleaner has come to rest, and
+`delete.retention.ms` (a day), as they are in a job that has run for so long. Measured twice: when the cleaner has come to rest, and
 when it has also compacted the active segments, which Kafka closes only after an hour (`max.compaction.lag.ms`). Each time: bytes of the log
 on the broker's disk, those of transaction markers, records and bytes of the table, and the time that tasks restore on an empty disk.
 Beside it, a job that was given only the last two hours: its open state is the same.

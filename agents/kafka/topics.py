@@ -33,6 +33,7 @@ from aiokafka.errors import (
 
 from ...core.errors import EnvironmentFault, HeadgateError
 from ...core.names import StreamPartition
+from ..port.bounds import LOG_DELETE_RETENTION_MS
 from ..records.target_rules import FOREVER_MS, Rules
 from .connect import closed, retried, started
 from .private import quiet_metadata
@@ -65,7 +66,7 @@ COORDINATOR = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppend
 HEARTBEAT = {"cleanup.policy": "delete", "retention.ms": "3600000", **_ANY_TIME}
 TASK_LOG = {
     "cleanup.policy": "compact",
-    "delete.retention.ms": str(7 * DAY_MS),
+    "delete.retention.ms": str(LOG_DELETE_RETENTION_MS),
     "segment.bytes": str(64 << 20),
     "min.cleanable.dirty.ratio": "0.3",
     "max.compaction.lag.ms": "3600000",

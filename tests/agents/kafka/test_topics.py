@@ -15,7 +15,7 @@ def test_a_missing_topic_is_created_by_its_command():
     assert missing.what == "it does not exist"
     assert missing.remedy == (
         "kafka-topics.sh --bootstrap-server b:1 --create --topic log --partitions 4 --replication-factor 3 "
-        "--config cleanup.policy=compact --config delete.retention.ms=604800000 "
+        "--config cleanup.policy=compact --config delete.retention.ms=86400000 "
         "--config max.compaction.lag.ms=3600000 --config message.timestamp.after.max.ms=9223372036854775807 "
         "--config message.timestamp.before.max.ms=9223372036854775807 --config min.cleanable.dirty.ratio=0.3 "
         "--config segment.bytes=67108864 --config 'x=a b'"
