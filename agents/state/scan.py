@@ -211,10 +211,14 @@ def _listed(reader: RowDecoder, table: str, key: str, now_ms: int) -> Iterator[D
 def _by_window(
     store: Store, table: str, windows: WindowFormat, rows: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Rows that hold no window, then the windows in their order: a slot says nothing about it. Only places and keys are held in memory."""
+    """Rows that hold no window or cannot be read, then the windows in their order: a slot says nothing about it. Only places and keys are
+    held in memory."""
     places: list[tuple[Any, bytes]] = []
     for raw, data in rows:
-        place = windows.place(parse_log_value(data).body) if holds_window(raw) else None
+        place = None
+        if holds_window(raw):
+            with contextlib.suppress(HeadgateError):  # whoever shows the row says that it cannot be read
+                place = windows.place(parse_log_value(data).body)
         if place is None:
             yield raw, data
         else:

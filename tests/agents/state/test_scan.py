@@ -17,6 +17,7 @@ from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver
 from headgate.core.task.checkpoint import log_value
+from headgate.core.windows.slots import pack_slot
 
 
 def test_a_row_that_nobody_can_read_hides_no_other() -> None:
@@ -98,6 +99,10 @@ def test_the_windows_of_a_table_are_shown_by_key(with_code: bool) -> None:
             assert seen == shown[at] | {"x": total / number}
         assert list(scan(reader, "visits", "7", 10)) == [(7, {"window_start": 24_000, "window_end": 29_000, "n": 1})]
         assert list(scan(reader, "hops", "500", 10)) == []
+        store.write({"hops": {pack_slot(9): b"\xff"}})  # written by hand: it hides no other row
+        [(_, damaged)] = [row for row in scan(reader, "hops", "", 1_000) if "unreadable" in str(row[1])]
+        assert damaged["bytes"] == "ff"
+        assert len(list(scan(reader, "hops", "", 1_000))) == 104
 
 
 @pytest.mark.parametrize("with_code", [True, False])
