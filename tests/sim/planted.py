@@ -28,7 +28,9 @@ class Plant:
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults (or `windows`, or a kind of them) without which the bug has no effect; seeds without them are skipped."""
+        """`needs`: faults, `windows` or a kind of them, `tables`, several `hosts`. Without them the bug has no effect, and a seed is
+        skipped.
+        """
         self.name = name
         self.why = why
         self.needs = frozenset(needs)
@@ -42,7 +44,10 @@ class Plant:
         if not self.needs:
             return True
         world = World(seed)
-        drawn = frozenset[str]() if world.shape.windows is None else world.shape.windows.words
+        has = {"tables": world.shape.stateful, "hosts": len(world.locations) > 1}
+        drawn = {name for name, true in has.items() if true}
+        if world.shape.windows is not None:
+            drawn |= world.shape.windows.words
         return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
 
     def into(self, world: World) -> None:
@@ -638,7 +643,12 @@ PLANTS: dict[str, Plant] = {
             ("stall",),
         ),
         Plant("older-epochs", "a marker of an older epoch does not count for its producer", _older_epochs_dropped),
-        Plant("old-store", "a local store is used whatever its age", _store_older_than_the_tombstones, ("compaction",)),
+        Plant(
+            "old-store",
+            "a local store is used whatever its age",
+            _store_older_than_the_tombstones,
+            ("compaction", "tables", "hosts"),
+        ),
         Plant("undone-drain", "a worker that starts again begins a new run after a drain", _restart_undoes_a_drain),
         Plant("outage-kills", "silence is counted while the broker is away", _silence_counted_during_an_outage),
         Plant(

@@ -1,9 +1,11 @@
-"""The simulator can fail: it finds each planted bug, as a violated invariant, within 300 seeds.
+"""The simulator can fail: it finds each planted bug, as a violated invariant, within 300 seeds that have what it needs.
 
 An event that a machine's table does not allow also counts: the machine rejects what contradicts its state.
 """
 
 from __future__ import annotations
+
+from itertools import count, islice
 
 import pytest
 
@@ -17,9 +19,7 @@ SEEDS = 300
 def test_a_planted_bug_falls(name: str):
     """Run seeds in order until one shows the bug. An exception of the planted code itself does not count."""
     plant = PLANTS[name]
-    for seed in range(50_000, 50_000 + SEEDS):
-        if not plant.shows(seed):
-            continue
+    for seed in islice(filter(plant.shows, count(50_000)), SEEDS):
         found = outcome(seed, plant=plant)
         refused = found.error.startswith("IllegalEvent")
         assert refused or not found.error, f"{name} broke a machine instead of a promise: {found}"
