@@ -210,7 +210,14 @@ class WindowOp(Operator):
         return more
 
     async def on_close(self, cause: str) -> bool:
-        """Close everything that is open, unless the step keeps it open. The floor stays: the next run may open these windows again."""
+        """Close everything that is open, unless the step keeps it open. The floor stays: the next run may open these windows again.
+
+        First comes what time has closed, and a crash has left in the middle of it.
+        """
+        first, closed = self.kept.first_end(), self._closed
+        if first is not None and first <= closed:
+            self._close(closed, CLOCK if self.by_clock else WATERMARK)
+            return True
         return not self.window_step.keeps_open and self._close(None, cause)
 
     def due(self) -> tuple[int, str] | None:

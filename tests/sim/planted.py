@@ -422,7 +422,10 @@ def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
         self.watermark = watermark
         return False
 
-    return [(WindowOp, "on_watermark", on_watermark)]
+    def owed_ms(self: Any) -> int | None:  # otherwise the results that it owes would hold the time
+        return None
+
+    return [(WindowOp, "on_watermark", on_watermark), (WindowOp, "owed_ms", owed_ms)]
 
 
 def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
@@ -694,7 +697,10 @@ PLANTS: dict[str, Plant] = {
             ("windows",),
         ),
         Plant(
-            "time-first", "time goes on before the results that it closes", _time_moves_before_the_results, ("windows",)
+            "time-first",
+            "time goes on before the results that it closes, which hold none",
+            _time_moves_before_the_results,
+            ("windows",),
         ),
         Plant(
             "end-moves-floor",

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -163,6 +163,21 @@ def test_a_large_window_closes_in_steps_and_a_crash_between_them_repeats_nothing
         d.advance("1s")
         assert [one[0] for one in results(d)] == keys[140:]
         assert len(stored(d)) == 3
+
+
+@pytest.mark.parametrize("at_end", ["close", "keep"])
+def test_what_time_has_closed_is_not_closed_by_a_drain(at_end: Literal["close", "keep"]) -> None:
+    """A crash in the middle of a closing leaves a window behind the floor. If a drain comes next, it is closed as time has closed it."""
+    app = hg.App("job")
+    rows = app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), name="w", at_end=at_end)
+    rows.agg(n=hg.count()).to("out")
+    with Driver(app) as d:
+        assert passed(d, row(3), row(9_000)) == []
+        [task] = d.tasks.values()
+        [op] = [op for op in task.site.pipeline.operators if isinstance(op, windowed.WindowOp)]
+        op.floor = 10_000
+        d.drain()
+        assert results(d) == [("a", 0, 2, "watermark")]
 
 
 def test_a_window_behind_a_window_misses_nothing() -> None:
