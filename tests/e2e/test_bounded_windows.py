@@ -86,4 +86,5 @@ async def test_windows_of_bounded_runs_are_complete_and_come_once(job, topic, wh
     assert await results(job, tens, len(expected)) == expected
     assert await results(job, halves, len(of_all)) == of_all
     by = {orjson.loads(one.value)["closed_by"] for one in await job.records(tens, len(expected))}
-    assert by == {"watermark", "end"}
+    assert "end" in by
+    assert by <= {"watermark", "end"}  # how many of them time closes before the end comes is not determined
