@@ -15,7 +15,7 @@ from ...core.windows.blocks import row_cuts
 from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..records.columns import pick
-from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate
+from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, write_given
 
 KeptRow = list[Any]
 """A row as it is stored: its time, the bytes of its value, its headers or None."""
@@ -160,15 +160,7 @@ class OpenRows:
             for end, blocks in self._blocks().items():
                 held = self.placed[end] = list(self.open.get(end, WindowOfRows()).slots)
                 self.table.update(self.slots.place(end, held, _stored(blocks)))
-        for one in self.given:
-            if not one.whole:
-                self.table.update({CLOSING: {"end": one.end, "key": one.last}})
-                continue
-            window = self.open[one.end]
-            self.table.delete_many(window.slots)
-            self.slots.give(window.slots)
-            if window.out:
-                self.table.delete_many([CLOSING])
+        write_given(self.given, self.open, self.table, self.slots)
 
     def complete(self) -> None:
         """The letter is complete."""

@@ -72,9 +72,7 @@ class OpenSessions:
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
-        while self.endings and not self._is_open(self.endings[0]):
-            heapq.heappop(self.endings)
-        return OpenCounts(self.sessions, self.sessions, self.endings[0][0] if self.endings else None)
+        return OpenCounts(self.sessions, self.sessions, self.first_end())
 
     def _index(self, keys: Iterable[bytes]) -> None:
         """Add the ends of these keys' sessions to the heap; they may have changed."""

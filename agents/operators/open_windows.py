@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...core.windows.blocks import BLOCK_KEYS
 from ...core.windows.slots import Slots
@@ -68,6 +68,26 @@ class GivenOut(NamedTuple):
     """The number of results emitted so far, in the order of the window's keys."""
     last: bytes
     whole: bool
+
+
+class StoredWindow(Protocol):
+    """What closing needs to know of a window: where it is stored, and how many of its results were emitted by earlier letters."""
+
+    slots: list[int]
+    out: int
+
+
+def write_given(given: Iterable[GivenOut], windows: Mapping[int, StoredWindow], table: Any, slots: Slots) -> None:
+    """Write to the table what the letter has emitted: closed windows are deleted, and of another one how far it is closed."""
+    for one in given:
+        if not one.whole:
+            table.update({CLOSING: {"end": one.end, "key": one.last}})
+            continue
+        window = windows[one.end]
+        table.delete_many(window.slots)
+        slots.give(window.slots)
+        if window.out:
+            table.delete_many([CLOSING])
 
 
 class OpenWindow:
@@ -320,15 +340,7 @@ class OpenWindows:
                 window = self.open.get(end, OpenWindow())
                 held = self.placed[end] = list(window.slots)
                 self.table.update(self.slots.place(end, held, window.blocks_with(fresh)))
-        for one in self.given:
-            if not one.whole:
-                self.table.update({CLOSING: {"end": one.end, "key": one.last}})
-                continue
-            window = self.open[one.end]
-            self.table.delete_many(window.slots)
-            self.slots.give(window.slots)
-            if window.out:
-                self.table.delete_many([CLOSING])
+        write_given(self.given, self.open, self.table, self.slots)
 
     def complete(self) -> None:
         """The letter is complete."""
