@@ -1,0 +1,155 @@
+"""Decodes JSON records into vectors of declared columns: a chunk at a time, without an object per record.
+
+    decoder = Decoder([DeclaredColumn("user", "text"), DeclaredColumn("amount", "float64", optional=True)])
+    found = decoder.decode(buffer, offsets, lengths)       # record i is buffer[offsets[i] : offsets[i] + lengths[i]]; length -1 is null
+    found.columns       # VectorBatch: one row for each good record, in order, with the declared columns only
+    found.bad           # [BadSpan(record, flaw, column)]: these records are left out, and no other
+    found.tombstones    # [index]: records without a value, left out, too
+    found.rows          # the index of the record of each row; None if every record is a row
+    found.spans         # RecordSpans: where the original bytes of each row lie in `buffer`
+
+What it decides: which records are bad. Promises:
+
+- A record is read exactly as `orjson.loads` reads it: it is bad if orjson refuses it (not UTF-8, a lone surrogate, NaN, a number beyond
+  a double, nested more than 1,024 deep, two values, a cut-off value, nothing at all), and its values are orjson's.
+- Types are strict. A whole number is accepted for a `float64`; a number with a fraction or an exponent is never an `int64`, text is never
+  a number, and a number is never text. An `int64` outside of 64 bits with a sign is bad.
+- A missing column and null are the same: null if the column is optional, else bad. The last of two equal keys counts.
+- Other fields are checked to be JSON, and skipped. Fields may come in any order.
+- Arguments that do not fit together (a span outside of the buffer, more than 2 GiB of text in one column) raise `ValueError`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from .vectors import Buffer, DeclaredColumn, Vector, VectorBatch, longs
+
+MOST_TEXT = (1 << 31) - 1
+"""Bytes of text in one column: what the 32-bit offsets of Arrow can address."""
+
+
+class RecordFlaw(IntEnum):
+    """Why a record is bad."""
+
+    NOT_JSON = 1
+    NOT_OBJECT = 2
+    MISSING = 3
+    NULL = 4
+    WRONG_TYPE = 5
+    OUT_OF_RANGE = 6
+
+
+class BadSpan(NamedTuple):
+    """A bad record: its index, why, and the first declared column that it concerns (None if it is the whole record)."""
+
+    record: int
+    flaw: RecordFlaw
+    column: str | None
+
+
+class RecordSpans(NamedTuple):
+    """Where records lie in a buffer: `buffer[offsets[i] : offsets[i] + lengths[i]]`."""
+
+    buffer: Buffer
+    offsets: Buffer
+    lengths: Buffer
+
+
+@dataclass(slots=True)
+class DecodedColumns:
+    """What `Decoder.decode` found; see the top of this file."""
+
+    columns: VectorBatch
+    spans: RecordSpans
+    bad: list[BadSpan] = field(default_factory=list)
+    tombstones: list[int] = field(default_factory=list)
+    rows: Buffer | None = None
+
+
+class Decoder:
+    """Decodes JSON objects into the declared columns; see the top of this file. It may be used by several threads.
+
+    >>> found = Decoder([DeclaredColumn("n", "int64")]).decode(b'{"n":7}{"n":"7"}', array("q", [0, 7]), array("q", [7, 9]))
+    >>> found.columns.rows(), found.bad
+    ([{'n': 7}], [BadSpan(record=1, flaw=<RecordFlaw.WRONG_TYPE: 5>, column='n')])
+    """
+
+    def __init__(self, columns: Sequence[DeclaredColumn]) -> None:
+        self.columns = tuple(columns)
+        names = [column.name for column in self.columns]
+        if len(set(names)) != len(names):
+            raise ValueError("a column is declared twice")
+
+    def decode(self, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> DecodedColumns:
+        """The columns of these records."""
+        starts, sizes, view = longs(offsets), longs(lengths), memoryview(buffer).cast("B")
+        if len(starts) != len(sizes):
+            raise ValueError(f"{len(starts)} offsets and {len(sizes)} lengths")
+        rows: list[int] = []
+        bad: list[BadSpan] = []
+        tombstones: list[int] = []
+        found: list[list[Any]] = []
+        for index, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            if size == -1:
+                tombstones.append(index)
+                continue
+            if start < 0 or size < 0 or start + size > len(view):
+                raise ValueError(f"record {index} lies outside of the buffer")
+            row = self._row(view[start : start + size])
+            if isinstance(row, list):
+                rows.append(index)
+                found.append(row)
+            else:
+                bad.append(BadSpan(index, *row))
+        return self._made(RecordSpans(buffer, offsets, lengths), found, rows, bad, tombstones)
+
+    def _row(self, data: memoryview) -> list[Any] | tuple[RecordFlaw, str | None]:
+        try:
+            value: Any = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return RecordFlaw.NOT_JSON, None
+        if type(value) is not dict:
+            return RecordFlaw.NOT_OBJECT, None
+        row: list[Any] = []
+        for name, kind, optional in self.columns:
+            one = value.get(name)
+            if one is None:
+                if not optional:
+                    return RecordFlaw.NULL if name in value else RecordFlaw.MISSING, name
+            elif kind == "float64":
+                if type(one) not in (float, int):
+                    return RecordFlaw.WRONG_TYPE, name
+                one = float(one)
+            elif kind == "int64":
+                if type(one) not in (float, int):
+                    return RecordFlaw.WRONG_TYPE, name
+                if not -(2**63) <= one < 2**63:
+                    return RecordFlaw.OUT_OF_RANGE, name
+                if type(one) is float:
+                    return RecordFlaw.WRONG_TYPE, name
+            elif type(one) is not (str if kind == "text" else bool):
+                return RecordFlaw.WRONG_TYPE, name
+            row.append(one)
+        return row
+
+    def _made(
+        self, spans: RecordSpans, found: list[list[Any]], rows: list[int], bad: list[BadSpan], tombstones: list[int]
+    ) -> DecodedColumns:
+        by_column: list[Any] = list(map(list, zip(*found, strict=True))) if found else [[] for _ in self.columns]
+        vectors = tuple(Vector.of(column.kind, values) for column, values in zip(self.columns, by_column, strict=True))
+        for vector in vectors:
+            if vector.kind == "text" and len(vector.data) > MOST_TEXT:
+                raise ValueError("more than 2 GiB of text in one column")
+        batch = VectorBatch(tuple(column.name for column in self.columns), vectors, len(found))
+        if len(rows) == len(spans.offsets):
+            return DecodedColumns(batch, spans, bad, tombstones)
+        starts, sizes = longs(spans.offsets), longs(spans.lengths)
+        own = RecordSpans(spans.buffer, array("q", [starts[i] for i in rows]), array("q", [sizes[i] for i in rows]))
+        return DecodedColumns(batch, own, bad, tombstones, array("q", rows))

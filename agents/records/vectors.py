@@ -1,0 +1,157 @@
+"""Vectors: columns in the memory layout of Apache Arrow, which other libraries take over without copying.
+
+A `Vector` is one column: `int64` and `float64` hold eight bytes a row, `bool` one bit a row, `text` its UTF-8 with `offsets` of 32 bits.
+`validity` has one bit a row, and is None if no row is null. A `VectorBatch` is several of equal length, with their names.
+
+What it decides: nothing. Promises:
+
+- Both export the Arrow PyCapsule interface (`__arrow_c_schema__`, `__arrow_c_array__`): `pyarrow.record_batch(batch)` and
+  `polars.DataFrame(batch)` copy nothing, and headgate needs neither. Whoever took a vector over keeps its buffers alive.
+- Buffers are never changed after they have been handed out. Integers in them are in the machine's byte order.
+- All columns of indexes, lengths, offsets of records and times are buffers of 64-bit integers, format `q` (`array("q")`, `memoryview`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["int64", "float64", "bool", "text"]
+KINDS: tuple[Kind, ...] = ("int64", "float64", "bool", "text")
+"""The types of a column, in the order of the numbers that the compiled part uses."""
+
+Buffer = Any
+"""Anything with the buffer protocol: bytes, bytearray, memoryview, array."""
+
+
+class DeclaredColumn(NamedTuple):
+    """One column that a job declares. Null and missing values are bad data unless it is `optional`."""
+
+    name: str
+    kind: Kind
+    optional: bool = False
+
+
+@dataclass(slots=True)
+class Vector:
+    """One column. `nulls` is the number of null rows; their place in `data` is filled with zeros, or is empty text."""
+
+    kind: Kind
+    length: int
+    data: Buffer
+    offsets: Buffer | None = None
+    validity: Buffer | None = None
+    nulls: int = 0
+
+    @classmethod
+    def of(cls, kind: Kind, values: Sequence[Any]) -> Vector:
+        """A vector of these values; None is null. The values have been checked: an int of 64 bits, a float, a bool, or text.
+
+        >>> Vector.of("text", ["a", None, "ö"]).values()
+        ['a', None, 'ö']
+        """
+        nulls = values.count(None)
+        validity = _bits([value is not None for value in values]) if nulls else None
+        if kind == "text":
+            parts = [b"" if value is None else value.encode() for value in values]
+            offsets, end = array("i", [0]), 0
+            for part in parts:
+                end += len(part)
+                offsets.append(end)
+            return cls(kind, len(values), b"".join(parts), offsets, validity, nulls)
+        if kind == "bool":
+            return cls(kind, len(values), _bits(values), None, validity, nulls)
+        code = "q" if kind == "int64" else "d"
+        data = array(code, [0 if value is None else value for value in values] if nulls else values)
+        return cls(kind, len(values), data, None, validity, nulls)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def values(self) -> list[Any]:
+        """The column as plain values, with None for null: for tests, and for steps that work in rows."""
+        found: list[Any]
+        if self.kind == "text":
+            assert self.offsets is not None
+            data, ends = bytes(self.data), memoryview(self.offsets).cast("B").cast("i").tolist()
+            found = [data[ends[i] : ends[i + 1]].decode() for i in range(self.length)]
+        elif self.kind == "bool":
+            found = _from_bits(self.data, self.length)
+        else:
+            code = "q" if self.kind == "int64" else "d"
+            found = memoryview(self.data).cast("B").cast(code).tolist()[: self.length]
+        if self.validity is None:
+            return found
+        valid = _from_bits(self.validity, self.length)
+        return [value if is_valid else None for value, is_valid in zip(found, valid, strict=True)]
+
+    def __arrow_c_schema__(self) -> Any:
+        from .arrow_capsules import schema_capsule
+
+        return schema_capsule(self.kind)
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        from .arrow_capsules import array_capsule
+
+        return self.__arrow_c_schema__(), array_capsule(self)
+
+
+@dataclass(slots=True)
+class VectorBatch:
+    """Vectors of equal length under their names: a table, exported to Arrow as a struct without nulls.
+
+    >>> VectorBatch(("n",), (Vector.of("int64", [1, None]),), 2).rows()
+    [{'n': 1}, {'n': None}]
+    """
+
+    names: tuple[str, ...]
+    vectors: tuple[Vector, ...]
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, name: str) -> Vector:
+        return self.vectors[self.names.index(name)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        if not self.vectors:
+            return [{} for _ in range(self.length)]
+        columns = [vector.values() for vector in self.vectors]
+        return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def __arrow_c_schema__(self) -> Any:
+        from .arrow_capsules import batch_schema_capsule
+
+        return batch_schema_capsule(self)
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        from .arrow_capsules import batch_capsule
+
+        return self.__arrow_c_schema__(), batch_capsule(self)
+
+
+def longs(buffer: Buffer) -> memoryview:
+    """A buffer of 64-bit integers, to be read item by item.
+
+    >>> longs(b"\\x07" + bytes(7)).tolist()
+    [7]
+    """
+    view = memoryview(buffer)
+    return view if view.format == "q" else view.cast("B").cast("q")
+
+
+def _bits(flags: Sequence[Any]) -> bytearray:
+    bits = bytearray((len(flags) + 7) // 8)
+    for index, flag in enumerate(flags):
+        if flag:
+            bits[index >> 3] |= 1 << (index & 7)
+    return bits
+
+
+def _from_bits(bits: Buffer, length: int) -> list[bool]:
+    view = memoryview(bits).cast("B")
+    return [bool(view[index >> 3] >> (index & 7) & 1) for index in range(length)]
