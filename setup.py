@@ -2,10 +2,17 @@
 
 from setuptools import Extension, setup
 
+PARTS = ["columns.c", "numbers.c", "json_read.c"]
+HEADERS = ["compiled.h", "json.h", "numbers.h"]
+
 setup(
     ext_modules=[
         Extension(
-            "headgate.agents.records._columns", ["agents/records/columns.c"], extra_compile_args=["-O3"], optional=True
+            "headgate.agents.records._columns",
+            [f"agents/records/{part}" for part in PARTS],
+            depends=[f"agents/records/{header}" for header in HEADERS],
+            extra_compile_args=["-O3"],
+            optional=True,
         ),
     ]
 )

@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "compiled.h"
+#include "numbers.h"
+
 /* ---------------------------------------------------------------------------------------------------------- varints */
 
 typedef struct {
@@ -546,5 +549,8 @@ PyMODINIT_FUNC PyInit__columns(void) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2")) crc_of = crc_by_cpu;
 #endif
-    return PyModule_Create(&module);
+    fill_powers();
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && PyModule_AddFunctions(made, json_read_methods) < 0) Py_CLEAR(made);
+    return made;
 }

@@ -34,7 +34,7 @@ def in_tree() -> set[str]:
 
 def is_compiled(name: str) -> bool:
     """The compiled part, which is there or not, and its source, which only the sdist needs."""
-    return name.endswith((".c", ".so"))
+    return name.endswith((".c", ".h", ".so"))
 
 
 def test_the_wheel_holds_every_file_of_the_rooms_and_nothing_else(wheel: Path) -> None:
@@ -51,7 +51,8 @@ def test_the_sdist_can_build_itself_and_holds_the_licence(sdist: Path) -> None:
     """The wheel of these tests was built from it; what people look for is in it."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "setup.cfg", "setup.py", "pyproject.toml", "agents/records/columns.c"} <= names
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "agents/records").glob("*.[ch]")}
+    assert {"LICENSE", "README.md", "setup.cfg", "setup.py", "pyproject.toml", *sources} <= names
 
 
 def test_import_comes_from_the_installed_copy(installed: Environment) -> None:

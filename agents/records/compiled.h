@@ -1,0 +1,7 @@
+/* The parts of the compiled module: columns.c makes it, and adds the functions of the others. */
+#ifndef HEADGATE_COMPILED_H
+#define HEADGATE_COMPILED_H
+#include <Python.h>
+
+extern PyMethodDef json_read_methods[];
+#endif
