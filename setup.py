@@ -2,8 +2,8 @@
 
 from setuptools import Extension, setup
 
-PARTS = ["columns.c", "numbers.c", "json_read.c"]
-HEADERS = ["compiled.h", "json.h", "numbers.h"]
+PARTS = ["columns.c", "numbers.c", "json_read.c", "json_write.c"]
+HEADERS = ["compiled.h", "json.h", "numbers.h", "vector_view.h"]
 
 setup(
     ext_modules=[

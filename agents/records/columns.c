@@ -551,6 +551,8 @@ PyMODINIT_FUNC PyInit__columns(void) {
 #endif
     fill_powers();
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && PyModule_AddFunctions(made, json_read_methods) < 0) Py_CLEAR(made);
+    PyMethodDef *parts[] = {json_read_methods, json_write_methods};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (made != NULL && PyModule_AddFunctions(made, parts[i]) < 0) Py_CLEAR(made);
     return made;
 }

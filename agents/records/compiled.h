@@ -3,5 +3,5 @@
 #define HEADGATE_COMPILED_H
 #include <Python.h>
 
-extern PyMethodDef json_read_methods[];
+extern PyMethodDef json_read_methods[], json_write_methods[];
 #endif

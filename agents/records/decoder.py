@@ -7,6 +7,7 @@
     found.tombstones    # [index]: records without a value, left out, too
     found.rows          # the index of the record of each row; None if every record is a row
     found.spans         # RecordSpans: where the original bytes of each row lie in `buffer`
+    found.others        # a byte for each row: which fields it has besides the columns; None if no row has any
 
 What it decides: which records are bad. Promises:
 
@@ -15,7 +16,8 @@ What it decides: which records are bad. Promises:
 - Types are strict. A whole number is accepted for a `float64`; a number with a fraction or an exponent is never an `int64`, text is never
   a number, and a number is never text. An `int64` outside of 64 bits with a sign is bad.
 - A missing column and null are the same: null if the column is optional, else bad. The last of two equal keys counts.
-- Other fields are checked to be JSON, and skipped. Fields may come in any order.
+- Other fields are checked to be JSON, and skipped. Fields may come in any order. A row with a field that is neither a column nor `known` is
+  marked HAS_OTHER, a row with a `watched` field HAS_WATCHED: `encoder.py` must know that before it extends original bytes.
 - Arguments that do not fit together (a span outside of the buffer, more than 2 GiB of text in one column) raise `ValueError`.
 """
 
@@ -35,6 +37,9 @@ from .vectors import KINDS, Buffer, DeclaredColumn, Vector, VectorBatch, longs
 
 MOST_TEXT = (1 << 31) - 1
 """Bytes of text in one column: what the 32-bit offsets of Arrow can address."""
+
+
+HAS_OTHER, HAS_WATCHED = 1, 2
 
 
 class RecordFlaw(IntEnum):
@@ -73,6 +78,7 @@ class DecodedColumns:
     bad: list[BadSpan] = field(default_factory=list)
     tombstones: list[int] = field(default_factory=list)
     rows: Buffer | None = None
+    others: Buffer | None = None
 
 
 class Decoder:
@@ -83,26 +89,33 @@ class Decoder:
     ([{'n': 7}], [BadSpan(record=1, flaw=<RecordFlaw.WRONG_TYPE: 5>, column='n')])
     """
 
-    def __init__(self, columns: Sequence[DeclaredColumn]) -> None:
+    def __init__(
+        self, columns: Sequence[DeclaredColumn], *, known: Sequence[str] = (), watched: Sequence[str] = ()
+    ) -> None:
+        """`known`: fields that a record may have as well. `watched`: fields whose presence is of interest."""
         self.columns = tuple(columns)
         names = [column.name for column in self.columns]
-        if len(set(names)) != len(names):
+        everything = [*names, *known, *watched]
+        if len(set(everything)) != len(everything):
             raise ValueError("a column is declared twice")
         self._names = tuple(names)
+        self._known, self._watched = frozenset([*names, *known]), frozenset(watched)
         self._compiled: Any = None
         if (built := compiled_part.compiled) is not None:
             wanted = [(one.name.encode(), KINDS.index(one.kind), one.optional) for one in self.columns]
+            wanted += [(name.encode(), len(KINDS), True) for name in known]
+            wanted += [(name.encode(), len(KINDS) + 1, True) for name in watched]
             self._compiled = partial(built.decode, built.decoder(wanted))
 
     def decode(self, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> DecodedColumns:
         """The columns of these records."""
         if self._compiled is None:
             return self._slowly(buffer, offsets, lengths)
-        length, found, bad, tombstones, rows, own, sizes = self._compiled(buffer, offsets, lengths)
+        length, found, bad, tombstones, rows, own, sizes, others = self._compiled(buffer, offsets, lengths)
         vectors = tuple(Vector(column.kind, length, *parts) for column, parts in zip(self.columns, found, strict=True))
         flaws = [BadSpan(i, RecordFlaw(flaw), None if at < 0 else self._names[at]) for i, flaw, at in bad]
         spans = RecordSpans(buffer, offsets, lengths) if rows is None else RecordSpans(buffer, own, sizes)
-        return DecodedColumns(VectorBatch(self._names, vectors, length), spans, flaws, tombstones, rows)
+        return DecodedColumns(VectorBatch(self._names, vectors, length), spans, flaws, tombstones, rows, others)
 
     def _slowly(self, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> DecodedColumns:
         """As `decode`, by orjson."""
@@ -110,6 +123,7 @@ class Decoder:
         if len(starts) != len(sizes):
             raise ValueError(f"{len(starts)} offsets and {len(sizes)} lengths")
         rows: list[int] = []
+        others = bytearray()
         bad: list[BadSpan] = []
         tombstones: list[int] = []
         found: list[list[Any]] = []
@@ -119,15 +133,17 @@ class Decoder:
                 continue
             if start < 0 or size < 0 or start + size > len(view):
                 raise ValueError(f"record {index} lies outside of the buffer")
-            row = self._row(view[start : start + size])
+            row = self._row(view[start : start + size], others)
             if isinstance(row, list):
                 rows.append(index)
                 found.append(row)
             else:
                 bad.append(BadSpan(index, *row))
-        return self._made(RecordSpans(buffer, offsets, lengths), found, rows, bad, tombstones)
+        made = self._made(RecordSpans(buffer, offsets, lengths), found, rows, bad, tombstones)
+        made.others = bytes(others) if any(others) else None
+        return made
 
-    def _row(self, data: memoryview) -> list[Any] | tuple[RecordFlaw, str | None]:
+    def _row(self, data: memoryview, others: bytearray) -> list[Any] | tuple[RecordFlaw, str | None]:
         try:
             value: Any = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -154,6 +170,10 @@ class Decoder:
             elif type(one) is not (str if kind == "text" else bool):
                 return RecordFlaw.WRONG_TYPE, name
             row.append(one)
+        others.append(0)
+        if not self._known.issuperset(value):
+            fields = value.keys() - self._known
+            others[-1] = (HAS_WATCHED if fields & self._watched else 0) | (HAS_OTHER if fields - self._watched else 0)
         return row
 
     def _made(

@@ -70,7 +70,7 @@ static inline int four_hex(const uint8_t *at) {
 }
 
 /* `at` is behind a backslash: behind the escape, or NULL. */
-static const uint8_t *skip_escape(const uint8_t *at, const uint8_t *end) {
+static inline const uint8_t *skip_escape(const uint8_t *at, const uint8_t *end) {
     if (at >= end) return NULL;
     if (*at != 'u') return *at && strchr("\"\\/bfnrt", *at) ? at + 1 : NULL;
     if (end - at < 5) return NULL;
@@ -116,7 +116,7 @@ static inline const uint8_t *string_end(const uint8_t *at, const Bounds *in, int
 
 /* The text of a checked string, at most as long as the string: behind the last byte written. Whatever the bytes have become meanwhile,
  * nothing outside of the string is read. */
-static uint8_t *unescape(const uint8_t *at, const uint8_t *end, uint8_t *to) {
+static inline uint8_t *unescape(const uint8_t *at, const uint8_t *end, uint8_t *to) {
     while (at < end) {
         if (*at != '\\' || end - at < 2) {
             *to++ = *at++;
@@ -178,7 +178,7 @@ static inline const uint8_t *read_digits(const uint8_t *at, const Bounds *in, ui
 }
 
 /* A number with more than 19 digits: its first 19 that count. */
-static void cut_digits(Number *n, const uint8_t *behind_digits) {
+static inline void cut_digits(Number *n, const uint8_t *behind_digits) {
     const uint8_t *at = n->begin + n->negative;
     int fraction = 0;
     int64_t behind_point = 0;

@@ -4,8 +4,9 @@
 
 #include "compiled.h"
 #include "json.h"
+#include "vector_view.h"
 
-enum { INT64, FLOAT64, BOOL, TEXT };
+enum { HAS_OTHER = 1, HAS_WATCHED = 2 };
 enum { FINE = 0, NOT_JSON = 1, NOT_OBJECT = 2, MISSING = 3, IS_NULL = 4, WRONG_TYPE = 5, OUT_OF_RANGE = 6 };
 
 #define SLOTS 64       /* fields of a record whose places are remembered */
@@ -25,8 +26,8 @@ typedef struct {
 } Declared;
 
 typedef struct {
-    int32_t columns, slots;
-    Py_ssize_t longest; /* name */
+    int32_t columns, names, slots; /* names: also those that make no column, behind the others */
+    Py_ssize_t longest;            /* name */
     int32_t first[64];
     Slot slot[SLOTS];
     Declared *declared;
@@ -57,15 +58,11 @@ typedef struct {
     Bad *bad;
     int64_t bads, bad_room, dead_room;
     int64_t *rows, *dead, deads;
+    uint8_t *others; /* by row: what fields it has besides */
+    int some_others;
     PyThreadState *released;
     int failed; /* an exception is set */
 } Work;
-
-static inline int64_t long_at(const void *base, int64_t index) {
-    int64_t made;
-    memcpy(&made, (const char *)base + index * 8, 8);
-    return made;
-}
 
 static inline int hash_of(const uint8_t *name, Py_ssize_t length) {
     if (length == 0) return 0;
@@ -301,6 +298,7 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
     }
     memset(work->state, MISSING, (size_t)plan->columns);
     int32_t unsettled = plan->columns;
+    uint8_t others = 0;
     at = skip_blanks(at + 1, end);
     if (at < end && *at == '}') goto close;
     for (int32_t place = 0;; place++) {
@@ -314,7 +312,8 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
         }
         at = skip_blanks(at, end);
         if (at >= end) return NOT_JSON;
-        if (column < 0) {
+        if (column < 0 || column >= plan->columns) {
+            others |= column < 0 ? HAS_OTHER : plan->declared[column].kind == WATCHED ? HAS_WATCHED : 0;
             at = skip_value(work, at, in, 1);
         } else {
             uint8_t before = work->state[column];
@@ -330,6 +329,7 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
     }
 close:
     if (skip_blanks(at + 1, end) != end) return NOT_JSON;
+    work->others[row] = others;
     if (unsettled == 0) return FINE;
     for (int32_t column = 0; column < plan->columns; column++) {
         uint8_t state = work->state[column];
@@ -383,6 +383,7 @@ static int64_t read_records(Work *work, const Py_buffer *data, const void *offse
         int flaw = read_record(work, &in, base + offset, row, &concerned);
         if (work->failed) return -1;
         if (flaw == FINE) {
+            work->some_others |= work->others[row];
             work->rows[row++] = i;
         } else {
             if (!more((void **)&work->bad, work->bads, &work->bad_room, sizeof(Bad))) return -1;
@@ -448,11 +449,11 @@ static PyObject *longs_made(const int64_t *from, int64_t count) {
     return PyBytes_FromStringAndSize((const char *)from, (Py_ssize_t)count * 8);
 }
 
-/* (rows, [column], [(index, flaw, column)], [tombstone], indexes or None, offsets or None, lengths or None) */
+/* (rows, [column], [(index, flaw, column)], [tombstone], indexes or None, offsets or None, lengths or None, others or None) */
 static PyObject *results(Work *work, int64_t rows, int64_t count, const void *offsets, const void *lengths) {
     Plan *plan = work->plan;
     PyObject *columns = PyList_New(plan->columns), *bad = PyList_New((Py_ssize_t)work->bads);
-    PyObject *dead = PyList_New((Py_ssize_t)work->deads), *indexes = NULL, *starts = NULL, *sizes = NULL, *out = NULL;
+    PyObject *dead = PyList_New((Py_ssize_t)work->deads), *indexes = NULL, *starts = NULL, *sizes = NULL, *others = NULL, *out = NULL;
     if (columns == NULL || bad == NULL || dead == NULL) goto done;
     for (int32_t i = 0; i < plan->columns; i++) {
         PyObject *one = column_made(&work->out[i], plan->declared[i].kind, rows, count);
@@ -480,8 +481,12 @@ static PyObject *results(Work *work, int64_t rows, int64_t count, const void *of
             memcpy(PyBytes_AS_STRING(sizes) + i * 8, (const char *)lengths + work->rows[i] * 8, 8);
         }
     }
-    out = Py_BuildValue("LOOOOOO", (long long)rows, columns, bad, dead, indexes ? indexes : Py_None,
-                        starts ? starts : Py_None, sizes ? sizes : Py_None);
+    if (work->some_others) {
+        others = PyBytes_FromStringAndSize((const char *)work->others, (Py_ssize_t)rows);
+        if (others == NULL) goto done;
+    }
+    out = Py_BuildValue("LOOOOOOO", (long long)rows, columns, bad, dead, indexes ? indexes : Py_None,
+                        starts ? starts : Py_None, sizes ? sizes : Py_None, others ? others : Py_None);
 done:
     Py_XDECREF(columns);
     Py_XDECREF(bad);
@@ -489,6 +494,7 @@ done:
     Py_XDECREF(indexes);
     Py_XDECREF(starts);
     Py_XDECREF(sizes);
+    Py_XDECREF(others);
     return out;
 }
 
@@ -496,7 +502,7 @@ done:
 
 static void free_plan(Plan *plan) {
     if (plan == NULL) return;
-    for (int32_t i = 0; plan->declared != NULL && i < plan->columns; i++) PyMem_RawFree(plan->declared[i].name);
+    for (int32_t i = 0; plan->declared != NULL && i < plan->names; i++) PyMem_RawFree(plan->declared[i].name);
     PyMem_RawFree(plan->declared);
     PyMem_RawFree(plan);
 }
@@ -505,7 +511,7 @@ static void free_plan(Plan *plan) {
 
 static void plan_dies(PyObject *capsule) { free_plan(PyCapsule_GetPointer(capsule, PLAN)); }
 
-/* decoder([(name as bytes, number of the kind, optional)]) -> what `decode` needs */
+/* decoder([(name as bytes, number of the kind, optional)]) -> what `decode` needs. What makes no column comes last. */
 static PyObject *json_decoder(PyObject *self, PyObject *args) {
     PyObject *columns;
     if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &columns)) return NULL;
@@ -515,14 +521,15 @@ static PyObject *json_decoder(PyObject *self, PyObject *args) {
     plan->declared = PyMem_RawCalloc((size_t)count + 1, sizeof(Declared));
     if (plan->declared == NULL) goto failed;
     memset(plan->first, 0xFF, sizeof plan->first);
-    plan->columns = (int32_t)count;
+    plan->names = (int32_t)count;
     for (int32_t i = 0; i < (int32_t)count; i++) {
         const char *name;
         Py_ssize_t length;
         int kind, optional;
         PyObject *one = PyList_GET_ITEM(columns, i);
         if (!PyTuple_Check(one) || !PyArg_ParseTuple(one, "y#ip", &name, &length, &kind, &optional)) goto failed;
-        if (kind < INT64 || kind > TEXT) goto failed;
+        if (kind < INT64 || kind > WATCHED || (kind <= TEXT && plan->columns < i)) goto failed;
+        plan->columns += kind <= TEXT;
         Declared *made = &plan->declared[i];
         made->name = PyMem_RawMalloc((size_t)length + 1);
         if (made->name == NULL) goto failed;
@@ -554,6 +561,7 @@ static void free_work(Work *work) {
     PyMem_RawFree(work->state);
     PyMem_RawFree(work->key);
     PyMem_RawFree(work->rows);
+    PyMem_RawFree(work->others);
     PyMem_RawFree(work->bad);
     PyMem_RawFree(work->dead);
     PyMem_RawFree(work->plan);
@@ -568,7 +576,8 @@ static int start_work(Work *work, const Plan *plan, int64_t count) {
     work->state = PyMem_RawMalloc((size_t)plan->columns + 1);
     work->key = PyMem_RawMalloc((size_t)plan->longest * 6 + 1);
     work->rows = PyMem_RawMalloc((size_t)count * 8 + 8);
-    if (work->out == NULL || work->state == NULL || work->key == NULL || work->rows == NULL) return -1;
+    work->others = PyMem_RawMalloc((size_t)count + 1);
+    if (!work->out || !work->state || !work->key || !work->rows || !work->others) return -1;
     for (int32_t i = 0; i < plan->columns; i++) {
         Out *out = &work->out[i];
         if (plan->declared[i].kind == TEXT) {

@@ -80,10 +80,11 @@ def decoding(sanitized: bool) -> Callable[[random.Random], int]:
 
     from .mutations import COLUMNS, outcome, some
 
-    compiled = Decoder(COLUMNS)
+    more = {"known": ["known"], "watched": ["watched"]}
+    compiled = Decoder(COLUMNS, **more)
     assert columns.compiled is not None, "the compiled part is not built here"
     built, columns.compiled = columns.compiled, None
-    plain = Decoder(COLUMNS)
+    plain = Decoder(COLUMNS, **more)
     columns.compiled = built
 
     def compare(chance: random.Random) -> int:
@@ -101,6 +102,41 @@ def decoding(sanitized: bool) -> Callable[[random.Random], int]:
     return compare
 
 
+def encoding(sanitized: bool) -> Callable[[random.Random], int]:
+    """One round: columns of any bytes that are valid, and originals that were decoded, through both encoders."""
+    from headgate.agents.records import columns
+    from headgate.agents.records.decoder import Decoder, RecordSpans
+    from headgate.agents.records.encoder import Encoder
+
+    from .mutations import COLUMNS, some, spans
+
+    decoder, names = Decoder(COLUMNS), [column.name for column in COLUMNS]
+    encoders = [Encoder(names), Encoder(names, added=["note", "u", "amount"])]
+    assert columns.compiled is not None, "the compiled part is not built here"
+
+    def texts(found: RecordSpans) -> list[bytes]:
+        offsets, lengths = (list(memoryview(one).cast("B").cast("q")) for one in found[1:])
+        return [bytes(found.buffer[at : at + size]) for at, size in zip(offsets, lengths, strict=True)]
+
+    def compare(chance: random.Random) -> int:
+        found = decoder.decode(*spans(some(chance, 500)))
+        if sanitized:
+            for one in found.columns.vectors:
+                one.data = exactly(bytes(one.data))
+            found.spans = found.spans._replace(buffer=exactly(bytes(found.spans.buffer)))
+        for encoder in encoders:
+            for originals in ((), (found.spans,), (found.spans, found.others)):
+                one = texts(encoder.encode(found.columns, None, *originals))
+                built, columns.compiled = columns.compiled, None
+                other = texts(encoder.encode(found.columns, None, *originals))
+                columns.compiled = built
+                for mine, wanted in zip(one, other, strict=True):
+                    assert mine == wanted, f"compiled: {mine!r}\norjson:   {wanted!r}"
+        return 0
+
+    return compare
+
+
 def main(arguments: list[str]) -> int:
     """Zero if there was no difference."""
     sanitize = "--sanitize" in arguments
@@ -113,7 +149,7 @@ def main(arguments: list[str]) -> int:
         load_sanitized()
     chance, began, done = random.Random(seed), time.monotonic(), 0
     print(f"{most} mutated records, seed {seed}{', with sanitizers' if sanitize else ''}", flush=True)
-    rounds = [decoding(sanitize)]
+    rounds = [decoding(sanitize), encoding(sanitize)]
     while done < most:
         for one in rounds:
             done += one(chance)

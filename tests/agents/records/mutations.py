@@ -21,9 +21,9 @@ COLUMNS = [
 ]
 RECORDS = [
     b'{"user":"u002201","amount":56.92,"ts":1700000000000,"country":"DE","pad":"xxxxxxxxxxxxxxxxxxxx"}',
-    b'{"ts":1,"user":"Z\xc3\xbcrich \\u00e9\\ud83d\\ude00\\n","amount":-1.5e-7,"ok":true,"x":{"a":[1,2,{"b":null}],"c":"d"}}',
+    b'{"ts":1,"user":"Z\xc3\xbcrich \\u00e9\\ud83d\\ude00\\n","amount":-1.5e-7,"ok":true,"known":1,"x":{"a":[1,2,{"b":null}],"c":"d"}}',
     b' { "ok" : false , "note":null, "name of more than 16 bytes":12345678901234567890123e-5,"user":"a","ts":-9223372036854775808}\n',
-    b'{"user":"a","user":"b","ts":"1","ts":9007199254740993,"amount":1e308,"u":0,"note":"\xf0\x9f\x98\x80 and more text that is long"}',
+    b'{"user":"a","user":"b","ts":"1","ts":9007199254740993,"amount":1e308,"u":0,"watched":[],"note":"\xf0\x9f\x98\x80 and a long text"}',
     b'{"us\\u0065r":"esc","ts":0,"x":[[[[]]]],"y":[1.0e300],"amount":4.9e-324}',
     b'{"user":"","ts":18446744073709551615,"amount":0.1000000000000000055511151231257827021181583404541015625}',
     b'{"user":"q","ts":12,"amount":2.2250738585072011e-308,"u":9223372036854775807,"ok":null}',
@@ -77,4 +77,4 @@ def outcome(decoder: Decoder, records: Sequence[bytes | None]) -> str:
         for one in found.columns.vectors
     ]
     rows = None if found.rows is None else longs(found.rows).tolist()
-    return repr((found.columns.length, found.columns.rows(), vectors, found.bad, found.tombstones, rows))
+    return repr((found.columns.length, found.columns.rows(), vectors, found.bad, found.tombstones, rows, found.others))

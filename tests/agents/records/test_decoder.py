@@ -31,11 +31,11 @@ def way(request, monkeypatch):
         monkeypatch.setattr(columns, "compiled", None)
 
 
-def plainly(declared):
+def plainly(declared, **more):
     """A decoder without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "compiled", None)
-        return Decoder(declared)
+        return Decoder(declared, **more)
 
 
 def verdict(record, kind="int64", optional=False):
@@ -219,6 +219,15 @@ def test_spans_that_cannot_be(buffer, offsets, lengths, wanted):
         Decoder([]).decode(buffer, array("q", offsets), array("q", lengths))
 
 
+@pytest.mark.usefixtures("way")
+def test_rows_are_marked_by_their_other_fields():
+    """Known ones are no mark; a bad record leaves none."""
+    decoder = Decoder([DeclaredColumn("v", "int64")], known=["k"], watched=["w"])
+    objects = [b"", b',"k":1', b',"x":1', b',"w":1', b',"x":{"w":1}', b',"w":1,"y":2', b',"w":01']
+    assert decoder.decode(*spans([b'{"v":1%b}' % more for more in objects])).others == bytes([0, 0, 1, 2, 1, 3])
+    assert decoder.decode(*spans([b'{"v":1,"k":0}'])).others is None
+
+
 def test_columns_that_cannot_be():
     """Twice the same name."""
     with pytest.raises(ValueError, match="declared twice"):
@@ -228,7 +237,8 @@ def test_columns_that_cannot_be():
 @needs_compiler
 def test_both_agree_on_mutated_records():
     """Verdict, value and place of 40,000 records; `make fuzz` tries millions."""
-    chance, compiled, plain = random.Random(12), Decoder(COLUMNS), plainly(COLUMNS)
+    more = {"known": ["known"], "watched": ["watched"]}
+    chance, compiled, plain = random.Random(12), Decoder(COLUMNS, **more), plainly(COLUMNS, **more)
     for _ in range(20):
         records = some(chance, 2000)
         assert outcome(compiled, records) == outcome(plain, records)
