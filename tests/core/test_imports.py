@@ -71,6 +71,7 @@ DOORS: dict[str, frozenset[str]] = {
         "core/progress": "",
         "core/choosing": "",
         "core/windows": "",
+        "core/columns": "",
         "core/task": "core/progress",
         "core/coordination": "core/graph",
         "core/coordination/leader": "core/graph core/coordination",

@@ -1,0 +1,274 @@
+"""Computes expressions over columns: plain lists, in which None is null.
+
+What it decides: what an expression gives for each record. Promises:
+
+- Null is as in SQL: whatever is computed from null is null, except `false & null`, which is false, `true | null`, which is true, and
+  `is_null`. All of an expression is computed for every record; to compute something for some records only, filter before.
+- A whole number has 64 bits, and a float is finite. A result beyond that, a division by zero and a cast without a result are errors of
+  their record (`NotComputable` with its index), never another value.
+- A whole number that meets a float is converted first, as in every SQL: beyond 2^53 it is rounded. `//` and `%` round down, as in Python.
+- The result of a list of n values is a list of n values, or, for a column alone, that list itself.
+
+This is the plain way. A compiled part may compute the same trees over Arrow buffers; it must give the same values and the same errors.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from itertools import compress
+from math import isfinite
+from typing import Any, Protocol
+
+from ..errors import DataError
+from . import expressions as e
+from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, ColumnSchema
+from .typing import ExpressionKind, kind_of
+
+ColumnValues = list[Any]
+
+
+class NamedColumns(Protocol):
+    """Columns by their names: a dict of lists, or a chunk."""
+
+    def __getitem__(self, name: str, /) -> ColumnValues: ...
+
+
+Compute = Callable[[NamedColumns, int], ColumnValues]
+"""Computes an expression: from the columns by name, and the number of records."""
+
+
+class NotComputable(DataError):
+    """An expression has no value for a record. `index`: which record of the chunk."""
+
+    def __init__(self, index: int, what: str, *, remedy: str = "") -> None:
+        self.index = index
+        super().__init__(what, remedy=remedy)
+
+
+def compiled(node: e.Node, schema: ColumnSchema) -> Compute:
+    """The function that computes an expression; a `DeclarationError` if the expression has no type.
+
+    >>> compiled((e.col("a") * 2 > 3).node, schema)({"a": [1, None, 2]}, 3)
+    [False, None, True]
+    """
+    kind = kind_of(node, schema)
+    if isinstance(node, e.ColumnRef):
+        name = node.name
+        return lambda columns, _: columns[name]
+    if isinstance(node, e.Constant):
+        value = node.value
+        return lambda _, size: [value] * size
+    of = [compiled(one, schema) for one in node.of]
+    kinds = [kind_of(one, schema) for one in node.of]
+    if len(of) == 2:
+        return _of_two(node, (of[0], of[1]), (kinds[0], kinds[1]), kind)
+    return _of_one(node, of[0], kinds[0], kind)
+
+
+# -------------------------------------------------------------------------------------------------------- of two columns
+
+
+_TWO: dict[str, Callable[[Any, Any], Any]] = {
+    e.ADD: operator.add,
+    e.SUBTRACT: operator.sub,
+    e.MULTIPLY: operator.mul,
+    e.DIVIDE: lambda a, b: a / b,
+    e.FLOOR_DIVIDE: lambda a, b: a // b,
+    e.MODULO: operator.mod,
+    e.EQUAL: operator.eq,
+    e.UNEQUAL: operator.ne,
+    e.LESS: operator.lt,
+    e.AT_MOST: operator.le,
+    e.MORE: operator.gt,
+    e.AT_LEAST: operator.ge,
+    e.AND: lambda a, b: a and b,
+    e.OR: lambda a, b: a or b,
+}
+
+
+def _of_two(
+    node: e.Operation, of: tuple[Compute, Compute], kinds: tuple[ExpressionKind, ExpressionKind], kind: ExpressionKind
+) -> Compute:
+    first, second = of
+    function = _TWO[node.name]
+    if FLOAT in (kinds[0].type, kinds[1].type) or node.name == e.DIVIDE:
+        first, second = _as_float(first, kinds[0]), _as_float(second, kinds[1])
+    decided = {e.AND: False, e.OR: True}.get(node.name)
+    check = _check(node, kind)
+
+    def compute(columns: NamedColumns, size: int) -> ColumnValues:
+        a, b = first(columns, size), second(columns, size)
+        try:
+            if not kind.optional:
+                found = list(map(function, a, b))
+            elif decided is not None:
+                found = [
+                    decided if x is decided or y is decided else None if x is None or y is None else not decided
+                    for x, y in zip(a, b, strict=True)
+                ]
+            else:
+                found = [None if x is None or y is None else function(x, y) for x, y in zip(a, b, strict=True)]
+        except ZeroDivisionError:
+            index = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x is not None and y == 0)
+            raise NotComputable(
+                index, f"{node}: {a[index]} is divided by zero", remedy="filter such records before this step"
+            ) from None
+        return check(found)
+
+    return compute
+
+
+def _as_float(compute: Compute, kind: ExpressionKind) -> Compute:
+    if kind.type != INT:
+        return compute
+    if not kind.optional:
+        return lambda columns, size: list(map(float, compute(columns, size)))
+    return lambda columns, size: [None if one is None else float(one) for one in compute(columns, size)]
+
+
+def _check(node: e.Operation, kind: ExpressionKind) -> Callable[[ColumnValues], ColumnValues]:
+    """Refuses the results that a column of this type cannot hold: one or two passes, and no loop in Python unless one is refused."""
+    if kind.type == INT:
+        fits: Callable[[Any], bool] = _in_64_bits
+        why, remedy = "has more than 64 bits", "use floats: .cast(float)"
+    elif kind.type == FLOAT:
+        fits, why, remedy = isfinite, "is no finite number", "filter such records before this step"
+    else:
+        return lambda found: found
+
+    def check(found: ColumnValues) -> ColumnValues:
+        values = [one for one in found if one is not None] if kind.optional else found
+        if not values or (min(values) >= LEAST and max(values) <= MOST if kind.type == INT else isfinite(sum(values))):
+            return found
+        for index, one in enumerate(found):
+            if one is not None and not fits(one):
+                raise NotComputable(index, f"{node} {why}: {one}", remedy=remedy)
+        return found  # floats whose sum is infinite may all be finite
+
+    return check
+
+
+def _in_64_bits(one: int) -> bool:
+    return LEAST <= one <= MOST
+
+
+# --------------------------------------------------------------------------------------------------------- of one column
+
+
+def _of_one(node: e.Operation, of: Compute, was: ExpressionKind, kind: ExpressionKind) -> Compute:
+    if node.name == e.IS_NULL:
+        return lambda columns, size: [one is None for one in of(columns, size)]
+    if node.name == e.CAST:
+        return _cast(node, of, was, kind)
+    function, check = _function(node, was.type), _check(node, kind)
+    if node.name == e.IS_IN and FLOAT in (was.type, *(e.TYPES[type(one)] for one in node.options)):
+        of = _as_float(of, was)
+
+    def compute(columns: NamedColumns, size: int) -> ColumnValues:
+        values = of(columns, size)
+        if kind.optional:
+            return check([None if one is None else function(one) for one in values])
+        return check(list(map(function, values)))
+
+    return compute
+
+
+def _function(node: e.Operation, was: str) -> Callable[[Any], Any]:
+    match node.name:
+        case e.NEGATIVE:
+            return operator.neg
+        case e.NOT:
+            return operator.not_
+        case e.IS_IN:
+            mixed = FLOAT in (was, *(e.TYPES[type(one)] for one in node.options))
+            return frozenset(map(float, node.options) if mixed else node.options).__contains__
+        case e.STARTS_WITH:
+            start = str(node.options[0])
+            return lambda text: text.startswith(start)
+        case e.CONTAINS:
+            part = str(node.options[0])
+            return lambda text: part in text
+        case _:
+            every = int(node.options[0])
+            return lambda ms: ms - ms % every
+
+
+# ----------------------------------------------------------------------------------------------------------------- casts
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _whole_of_text(text: str) -> int | None:
+    if not _WHOLE.fullmatch(text):
+        return None
+    found = int(text)
+    return found if _in_64_bits(found) else None
+
+
+def _float_of_text(text: str) -> float | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    found = float(text)
+    return found if isfinite(found) else None
+
+
+def _whole_of_float(number: float) -> int | None:
+    found = int(number)
+    return found if _in_64_bits(found) else None
+
+
+def _text_of_bool(one: bool) -> str:
+    return "true" if one else "false"
+
+
+_CASTS: dict[tuple[ColumnKind, ColumnKind], Callable[[Any], Any]] = {
+    (INT, FLOAT): float,
+    (INT, TEXT): str,
+    (FLOAT, INT): _whole_of_float,
+    (FLOAT, TEXT): repr,
+    (BOOL, INT): int,
+    (BOOL, FLOAT): float,
+    (BOOL, TEXT): _text_of_bool,
+    (TEXT, INT): _whole_of_text,
+    (TEXT, FLOAT): _float_of_text,
+    (TEXT, BOOL): _BOOLEANS.get,
+}
+
+
+def _cast(node: e.Operation, of: Compute, was: ExpressionKind, kind: ExpressionKind) -> Compute:
+    if was.type == kind.type:
+        return of
+    function = _CASTS[was.type, kind.type]
+
+    def compute(columns: NamedColumns, size: int) -> ColumnValues:
+        values = of(columns, size)
+        found = (
+            [None if one is None else function(one) for one in values] if was.optional else list(map(function, values))
+        )
+        if None in found:
+            for index, one in enumerate(found):
+                if one is None and values[index] is not None:
+                    raise NotComputable(
+                        index,
+                        f"{node}: {values[index]!r:.60} is no {kind.type}",
+                        remedy="filter such records before this step",
+                    )
+        return found
+
+    return compute
+
+
+# --------------------------------------------------------------------------------------------------------------- filters
+
+
+def kept(column: ColumnValues, keep: ColumnValues) -> ColumnValues:
+    """The values of the records for which `keep` is true: neither false nor null.
+
+    >>> kept([1, 2, 3], [True, None, False])
+    [1]
+    """
+    return list(compress(column, keep))

@@ -1,0 +1,283 @@
+"""Expressions over columns: `hg.col("amount") * 1.2 >= 10`, as frozen data.
+
+    + - * /  // %  -x      numbers; // and % take whole numbers alone
+    == != < <= > >=        two numbers, two texts, or (== and !=) two booleans
+    & | ~                  booleans
+    .is_null()  .is_in([…])  .cast(int | float | bool | str)
+    .starts_with("…")  .contains("…")                      of text
+    .floor("1m")                                           of a time in milliseconds
+
+An expression is a tree of three kinds of nodes (`ColumnRef`, `Constant`, `Operation`), which compare and print as data. It evaluates
+nothing: `typing` says of which type it is, `evaluate` computes it. Whoever writes an expression that cannot be meant (`==` with None, `and`
+instead of `&`) gets a `DeclarationError` at that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+from ..errors import DeclarationError, SettingError
+from ..settings import duration_ms
+from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, Scalar
+
+ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//", "%"
+EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST = "==", "!=", "<", "<=", ">", ">="
+AND, OR, NOT, NEGATIVE = "&", "|", "~", "negative"
+IS_NULL, IS_IN, CAST, STARTS_WITH, CONTAINS, FLOOR = "is_null", "is_in", "cast", "starts_with", "contains", "floor"
+
+TYPES: dict[Any, ColumnKind] = {int: INT, float: FLOAT, bool: BOOL, str: TEXT}
+"""The Python type of a constant, or of a cast → the type of the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A column of the record."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is the same for all records."""
+
+    value: Scalar
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on other nodes. `options`: what the operation itself needs, such as the type of a cast."""
+
+    name: str
+    of: tuple[Node, ...]
+    options: tuple[Scalar, ...] = ()
+
+    def __str__(self) -> str:
+        if self.name in (NOT, NEGATIVE):
+            return f"{'~' if self.name == NOT else '-'}({self.of[0]})"
+        if len(self.of) == 2:
+            return f"({self.of[0]} {self.name} {self.of[1]})"
+        options = list(self.options) if self.name == IS_IN else ", ".join(map(repr, self.options))
+        return f"{self.of[0]}.{self.name}({options})"
+
+
+Node = ColumnRef | Constant | Operation
+
+
+def columns_in(node: Node) -> Iterator[str]:
+    """The names of the columns that an expression reads."""
+    if isinstance(node, ColumnRef):
+        yield node.name
+    elif isinstance(node, Operation):
+        for one in node.of:
+            yield from columns_in(one)
+
+
+def substituted(node: Node, made: Mapping[str, Node]) -> Node:
+    """The expression with the columns that other expressions have made replaced by these.
+
+    >>> str(substituted((col("b") + 1).node, {"b": (col("a") * 2).node}))
+    '((a * 2) + 1)'
+    """
+    if isinstance(node, ColumnRef):
+        return made.get(node.name, node)
+    if isinstance(node, Operation):
+        return replace(node, of=tuple(substituted(one, made) for one in node.of))
+    return node
+
+
+def constant(value: object, where: str) -> Constant:
+    """A value as a constant; a `DeclarationError` if it is none that a column can hold."""
+    if value is None:
+        raise DeclarationError(f"{where} None is always null", remedy="ask with .is_null()")
+    if type(value) is int and not LEAST <= value <= MOST:
+        raise DeclarationError(f"{where} {value}, which has more than 64 bits", remedy="use a float")
+    if type(value) is float and not isfinite(value):
+        raise DeclarationError(f"{where} {value}, which no column contains", remedy="use a finite number")
+    if isinstance(value, bool | int | float | str) and type(value) in TYPES:
+        return Constant(value)
+    raise DeclarationError(
+        f"{where} {value!r:.60}, which is neither an expression nor a value of a column",
+        remedy="hg.col(…), a number, text or a boolean",
+    )
+
+
+def node_of(value: object, where: str = "") -> Node:
+    """The node of an expression or of a plain value."""
+    return value.node if isinstance(value, Expression) else constant(value, where)
+
+
+class Expression:
+    """An expression over the columns of a record: data, which is computed for all records of a chunk at once.
+
+    >>> (col("amount") * 1.2 >= 10) & ~col("country").is_in(["DE", "FR"])
+    <Expression (((amount * 1.2) >= 10) & ~(country.is_in(['DE', 'FR'])))>
+    """
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __repr__(self) -> str:
+        return f"<Expression {self.node}>"
+
+    def __bool__(self) -> bool:
+        raise DeclarationError(
+            f"{self.node} has no truth value of its own: each record has one",
+            remedy="use & for and, | for or, ~ for not, with parentheses around comparisons; a < b < c is (a < b) & (b < c)",
+        )
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - equality of expressions is another expression
+
+    def _with(self, name: str, other: object, *, swapped: bool = False) -> Expression:
+        mine, given = self.node, node_of(other, f"{self.node} {name}")
+        return Expression(Operation(name, (given, mine) if swapped else (mine, given)))
+
+    # ------------------------------------------------------------------------------------------------------- arithmetic
+
+    def __add__(self, other: Expression | float) -> Expression:
+        return self._with(ADD, other)
+
+    def __radd__(self, other: float) -> Expression:
+        return self._with(ADD, other, swapped=True)
+
+    def __sub__(self, other: Expression | float) -> Expression:
+        return self._with(SUBTRACT, other)
+
+    def __rsub__(self, other: float) -> Expression:
+        return self._with(SUBTRACT, other, swapped=True)
+
+    def __mul__(self, other: Expression | float) -> Expression:
+        return self._with(MULTIPLY, other)
+
+    def __rmul__(self, other: float) -> Expression:
+        return self._with(MULTIPLY, other, swapped=True)
+
+    def __truediv__(self, other: Expression | float) -> Expression:
+        return self._with(DIVIDE, other)
+
+    def __rtruediv__(self, other: float) -> Expression:
+        return self._with(DIVIDE, other, swapped=True)
+
+    def __floordiv__(self, other: Expression | int) -> Expression:
+        return self._with(FLOOR_DIVIDE, other)
+
+    def __rfloordiv__(self, other: int) -> Expression:
+        return self._with(FLOOR_DIVIDE, other, swapped=True)
+
+    def __mod__(self, other: Expression | int) -> Expression:
+        return self._with(MODULO, other)
+
+    def __rmod__(self, other: int) -> Expression:
+        return self._with(MODULO, other, swapped=True)
+
+    def __neg__(self) -> Expression:
+        return Expression(Operation(NEGATIVE, (self.node,)))
+
+    # ------------------------------------------------------------------------------------------------------- comparison
+
+    def __eq__(self, other: Expression | Scalar) -> Expression:  # type: ignore[override]
+        return self._with(EQUAL, other)
+
+    def __ne__(self, other: Expression | Scalar) -> Expression:  # type: ignore[override]
+        return self._with(UNEQUAL, other)
+
+    def __lt__(self, other: Expression | float | str) -> Expression:
+        return self._with(LESS, other)
+
+    def __le__(self, other: Expression | float | str) -> Expression:
+        return self._with(AT_MOST, other)
+
+    def __gt__(self, other: Expression | float | str) -> Expression:
+        return self._with(MORE, other)
+
+    def __ge__(self, other: Expression | float | str) -> Expression:
+        return self._with(AT_LEAST, other)
+
+    # ------------------------------------------------------------------------------------------------------------ logic
+
+    def __and__(self, other: Expression | bool) -> Expression:
+        return self._with(AND, other)
+
+    def __rand__(self, other: bool) -> Expression:
+        return self._with(AND, other, swapped=True)
+
+    def __or__(self, other: Expression | bool) -> Expression:
+        return self._with(OR, other)
+
+    def __ror__(self, other: bool) -> Expression:
+        return self._with(OR, other, swapped=True)
+
+    def __invert__(self) -> Expression:
+        return Expression(Operation(NOT, (self.node,)))
+
+    # ------------------------------------------------------------------------------------------------------------ verbs
+
+    def is_null(self) -> Expression:
+        """Whether the value is null, or its field was missing. Never null itself."""
+        return Expression(Operation(IS_NULL, (self.node,)))
+
+    def is_in(self, values: Iterable[Scalar]) -> Expression:
+        """Whether the value is one of these; null for null."""
+        if isinstance(values, str):
+            raise DeclarationError(f"{self.node}.is_in({values!r})", remedy=f"a list of values: .is_in([{values!r}])")
+        listed = tuple(constant(value, f"{self.node}.is_in(): a").value for value in values)
+        if not listed:
+            raise DeclarationError(f"{self.node}.is_in([]) is never true", remedy="give it values")
+        return Expression(Operation(IS_IN, (self.node,), listed))
+
+    def cast(self, kind: type[int] | type[float] | type[bool] | type[str]) -> Expression:
+        """The value as another type. A fraction is cut off towards zero; text must be a number in JSON, or `true` or `false`.
+
+        A value that has no counterpart (the text "abc" as a number, 1e300 as a whole number) is an error of its record.
+        """
+        if kind not in TYPES:
+            raise DeclarationError(f"{self.node}.cast({kind!r})", remedy="int, float, bool or str")
+        return Expression(Operation(CAST, (self.node,), (TYPES[kind],)))
+
+    def starts_with(self, text: str) -> Expression:
+        """Whether the text begins with this text."""
+        return self._of_text(STARTS_WITH, text)
+
+    def contains(self, text: str) -> Expression:
+        """Whether the text contains this text, as it is: not a pattern."""
+        return self._of_text(CONTAINS, text)
+
+    def _of_text(self, name: str, text: str) -> Expression:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever does not check types gets told, too
+            raise DeclarationError(f"{self.node}.{name}({text!r:.60})", remedy="give it text")
+        return Expression(Operation(name, (self.node,), (text,)))
+
+    def floor(self, every: str | float) -> Expression:
+        """The beginning of the interval of this length that the time (milliseconds since 1970) falls into.
+
+        >>> col("ts").floor("1m")
+        <Expression ts.floor(60000)>
+        """
+        try:
+            ms = duration_ms(every)
+        except SettingError as error:
+            raise DeclarationError(f"{self.node}.floor(): {error.what}", remedy=error.remedy) from None
+        if ms < 1:
+            raise DeclarationError(f"{self.node}.floor({every!r}) is less than a millisecond", remedy="at least 1ms")
+        return Expression(Operation(FLOOR, (self.node,), (ms,)))
+
+
+def col(name: str) -> Expression:
+    """A column of the record, by its name.
+
+    >>> col("amount") >= 10
+    <Expression (amount >= 10)>
+    """
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] - as in `_of_text`
+        raise DeclarationError(f"hg.col({name!r}) does not name a column", remedy='hg.col("amount")')
+    return Expression(ColumnRef(name))

@@ -1,0 +1,109 @@
+"""Of which type an expression is, by the schema of the columns that it reads; decided when the job is declared.
+
+A wrong type is refused with the part of the expression that has it. Promises: an expression that has a type can be evaluated for every
+record of the schema, and gives values of that type alone; what remains to fail is a value (a division by zero, a number out of range).
+
+- Two whole numbers give a whole number, except by `/`, which gives a float. A whole number that meets a float becomes one.
+- An expression may be null if something that it reads may be; `is_null` never is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import DeclarationError
+from . import expressions as e
+from .schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec
+
+NUMBERS: frozenset[ColumnKind] = frozenset((INT, FLOAT))
+ARITHMETIC = frozenset((e.ADD, e.SUBTRACT, e.MULTIPLY))
+WHOLE = frozenset((e.FLOOR_DIVIDE, e.MODULO))
+COMPARISONS = frozenset((e.EQUAL, e.UNEQUAL, e.LESS, e.AT_MOST, e.MORE, e.AT_LEAST))
+LOGIC = frozenset((e.AND, e.OR, e.NOT))
+OF_TEXT = frozenset((e.STARTS_WITH, e.CONTAINS))
+
+
+CASTS: dict[object, ColumnKind] = {kind: kind for kind in PYTHON}
+"""What a cast may be to."""
+
+
+class ExpressionKind(NamedTuple):
+    """The type of an expression, and whether it may be null."""
+
+    type: ColumnKind
+    optional: bool
+
+
+def kind_of(node: e.Node, schema: ColumnSchema) -> ExpressionKind:
+    """The type of an expression; a `DeclarationError` if it has none.
+
+    >>> kind_of((e.col("n") / 2).node, ColumnSchema((ColumnSpec("n", INT),)))
+    ExpressionKind(type='float64', optional=False)
+    """
+    if isinstance(node, e.ColumnRef):
+        column = schema[node.name]
+        return ExpressionKind(column.type, column.optional)
+    if isinstance(node, e.Constant):
+        return ExpressionKind(e.TYPES[type(node.value)], False)
+    kinds = [kind_of(one, schema) for one in node.of]
+    if node.name == e.IS_NULL:
+        return ExpressionKind(BOOL, False)
+    return ExpressionKind(_type_of(node, [kind.type for kind in kinds]), any(kind.optional for kind in kinds))
+
+
+def column_of(name: str, node: e.Node, schema: ColumnSchema) -> ColumnSpec:
+    """The column that an expression makes."""
+    kind = kind_of(node, schema)
+    return ColumnSpec(name, kind.type, kind.optional)
+
+
+def _type_of(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
+    name = node.name
+    if name in ARITHMETIC or name in (e.DIVIDE, e.NEGATIVE):
+        _need(node, types, NUMBERS, "numbers")
+        return FLOAT if name == e.DIVIDE or FLOAT in types else INT
+    if name in WHOLE:
+        _need(node, types, frozenset({INT}), "whole numbers", remedy="cast it: .cast(int)")
+        return INT
+    if name in LOGIC:
+        _need(node, types, frozenset({BOOL}), "booleans", remedy="compare it, with parentheses: (hg.col(…) > 0) & (…)")
+        return BOOL
+    if name in COMPARISONS or name == e.IS_IN:
+        _comparable(node, [*types, *(e.TYPES[type(value)] for value in node.options)])
+        return BOOL
+    if name in OF_TEXT:
+        _need(node, types, frozenset({TEXT}), "text", remedy="cast it: .cast(str)")
+        return BOOL
+    if name == e.FLOOR:
+        _need(node, types, frozenset({INT}), "a time in milliseconds, which is a whole number", remedy=".cast(int)")
+        return INT
+    return _cast(node, types[0])
+
+
+def _cast(node: e.Operation, was: ColumnKind) -> ColumnKind:
+    wanted = CASTS[node.options[0]]
+    if wanted == BOOL and was in NUMBERS:
+        raise DeclarationError(
+            f"{node.of[0]} is {was}, and no cast makes a boolean of a number", remedy=f"compare it: {node.of[0]} != 0"
+        )
+    return wanted
+
+
+def _need(
+    node: e.Operation, types: list[ColumnKind], wanted: frozenset[ColumnKind], what: str, *, remedy: str = ""
+) -> None:
+    for one, found in zip(node.of, types, strict=True):
+        if found not in wanted:
+            sign = "-" if node.name == e.NEGATIVE else node.name
+            raise DeclarationError(f"{node}: {sign} takes {what}, and {one} is {found}", remedy=remedy)
+
+
+def _comparable(node: e.Operation, types: list[ColumnKind]) -> None:
+    groups = {TEXT if one == TEXT else BOOL if one == BOOL else FLOAT for one in types}
+    if len(groups) > 1:
+        raise DeclarationError(
+            f"{node}: {' and '.join(dict.fromkeys(types))} cannot be compared",
+            remedy="cast one: .cast(str), .cast(float)",
+        )
+    if groups == {BOOL} and node.name not in (e.EQUAL, e.UNEQUAL, e.IS_IN):
+        raise DeclarationError(f"{node}: booleans have no order", remedy="use == or !=")
