@@ -6,7 +6,7 @@ What it decides: what is bad data. Promises:
 
 - `loads_many` and `dumps_many` never raise for a bad record: they report its index and the reason, and convert the others.
 - None stays None in both directions (Kafka's tombstone); a custom serde never sees it.
-- A typed serde (`json(Order)` for a dataclass, TypedDict or msgspec Struct) checks what it reads against the type.
+- A typed serde (`json(Order)` for a dataclass, TypedDict, msgspec Struct or `pyarrow.Schema`) checks what it reads against the type.
 - `name` identifies the format of the bytes, and is part of the job's fingerprint.
 """
 
@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar, get_origin, is_typeddict, overload
+from typing import Any, Generic, Protocol, TypeVar, get_origin, is_typeddict, overload
 
 import msgpack as _msgpack
 import orjson
@@ -26,6 +26,8 @@ import orjson
 from ...core.errors import DataError, DeclarationError
 from ..cancellation import passes
 from . import keys
+from .column_types import is_arrow_schema, type_of_arrow
+from .typed_json import TypedJson
 
 T = TypeVar("T")
 _SHOWN = 80
@@ -209,26 +211,44 @@ def _typed_name(base: str, kind: Any) -> str:
     return f"{base}({getattr(kind, '__qualname__', kind)})"
 
 
+class ArrowSchema(Protocol):
+    """A `pyarrow.Schema`."""
+
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def types(self) -> list[Any]: ...
+
+
 @overload
 def json() -> Serde[Any]: ...
 @overload
 def json(kind: type[T]) -> Serde[T]: ...
+@overload
+def json(kind: ArrowSchema) -> Serde[dict[str, Any]]: ...
 def json(kind: Any = None) -> Serde[Any]:
-    """JSON through orjson. With a dataclass, TypedDict or msgspec Struct, values are decoded into that type and checked.
+    """JSON through orjson. With a dataclass, TypedDict, msgspec Struct or `pyarrow.Schema`, values are decoded into that type and checked.
+
+    Fields that the type does not have are skipped. A field that may be None may be missing; any other field without a default must be
+    there and of its type: text is no number, and 1.5 is no whole number. Whole numbers have at most 64 bits.
 
     >>> json().dumps({"a": 1})
     b'{"a":1}'
     """
     if kind is None:
         return Serde("json", orjson.dumps, orjson.loads, None, _json_values)
+    if is_arrow_schema(kind):
+        kind = type_of_arrow(kind)
     if not isinstance(kind, type) and not is_typeddict(kind):
-        raise DeclarationError(f"json() takes a class, not {kind!r}", remedy="a dataclass, TypedDict or msgspec Struct")
+        raise DeclarationError(
+            f"json() takes a class, not {kind!r}", remedy="a dataclass, TypedDict, msgspec Struct or pyarrow.Schema"
+        )
     library = _msgspec(kind)
-    decoder = library.json.Decoder(kind)
+    typed = TypedJson(library, kind)
     # orjson is faster for the types that it can encode itself
     plain = dataclasses.is_dataclass(kind) or is_typeddict(kind)
     encode: Callable[[Any], bytes] = orjson.dumps if plain else library.json.Encoder().encode
-    return Serde(_typed_name("json", kind), encode, decoder.decode, kind)
+    return Serde(_typed_name("json", kind), encode, typed.one, kind, typed.many)
 
 
 @overload

@@ -1,0 +1,206 @@
+"""The schema of columns that a type declares: a TypedDict, dataclass, msgspec Struct or `pyarrow.Schema`.
+
+What it decides: which Python and Arrow types are types of columns. They are `int`, `float`, `bool` and `str`, and each with `| None`; a
+field that may be None may also be missing, and has no other default than None.
+
+Promises: a type that no column can have is refused with the field that has it, and with what to do. A type with rules that columns do not
+check (constraints, tags, fields by position, unknown fields forbidden) is refused, too: no record would be judged by other rules than the
+type's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    NotRequired,
+    Required,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from ...core.columns.expressions import TYPES
+from ...core.columns.schema import ColumnSchema, ColumnSpec
+from ...core.errors import DeclarationError
+
+_LEAVE_OUT = (
+    "leave it out of the type (fields that the type does not have are skipped), or work in rows, without .columns()"
+)
+_MISSING = object()
+ARROW = {"int64": int, "double": float, "bool": bool, "string": str, "large_string": str}
+"""The name of an Arrow type → the Python type of its values."""
+
+
+def columns_of_type(kind: Any) -> ColumnSchema:
+    """The columns of the values of a type; a `DeclarationError` if it has fields that no column can hold.
+
+    >>> class Order(TypedDict):
+    ...     user: str
+    ...     amount: float | None
+    >>> str(columns_of_type(Order))
+    'user: text, amount: float64 | null'
+    """
+    _refuse_rules(kind)
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise DeclarationError(
+            f"the fields of {kind.__qualname__} cannot be read: {error}",
+            remedy="define the types of its fields at the top of a module",
+        ) from None
+    found = tuple(_column(kind, name, hints[attribute], default) for name, attribute, default in _fields(kind, hints))
+    if not found:
+        raise DeclarationError(f"{kind.__qualname__} has no fields, so it has no columns")
+    return ColumnSchema(found)
+
+
+def maker(kind: Any) -> Callable[[dict[str, Any]], Any] | None:
+    """The function that makes a value of a type of a dict of its columns; None if the dict is the value."""
+    if kind is None or is_typeddict(kind):
+        return None
+    names = {name: attribute for name, attribute, _ in _fields(kind, {})}
+    if all(name == attribute for name, attribute in names.items()):
+        return lambda row: kind(**row)
+    return lambda row: kind(**{names[name]: value for name, value in row.items()})
+
+
+class PlainField(NamedTuple):
+    """A field of a type whose other fields may be of any kind."""
+
+    attribute: str
+    column: ColumnSpec
+    required: bool
+    """Its class has no default for it."""
+
+
+def plain_fields(kind: Any) -> list[PlainField]:
+    """The fields of a type that could be columns, whatever its other fields are; none if it has no fields."""
+    if not _has_fields(kind):
+        return []
+    hints = get_type_hints(kind, include_extras=True)
+    found: list[PlainField] = []
+    for name, attribute, default in _fields(kind, hints):
+        with contextlib.suppress(DeclarationError):
+            column = _column(kind, name, hints[attribute], _MISSING)
+            found.append(
+                PlainField(attribute, column, default is _MISSING and not _may_be_missing(kind, name, hints[attribute]))
+            )
+    return found
+
+
+def _fields(kind: Any, hints: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Of each field: its name in a record, its name in the class, and its default."""
+    if is_typeddict(kind):
+        yield from ((name, name, _MISSING) for name in hints)
+    elif dataclasses.is_dataclass(kind):
+        for one in dataclasses.fields(kind):
+            if one.init:
+                made = one.default_factory is not dataclasses.MISSING
+                default = _MISSING if one.default is dataclasses.MISSING and not made else one.default
+                yield one.name, one.name, default
+    else:
+        struct: Any = kind
+        names, defaults = struct.__struct_fields__, struct.__struct_defaults__
+        own = (*[_MISSING] * (len(names) - len(defaults)), *defaults)
+        for encoded, name, default in zip(struct.__struct_encode_fields__, names, own, strict=True):
+            yield encoded, name, _MISSING if repr(default) == "NODEFAULT" else default
+
+
+def _column(kind: Any, name: str, hint: Any, default: Any) -> ColumnSpec:
+    where = f"the field '{name}' of {kind.__qualname__}"
+    may_be_missing = _may_be_missing(kind, name, hint)
+    while get_origin(hint) in (NotRequired, Required):
+        (hint,) = get_args(hint)
+    if get_origin(hint) is Annotated:
+        raise DeclarationError(
+            f"{where} has rules of its own ({_named(hint)}), which columns do not check",
+            remedy="declare the plain type, and filter: .filter(hg.col(…) > 0)",
+        )
+    options = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
+    optional = NoneType in options
+    options.discard(NoneType)
+    (only, *others) = options or {NoneType}
+    if others or only not in TYPES:
+        raise DeclarationError(
+            f"{where} is {_named(hint)}, which no column can hold; columns are int, float, bool or str, or each of them | None",
+            remedy=_LEAVE_OUT,
+        )
+    if may_be_missing and not optional:
+        raise DeclarationError(
+            f"{where} may be missing, and a column then holds null", remedy=f"declare it {_named(only)} | None"
+        )
+    if default is not _MISSING and default is not None:
+        raise DeclarationError(
+            f"{where} has a default, and a column has none: a missing field is null",
+            remedy=f"declare it {_named(only)} | None = None",
+        )
+    return ColumnSpec(name, TYPES[only], optional)
+
+
+def _refuse_rules(kind: Any) -> None:
+    config = getattr(kind, "__struct_config__", None)
+    if not _has_fields(kind):
+        raise DeclarationError(
+            f"{kind!r} has no columns",
+            remedy="hg.json(Order) with a TypedDict, dataclass, msgspec Struct or pyarrow.Schema",
+        )
+    rules = {
+        "its fields are identified by position": getattr(config, "array_like", False),
+        "it forbids fields that it does not have": getattr(config, "forbid_unknown_fields", False),
+        "it has a tag": getattr(config, "tag", None) is not None,
+        "it has a __post_init__": hasattr(kind, "__post_init__"),
+    }
+    for what, is_so in rules.items():
+        if is_so:
+            raise DeclarationError(
+                f"{kind.__qualname__} cannot be read as columns: {what}",
+                remedy="use a type of plain fields, or work in rows",
+            )
+
+
+def _may_be_missing(kind: Any, name: str, hint: Any) -> bool:
+    """Whether it is a key of a TypedDict that may be missing. `__optional_keys__` does not know what annotations in quotes say."""
+    if not is_typeddict(kind) or get_origin(hint) is Required:
+        return False
+    return get_origin(hint) is NotRequired or name in kind.__optional_keys__
+
+
+def _has_fields(kind: Any) -> bool:
+    return is_typeddict(kind) or dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_config__")
+
+
+def _named(hint: Any) -> str:
+    return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+
+
+# ----------------------------------------------------------------------------------------------------------------- Arrow
+
+
+def is_arrow_schema(kind: Any) -> bool:
+    """Whether this is a `pyarrow.Schema`; pyarrow is not imported for the question."""
+    return type(kind).__name__ == "Schema" and type(kind).__module__.partition(".")[0] == "pyarrow"
+
+
+def type_of_arrow(schema: Any) -> Any:
+    """A TypedDict with the fields of a `pyarrow.Schema`; a field that is nullable may be None."""
+    fields: dict[str, Any] = {}
+    for one in schema:
+        kind = ARROW.get(str(one.type))
+        if kind is None:
+            raise DeclarationError(
+                f"the field '{one.name}' of the pyarrow.Schema is {one.type}, which no column can hold",
+                remedy=f"one of {', '.join(ARROW)}; leave other fields out of the schema: they are skipped",
+            )
+        if one.name in fields:
+            raise DeclarationError(f"the pyarrow.Schema has two fields '{one.name}'", remedy="rename one of them")
+        fields[one.name] = kind | None if one.nullable else kind
+    return TypedDict("Schema", fields)  # type: ignore[operator]
