@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.actors import Actor, Batches, Context
     from headgate.agents.job.aggregates import Aggregate, aggregate, collect, count, first, last, max, mean, min, sum
     from headgate.agents.job.app import App
+    from headgate.agents.job.column_stream import ColumnStream
     from headgate.agents.job.declared_table import DeclaredTable as Table
     from headgate.agents.job.stream import Stream
     from headgate.agents.job.stream_ends import BatchedStream, TableView
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.agents.records.record import Batch, Record
     from headgate.agents.records.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.agents.testing import driver as testing
+    from headgate.core.columns.expressions import Expression, col
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
 
     bytes = raw
@@ -41,10 +43,12 @@ __all__ = [
     "Batch",
     "BatchedStream",
     "Batches",
+    "ColumnStream",
     "Context",
     "DataError",
     "DeclarationError",
     "EnvironmentFault",
+    "Expression",
     "HeadgateError",
     "Record",
     "Serde",
@@ -58,6 +62,7 @@ __all__ = [
     "aggregate",
     "arrow",
     "bytes",
+    "col",
     "collect",
     "count",
     "custom",
@@ -91,6 +96,7 @@ _FROM = {
     "agents.job.actors": "Actor Batches Context",
     "agents.job.aggregates": "Aggregate aggregate collect count first last max mean min sum",
     "agents.job.app": "App",
+    "agents.job.column_stream": "ColumnStream",
     "agents.process.requests": "drain metadata pause resume start stop",
     "agents.job.declared_table": "Table",
     "agents.operators.stateless": "UserCodeError",
@@ -100,6 +106,7 @@ _FROM = {
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",
     "agents.job.windows": "Window WindowedStream hopping session tumbling window_key",
+    "core.columns.expressions": "Expression col",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
 }
 """Module → the names that are imported from it."""

@@ -18,6 +18,7 @@ import msgpack
 
 from ...core.errors import DeclarationError
 from ...core.graph.schema import digest
+from ..records.column_chunk import ColumnChunk
 from ..records.selecting import column_of, lacking
 from .checks import check_function, check_selector
 from .schemas import fields_of
@@ -171,6 +172,8 @@ class AggregatePlan:
         """The schema of the states."""
         self.digest = digest(self.fields)
         """Distinguishes partial states of this plan from those of another: each frame of partial states carries it."""
+        self.reads = frozenset(part.of for part in self.parts if isinstance(part.of, str))
+        """The fields that the aggregates are of."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.joins = [part.merge or part.join for part in self.parts]
@@ -197,6 +200,16 @@ class AggregatePlan:
         if not self.numeric or not values:
             return None
         found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self._select]
+        return self._numbers(found, partial=partial)
+
+    def columns_of(self, columns: ColumnChunk) -> ValueColumns | None:
+        """As `columns`, of rows that are in columns already."""
+        if not self.numeric:
+            return None
+        found = [None if part.of is None else columns[str(part.of)] for part in self.parts]
+        return self._numbers(found, partial=False)
+
+    def _numbers(self, found: list[Any], *, partial: bool) -> ValueColumns | None:
         for part, column in zip(self.parts, found, strict=True):
             if column is None:
                 continue

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, get_origin, get_type_hints
 
+from ...core.columns.expressions import Expression
 from ...core.errors import DeclarationError, SettingError
 from ...core.names import topic_name
 from ...core.settings import duration_ms, nearest
@@ -86,6 +87,10 @@ def check_arguments(fn: Callable[..., Any], number: int, what: str, signature: s
 
 def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(value)", awaits: bool = False) -> None:
     """Refuse anything but a function that takes these arguments, and a coroutine function where it would never be awaited."""
+    if isinstance(fn, Expression):
+        raise DeclarationError(
+            f"{verb}() of rows needs a function, not {fn!r}", remedy=f"put .columns() before it: .columns().{verb}(…)"
+        )
     if not callable(fn):
         raise DeclarationError(f"{verb}() needs a function, not {fn!r}")
     if not awaits and is_async(fn):

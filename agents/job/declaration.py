@@ -132,6 +132,7 @@ class Declared:
             carried = step.serde.name if step.combine is None else "partial states"
             key_serde = step.key_serde.name
             between = (("carries", carried),)
+            between += (("key", step.key_text),) if step.key_text else ()
         if isinstance(step, s.ToStep):
             writes = (step.topic,)
         if isinstance(step, s.AgentStep) and step.sink:

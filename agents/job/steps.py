@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from ...core.columns.expressions import Node
+    from ...core.columns.schema import ColumnSchema
     from .aggregates import AggregatePlan
     from .schemas import Migrate
     from .windows import Window
@@ -99,6 +101,58 @@ class MapStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ColumnsStep(Step):
+    """Rows become columns of this schema."""
+
+    VERB = "columns"
+    passing = True
+    by_row = True
+
+    schema: ColumnSchema
+    direct: bool = False
+    """The columns are decoded from the bytes of the input before this step."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class FilterColumnsStep(Step):
+    """Keeps the rows for which the expression is true."""
+
+    VERB = "filter-columns"
+    passing = True
+    by_row = True
+
+    keep: Node
+    schema: ColumnSchema
+    """What the expression reads."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class WithColumnsStep(Step):
+    """Adds columns, or replaces them, by expressions."""
+
+    VERB = "with-columns"
+    passing = True
+    by_row = True
+
+    made: Mapping[str, Node]
+    schema: ColumnSchema
+    """What the expressions read."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class RowsStep(Step):
+    """Columns become rows."""
+
+    VERB = "rows"
+    passing = True
+    by_row = True
+
+    schema: ColumnSchema
+    kind: Any = None
+    """The type of the values; None for dicts."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class FlatMapStep(Step):
     """One value in, any number out."""
 
@@ -169,6 +223,10 @@ class ShuffleStep(Step):
     key_serde: Any
     partitions: int | None = None
     everyone: bool = False
+    schema: ColumnSchema | None = None
+    """The columns that go through the stream; None for rows."""
+    key_text: str = ""
+    """The expression that makes the column `by`, as text; empty if it is decoded."""
     combine: AggregateStep | WindowStep | None = None
     """The aggregate or window behind the shuffle, whose combining begins here, before rows are sent. What fails in it is its failure."""
 
@@ -307,6 +365,8 @@ class ToStep(Step):
     key_serde: Any
     key: str | Callable[[Any], Any] | None = None
     partition: Callable[[Any], int] | None = None
+    schema: ColumnSchema | None = None
+    """The columns that are written; None for rows."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -31,11 +31,12 @@ from .checks import (
     name_of,
     table_name_of,
 )
+from .column_stream import ColumnStream, columns_behind
 from .stream_ends import BatchedStream, Ended, TableView
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
 if TYPE_CHECKING:
-    from ..records.serdes import Serde
+    from ..records.serdes import ArrowSchema, Serde
     from .actors import Actor
     from .app import App
     from .schemas import Migrate
@@ -122,6 +123,22 @@ class Stream(Generic[K, V]):
         return self._then(
             s.FilterStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
+
+    @overload
+    def columns(self, kind: None = ..., *, on_error: s.Policy = ...) -> ColumnStream[K, V]: ...
+    @overload
+    def columns(self, kind: type[W], *, on_error: s.Policy = ...) -> ColumnStream[K, W]: ...
+    @overload
+    def columns(self, kind: ArrowSchema, *, on_error: s.Policy = ...) -> ColumnStream[K, dict[str, Any]]: ...
+    def columns(self, kind: Any = None, *, on_error: s.Policy = None) -> ColumnStream[K, Any]:
+        """Turn to columns: of the type that the input declares (`serde=hg.json(Order)`), or of `kind`.
+
+        Directly behind such an input, only the columns that the job uses are decoded, and no value is made of a record. Behind other steps,
+        a value that does not fit the type is an error of its record. Null values are no rows: they are counted and dropped.
+
+        >>> app.input("orders", serde=hg.json(Order)).columns().filter(hg.col("amount") >= 10)
+        """
+        return columns_behind(self, kind, on_error)
 
     @overload
     def map_async(

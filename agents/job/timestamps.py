@@ -24,7 +24,7 @@ from typing import Any
 
 from ...core.errors import DeclarationError
 from ..cancellation import passes, said
-from ..records.selecting import column_of
+from ..records.selecting import Column, column_of
 from ..records.writable import check_times, whole_ms
 from .checks import check_function, check_selector
 
@@ -137,11 +137,17 @@ def timestamps_of(of: When) -> Extract:
         raise DeclarationError(f"timestamp={of!r}", remedy="a field's name, hg.field(…) or a function of the value")
     if isinstance(of, TimeField):
         check_selector(of.name, "timestamp")
-        column, unit = column_of(of.name), of.unit
-    else:
-        check_function(of, "timestamp")
-        column, unit = column_of(of), "ms"
+        return _extract(column_of(of.name), of.unit)
+    check_function(of, "timestamp")
+    return _extract(column_of(of), "ms")
 
+
+def times_of_column(unit: str) -> Extract:
+    """The function that makes event times of a column of times in this unit. None of them is null."""
+    return _extract(list, unit)
+
+
+def _extract(column: Column, unit: str) -> Extract:
     def extract(values: list[Any], arrived: list[int]) -> list[int]:
         try:
             times = column(values)

@@ -7,19 +7,24 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError
 from ...core.progress.frames import FrameError
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.schemas import NOT_TEXT
-from ..job.timestamps import BadTimestamp, timestamps_of
+from ..job.timestamps import BadTimestamp, TimeField, times_of_column, timestamps_of
 from ..records.chunks import Chunk
+from ..records.column_chunk import ColumnChunk, decoded, decoder_of, why_bad
+from ..records.columns import pick
 from ..records.record import Rows
 from ..records.selecting import column_of
 from ..records.writable import TIME_LIMIT, Unwritable
+from .columnar import ColumnsOp
 from .keyed import PARTIAL
 from .stateless import VALUES, Operator
 
@@ -59,6 +64,23 @@ def value_serdes(declared: Declared) -> dict[str, Any]:
     return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
 
 
+def greatest_of(times: list[int], kept: Sequence[int] | None) -> int | None:
+    """The greatest event time. A time out of range is bad data: a producer may write it, but nothing could be subtracted from it.
+
+    `kept`: which records of the chunk these are; None for all.
+    """
+    if not times:
+        return None
+    greatest = max(times)
+    if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
+        return greatest
+    for place, time in enumerate(times):
+        if not -TIME_LIMIT < time < TIME_LIMIT:
+            index = place if kept is None else kept[place]
+            raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
+    return greatest
+
+
 class SourceOp(Operator):
     """The first operator of a chain: an input, or the receiving side of a shuffle."""
 
@@ -75,6 +97,8 @@ class SourceOp(Operator):
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
         self.key = None
         self.timestamp = None
+        self.column_sources: list[ColumnSource] = []
+        self._row_children: list[Operator] = []
         self.wants_headers = True
         self.wants_offsets = False
         if isinstance(step, s.InputStep):
@@ -89,26 +113,41 @@ class SourceOp(Operator):
             raise BadRecord(
                 0, FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
             )
+        greatest = max((one.push_chunk(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
+        if self.column_sources and not self._row_children:
+            return greatest
         rows, offsets = self._rows(chunk, skip)
-        greatest = self._greatest(rows.timestamps, chunk, skip)
+        greatest = greatest_of(rows.timestamps, [i for i in range(len(chunk)) if i not in skip] if skip else None)
         if self.wants_offsets:
             rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
         self.pipeline.runs(chunk, rows, offsets, skip)
         self.forward(rows)
         return greatest
 
-    def _greatest(self, times: list[int], chunk: Chunk, skip: frozenset[int]) -> int | None:
-        """The greatest event time. A time out of range is bad data: a producer may write it, but nothing could be subtracted from it."""
-        if not times:
-            return None
-        greatest = max(times)
-        if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
-            return greatest
-        kept = [index for index in range(len(times) + len(skip)) if index not in skip]
-        for index, time in zip(kept, times, strict=False):
-            if not -TIME_LIMIT < time < TIME_LIMIT:
-                raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
-        return greatest
+    def forward(self, rows: Rows) -> None:
+        if rows.values:
+            for child in self._row_children:
+                child.push(rows)
+
+    def see_children(self, needed: Callable[[Operator], frozenset[str]]) -> None:
+        """All operators behind this one are there. `needed` says which columns one of them needs."""
+        step, children = self.step, self.children
+        if isinstance(step, s.ShuffleStep) and step.schema is not None and not self.partial:
+            names = frozenset[str]().union(*map(needed, children))
+            self.column_sources = [ColumnSource(self, step.schema.only(names), children)]
+            return
+        for child in children:
+            if isinstance(child, ColumnsOp) and child.direct:
+                self.column_sources.append(ColumnSource(self, self._used(child.schema, needed(child)), [child], child))
+            else:
+                self._row_children.append(child)
+
+    def _used(self, schema: ColumnSchema, needed: frozenset[str]) -> ColumnSchema:
+        """The columns that are decoded: those that later steps need, the time and the key."""
+        step = self.step
+        assert isinstance(step, s.InputStep)
+        own = {step.key, step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp}
+        return schema.only(name for name in schema.names if name in needed or name in own)
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:
         decoded = self.serde.loads_many(chunk.values)
@@ -143,9 +182,10 @@ class SourceOp(Operator):
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:
             return self._keys_of_values(chunk, values, bad)
-        if not chunk.has_keys:
-            return None
-        raw = list(chunk.keys)
+        return self.keys_of_bytes(list(chunk.keys), bad) if chunk.has_keys else None
+
+    def keys_of_bytes(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        """The keys of records, as later steps want them; `bad` gets those that cannot be decoded."""
         if self.wants_keys == VALUES:
             return self._decoded(raw, bad)
         if isinstance(self.step, s.InputStep) and (self.declared or self.wants_keys):
@@ -167,7 +207,7 @@ class SourceOp(Operator):
         known = {index for index, _ in bad}
         if None not in values and not known:
             try:
-                return self._believed(self.key(values), bad)
+                return self.believed(self.key(values), bad)
             except BaseException:  # noqa: BLE001, S110 - retried below, one by one
                 pass
         own = self._decoded(list(chunk.keys), []) if chunk.has_keys else None
@@ -182,7 +222,7 @@ class SourceOp(Operator):
                         raise
                     bad.append((index, error))
             keys.append(found)
-        keys = self._believed(keys, bad)
+        keys = self.believed(keys, bad)
         if own is not None and None in values:
             unread = self.pipeline.table(NOT_TEXT).get(self.step.name) is not None
             for index, value in enumerate(values):
@@ -192,7 +232,7 @@ class SourceOp(Operator):
                     keys[index] = own[index]
         return keys
 
-    def _believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+    def believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known. That there were
         others is kept in a table, for the null values of later lives.
         """
@@ -206,3 +246,98 @@ class SourceOp(Operator):
                         what = f"the key {key!r:.60} is {type(key).__name__}, and other streams are to meet it"
                         bad.append((index, _unsaid(self.step.name, what)))
         return keys
+
+
+class ColumnSource:
+    """The side of a source that decodes columns: no value is made of a record.
+
+    Null values are no rows: they are dropped, and `counts` counts them.
+    """
+
+    def __init__(
+        self, source: SourceOp, schema: ColumnSchema, children: list[Operator], counts: ColumnsOp | None = None
+    ) -> None:
+        self._source = source
+        self._children = children
+        self._counts = counts
+        step = source.step
+        self._key = step.key if isinstance(step, s.InputStep) and isinstance(step.key, str) else None
+        time = step.timestamp if isinstance(step, s.InputStep) else None
+        self._time = time.name if isinstance(time, TimeField) else time
+        self._times = times_of_column(time.unit if isinstance(time, TimeField) else "ms")
+        self._decoder = decoder_of(schema)
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
+        source, values = self._source, chunk.values
+        kept: list[int] | None = None
+        if skip or None in values:
+            kept = [i for i, value in enumerate(values) if value is not None and i not in skip]
+            if self._counts is not None:
+                self._counts.tombstones += len(values) - len(skip) - len(kept)
+
+        def of(column: Sequence[Any]) -> list[Any]:
+            return list(column) if kept is None else pick(column, kept)
+
+        data = of(values)
+        found = decoded(self._decoder, data)
+        if found.bad:
+            first = found.bad[0]
+            raise BadRecord(first.record if kept is None else kept[first.record], why_bad(first, data[first.record]))
+        columns = ColumnChunk([], vectors=found.columns)
+        bad: list[tuple[int, BaseException]] = []
+        keys = self._keys(chunk, of, columns, bad)
+        if isinstance(source.step, s.InputStep) and source.pipeline.keys is not None:
+            source.pipeline.keys.see(source.step, chunk, _spread(keys, kept, len(chunk)))
+        times = of(chunk.timestamps)
+        if not bad and self._time is not None:
+            times = self._event_times(columns[self._time], times, bad)
+        for index, cause in bad:
+            raise BadRecord(index if kept is None else kept[index], cause)
+        greatest = greatest_of(times, kept)
+        headers: Any = of(chunk.headers) if source.wants_headers and chunk.has_headers else None
+        key_serde = source.key_serde if self._key is None and source.wants_keys != VALUES else None
+        made = ColumnChunk(times, keys, headers, None, key_serde, vectors=found.columns)
+        offsets = None if kept is None else of(chunk.offsets)
+        if source.wants_offsets:
+            made.offsets = chunk.columns.offset_column() if offsets is None else offsets
+        source.pipeline.runs(chunk, Rows([], times), offsets, skip)
+        if len(made):
+            for child in self._children:
+                child.push_columns(made)
+        return greatest
+
+    def _keys(
+        self,
+        chunk: Chunk,
+        of: Callable[[Sequence[Any]], list[Any]],
+        columns: ColumnChunk,
+        bad: list[tuple[int, BaseException]],
+    ) -> list[Any] | None:
+        if self._key is not None:
+            return self._source.believed(columns[self._key], bad)
+        return self._source.keys_of_bytes(of(chunk.keys), bad) if chunk.has_keys else None
+
+    def _event_times(self, column: list[Any], arrived: list[int], bad: list[tuple[int, BaseException]]) -> list[int]:
+        if None in column:
+            bad.append((column.index(None), DataError(f"no event time: the field '{self._time}' is null")))
+            return arrived
+        try:
+            return self._times(column, arrived)
+        except BadTimestamp as error:
+            bad.append((error.index, error))
+            return arrived
+
+
+def _spread(keys: list[Any] | None, kept: list[int] | None, size: int) -> list[Any] | None:
+    """The keys of all records of a chunk, from those of the records that are kept."""
+    if keys is None or kept is None:
+        return keys
+    spread: list[Any] = [None] * size
+    for index, key in zip(kept, keys, strict=True):
+        spread[index] = key
+    return spread
+
+
+def _or_never(time: int | None) -> int:
+    return -TIME_LIMIT if time is None else time

@@ -6,11 +6,14 @@ shuffle give the same result as the rows would. `seal` emits everything that was
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import compress, islice
 from typing import Any
 
 from ...core.errors import DataError
 from ..job import steps as s
+from ..job.aggregates import NUMERIC, ValueColumns
+from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
 from ..records.serdes import msgpack, writes_utf8
@@ -18,6 +21,59 @@ from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, enc
 
 PARTIAL = msgpack()
 """The serde of partial states between two stages, whatever the serde of the stream."""
+
+
+class Addends:
+    """What a chunk of rows, or of partial states, adds to the states of an aggregate."""
+
+    def __init__(self, step: s.AggregateStep, rows: Rows, *, partial: bool = False) -> None:
+        self.step = step
+        self.rows = rows
+        self.partial = partial
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's; the message says which field a row lacks."""
+        return blaming(self.step, None if self.partial else self.step.plan.lacking(self.rows.values))
+
+    def columns(self) -> ValueColumns | None:
+        """The columns of numbers for `AggregatePlan.add_columns`; None if they are not all numbers."""
+        return self.step.plan.columns(self.rows.values, partial=self.partial)
+
+    def values(self) -> list[Any]:
+        """The rows."""
+        return self.rows.values
+
+
+class ColumnAddends:
+    """What a chunk of columns adds to the states of an aggregate. Rows are made only if its states are not all numbers."""
+
+    def __init__(self, step: s.AggregateStep, chunk: ColumnChunk) -> None:
+        self.step = step
+        self.chunk = chunk
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's."""
+        return blaming(self.step)
+
+    def columns(self) -> ValueColumns | None:
+        """The columns of numbers for `AggregatePlan.add_columns`; None if they are not all numbers."""
+        self._no_nulls()
+        return self.step.plan.columns_of(self.chunk)
+
+    def values(self) -> list[Any]:
+        """The columns as rows."""
+        self._no_nulls()
+        return self.chunk.rows(sorted(self.step.plan.reads)).values
+
+    def _no_nulls(self) -> None:
+        for part in self.step.plan.parts:
+            column = self.chunk[str(part.of)] if part.name in NUMERIC and part.of is not None else ()
+            if None in column:
+                raise UserCodeError(
+                    self.step,
+                    DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())'),
+                    column.index(None),
+                )
 
 
 class ShuffleOp(Operator):
@@ -28,6 +84,7 @@ class ShuffleOp(Operator):
         self.shuffle_step = step
         self.by = column_of(step.by) if step.by is not None else None
         self.wants_keys = BYTES if step.by is None else ""
+        self.columns = step.schema.names if step.schema is not None else ()
 
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""
@@ -47,8 +104,20 @@ class ShuffleOp(Operator):
         return keys
 
     def push(self, rows: Rows) -> None:
+        self._ship(self.keys_of(rows), rows)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self._ship(self.keys_of_columns(chunk), chunk.rows(self.columns))
+
+    def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
+        """The key of each row of columns, in bytes."""
+        return self.encoded(chunk[str(self.shuffle_step.by)])
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return frozenset(self.columns)
+
+    def _ship(self, keys: list[Any], rows: Rows) -> None:
         step = self.shuffle_step
-        keys = self.keys_of(rows)
         values = encode(step, step.serde, rows.values)
         with blaming(step):  # a value that no frame can hold
             self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
@@ -85,19 +154,35 @@ class CombineOp(ShuffleOp):
         step = self.shuffle_step
         if self.by is None or not writes_utf8(step.key_serde):
             return super().keys_of(rows)
-        keys = self.select(self.by, rows.values, step.by)
+        return self._as_text(self.select(self.by, rows.values, step.by))
+
+    def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
+        step = self.shuffle_step
+        if not writes_utf8(step.key_serde):
+            return super().keys_of_columns(chunk)
+        return self._as_text(chunk[str(step.by)])
+
+    def _as_text(self, keys: list[Any]) -> list[Any]:
         return keys if set(map(type, keys)) == {str} else self.encoded(keys)
 
     def push(self, rows: Rows) -> None:
-        keys = self.keys_of(rows)
-        times = dict(zip(keys, rows.timestamps, strict=True))
+        self._combine(self.keys_of(rows), rows.timestamps, Addends(self.aggregate, rows))
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self._combine(self.keys_of_columns(chunk), chunk.timestamps, ColumnAddends(self.aggregate, chunk))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return self.plan.reads | {str(self.shuffle_step.by)}
+
+    def _combine(self, keys: list[Any], timestamps: list[int], of: Addends | ColumnAddends) -> None:
+        times = dict(zip(keys, timestamps, strict=True))
         if not all(type(key) is bytes or key.isascii() for key in times if key not in self.settled):
             self.encoded(keys)  # text that cannot be encoded as UTF-8 must fail with its record, not at the commit
         if self.careful:
-            self._send(self._added(keys, rows, {key: self.plan.start() for key in times}), times)
+            self._send(self._added(keys, of, {key: self.plan.start() for key in times}), times)
             return
-        with blaming(self.aggregate, self.plan.lacking(rows.values)):
-            columns = None if self.fresh or self.odd else self.plan.columns(rows.values)
+        with of.blaming():
+            columns = None if self.fresh or self.odd else of.columns()
         if columns is not None:
             self.numbers.append((keys, columns))
             self.fresh_ts.update(times)
@@ -109,12 +194,15 @@ class CombineOp(ShuffleOp):
         for key in times:
             if key not in fresh:
                 fresh[key] = start()
-        self._added(keys, rows, fresh)
+        self._added(keys, of, fresh)
         self.fresh_ts.update(times)
 
-    def _added(self, keys: list[Any], rows: Rows, states: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
-        with blaming(self.aggregate, self.plan.lacking(rows.values)):
-            self.plan.add(keys, rows.values, states, items=all_mappings(rows.values))
+    def _added(
+        self, keys: list[Any], of: Addends | ColumnAddends, states: dict[Any, list[Any]]
+    ) -> dict[Any, list[Any]]:
+        with of.blaming():
+            values = of.values()
+            self.plan.add(keys, values, states, items=all_mappings(values))
         return states
 
     def prepare(self) -> None:
@@ -177,6 +265,7 @@ class AggregateOp(Operator):
 
     def __init__(self, step: s.AggregateStep, env: Env) -> None:
         super().__init__(step, env)
+        self.aggregate = step
         self.plan = step.plan
         self.key_serde = step.key_serde
         self.table = env.table(step.name)
@@ -201,13 +290,22 @@ class AggregateOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        values = rows.values
-        lacking = None if self.partial else self.plan.lacking(values)
-        with blaming(self.step, lacking):
-            times = dict(zip(keys, rows.timestamps, strict=True))
-            if self.partial and rows.plan != self.plan.digest:
-                values = self._of_former_code(rows.plan, values)
-            columns = None if self.fresh or self.at_once else self.plan.columns(values, partial=self.partial)
+        of = Addends(self.aggregate, rows, partial=self.partial)
+        if self.partial and rows.plan != self.plan.digest:
+            with of.blaming():
+                of.rows = replace(rows, values=self._of_former_code(rows.plan, rows.values))
+        self._aggregate(keys, rows.timestamps, of)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self._aggregate(keyed(self, chunk, self.key_serde), chunk.timestamps, ColumnAddends(self.aggregate, chunk))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return self.plan.reads
+
+    def _aggregate(self, keys: list[Any], timestamps: list[int], of: Addends | ColumnAddends) -> None:
+        with of.blaming():
+            times = dict(zip(keys, timestamps, strict=True))
+            columns = None if self.fresh or self.at_once else of.columns()
             if columns is not None:
                 self._know([key for key in times if key not in self.states])
                 if self.odd.isdisjoint(times):
@@ -217,6 +315,7 @@ class AggregateOp(Operator):
             fresh = self.fresh
             self._to_copies()
             self._fetch([key for key in times if key not in fresh])
+            values = of.values()
             if self.partial:
                 self.plan.merge(keys, values, fresh)
             else:
@@ -337,7 +436,7 @@ class AggregateOp(Operator):
         self.gave_back = True  # what ran meanwhile may have evicted states
 
 
-def keyed(operator: Operator, rows: Rows, serde: Any) -> list[bytes]:
+def keyed(operator: Operator, rows: Rows | ColumnChunk, serde: Any) -> list[bytes]:
     """The keys of rows, as bytes of this serde; raises if a row has no key."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb

@@ -30,6 +30,7 @@ from ..records.target_rules import UnknownTarget
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from .combined_windows import WindowCombineOp
 from .decode import SourceOp
 from .failures import chunk_id
@@ -115,7 +116,7 @@ class Pipeline:
         self._unknown: UnknownTarget | None = None
         """The topic that the letter writes to and whose number of partitions is not known."""
         self._deferred: deque[Deferred] = deque()
-        self._later: deque[tuple[Relay, Rows]] = deque()
+        self._later: deque[Callable[[], None]] = deque()
         self._running: tuple[Chunk, Rows] | None = None
         self._offsets: list[int] | None = None
         self._skipped: frozenset[int] = frozenset()
@@ -175,8 +176,13 @@ class Pipeline:
                 operator.be_careful()
             if isinstance(operator, AggregateOp):
                 operator.at_once = careful or below
+        needed: dict[int, frozenset[str]] = {}
+        """The columns that an operator needs of its rows, by the operator's id."""
+        for operator in reversed(self.operators):
+            needed[id(operator)] = operator.reads(frozenset[str]().union(*(needed[id(c)] for c in operator.children)))
         for source in self.sources.values():
             source.wants_keys = _wanted(source)
+            source.see_children(lambda child: needed[id(child)])
         graph = self.declared.graph
         for one in map(partial(met, graph), graph.stages):
             for stream in one if len(one) > 1 else ():
@@ -208,6 +214,14 @@ class Pipeline:
                 return MapOp(step, self)
             case s.FilterStep():
                 return FilterOp(step, self)
+            case s.ColumnsStep():
+                return ColumnsOp(step, self)
+            case s.FilterColumnsStep():
+                return FilterColumnsOp(step, self)
+            case s.WithColumnsStep():
+                return WithColumnsOp(step, self)
+            case s.RowsStep():
+                return RowsOp(step, self)
             case s.FlatMapStep():
                 return FlatMapOp(step, self)
             case s.MapAsyncStep():
@@ -320,14 +334,13 @@ class Pipeline:
         """Await this before the letter completes, after what was deferred earlier."""
         self._deferred.append(work)
 
-    def later(self, relay: Relay, rows: Rows) -> None:
-        """Pass these rows on when the current call has returned, before anything else of the letter."""
-        self._later.append((relay, rows))
+    def later(self, forward: Callable[[], None]) -> None:
+        """Forward rows by this function when the current call has returned, before anything else of the letter."""
+        self._later.append(forward)
 
     def _flow(self) -> None:
         while self._later:
-            relay, rows = self._later.popleft()
-            relay.forward(rows)
+            self._later.popleft()()
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter that users see."""

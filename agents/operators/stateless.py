@@ -27,6 +27,7 @@ from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..cancellation import passes, said
 from ..job import steps as s
 from ..job.windows import window_key
+from ..records.column_chunk import ColumnChunk
 from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
@@ -115,8 +116,8 @@ class Env(Protocol):
         """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key."""
         ...
 
-    def later(self, relay: Relay, rows: Rows, /) -> None:
-        """Let `relay` forward these rows when the current call has returned."""
+    def later(self, forward: Callable[[], None], /) -> None:
+        """Forward rows by this function when the current call has returned."""
         ...
 
     def table(self, name: str, /) -> Any: ...
@@ -162,6 +163,20 @@ class Operator:
         if rows.values:
             for child in self.children:
                 child.push(rows)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        """Process columns of a chunk."""
+        self.forward_columns(chunk)
+
+    def forward_columns(self, chunk: ColumnChunk) -> None:
+        """Push columns to every child."""
+        if len(chunk):
+            for child in self.children:
+                child.push_columns(chunk)
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        """The columns that the operator needs of its rows. `behind`: those that later steps need."""
+        return behind
 
     def seal(self) -> None:
         """A transaction is about to close, or a marker is about to be announced: emit what was held back."""
@@ -242,7 +257,10 @@ class Relay(Operator):
     """Follows every hundredth step of a chain: passes rows on after the current call has returned, so that no chain overflows the stack."""
 
     def push(self, rows: Rows) -> None:
-        self.env.later(self, rows)
+        self.env.later(lambda: self.forward(rows))
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self.env.later(lambda: self.forward_columns(chunk))
 
 
 class MapOp(Operator):
@@ -376,6 +394,7 @@ class ToOp(Operator):
     def __init__(self, step: s.ToStep, env: Env) -> None:
         super().__init__(step, env)
         self.to = step
+        self.columns = step.schema.names if step.schema is not None else ()
         self.by = START_FIELD if step.key is window_key else step.key
         self.key = column_of(self.by) if self.by is not None else None
         if step.partition is not None or step.key is window_key:
@@ -401,6 +420,12 @@ class ToOp(Operator):
                 self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
             else:
                 self._emit_to(targets, raw, values, rows)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self.push(chunk.rows(self.columns))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return frozenset(self.columns)
 
     def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Rows) -> None:
         """Write rows to the partitions that the user's function has chosen; for None the key decides."""

@@ -329,6 +329,13 @@ METRICS: tuple[Metric, ...] = (
         _counted("rows_after_stop"),
     ),
     Metric(
+        "headgate_tombstones_dropped_total",
+        COUNTER,
+        "Null values that were dropped where rows become columns.",
+        ("task",),
+        _counted("tombstones_dropped"),
+    ),
+    Metric(
         "headgate_dead_letters_total",
         COUNTER,
         "Failed records that were sent to the dead-letter topic.",

@@ -31,6 +31,11 @@ MACHINES = (Leader, Member, Committer, Task)
 FOR_OTHERS = {
     "BatchInfo.closed_by": "a function of Spark is told it",
     "Stream.as_events": "jobs call it",
+    "ColumnStream.with_columns": "jobs call it",
+    "Expression.is_null": "jobs call it",
+    "Expression.is_in": "jobs call it",
+    "Expression.starts_with": "jobs call it",
+    "Expression.contains": "jobs call it",
     "Setting.doc": "docs are made of it",
     "Input.arguments": "a fingerprint is made of every field, without their names",
     "LogKey.key": "a stored key is parsed whole; a replay cuts many keys of one table at once",

@@ -70,6 +70,21 @@ assert_type(orders.map_async(looked_up, concurrency=4), Stream[str, Priced])
 orders.map_async(lambda order: order.amount)  # pyright: ignore[reportArgumentType]
 
 
+# columns
+in_columns = app.input("rated", serde=hg.json(Rate)).columns()
+assert_type(in_columns, hg.ColumnStream[Any, Rate])
+assert_type(in_columns.filter((hg.col("rate") >= 1.5) & ~hg.col("currency").is_in(["EUR"])).rows(), Stream[Any, Rate])
+assert_type(in_columns.with_columns(twice=hg.col("rate") * 2).rows(), Stream[Any, dict[str, Any]])
+assert_type(hg.col("rate") == 1, hg.Expression)
+assert_type(orders.columns(), hg.ColumnStream[str, Order])
+assert_type(orders.map(keyed, with_record=True).columns(Order), hg.ColumnStream[int, Order])
+assert_type(in_columns.repartition("currency").agg(n=hg.count()), Stream[Any, dict[str, Any]])
+in_columns.filter(lambda rate: rate["rate"] > 1)  # pyright: ignore[reportArgumentType]
+in_columns.with_columns(x=[1])  # pyright: ignore[reportArgumentType]
+in_columns.map(str)  # pyright: ignore[reportAttributeAccessIssue]
+hg.col("rate").cast(list)  # pyright: ignore[reportArgumentType]
+
+
 # joins
 def priced(order: Order, rate: Rate) -> Priced:
     return Priced(order.country, order.amount * rate["rate"])

@@ -1,0 +1,316 @@
+"""`ColumnStream`: verbs over columns. Their steps are expressions, which are data, so that no Python object stands for a record.
+
+    orders = app.input("orders", serde=hg.json(Order), timestamp="ts").columns()
+    big = orders.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 1.2)
+    big.to("big-orders")
+    big.repartition("user").agg(n=hg.count(), total=hg.sum("total")).to("per-user")
+
+What it decides: which columns there are behind each verb, and of which type. A column that does not exist, or that is of the wrong type, is
+refused at the line that has it. Functions of a value need rows: `.rows()` makes them, and `.columns(Order)` makes columns of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from ...core.columns.expressions import Expression, Node, node_of, substituted
+from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema, ColumnSpec
+from ...core.columns.typing import NUMBERS, column_of, kind_of
+from ...core.errors import DeclarationError
+from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
+from ..records.serdes import OUTPUT_KEY, json, raw
+from . import steps as s
+from .aggregates import Aggregate, plan
+from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, name_of
+from .stream_ends import Ended
+from .timestamps import TimeField
+
+if TYPE_CHECKING:
+    from ...core.columns.schema import Scalar
+    from ..records.serdes import Serde
+    from .schemas import Migrate
+    from .stream import Stream
+
+K = TypeVar("K")
+V = TypeVar("V")
+OF_NUMBERS = ("sum", "mean")
+OF_ROWS = ("aggregate",)
+"""Aggregates whose functions get the whole value."""
+
+
+class ColumnStream(Generic[K, V]):
+    """A stream of columns, with keys of type `K`. `.rows()` makes values of type `V` of it.
+
+    >>> orders.columns().filter(hg.col("amount") >= 10).to("big-orders")
+    """
+
+    def __init__(
+        self, stream: Stream[Any, Any], schema: ColumnSchema, kind: Any = None, made: Mapping[str, Node] | None = None
+    ) -> None:
+        """`kind`: the type of the rows; None for dicts. `made`: the columns that expressions have made, each of decoded columns alone."""
+        self._stream = stream
+        self.schema = schema
+        self._kind = kind
+        self._made: Mapping[str, Node] = made or {}
+
+    def __repr__(self) -> str:
+        return f"<ColumnStream of {self._stream.app.name}: {self.schema}>"
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise DeclarationError(
+                f".{name}() needs rows, and this is a stream of columns", remedy=f".rows().{name}(…)"
+            )
+
+    def _then(self, step: s.Step) -> Stream[Any, Any]:
+        return self._stream._then(step)
+
+    # ------------------------------------------------------------------------------------------------------- expressions
+
+    def filter(self, keep: Expression, *, on_error: s.Policy = None) -> ColumnStream[K, V]:
+        """Keep only the records for which the expression is true; false and null are dropped.
+
+        >>> orders.filter((hg.col("amount") >= 10) & ~hg.col("country").is_in(["DE", "FR"]))
+        """
+        node = _expression(keep, "filter")
+        found = kind_of(node, self.schema)
+        if found.type != BOOL:
+            raise DeclarationError(
+                f"filter({node}) is {found.type}, not a condition", remedy="compare it with something"
+            )
+        step = s.FilterColumnsStep(
+            parents=(self._stream.step,),
+            keep=node,
+            schema=self.schema,
+            on_error=check_policy(on_error, "filter(on_error)"),
+            where=called_from(),
+        )
+        return ColumnStream(self._then(step), self.schema, self._kind, self._made)
+
+    def with_columns(
+        self, *, on_error: s.Policy = None, **columns: Expression | Scalar
+    ) -> ColumnStream[K, dict[str, Any]]:
+        """Add columns, or replace them. All expressions read the columns as they were before this step.
+
+        A whole number of more than 64 bits, a division by zero and a cast that has no result are errors of their record.
+
+        >>> orders.with_columns(total=hg.col("amount") * 1.2, minute=hg.col("ts").floor("1m"))
+        """
+        if not columns:
+            raise DeclarationError(
+                "with_columns() needs at least one column", remedy='with_columns(total=hg.col("a") * 2)'
+            )
+        nodes = {name: node_of(value, f"with_columns({name}=…) is") for name, value in columns.items()}
+        specs = [column_of(name, node, self.schema) for name, node in nodes.items()]
+        step = s.WithColumnsStep(
+            parents=(self._stream.step,),
+            made=nodes,
+            schema=self.schema,
+            on_error=check_policy(on_error, "with_columns(on_error)"),
+            where=called_from(),
+        )
+        made = {**self._made, **{name: substituted(node, self._made) for name, node in nodes.items()}}
+        return ColumnStream(self._then(step), self.schema.extended(specs), None, made)
+
+    # ---------------------------------------------------------------------------------------------------- keys and state
+
+    def repartition(
+        self,
+        by: str,
+        *,
+        name: str | None = None,
+        partitions: int | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+    ) -> ColumnStream[Any, V]:
+        """Send the records through an intermediate stream, so that all records with the same value of this column reach the same task."""
+        self._key_column(by, "repartition", or_boolean=True)
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise DeclarationError(f"repartition(partitions={partitions!r}): a stream has at least one partition")
+        if key_serde is not None:
+            check_serde(key_serde, "repartition(key_serde")
+        app = self._stream.app
+        title = name_of("by", by, name)
+        app.topics.intermediate(title)
+        step = s.ShuffleStep(
+            parents=(self._stream.step,),
+            name=title,
+            by=by,
+            serde=json(),
+            key_serde=key_serde if key_serde is not None else app.key_serde,
+            partitions=partitions,
+            schema=self.schema,
+            key_text=str(self._made[by]) if by in self._made else "",
+            on_error=check_policy(on_error, "repartition(on_error)"),
+            where=called_from(),
+        )
+        return ColumnStream(self._then(step), self.schema, self._kind, self._made)
+
+    def agg(
+        self,
+        *,
+        name: str | None = None,
+        on_error: s.Policy = None,
+        migrate: Migrate | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream[K, dict[str, Any]]:
+        """Running aggregates for each key, as of rows. The updates that they emit at each commit are rows.
+
+        A null in a sum, mean, minimum or maximum is an error of its record: filter it out before.
+
+        >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
+        """
+        made = plan(aggregates)
+        for title, part in aggregates.items():
+            self._check_aggregate(title, part)
+        return self._then(
+            s.AggregateStep(
+                parents=(self._stream.step,),
+                plan=made,
+                name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
+                key_serde=self._stream.app.key_serde,
+                migrate=check_migrate(migrate, "agg"),
+                on_error=check_policy(on_error, "agg"),
+                where=called_from(),
+            )
+        )
+
+    def _check_aggregate(self, title: str, part: Aggregate) -> None:
+        if part.name in OF_ROWS or callable(part.of):
+            raise DeclarationError(
+                f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
+                remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
+            )
+        if part.of is not None:
+            column = self.schema[part.of]
+            if part.name in OF_NUMBERS and column.type not in NUMBERS:
+                raise DeclarationError(
+                    f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",
+                    remedy=f'cast it: .with_columns({column.name}=hg.col("{column.name}").cast(float))',
+                )
+
+    def _key_column(self, by: Any, verb: str, *, or_boolean: bool) -> ColumnSpec:
+        if not isinstance(by, str):
+            raise DeclarationError(
+                f"{verb}({by!r:.60}) does not name a column",
+                remedy='compute it before: .with_columns(key=…), and name it: "key"',
+            )
+        column = self.schema[by]
+        if column.type == FLOAT or (column.type == BOOL and not or_boolean):
+            raise DeclarationError(
+                f"{verb}('{by}'): {column.type} makes no key",
+                remedy=f'cast it: hg.col("{by}").cast(str), or .cast(int)',
+            )
+        return column
+
+    # ------------------------------------------------------------------------------------------------------------- borders
+
+    def rows(self) -> Stream[K, V]:
+        """Make rows of the columns: values of the declared type or, once a column was added, dicts.
+
+        One such border in a pipeline is enough: each costs an object for each record.
+        """
+        step = s.RowsStep(parents=(self._stream.step,), schema=self.schema, kind=self._kind, where=called_from())
+        return self._then(step)
+
+    def to(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+    ) -> Ended:
+        """Write the columns to an output topic, exactly once: each record as an object with a field for each column.
+
+        Without `key`, the record's own key is written.
+        """
+        check_topic(topic, "to")
+        app = self._stream.app
+        for what, given in (("serde", serde), ("key_serde", key_serde)):
+            if given is not None:
+                check_serde(given, f"to('{topic}', {what}")
+        own = key_serde if key_serde is not None else app.output_key_serde
+        if key is not None:
+            self._key_column(key, f"to('{topic}', key=…)", or_boolean=own.name != OUTPUT_KEY)
+        self._then(
+            s.ToStep(
+                parents=(self._stream.step,),
+                topic=topic,
+                key=key,
+                serde=serde if serde is not None else app.serde,
+                key_serde=own,
+                schema=self.schema,
+                on_error=check_policy(on_error, f"to('{topic}', on_error)"),
+                where=called_from(),
+            )
+        )
+        return Ended(f"to('{topic}')")
+
+
+def _expression(given: Any, verb: str) -> Node:
+    if isinstance(given, Expression):
+        return given.node
+    remedy = 'an expression: hg.col("amount") >= 10; a function of a value needs rows: .rows()'
+    raise DeclarationError(f"{verb}({given!r:.60}) is not an expression", remedy=remedy)
+
+
+# -------------------------------------------------------------------------------------------------- from rows to columns
+
+
+def columns_behind(stream: Stream[Any, Any], kind: Any, on_error: s.Policy) -> ColumnStream[Any, Any]:
+    """The columns of a stream of rows: of the type that its input declares or, with `kind`, of that type.
+
+    Behind an input of JSON, the bytes are decoded into columns directly.
+    """
+    if kind is not None and is_arrow_schema(kind):
+        kind = type_of_arrow(kind)
+    parent = stream.step
+    serde: Serde[Any] = parent.serde if isinstance(parent, s.InputStep) else raw()
+    known = serde.type if isinstance(parent, s.InputStep) else None
+    if kind is None and known is None:
+        raise DeclarationError(
+            "columns() does not know the columns",
+            remedy="declare them: app.input(…, serde=hg.json(Order)), or .columns(Order)",
+        )
+    direct = serde.name.partition("(")[0] == "json" and known in (None, kind or known)
+    kind = kind or known
+    schema = columns_of_type(kind)
+    if direct and isinstance(parent, s.InputStep):
+        _check_input(parent, schema)
+    step = s.ColumnsStep(
+        parents=(parent,),
+        schema=schema,
+        direct=direct,
+        on_error=check_policy(on_error, "columns(on_error)"),
+        where=called_from(),
+    )
+    return ColumnStream(stream._then(step), schema, kind)
+
+
+def _check_input(step: s.InputStep, schema: ColumnSchema) -> None:
+    """Refuse an input whose time or key is not a column, because no value exists of which a function could make it."""
+    time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
+    for what, given in (("timestamp", time), ("key", step.key)):
+        if given is None:
+            continue
+        if not isinstance(given, str):
+            raise DeclarationError(
+                f"columns(): {what}= of the input '{step.topic}' is a function of a value, which needs rows",
+                remedy=f'name a column: {what}="…"',
+            )
+        column = schema[given]
+        if what == "timestamp" and (column.type == BOOL or (column.type == TEXT) != _is_iso(step.timestamp)):
+            raise DeclarationError(
+                f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
+                remedy="a number, or with hg.field(…, unit='iso') text",
+            )
+
+
+def _is_iso(of: Any) -> bool:
+    return isinstance(of, TimeField) and of.unit == "iso"

@@ -1,0 +1,121 @@
+"""The operators of column streams that keep no state: from rows to columns, expressions, and back to rows.
+
+Each works on a chunk at a time: an expression is computed by one call for all of its records. A record for which an expression has no value
+is an error of that step, with the index of the record; the policy of the step decides about it, as about a function that raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.columns.evaluate import compiled
+from ...core.columns.expressions import columns_in
+from ..job import steps as s
+from ..records.column_chunk import ColumnChunk, columns_of_values
+from ..records.column_types import maker
+from ..records.record import Rows
+from .stateless import Env, Operator, UserCodeError, blaming
+
+
+class ColumnsOp(Operator):
+    """Rows become columns. If it is `direct`, its source decodes the columns, and no rows come."""
+
+    def __init__(self, step: s.ColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.direct = step.direct
+        self.schema = step.schema
+        self.tombstones = 0
+        """How many null values of the running letter were dropped."""
+
+    def push(self, rows: Rows) -> None:
+        values = rows.values
+        if None in values:
+            kept = [i for i, value in enumerate(values) if value is not None]
+            self.tombstones += len(values) - len(kept)
+            rows = _picked(rows, kept)
+        columns, bad = columns_of_values(rows.values, self.schema)
+        for index, error in bad:
+            raise UserCodeError(self.step, error, index) from error
+        self.forward_columns(
+            ColumnChunk(rows.timestamps, rows.keys, rows.headers, rows.offsets, rows.key_serde, lists=columns)
+        )
+
+    def complete(self) -> None:
+        if self.tombstones:
+            self.env.count("tombstones_dropped", self.tombstones)
+        self.drop()
+
+    def drop(self) -> None:
+        self.tombstones = 0
+
+    def suspend(self) -> Any:
+        aside, self.tombstones = self.tombstones, 0
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.tombstones = aside
+
+
+def _picked(rows: Rows, kept: list[int]) -> Rows:
+    def of(column: Any) -> Any:
+        return None if column is None else [column[i] for i in kept]
+
+    return Rows(
+        of(rows.values),
+        of(rows.timestamps),
+        of(rows.keys),
+        of(rows.headers),
+        of(rows.offsets),
+        key_serde=rows.key_serde,
+    )
+
+
+class FilterColumnsOp(Operator):
+    """Keeps the rows for which an expression is true."""
+
+    def __init__(self, step: s.FilterColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.compute = compiled(step.keep, step.schema)
+        self.needs = frozenset(columns_in(step.keep))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return behind | self.needs
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        with blaming(self.step):
+            kept = chunk.kept(self.compute(chunk, len(chunk)))
+        self.forward_columns(kept)
+
+
+class WithColumnsOp(Operator):
+    """Adds columns, or replaces them."""
+
+    def __init__(self, step: s.WithColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.made = {name: compiled(node, step.schema) for name, node in step.made.items()}
+        self.needs = frozenset(name for node in step.made.values() for name in columns_in(node))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return (behind - self.made.keys()) | self.needs
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        with blaming(self.step):
+            made = {name: compute(chunk, len(chunk)) for name, compute in self.made.items()}
+        self.forward_columns(chunk.extended(made))
+
+
+class RowsOp(Operator):
+    """Columns become rows."""
+
+    def __init__(self, step: s.RowsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.names = step.schema.names
+        self.make = maker(step.kind)
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        with blaming(self.step):  # the type may have code of its own
+            rows = chunk.rows(self.names, self.make)
+        self.forward(rows)

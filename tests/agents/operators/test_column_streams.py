@@ -1,0 +1,382 @@
+"""Streams of columns do what streams of rows do: the same job is written both ways, and gets the same records, good and bad."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import msgspec
+import orjson
+import pytest
+
+import headgate as hg
+from headgate.agents.testing.driver import Driver
+
+
+class Order(TypedDict):
+    user: str
+    amount: float
+    ts: int
+    country: str | None
+
+
+class OrderStruct(msgspec.Struct):
+    user: str
+    amount: float
+    ts: int
+    country: str | None = None
+
+
+@dataclass
+class OrderData:
+    user: str
+    amount: float
+    ts: int
+    country: str | None = None
+
+
+class Big(TypedDict):
+    user: str
+    total: float
+
+
+class Total(TypedDict):
+    ts: int
+    total: float
+
+
+Job = Callable[[hg.App, hg.Stream[Any, Any]], object]
+
+
+def rows_to(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return (
+        orders.filter(lambda o: o["amount"] >= 10, on_error="skip")
+        .map(lambda o: {**o, "total": o["amount"] * 1.2})
+        .to("out")
+    )
+
+
+def columns_to(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    kept = orders.columns().filter(hg.col("amount") >= 10)
+    return kept.with_columns(total=hg.col("amount") * 1.2).to("out")
+
+
+def rows_agg(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("user").agg(**AGGREGATES).to("out")
+
+
+def columns_agg(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.columns().repartition("user").agg(**AGGREGATES).to("out")
+
+
+def rows_in_order(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("user").agg(n=hg.count(), first=hg.first("amount"), all=hg.collect("country")).to("out")
+
+
+def columns_in_order(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    shuffled = orders.columns().repartition("user")
+    return shuffled.agg(n=hg.count(), first=hg.first("amount"), all=hg.collect("country")).to("out")
+
+
+def rows_text(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("user").agg(low=hg.min("user"), high=hg.max("ts"), sum=hg.sum("amount")).to("out")
+
+
+def columns_text(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return (
+        orders.columns().repartition("user").agg(low=hg.min("user"), high=hg.max("ts"), sum=hg.sum("amount")).to("out")
+    )
+
+
+def rows_shuffled(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    shuffled = orders.repartition("ts", key_serde=hg.key())
+    shuffled.agg(n=hg.count()).to("counts")
+    return shuffled.filter(lambda o: o["country"] != "FR" and o["country"] is not None).to("out")
+
+
+def columns_shuffled(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    shuffled = orders.columns().repartition("ts", key_serde=hg.key())
+    shuffled.agg(n=hg.count()).to("counts")
+    return shuffled.filter(hg.col("country") != "FR").to("out")
+
+
+def rows_keyed(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.map(lambda o: {"user": o["user"], "total": o["amount"]}).to("out", key="user")
+
+
+def columns_keyed(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    """From rows to columns and back."""
+    made = orders.map(lambda o: {"user": o["user"], "total": o["amount"], "more": 1}).columns(Big)
+    return made.rows().columns(Big).to("out", key="user")
+
+
+AGGREGATES = {
+    "n": hg.count(),
+    "total": hg.sum("amount"),
+    "low": hg.min("ts"),
+    "high": hg.max("amount"),
+    "mean": hg.mean("amount"),
+}
+JOBS = [
+    (rows_to, columns_to),
+    (rows_agg, columns_agg),
+    (rows_in_order, columns_in_order),
+    (rows_text, columns_text),
+    (rows_shuffled, columns_shuffled),
+    (rows_keyed, columns_keyed),
+]
+BAD = [
+    b"",
+    b"{",
+    b"[1]",
+    b'{"user":"a"}',
+    b'{"user":"a","amount":"12","ts":1}',
+    b'{"user":"a","amount":12,"ts":1.5}',
+    b'{"user":"a","amount":12,"ts":9223372036854775808}',
+    b'{"user":null,"amount":12,"ts":1}',
+    b'{"user":"\xff","amount":12,"ts":1}',
+    b'{"user":"a","amount":12,"ts":1}{}',
+]
+
+
+def records(seed: int, bad: bool) -> list[hg.Record[Any, Any]]:
+    """Orders as producers write them, with keys, headers and times of their own."""
+    chance = random.Random(seed)
+    made: list[hg.Record[Any, Any]] = []
+    for number in range(60):
+        value: Any = orjson.dumps(
+            {
+                "user": chance.choice(["a", "b", "ü"]),
+                "amount": chance.choice([1, 9.5, 10, 12.25, 0.1]),
+                "ts": 1_000 + chance.randrange(50),
+                **({"country": chance.choice(["DE", "FR", None])} if chance.random() < 0.7 else {}),
+                "other": [number],
+            }
+        )
+        if bad and chance.random() < 0.2:
+            value = chance.choice(BAD)
+        headers = (("n", str(number).encode()),) if chance.random() < 0.3 else ()
+        made.append(hg.Record(chance.choice([None, "k"]), value, number, headers))
+    return made
+
+
+def outcome(job: Job, sent: list[hg.Record[Any, Any]], chunk: int, **policies: Any) -> dict[str, Any]:
+    """Everything that a job does with these records."""
+    app = hg.App("job", **policies)
+    job(app, app.input("orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts"))
+    with Driver(app) as d:
+        for start in range(0, len(sent), chunk):
+            d.send_all("orders", sent[start : start + chunk])
+        d.drain()
+        return {
+            **{topic: d.read(topic) for topic in sorted(d.declared.graph.outputs)},
+            "dead": [(one.key, one.value, one.offset) for one in d.dead_letters()],
+            "counters": {name: n for name, n in d.counters.items() if name != "tombstones_dropped"},
+        }
+
+
+@pytest.mark.parametrize(("by_rows", "by_columns"), JOBS, ids=[one.__name__ for _, one in JOBS])
+@pytest.mark.parametrize("chunk", [1, 7, 60])
+@pytest.mark.parametrize("policies", [{}, {"on_bad_data": "skip"}, {"on_bad_data": "dead_letter"}], ids=str)
+def test_columns_give_what_rows_give(by_rows: Job, by_columns: Job, chunk: int, policies: dict[str, Any]) -> None:
+    """Values, keys, times, headers, their order, dead letters and counters; also with bad records among the good ones."""
+    sent = records(chunk, bad=bool(policies))
+    wanted = outcome(by_rows, sent, chunk, **policies)
+    assert wanted["out"]
+    assert outcome(by_columns, sent, chunk, **policies) == wanted
+
+
+def test_an_error_names_the_record_and_fails_the_task() -> None:
+    """The default for bad data, as for rows."""
+    for job in (rows_to, columns_to):
+        app = hg.App("job")
+        job(app, app.input("orders", serde=hg.json(Order)))
+        with Driver(app) as d:
+            with pytest.raises(Exception, match="ts"):
+                d.send_all("orders", [b'{"user":"a","amount":12,"ts":1}', b'{"user":"a","amount":12,"ts":"1"}'])
+            assert d.states == {"Partition 0": "failed"}
+            assert "orders[0] offset 1" in d.tasks["Partition 0"].machine.why
+            assert d.read("out") == []
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (b"{", "not json: "),
+        (b"[1]", "the record is b'[1]', not an object with fields"),
+        (b'{"user":"a","ts":1}', "the field 'amount' is missing"),
+        (b'{"user":null,"amount":1,"ts":1}', "the field 'user' is null"),
+        (b'{"user":"a","amount":"1","ts":1}', "the field 'amount' is of another type in "),
+        (b'{"user":"a","amount":1,"ts":9223372036854775808}', "the field 'ts' has a number of more than 64 bits in "),
+        (
+            b'{"user":"a","amount":1,"ts":4611686018427387904}',
+            "a timestamp is 4611686018427387904: out of the 64-bit range",
+        ),
+    ],
+)
+def test_a_dead_letter_says_what_is_wrong_with_the_record(record: bytes, told: str) -> None:
+    """In words, with the bytes as they came."""
+    app = hg.App("job", on_bad_data="dead_letter")
+    columns_to(app, app.input("orders", serde=hg.json(Order), timestamp="ts"))
+    with Driver(app) as d:
+        d.send_all("orders", [b'{"user":"a","amount":12,"ts":1}', hg.Record(b"k", record, 5), None])
+        (letter,) = d.dead_letters()
+        assert (letter.key, letter.value, letter.offset, letter.step) == (b"k", record, 1, "decode")
+        assert told in letter.exception
+        assert len(d.read("out")) == 1
+
+
+@pytest.mark.parametrize(
+    ("failing", "left"),
+    [
+        (lambda c: c.filter(hg.col("ts") // (hg.col("ts") - 5) > -9), [1, 2, 6]),
+        (lambda c: c.with_columns(x=hg.col("ts") + 9223372036854775802), [1, 2, 5]),
+        (lambda c: c.with_columns(x=hg.col("user").cast(int)), [1, 2, 5]),
+        (lambda c: c.rows().map(lambda o: {**o, "total": 1 / (o["ts"] - 2)}).columns(Total), [1, 6, 5]),
+        (
+            lambda c: c.rows().map(lambda o: {"total": 1.0, "ts": str(o["ts"]) if o["ts"] == 1 else 7}).columns(Total),
+            [7] * 3,
+        ),
+    ],
+)
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_what_has_no_value_costs_its_record_alone(failing: Any, left: list[int], policy: str) -> None:
+    """The policy of the step decides, and the other records of the chunk go on."""
+    app = hg.App("job", on_error=policy)
+    failing(app.input("orders", serde=hg.json(Order)).columns()).to("out")
+    with Driver(app) as d:
+        users = {1: "1", 2: "2", 6: "x", 5: "3"}
+        d.send_all("orders", [{"user": u, "amount": 1.0, "ts": ts, "country": None} for ts, u in users.items()])
+        assert [r.value["ts"] for r in d.read("out")] == left
+        assert d.counters["records_failed"] == 1
+        assert len(d.dead_letters()) == (policy == "dead_letter")
+
+
+def test_a_null_in_a_sum_is_an_error_of_its_record() -> None:
+    """As None is for rows; the message says how to leave it out."""
+    app = hg.App("job", on_error="dead_letter")
+    amounts = app.input("orders", serde=hg.json(OrderStruct)).columns().with_columns(x=hg.col("country").cast(int))
+    amounts.repartition("user").agg(total=hg.sum("x")).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [OrderStruct("a", 1.0, 1, "4"), OrderStruct("a", 1.0, 1), OrderStruct("a", 1.0, 1, "5")])
+        assert [r.value for r in d.read("out")] == [{"total": 9}]
+        (letter,) = d.dead_letters()
+        assert "'x' is null" in letter.exception
+        assert letter.offset == 1
+
+
+@pytest.mark.parametrize("kind", [Order, OrderStruct, OrderData])
+def test_rows_of_columns_are_values_of_the_declared_type(kind: Any) -> None:
+    """Until a column is added: then they are dicts."""
+    seen: list[Any] = []
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(kind)).columns()
+    orders.filter(hg.col("amount") > 1).rows().sink(lambda batch: seen.extend(batch.values))
+    orders.with_columns(n=1).rows().sink(lambda batch: seen.extend(batch.values))
+    one = {"user": "a", "amount": 2.0, "ts": 1, "country": None}
+    with Driver(app) as d:
+        d.send("orders", kind(**one))
+    assert seen == [kind(**one), {**one, "n": 1}]
+
+
+def test_rows_and_columns_of_one_input() -> None:
+    """Both see each record, and the event time is the same."""
+    app = hg.App("job", on_bad_data="skip")
+    orders = app.input("orders", serde=hg.json(Order), timestamp="ts")
+    orders.filter(lambda o: o is not None).map(lambda o: o["ts"]).to("rows")
+    orders.columns().to("columns")
+    orders.columns().repartition("user").agg(n=hg.count()).to("counts")
+    with Driver(app) as d:
+        d.send_all("orders", [{"user": "a", "amount": 2.0, "ts": 9, "country": "DE"}, b"{", None])
+        assert [(r.value, r.timestamp) for r in d.read("columns")] == [
+            ({"user": "a", "amount": 2.0, "ts": 9, "country": "DE"}, 9)
+        ]
+        assert [r.value for r in d.read("counts")] == [{"n": 1}]
+        assert d.counters["tombstones_dropped"] == 2
+
+
+def test_null_values_are_no_rows() -> None:
+    """They are dropped and counted, also behind a step of rows."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(Order))
+    orders.columns().to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [hg.Record(b"a", None), {"user": "a", "amount": 1.0, "ts": 1, "country": None}, None])
+        assert len(d.read("out")) == 1
+        assert d.counters["tombstones_dropped"] == 2
+    app = hg.App("job")
+    app.input("orders").map(lambda o: o).columns(Order).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [None, {"user": "a", "amount": 1, "ts": 1}, None])
+        assert [r.value for r in d.read("out")] == [{"user": "a", "amount": 1.0, "ts": 1, "country": None}]
+        assert d.counters["tombstones_dropped"] == 2
+
+
+def test_only_the_columns_that_a_job_uses_are_decoded() -> None:
+    """What no step reads is as if it were not declared: it is skipped, and not judged."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    orders.filter(hg.col("ts") > 0).with_columns(twice=hg.col("amount") * 2).repartition("user").agg(n=hg.count()).to(
+        "out"
+    )
+    with Driver(app) as d:
+        d.send("orders", b'{"user":"a","amount":1,"ts":1,"country":7}')
+        assert [r.value for r in d.read("out")] == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("when", "field", "ms"),
+    [
+        (hg.field("ts", unit="s"), 2, 2000),
+        (hg.field("amount", unit="s"), 2.5, 2500),
+        (hg.field("country", unit="iso"), "1970-01-01T00:00:03Z", 3000),
+    ],
+)
+def test_the_event_time_is_a_column(when: Any, field: Any, ms: int) -> None:
+    """In any unit; a record without one is bad data."""
+    app = hg.App("job", on_bad_data="dead_letter")
+    app.input("orders", serde=hg.json(Order), timestamp=when).columns().to("out")
+    with Driver(app) as d:
+        value = {"user": "a", "amount": 0.0, "ts": 0, "country": None}
+        d.send_all("orders", [{**value, when.name: field}, {**value, "country": "x"} if ms == 3000 else value, value])
+        assert d.read("out")[0].timestamp == ms
+        assert len(d.dead_letters()) == (2 if ms == 3000 else 0)
+
+
+def test_the_key_may_be_a_column() -> None:
+    """`key=` of the input, as for rows."""
+    app = hg.App("job")
+    app.input("orders", serde=hg.json(Order), key="user").columns().agg(n=hg.count(), total=hg.sum("amount")).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [{"user": u, "amount": 1.5, "ts": 1, "country": None} for u in "aba"])
+        assert [(r.key, r.value) for r in d.read("out")] == [
+            ("a", {"n": 2, "total": 3.0}),
+            ("b", {"n": 1, "total": 1.5}),
+        ]
+
+
+def test_state_survives_a_restart() -> None:
+    """The states of columns are those of rows, in the same table."""
+    app, sent = hg.App("job"), records(1, bad=False)
+    columns_agg(app, app.input("orders", serde=hg.json(Order)))
+    with Driver(app) as d:
+        d.send_all("orders", sent[:30])
+        d.restart()
+        d.send_all("orders", sent[30:])
+        found = {r.key: r.value for r in d.read("out")}
+        assert sum(one["n"] for one in found.values()) == len(sent)
+        assert found == {key: d.table("agg-n-total-low-high-mean")[key] for key in found}
+
+
+def test_a_long_chain_of_columns() -> None:
+    """No chain overflows the stack."""
+    app = hg.App("job")
+    stream = app.input("orders", serde=hg.json(Order)).columns()
+    for _ in range(250):
+        stream = stream.with_columns(ts=hg.col("ts") + 1)
+    stream.to("out")
+    with Driver(app) as d:
+        d.send("orders", {"user": "a", "amount": 1.0, "ts": 0, "country": None})
+        assert d.read("out")[0].value["ts"] == 250

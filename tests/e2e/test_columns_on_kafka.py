@@ -1,0 +1,118 @@
+"""Columns on the real broker, through the public API: what comes out at a reader that is none of our code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypedDict
+
+import orjson
+import pytest
+
+import headgate as hg
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+
+class Order(TypedDict):
+    user: str
+    amount: float
+    ts: int
+    country: str | None
+
+
+class Priced(TypedDict):
+    user: str
+    total: float
+
+
+SOURCE = """
+from typing import TypedDict
+
+import headgate as hg
+
+
+class Order(TypedDict):
+    user: str
+    amount: float
+
+
+app = hg.App("JOB")
+orders = app.input("IN", serde=hg.json(Order)).columns().filter(hg.col("amount") >= 10)
+orders.with_columns(total=hg.col("amount") * 2).to("BIG")
+orders.repartition("user").agg(n=hg.count(), total=hg.sum("amount"), name="totals").to("OUT")
+"""
+
+
+def last(updates: list) -> dict[str, int]:
+    """The last count of each user."""
+    return {r.key.decode(): orjson.loads(r.value)["n"] for r in updates}
+
+
+def order(n: int) -> dict[str, object]:
+    return {"user": f"u{n % 7}", "amount": float(n % 20), "ts": 1_000_000 + n, "other": {"n": [n]}}
+
+
+async def test_the_whole_line(job, topic):
+    """Filter, derived columns, shuffle and sums, back to rows and to columns again; from four partitions, with bad records among them."""
+    inp, big, sums, rows = topic("in", 4), topic("big", 4), topic("sums", 4), topic("rows", 4)
+    app = hg.App(job.name, on_bad_data="dead_letter")
+    orders = app.input(inp, serde=hg.json(Order), timestamp="ts", until="newest").columns()
+    priced = orders.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 1.2)
+    priced.to(big)
+    priced.repartition("user").agg(n=hg.count(), total=hg.sum("total")).to(sums)
+    priced.rows().map(lambda o: {"user": o["user"].upper(), "total": o["total"]}).columns(Priced).to(rows, key="user")
+    for partition in range(4):
+        mine = [order(n) for n in range(200) if n % 4 == partition]
+        await job.write(inp, [*mine, b'{"user":"a","amount":"12","ts":1}', None], partition=partition, key=b"key")
+    worker = await job.start(app)
+    assert await worker.ended() == 0
+    good = [one for one in map(order, range(200)) if one["amount"] >= 10]
+    found = await job.records(big, len(good))
+    wanted = [
+        {"user": one["user"], "amount": one["amount"], "ts": one["ts"], "country": None, "total": one["amount"] * 1.2}
+        for one in good
+    ]
+    assert sorted((orjson.loads(r.value) for r in found), key=lambda v: v["ts"]) == wanted
+    assert all((r.timestamp, r.key) == (orjson.loads(r.value)["ts"], b"key") for r in found)
+    results = {r.key.decode(): orjson.loads(r.value) for r in await job.records(sums, 7)}
+    assert {user: one["n"] for user, one in results.items()} == Counter(one["user"] for one in good)
+    for user, one in results.items():
+        assert one["total"] == pytest.approx(sum(v["total"] for v in wanted if v["user"] == user))
+    back = [(r.key, orjson.loads(r.value)) for r in await job.records(rows, len(good))]
+    assert sorted(one["total"] for _, one in back) == sorted(one["total"] for one in wanted)
+    assert all(key == value["user"].encode() and key.isupper() for key, value in back)
+    letters = await job.records(job.topics.dead_letters, 4)
+    assert {r.value for r in letters} == {b'{"user":"a","amount":"12","ts":1}'}
+    counts = list(worker.worker.counters.values())
+    assert sum(one["tombstones_dropped"] for one in counts) == 4
+    assert sum(one["dead_letters"] for one in counts) == 4
+
+
+async def test_columns_lose_and_double_nothing_behind_kill_9(job, topic):
+    """A process is killed between two halves of its records; the successor goes on from what was committed."""
+    inp, big, out = topic("in", 2), topic("big", 2), topic("out", 2)
+    source = SOURCE.replace("IN", inp).replace("OUT", out).replace("BIG", big)
+    one = await job.process(source)
+    for partition in range(2):
+        await job.write(inp, [order(n) for n in range(2000)], partition=partition)
+    await job.records(big, 1, more_s=0)
+    one.kill()
+    await one.ended()
+    two = await job.process(source)
+    for partition in range(2):
+        await job.write(inp, [order(n) for n in range(2000)], partition=partition)
+    good = [value for value in map(order, range(2000)) if value["amount"] >= 10]
+    try:
+        found = await job.records(big, 4 * len(good), within_s=120)
+        updates: list = []
+        while sum(last(updates).values()) < 4 * len(good):
+            updates = await job.records(out, len(updates) + 1, within_s=120)
+    except AssertionError as error:
+        raise AssertionError(two.text()[-6000:]) from error
+    assert Counter(orjson.loads(r.value)["user"] for r in found) == {
+        user: 4 * n for user, n in Counter(one["user"] for one in good).items()
+    }
+    assert len(found) == 4 * len(good)
+    assert last(updates) == {user: 4 * n for user, n in Counter(one["user"] for one in good).items()}
+    two.kill()
+    await two.ended()
