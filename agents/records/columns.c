@@ -554,5 +554,6 @@ PyMODINIT_FUNC PyInit__columns(void) {
     PyMethodDef *parts[] = {json_read_methods, json_write_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (made != NULL && PyModule_AddFunctions(made, parts[i]) < 0) Py_CLEAR(made);
+    if (made != NULL && add_groups(made) < 0) Py_CLEAR(made);
     return made;
 }

@@ -4,4 +4,5 @@
 #include <Python.h>
 
 extern PyMethodDef json_read_methods[], json_write_methods[];
+int add_groups(PyObject *module); /* 0, or -1 with an exception */
 #endif

@@ -60,7 +60,11 @@ static inline void leave_vector(VectorView *view) {
 static inline int vector_of(PyObject *tuple, int64_t length, VectorView *view) {
     PyObject *data, *offsets, *validity;
     memset(view, 0, sizeof *view);
-    if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "iOOO", &view->kind, &data, &offsets, &validity)) return -1;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a vector is wanted");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(tuple, "iOOO", &view->kind, &data, &offsets, &validity)) return -1;
     if (view_of(data, &view->data) < 0 || view_of(offsets, &view->offsets) < 0 || view_of(validity, &view->validity) < 0) return -1;
     int64_t bits = (length + 7) / 8, wanted = view->kind == TEXT ? 0 : view->kind == BOOL ? bits : length * 8;
     if (view->kind < INT64 || view->kind > TEXT || view->data.obj == NULL || view->data.len < wanted ||
