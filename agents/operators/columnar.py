@@ -37,7 +37,7 @@ class ColumnsOp(Operator):
         for index, error in bad:
             raise UserCodeError(self.step, error, index) from error
         self.forward_columns(
-            ColumnChunk(rows.timestamps, rows.keys, rows.headers, rows.offsets, rows.key_serde, lists=columns)
+            ColumnChunk(rows.timestamps, rows.keys, rows.headers, rows.offsets, rows.key_serde, made=columns)
         )
 
     def complete(self) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from ...core.errors import DataError
 from ..job import steps as s
 from ..job.aggregates import NUMERIC, ValueColumns
-from ..records.column_chunk import ColumnChunk
+from ..records.column_chunk import ColumnChunk, records_of
+from ..records.encoder import Encoder
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
 from ..records.serdes import msgpack, writes_utf8
@@ -85,6 +86,7 @@ class ShuffleOp(Operator):
         self.by = column_of(step.by) if step.by is not None else None
         self.wants_keys = BYTES if step.by is None else ""
         self.columns = step.schema.names if step.schema is not None else ()
+        self.encoder = Encoder(self.columns)
 
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""
@@ -104,10 +106,17 @@ class ShuffleOp(Operator):
         return keys
 
     def push(self, rows: Rows) -> None:
-        self._ship(self.keys_of(rows), rows)
+        step = self.shuffle_step
+        keys = self.keys_of(rows)
+        self._ship(keys, encode(step, step.serde, rows.values), rows)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self._ship(self.keys_of_columns(chunk), chunk.rows(self.columns))
+        step = self.shuffle_step
+        assert step.schema is not None
+        keys = self.keys_of_columns(chunk)
+        with blaming(step):  # text that is no UTF-8
+            values = records_of(self.encoder, chunk, step.schema)
+        self._ship(keys, values, chunk)
 
     def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
         """The key of each row of columns, in bytes."""
@@ -116,9 +125,8 @@ class ShuffleOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)
 
-    def _ship(self, keys: list[Any], rows: Rows) -> None:
+    def _ship(self, keys: list[Any], values: list[Any], rows: Rows | ColumnChunk) -> None:
         step = self.shuffle_step
-        values = encode(step, step.serde, rows.values)
         with blaming(step):  # a value that no frame can hold
             self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
 

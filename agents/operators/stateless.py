@@ -27,7 +27,8 @@ from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..cancellation import passes, said
 from ..job import steps as s
 from ..job.windows import window_key
-from ..records.column_chunk import ColumnChunk
+from ..records.column_chunk import ColumnChunk, records_of
+from ..records.encoder import Encoder
 from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
@@ -395,6 +396,7 @@ class ToOp(Operator):
         super().__init__(step, env)
         self.to = step
         self.columns = step.schema.names if step.schema is not None else ()
+        self.encoder = Encoder(self.columns) if step.serde.name == "json" else None
         self.by = START_FIELD if step.key is window_key else step.key
         self.key = column_of(self.by) if self.by is not None else None
         if step.partition is not None or step.key is window_key:
@@ -422,7 +424,19 @@ class ToOp(Operator):
                 self._emit_to(targets, raw, values, rows)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self.push(chunk.rows(self.columns))
+        step = self.to
+        assert step.schema is not None
+        if self.encoder is None:
+            self.push(chunk.rows(self.columns))
+            return
+        raw: list[Any] | None = None
+        if step.key is not None:
+            raw = encode_keys(step, step.key_serde, chunk[str(step.key)])
+        elif chunk.keys is not None:
+            raw = encode_keys(step, step.key_serde, chunk.keys, chunk.key_serde)
+        with blaming(step):  # text that is no UTF-8; a record that the topic does not accept
+            values = records_of(self.encoder, chunk, step.schema)
+            self.env.emit(step.topic, None, raw, values, chunk.timestamps, chunk.headers)
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)

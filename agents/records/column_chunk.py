@@ -18,15 +18,18 @@ from typing import Any
 
 import orjson
 
-from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, ColumnSchema, ColumnSpec
+from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from ...core.errors import DataError
 from .columns import pick
 from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw
+from .encoder import Encoder
 from .record import Headers, Rows
 from .selecting import field_of
-from .vectors import DeclaredColumn, VectorBatch
+from .vectors import DeclaredColumn, Vector, VectorBatch, longs
 
 _NO_OBJECTS = frozenset((str, int, float, bool, list, tuple, type(None)))
+_FILL: dict[str, Any] = {INT: 0, FLOAT: 0.0, BOOL: False, TEXT: ""}
+"""Stands in rows of a vector that are not those of its chunk."""
 _MISSING = object()
 _SHOWN = 60
 _OPTIONAL = "declare it optional (| None), or see on_bad_data="
@@ -35,7 +38,7 @@ _OPTIONAL = "declare it optional (| None), or see on_bad_data="
 class ColumnChunk:
     """Rows in columns of equal length. `keys`, `headers`, `offsets` and `key_serde` are as in `Rows`."""
 
-    __slots__ = ("_lists", "_picked", "_vectors", "headers", "key_serde", "keys", "offsets", "timestamps")
+    __slots__ = ("_made", "_picked", "_read", "_vectors", "headers", "key_serde", "keys", "offsets", "timestamps")
 
     def __init__(
         self,
@@ -47,10 +50,11 @@ class ColumnChunk:
         *,
         vectors: VectorBatch | None = None,
         picked: list[int] | None = None,
-        lists: dict[str, list[Any]] | None = None,
+        made: Mapping[str, list[Any]] | None = None,
+        read: dict[str, list[Any]] | None = None,
     ) -> None:
-        """`vectors`: the decoded columns, of which the rows in `picked` (None: all) are those of this chunk. `lists`: columns of this
-        chunk's rows."""
+        """`vectors`: the decoded columns, of which the rows in `picked` (None: all) are those of this chunk. `made`: further columns of
+        this chunk's rows; they hide decoded ones of their names. `read`: decoded columns that are lists already."""
         self.timestamps = timestamps
         self.keys = keys
         self.headers = headers
@@ -58,20 +62,21 @@ class ColumnChunk:
         self.key_serde = key_serde
         self._vectors = vectors
         self._picked = picked
-        self._lists = lists if lists is not None else {}
+        self._made = made if made is not None else {}
+        self._read = read if read is not None else {}
 
     def __len__(self) -> int:
         return len(self.timestamps)
 
     def __getitem__(self, name: str) -> list[Any]:
         """A column as a list; it must not be changed."""
-        found = self._lists.get(name)
+        found = self._made.get(name, self._read.get(name))
         if found is None:
-            assert self._vectors is not None
+            assert self._vectors is not None, "the columns of a step's schema are decoded or made"
             found = self._vectors[name].values()
             if self._picked is not None:
                 found = pick(found, self._picked)
-            self._lists[name] = found
+            self._read[name] = found
         return found
 
     def kept(self, keep: Sequence[Any]) -> ColumnChunk:
@@ -90,11 +95,12 @@ class ColumnChunk:
             self.key_serde,
             vectors=self._vectors,
             picked=of(range(len(self)) if self._picked is None else self._picked),
-            lists={name: of(column) for name, column in self._lists.items()},
+            made={name: of(column) for name, column in self._made.items()},
+            read={name: of(column) for name, column in self._read.items()},
         )
 
     def extended(self, columns: Mapping[str, list[Any]]) -> ColumnChunk:
-        """The same rows with further columns; one that has the name of another replaces it."""
+        """The same rows with further columns; one that has the name of another hides it."""
         return ColumnChunk(
             self.timestamps,
             self.keys,
@@ -103,8 +109,28 @@ class ColumnChunk:
             self.key_serde,
             vectors=self._vectors,
             picked=self._picked,
-            lists={**self._lists, **columns},
+            made={**self._made, **columns},
+            read=self._read,
         )
+
+    def batch(self, schema: ColumnSchema) -> tuple[VectorBatch, array[int] | None]:
+        """The columns of a schema as vectors, and which of their rows are those of this chunk, in order; None for all."""
+        decoded_rows, picked = self._vectors, self._picked
+        length = len(self) if decoded_rows is None else len(decoded_rows)
+        found: list[Vector] = []
+        for one in schema.columns:
+            column = self._made.get(one.name)
+            if column is None and decoded_rows is not None:
+                found.append(decoded_rows[one.name])
+                continue
+            column = column or []
+            if picked is not None:
+                whole: list[Any] = [_FILL[one.type]] * length
+                for index, value in zip(picked, column, strict=True):
+                    whole[index] = value
+                column = whole
+            found.append(Vector.of(one.type, column))
+        return VectorBatch(schema.names, tuple(found), length), None if picked is None else array("q", picked)
 
     def rows(self, names: Sequence[str], make: Callable[[dict[str, Any]], Any] | None = None) -> Rows:
         """The rows as dicts of these columns, or as what `make` makes of such a dict."""
@@ -115,6 +141,13 @@ class ColumnChunk:
         return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
 
 
+def records_of(encoder: Encoder, chunk: ColumnChunk, schema: ColumnSchema) -> list[bytes | None]:
+    """The rows as records in JSON."""
+    buffer, offsets, lengths = encoder.encode(*chunk.batch(schema))
+    data = bytes(buffer)
+    return [data[start : start + size] for start, size in zip(longs(offsets), longs(lengths), strict=True)]
+
+
 # ------------------------------------------------------------------------------------------------------------- from bytes
 
 
@@ -123,13 +156,12 @@ def decoder_of(schema: ColumnSchema) -> Decoder:
     return Decoder([DeclaredColumn(one.name, one.type, one.optional) for one in schema.columns])
 
 
-def decoded(decoder: Decoder, values: Sequence[bytes | None]) -> DecodedColumns:
-    """Decode records in JSON."""
-    lengths = array("q", [-1 if value is None else len(value) for value in values])
-    sizes = lengths if -1 not in lengths else [max(size, 0) for size in lengths]
-    offsets = array("q", accumulate(sizes, initial=0))
+def decoded(decoder: Decoder, values: Sequence[bytes]) -> DecodedColumns:
+    """Decode records in JSON; none of them is null."""
+    lengths = array("q", map(len, values))
+    offsets = array("q", accumulate(lengths, initial=0))
     offsets.pop()
-    return decoder.decode(b"".join([value for value in values if value is not None]), offsets, lengths)
+    return decoder.decode(b"".join(values), offsets, lengths)
 
 
 def why_bad(bad: BadSpan, data: bytes) -> DataError:

@@ -60,11 +60,18 @@ def compiled(node: e.Node, schema: ColumnSchema) -> Compute:
     if isinstance(node, e.Constant):
         value = node.value
         return lambda _, size: [value] * size
-    of = [compiled(one, schema) for one in node.of]
-    kinds = [kind_of(one, schema) for one in node.of]
+    of = [compiled(one, schema) for one in _alike(node, schema)]
+    kinds = [kind_of(one, schema) for one in _alike(node, schema)]
     if len(of) == 2:
         return _of_two(node, (of[0], of[1]), (kinds[0], kinds[1]), kind)
     return _of_one(node, of[0], kinds[0], kind)
+
+
+def _alike(node: e.Operation, schema: ColumnSchema) -> list[e.Node]:
+    """What an operation is of; a whole number that is the same for all records is a float already if it would become one."""
+    if node.name != e.DIVIDE and all(kind_of(one, schema).type != FLOAT for one in node.of):
+        return list(node.of)
+    return [e.Constant(float(one.value)) if isinstance(one, e.Constant) else one for one in node.of]
 
 
 # -------------------------------------------------------------------------------------------------------- of two columns

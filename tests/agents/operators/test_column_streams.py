@@ -63,6 +63,46 @@ def columns_to(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
     return kept.with_columns(total=hg.col("amount") * 1.2).to("out")
 
 
+def rows_derived(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    def derived(o: Any) -> Any:
+        country = o["country"]
+        return {
+            **o,
+            "amount": int(o["amount"]),
+            "late": o["ts"] > 1_020,
+            "german": None if country is None else country == "DE",
+            "again": country,
+            "text": str(o["ts"]),
+            "same": "ü",
+        }
+
+    return orders.filter(lambda o: o["user"] != "a").map(derived).filter(lambda o: o["late"]).to("out", key="text")
+
+
+def columns_derived(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    made = (
+        orders.columns()
+        .filter(hg.col("user") != "a")
+        .with_columns(
+            amount=hg.col("amount").cast(int),
+            late=hg.col("ts") > 1_020,
+            german=hg.col("country") == "DE",
+            again=hg.col("country"),
+            text=hg.col("ts").cast(str),
+            same="ü",
+        )
+    )
+    return made.filter(hg.col("late")).to("out", key="text")
+
+
+def rows_packed(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.filter(lambda o: o["ts"] % 2 == 0).to("out", serde=hg.msgpack())
+
+
+def columns_packed(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    return orders.columns().filter(hg.col("ts") % 2 == 0).to("out", serde=hg.msgpack())
+
+
 def rows_agg(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
     return orders.repartition("user").agg(**AGGREGATES).to("out")
 
@@ -121,6 +161,8 @@ AGGREGATES = {
 }
 JOBS = [
     (rows_to, columns_to),
+    (rows_derived, columns_derived),
+    (rows_packed, columns_packed),
     (rows_agg, columns_agg),
     (rows_in_order, columns_in_order),
     (rows_text, columns_text),

@@ -129,10 +129,3 @@ def test_nested_types_are_read_as_before() -> None:
     assert [i for i, _ in json(Deep).loads_many([b'{"items":[]}', b'{"items":[],"big":18446744073709551616}']).bad] == [
         1
     ]
-
-
-def test_spans_of_null_values() -> None:
-    """A null value has no bytes, and shifts no other record."""
-    found = decoded(decoder_of(columns_of_type(Row)), [None, GOOD, None])
-    assert found.tombstones == [0, 2]
-    assert found.columns.rows() == [{"user": "a", "amount": 1.5, "ts": 1, "ok": True, "note": "x", "u": 2}]
