@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.operators.keyed import AggregateOp, CombineOp
 from headgate.agents.testing.driver import Driver
+
+from .test_pipeline import Rig, chunk
 
 
 class Order(TypedDict):
@@ -422,3 +426,105 @@ def test_a_long_chain_of_columns() -> None:
     with Driver(app) as d:
         d.send("orders", {"user": "a", "amount": 1.0, "ts": 0, "country": None})
         assert d.read("out")[0].value["ts"] == 250
+
+
+@pytest.mark.parametrize("verb", ["filter", "with_columns", "columns", "agg"])
+@pytest.mark.parametrize("policy", ["skip", "dead_letter", "function"])
+@pytest.mark.parametrize("place", ["app", "input", "operator"])
+def test_the_nearest_policy_decides(verb: str, policy: str, place: str) -> None:
+    """As for rows: a policy of the operator, of the input or of the app. A function gets the record as it came."""
+    asked: list[Any] = []
+
+    def decide(record: hg.Record[Any, Any], error: BaseException) -> str:
+        asked.append((record.key, record.timestamp, type(error)))
+        return "skip"
+
+    given = decide if policy == "function" else policy
+    own = {"on_error": given} if place == "operator" else {}
+    app = hg.App("job", on_error=given if place == "app" else "fail")
+    source = app.input("orders", serde=hg.json(OrderStruct), on_error=given if place == "input" else None)
+    orders = source.columns()
+    match verb:
+        case "filter":
+            orders.filter(10 // hg.col("ts") > -99, **own).to("out")
+        case "with_columns":
+            orders.with_columns(x=10 // hg.col("ts"), **own).to("out")
+        case "columns":
+            source.map(lambda o: {"ts": o.ts or None, "total": 1.0}).columns(Total, **own).to("out")
+        case _:
+            shuffled = orders.with_columns(x=hg.col("country").cast(int)).repartition("user")
+            shuffled.agg(n=hg.sum("x"), **own).to("out")
+    with Driver(app) as d:
+        made = [OrderStruct("a", 1.0, ts, "1" if ts else None) for ts in (1, 0, 2)]
+        d.send_all("orders", [hg.Record(b"k", one, 5 + one.ts) for one in made])
+        out = d.read("out")
+        assert [r.value for r in out] == [{"n": 2}] if verb == "agg" else [r.value["ts"] for r in out] == [1, 2]
+        assert d.counters["dead_letters" if policy == "dead_letter" else "records_skipped"] == 1
+        assert len(d.dead_letters()) == (policy == "dead_letter")
+    assert len(asked) == (policy == "function")
+    if asked:
+        assert asked[0][:2] == (b"k", 5)
+
+
+def test_a_seal_in_the_middle_of_a_chunk_takes_only_what_was_complete() -> None:
+    """A chunk of columns that awaits belongs to the next transaction, all of it."""
+
+    async def story() -> None:
+        gate, reached = asyncio.Event(), asyncio.Event()
+
+        async def wait(value: Any) -> Any:
+            if value["ts"] == 2:
+                reached.set()
+                await gate.wait()
+            return value
+
+        app = hg.App("job")
+        orders = app.input("in", serde=hg.json(Order), key="user").columns()
+        orders.with_columns(n=1).to("copy")
+        orders.agg(name="agg", n=hg.count(), x=hg.sum("amount")).to("counts")
+        orders.repartition("user").agg(name="far", n=hg.count()).to("far")
+        orders.rows().map_async(wait).to("out")
+        rig = Rig(app)
+        await rig.run(chunk(order(1)))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rig.run(chunk(order(2), order(3))))
+            await reached.wait()
+            rig.seal()
+            assert len(rig.out("copy")) == 1
+            assert rig.out("counts") == [b'{"n":1,"x":1.0}']
+            assert len(rig.out("job-1-by-user")) == 1
+            gate.set()
+        rig.seal()
+        assert [orjson.loads(one or b"")["ts"] for one in rig.out("copy")] == [1, 2, 3]
+        assert rig.out("counts")[1:] == [b'{"n":3,"x":3.0}']
+
+    asyncio.run(story())
+
+
+def order(ts: int) -> bytes:
+    return b'{"user":"a","amount":1,"ts":%d}' % ts
+
+
+def test_a_careful_task_gives_the_same_partial_states_with_each_chunk() -> None:
+    """After a failed commit nothing is held back, so that a failure belongs to a record."""
+
+    def emitted(careful: bool) -> Any:
+        app = hg.App("job")
+        orders = app.input("in", serde=hg.json(Order)).columns()
+        orders.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to("out")
+        orders.repartition("country", name="by-country").agg(all=hg.count(), name="countries").to("more")
+        rig = Rig(app)
+        for operator in rig.pipeline.operators:
+            if isinstance(operator, CombineOp | AggregateOp):
+                operator.careful = careful
+        found = []
+        for ts in (1, 2):
+            asyncio.run(rig.run(chunk(order(ts).replace(b"}", b',"country":"DE"}'))))
+            found.append(len(rig.out("job-1-by-user")))
+            rig.seal()
+        return found, rig.out("job-1-by-user"), rig.out("job-1-by-country")
+
+    held, held_states, held_counts = emitted(careful=False)
+    at_once, states, counts = emitted(careful=True)
+    assert (held, at_once) == ([0, 1], [1, 2])
+    assert (held_states, held_counts) == (states, counts)
