@@ -2,8 +2,8 @@
 
 from setuptools import Extension, setup
 
-PARTS = ["columns.c", "numbers.c", "json_read.c", "json_write.c", "groups.c"]
-HEADERS = ["compiled.h", "json.h", "numbers.h", "vector_view.h"]
+PARTS = ["columns.c", "numbers.c", "json_read.c", "json_write.c", "groups.c", "spans.c", "unpack.c"]
+HEADERS = ["compiled.h", "json.h", "numbers.h", "varints.h", "vector_view.h"]
 
 setup(
     ext_modules=[

@@ -13,8 +13,10 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from ..records import columns
 from ..records.codecs import ENCODERS
-from ..records.columns import CHECKED_FROM, HEAD
+from ..records.columns import CHECKED_FROM, HEAD, pick
 from ..records.record import Headers
+from ..records.spans import SpannedRecords
+from ..records.vectors import Buffer, longs
 from . import contract as rawcontract
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -69,6 +71,20 @@ class Builder:
             self.count += 1
         return len(values)
 
+    def add_spans(self, records: SpannedRecords, rows: Buffer | None, start: int) -> int:
+        """Append records that lie in buffers: these rows of them in this order, or all; from the row at index `start` on. Returns the index
+        of the first that did not fit, or their number if all did. As `add`, without an object for each record."""
+        batch = self.batch
+        if isinstance(batch, _Packed):
+            at = batch.add_spans(records, rows, start)
+            self.count = batch.record_count()
+            return at
+        listed = records.columns()
+        chosen = list(range(len(records))) if rows is None else longs(rows).tolist()
+        keys = None if listed.keys is None else pick(listed.keys, chosen)
+        headers = None if listed.headers is None else pick(listed.headers, chosen)
+        return self.add(keys, pick(listed.values, chosen), pick(listed.timestamps, chosen), headers, start)
+
     def written_by(self, task: str) -> None:
         """Mark what was added since the last call as written by this task."""
         parts = self.parts
@@ -112,12 +128,30 @@ class _Packed(BatchBuilder):
             listed = _listed(keys), _listed(values), stamps if isinstance(stamps, int) else list(stamps)
             named = None if headers is None else [[(n, _plain(v)) for n, v in one] for one in headers]
             part, at, max_ms = columns.compiled.write(*listed, named, start, *more)
-        if at > start:
+        self._take(part, at - start, max_ms)
+        return at
+
+    def add_spans(self, records: SpannedRecords, rows: Buffer | None, start: int) -> int:
+        """As `Builder.add_spans`."""
+        if self._closed:
+            return start
+        count, stamps = self._relative_offset, longs(records.timestamps)
+        if count == 0 and start < (len(stamps) if rows is None else len(longs(rows))):
+            self._first_ms = self._max_ms = stamps[start if rows is None else longs(rows)[start]]
+        more = count, self._first_ms, self._limit - self._size
+        part, at, max_ms = columns.compiled.write_spans(
+            records.keys, records.values, records.timestamps, records.headers, rows, start, *more
+        )
+        self._take(part, at - start, max_ms)
+        return at
+
+    def _take(self, part: bytes, count: int, max_ms: int) -> None:
+        """Add the bytes of so many records."""
+        if count > 0:
             self._parts.append(part)
             self._size += len(part)
-            self._relative_offset += at - start
+            self._relative_offset += count
             self._max_ms = max(self._max_ms, max_ms)
-        return at
 
     def append(self, **record: Any) -> None:
         """Reject the record: aiokafka calls this when somebody sends a single record to the same partition."""

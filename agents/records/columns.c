@@ -7,45 +7,7 @@
 
 #include "compiled.h"
 #include "numbers.h"
-
-/* ---------------------------------------------------------------------------------------------------------- varints */
-
-typedef struct {
-    const uint8_t *at, *end;
-    int bad;
-} Reader;
-
-static inline int64_t read_varint(Reader *r) {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-        if (r->at >= r->end) break;
-        uint8_t byte = *r->at++;
-        value |= (uint64_t)(byte & 0x7f) << (shift & 63);
-        if (!(byte & 0x80)) return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
-    }
-    r->bad = 1;
-    return 0;
-}
-
-static inline int varint_size(int64_t value) {
-    uint64_t v = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
-    int size = 1;
-    while (v >= 0x80) {
-        v >>= 7;
-        size++;
-    }
-    return size;
-}
-
-static inline uint8_t *put_varint(uint8_t *to, int64_t value) {
-    uint64_t v = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
-    while (v >= 0x80) {
-        *to++ = (uint8_t)(v | 0x80);
-        v >>= 7;
-    }
-    *to++ = (uint8_t)v;
-    return to;
-}
+#include "varints.h"
 
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
@@ -551,7 +513,7 @@ PyMODINIT_FUNC PyInit__columns(void) {
 #endif
     fill_powers();
     PyObject *made = PyModule_Create(&module);
-    PyMethodDef *parts[] = {json_read_methods, json_write_methods};
+    PyMethodDef *parts[] = {json_read_methods, json_write_methods, spans_methods, unpack_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (made != NULL && PyModule_AddFunctions(made, parts[i]) < 0) Py_CLEAR(made);
     if (made != NULL && add_groups(made) < 0) Py_CLEAR(made);

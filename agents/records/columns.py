@@ -30,7 +30,7 @@ HEAD = struct.Struct(">qiibIhiqqqhii")
 count."""
 CHECKED_FROM = 21
 """The CRC covers a batch from its attributes on."""
-_LOG_APPEND_TIME = 8
+LOG_APPEND_TIME = 8
 
 
 class DamagedBatch(EnvironmentFault):
@@ -160,7 +160,7 @@ def read_batch(raw: bytes, start: int, end: int) -> Columns:
 
             data = DECODERS[attributes & 7](raw[at:end])
             at, stop = 0, len(data)
-        append_ms = max_ms if attributes & _LOG_APPEND_TIME else None
+        append_ms = max_ms if attributes & LOG_APPEND_TIME else None
         return Columns(*compiled.read(data, at, stop, count, base, first_ms, append_ms))
     except Exception as error:
         raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error

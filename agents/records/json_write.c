@@ -1,4 +1,5 @@
-/* Writes vectors as JSON objects, byte for byte as orjson does, or extends original objects. encoder.py says what is promised. */
+/* Writes vectors as JSON objects, byte for byte as orjson does, or extends original objects; or packs them, as msgpack does. encoder.py and
+ * packing.py say what is promised. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -16,7 +17,7 @@ typedef struct {
     PyObject *bytes;
     uint8_t *at, *end;
     PyThreadState *released;
-    int signs; /* whether a positive exponent has its sign */
+    int signs, packed; /* whether a positive exponent has its sign; whether it is msgpack, not JSON */
 } Text;
 
 /* Room for so many bytes more. 0 if there is none: then an exception is set. */
@@ -176,6 +177,51 @@ static uint8_t *put_text(uint8_t *to, const uint8_t *at, int64_t length) {
     return to;
 }
 
+/* ---------------------------------------------------------------------------------------------------------- msgpack */
+
+static uint8_t *put_big_endian(uint8_t *to, uint8_t code, uint64_t value, int size) {
+    *to++ = code;
+    for (int i = size - 1; i >= 0; i--) *to++ = (uint8_t)(value >> (8 * i));
+    return to;
+}
+
+static uint8_t *pack_long(uint8_t *to, int64_t value) {
+    uint64_t bits = (uint64_t)value;
+    if (value >= -32 && value < 128) {
+        *to++ = (uint8_t)bits;
+        return to;
+    }
+    if (value >= 0) {
+        if (bits <= 0xFF) return put_big_endian(to, 0xCC, bits, 1);
+        if (bits <= 0xFFFF) return put_big_endian(to, 0xCD, bits, 2);
+        return bits <= 0xFFFFFFFF ? put_big_endian(to, 0xCE, bits, 4) : put_big_endian(to, 0xCF, bits, 8);
+    }
+    if (value >= INT8_MIN) return put_big_endian(to, 0xD0, bits, 1);
+    if (value >= INT16_MIN) return put_big_endian(to, 0xD1, bits, 2);
+    return value >= INT32_MIN ? put_big_endian(to, 0xD2, bits, 4) : put_big_endian(to, 0xD3, bits, 8);
+}
+
+/* At most nine bytes, or five more than the text. */
+static uint8_t *pack_value(uint8_t *to, const VectorView *view, int64_t row, int valid, const uint8_t *at, int64_t length) {
+    if (!valid) {
+        *to++ = 0xC0;
+    } else if (view->kind == INT64) {
+        to = pack_long(to, long_at(view->data.buf, row));
+    } else if (view->kind == FLOAT64) {
+        to = put_big_endian(to, 0xCB, (uint64_t)long_at(view->data.buf, row), 8);
+    } else if (view->kind == BOOL) {
+        *to++ = bit_at(view->data.buf, row) ? 0xC3 : 0xC2;
+    } else {
+        if (length < 32) *to++ = (uint8_t)(0xA0 | length);
+        else if (length <= 0xFF) to = put_big_endian(to, 0xD9, (uint64_t)length, 1);
+        else if (length <= 0xFFFF) to = put_big_endian(to, 0xDA, (uint64_t)length, 2);
+        else to = put_big_endian(to, 0xDB, (uint64_t)length, 4);
+        memcpy(to, at, (size_t)length);
+        to += length;
+    }
+    return to;
+}
+
 /* A column's value of a row with what stands before it. 0: no room, or -1: its offsets make no sense. */
 static inline int put_member(Text *text, const VectorView *view, const Member *member, int comma, int64_t row) {
     const uint8_t *at = NULL;
@@ -183,9 +229,12 @@ static inline int put_member(Text *text, const VectorView *view, const Member *m
     int kind = view->kind, valid = is_valid(view, row);
     if (kind == TEXT && valid && !text_at(view, row, &at, &length)) return -1;
     if (!room_for(text, member->length + 6 * length + 34)) return 0;
-    memcpy(text->at, member->prefix + !comma, (size_t)(member->length - !comma));
-    uint8_t *to = text->at + member->length - !comma;
-    if (!valid) {
+    int64_t skipped = !comma && member->length > 0;
+    memcpy(text->at, member->prefix + skipped, (size_t)(member->length - skipped));
+    uint8_t *to = text->at + member->length - skipped;
+    if (text->packed) {
+        to = pack_value(to, view, row, valid, at, length);
+    } else if (!valid) {
         memcpy(to, "null", 4);
         to += 4;
     } else if (kind == TEXT) {
@@ -249,7 +298,7 @@ static int put_extended(Job *job, int64_t row) {
 
 static int put_full(Job *job, int64_t row) {
     Text *text = &job->text;
-    if (job->fulls == 0) {
+    if (job->fulls == 0 && !text->packed) {
         if (!room_for(text, 2)) return 0;
         *text->at++ = '{';
     }
@@ -257,7 +306,7 @@ static int put_full(Job *job, int64_t row) {
         int done = put_member(text, &job->views[job->full[i].column], &job->full[i], 1, row);
         if (done != 1) return done;
     }
-    *text->at++ = '}';
+    if (!text->packed) *text->at++ = '}';
     return 1;
 }
 
@@ -286,7 +335,7 @@ static Member *members_of(PyObject *list, Py_ssize_t columns) {
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *one = PyList_GET_ITEM(list, i);
         if (!PyTuple_Check(one) || !PyArg_ParseTuple(one, "iy#", &made[i].column, &made[i].prefix, &made[i].length) ||
-            made[i].column < 0 || made[i].column >= columns || made[i].length < 1) {
+            made[i].column < 0 || made[i].column >= columns) {
             if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such column");
             PyMem_RawFree(made);
             return NULL;
@@ -349,15 +398,16 @@ static int prepare(Job *job, PyObject *vectors, PyObject *full, PyObject *added,
     return job->text.bytes == NULL || job->out_starts == NULL || job->out_sizes == NULL ? -1 : 0;
 }
 
-/* encode([vector], length, [full member], [added member], signs, rows or None, source or None, starts, sizes, others or None, mask)
+/* encode([vector], length, [full member], [added member], signs, rows or None, source or None, starts, sizes, others or None, mask,
+ *        packed: msgpack, not JSON)
  *     -> (bytes, where each object begins, how long it is) */
 static PyObject *json_encode(PyObject *self, PyObject *args) {
     PyObject *vectors, *full, *added, *buffers[5], *out = NULL;
     Py_ssize_t length;
     Job job;
     memset(&job, 0, sizeof job);
-    if (!PyArg_ParseTuple(args, "O!nO!O!pOOOOOi", &PyList_Type, &vectors, &length, &PyList_Type, &full, &PyList_Type, &added,
-                          &job.text.signs, &buffers[0], &buffers[1], &buffers[2], &buffers[3], &buffers[4], &job.mask))
+    if (!PyArg_ParseTuple(args, "O!nO!O!pOOOOOi|p", &PyList_Type, &vectors, &length, &PyList_Type, &full, &PyList_Type, &added,
+                          &job.text.signs, &buffers[0], &buffers[1], &buffers[2], &buffers[3], &buffers[4], &job.mask, &job.text.packed))
         return NULL;
     job.length = length;
     if (prepare(&job, vectors, full, added, buffers) < 0) goto done;

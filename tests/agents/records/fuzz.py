@@ -73,7 +73,7 @@ def tests_sanitized() -> int:
     import pytest
 
     here = ROOT / "tests" / "agents" / "records"
-    files = [str(here / f"test_{name}.py") for name in ("decoder", "encoder", "groups", "columns")]
+    files = [str(here / f"test_{name}.py") for name in ("decoder", "encoder", "groups", "spans", "packing", "columns")]
     # a process under a memory limit cannot hold the shadow memory of a sanitizer
     return int(pytest.main(["-p", "no:cacheprovider", "-q", "-k", "not nine_bytes", *files]))
 

@@ -1,0 +1,254 @@
+/* Record batches (Kafka's format 2) to spans and back: where each value, key and header lies, without an object a record. spans.py says what
+ * is promised, and has the same in Python. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "compiled.h"
+#include "json.h"
+#include "varints.h"
+#include "vector_view.h"
+
+enum { VALUE, KEY, HEADERS, PARTS };
+
+typedef struct {
+    int64_t *starts[PARTS], *sizes[PARTS], *stamps, *offsets;
+    int some_key, some_headers, some_gap;
+} Found;
+
+/* Whether these are so many headers, with names that are UTF-8. */
+static int skip_headers(Reader *r, int64_t count) {
+    while (count-- > 0) {
+        int64_t length = read_varint(r);
+        if (r->bad || length < 0 || length > r->end - r->at) return 0;
+        const uint8_t *end = r->at + length;
+        while (r->at < end) {
+            if (*r->at < 0x80) r->at++;
+            else if ((r->at = skip_utf8(r->at, end)) == NULL) return 0;
+        }
+        length = read_varint(r);
+        if (r->bad || length > r->end - r->at) return 0;
+        if (length > 0) r->at += length;
+    }
+    return 1;
+}
+
+/* One record. NULL, or what is wrong. */
+static const char *read_one(Reader *r, const uint8_t *base, int64_t i, Found *to, int64_t first_ms, int64_t first_offset) {
+    int64_t length = read_varint(r);
+    const uint8_t *begun = r->at;
+    if (r->bad || length < 1 || length > r->end - r->at) return "the records end in the middle of one";
+    r->at++; /* attributes: unused */
+    to->stamps[i] = (int64_t)((uint64_t)first_ms + (uint64_t)read_varint(r));
+    to->offsets[i] = (int64_t)((uint64_t)first_offset + (uint64_t)read_varint(r));
+    for (int part = KEY; part >= VALUE; part--) {
+        int64_t size = read_varint(r);
+        if (r->bad || size > r->end - r->at) return "the records end in the middle of one";
+        to->starts[part][i] = r->at - base;
+        to->sizes[part][i] = size < 0 ? -1 : size;
+        if (size > 0) r->at += size;
+    }
+    to->some_key |= to->sizes[KEY][i] >= 0;
+    to->starts[HEADERS][i] = r->at - base;
+    int64_t count = read_varint(r);
+    if (r->bad || count < 0 || count > r->end - r->at || !skip_headers(r, count)) return "the records end in the middle of one";
+    to->sizes[HEADERS][i] = r->at - base - to->starts[HEADERS][i];
+    to->some_headers |= count > 0;
+    to->some_gap |= to->offsets[i] != to->offsets[0] + i;
+    return r->at == begun + length ? NULL : "a record has another length than it says";
+}
+
+/* read_spans(data, start, end, count, base, first_ms, append_ms or None)
+ *     -> (values, times, offset of the first, keys or None, offsets or None, headers or None); values, keys, headers: (starts, sizes) */
+static PyObject *spans_read(PyObject *self, PyObject *args) {
+    Py_buffer data;
+    Py_ssize_t start, end, count;
+    long long base, first_ms;
+    PyObject *append_ms, *columns[2 * PARTS + 2] = {0}, *out = NULL;
+    if (!PyArg_ParseTuple(args, "y*nnnLLO", &data, &start, &end, &count, &base, &first_ms, &append_ms)) return NULL;
+    if (start < 0 || end > data.len || start > end || count < 0 || count > (end - start) / 7) {
+        PyErr_SetString(PyExc_ValueError, "more records are announced than there can be");
+        goto done;
+    }
+    int64_t append = append_ms == Py_None ? 0 : PyLong_AsLongLong(append_ms), *memory[2 * PARTS + 2];
+    if (PyErr_Occurred()) goto done;
+    for (int i = 0; i < 2 * PARTS + 2; i++) {
+        if ((columns[i] = PyBytes_FromStringAndSize(NULL, count * 8)) == NULL) goto done;
+        memory[i] = (int64_t *)PyBytes_AS_STRING(columns[i]);
+    }
+    Found found = {{memory[0], memory[2], memory[4]}, {memory[1], memory[3], memory[5]}, memory[6], memory[7], 0, 0, 0};
+    Reader r = {(const uint8_t *)data.buf + start, (const uint8_t *)data.buf + end, 0};
+    const char *wrong = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count && wrong == NULL; i++) {
+        wrong = read_one(&r, data.buf, i, &found, first_ms, base);
+        if (append_ms != Py_None) found.stamps[i] = append;
+    }
+    if (wrong == NULL && r.at != r.end) wrong = "bytes are left behind the last record";
+    Py_END_ALLOW_THREADS
+    if (wrong != NULL) {
+        PyErr_SetString(PyExc_ValueError, wrong);
+        goto done;
+    }
+    PyObject *keys = found.some_key ? Py_BuildValue("OO", columns[2], columns[3]) : Py_NewRef(Py_None);
+    PyObject *headers = found.some_headers ? Py_BuildValue("OO", columns[4], columns[5]) : Py_NewRef(Py_None);
+    if (keys != NULL && headers != NULL)
+        out = Py_BuildValue("(OO)OLOOO", columns[0], columns[1], columns[6], (long long)(count ? found.offsets[0] : base), keys,
+                            found.some_gap ? columns[7] : Py_None, headers);
+    Py_XDECREF(keys);
+    Py_XDECREF(headers);
+done:
+    for (int i = 0; i < 2 * PARTS + 2; i++) Py_XDECREF(columns[i]);
+    PyBuffer_Release(&data);
+    return out;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- writing */
+
+typedef struct { /* parts of records somewhere; `data.obj` is NULL if no record has this part */
+    Py_buffer data, starts, sizes;
+} Part;
+
+/* (buffer, starts, sizes) or None. 0, or -1 with an exception. The part is to be left in any case. */
+static int part_of(PyObject *from, Part *part, int64_t *records) {
+    PyObject *data, *starts, *sizes;
+    memset(part, 0, sizeof *part);
+    if (from == Py_None) return 0;
+    if (!PyTuple_Check(from)) {
+        PyErr_SetString(PyExc_TypeError, "spans are wanted");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(from, "OOO", &data, &starts, &sizes) || view_of(data, &part->data) < 0 ||
+        view_of(starts, &part->starts) < 0 || view_of(sizes, &part->sizes) < 0)
+        return -1;
+    if (*records < 0) *records = part->starts.len / 8;
+    if (part->data.obj != NULL && part->starts.len == *records * 8 && part->sizes.len == *records * 8) return 0;
+    PyErr_SetString(PyExc_ValueError, "columns have different lengths");
+    return -1;
+}
+
+static void leave_part(Part *part) {
+    leave(&part->data);
+    leave(&part->starts);
+    leave(&part->sizes);
+}
+
+/* 1, or 0 if it lies outside of its buffer. A size of -1 is null. */
+static inline int bytes_at(const Part *part, int64_t row, const uint8_t **at, int64_t *size) {
+    *size = -1;
+    *at = NULL;
+    if (part->data.obj == NULL) return 1;
+    int64_t start = long_at(part->starts.buf, row);
+    *size = long_at(part->sizes.buf, row);
+    *at = (const uint8_t *)part->data.buf + start;
+    return *size == -1 || (start >= 0 && *size >= 0 && start <= part->data.len && *size <= part->data.len - start);
+}
+
+typedef struct {
+    Part parts[PARTS];
+    Py_buffer rows, stamps;
+    int64_t records, wanted, stamp; /* stamp: of all records, without `stamps` */
+} Run;
+
+typedef struct { /* one record, ready to be written */
+    const uint8_t *at[PARTS];
+    int64_t size[PARTS], delta_ms, body;
+} Ready;
+
+static inline int64_t room_of(int64_t size) { return size < 0 ? 1 : varint_size(size) + size; }
+
+/* 1, or 0 if the run makes no sense there. */
+static inline int ready_at(const Run *run, int64_t at, int64_t delta, int64_t first_ms, Ready *one) {
+    int64_t row = run->rows.obj != NULL ? long_at(run->rows.buf, at) : at;
+    if (row < 0 || row >= run->records) return 0;
+    for (int part = VALUE; part < PARTS; part++)
+        if (!bytes_at(&run->parts[part], row, &one->at[part], &one->size[part])) return 0;
+    int64_t stamp = run->stamps.obj != NULL ? long_at(run->stamps.buf, row) : run->stamp;
+    one->delta_ms = (int64_t)((uint64_t)stamp - (uint64_t)first_ms);
+    one->body = 1 + varint_size(one->delta_ms) + varint_size(delta) + room_of(one->size[KEY]) + room_of(one->size[VALUE]) +
+                (one->size[HEADERS] < 0 ? 1 : one->size[HEADERS]);
+    return 1;
+}
+
+static inline uint8_t *put_part(uint8_t *to, const uint8_t *at, int64_t size) {
+    to = put_varint(to, size);
+    if (size > 0) memcpy(to, at, (size_t)size);
+    return size > 0 ? to + size : to;
+}
+
+static uint8_t *put_ready(uint8_t *to, const Ready *one, int64_t delta) {
+    to = put_varint(to, one->body);
+    *to++ = 0;
+    to = put_varint(to, one->delta_ms);
+    to = put_varint(to, delta);
+    to = put_part(to, one->at[KEY], one->size[KEY]);
+    to = put_part(to, one->at[VALUE], one->size[VALUE]);
+    if (one->size[HEADERS] < 0) {
+        *to++ = 0;
+    } else {
+        memcpy(to, one->at[HEADERS], (size_t)one->size[HEADERS]);
+        to += one->size[HEADERS];
+    }
+    return to;
+}
+
+/* write_spans(keys or None, values, times or one, headers or None, rows or None, start, count, first_ms, room)
+ *     -> (bytes, index behind the last record that fits, greatest time)
+ * The batch already has `count` records; the first record of a batch always fits. */
+static PyObject *spans_write(PyObject *self, PyObject *args) {
+    PyObject *keys, *values, *stamps, *headers, *rows, *made = NULL, *out = NULL;
+    Py_ssize_t start, count, room;
+    long long first_ms;
+    Run run;
+    Ready one;
+    memset(&run, 0, sizeof run);
+    run.records = -1;
+    if (!PyArg_ParseTuple(args, "OOOOOnnLn", &keys, &values, &stamps, &headers, &rows, &start, &count, &first_ms, &room)) return NULL;
+    int64_t total = 0, at = start, max_ms = INT64_MIN;
+    int fine = 1;
+    if (part_of(values, &run.parts[VALUE], &run.records) < 0 || part_of(keys, &run.parts[KEY], &run.records) < 0 ||
+        part_of(headers, &run.parts[HEADERS], &run.records) < 0 || view_of(rows, &run.rows) < 0)
+        goto done;
+    if (PyLong_Check(stamps)) run.stamp = PyLong_AsLongLong(stamps);
+    else if (view_of(stamps, &run.stamps) < 0) goto done;
+    if (PyErr_Occurred()) goto done;
+    run.wanted = run.rows.obj != NULL ? run.rows.len / 8 : run.records;
+    if (run.records < 0 || start < 0 || start > run.wanted || count < 0 || (run.stamps.obj != NULL && run.stamps.len != run.records * 8)) {
+        PyErr_SetString(PyExc_ValueError, "columns have different lengths");
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (; at < run.wanted; at++) {
+        fine = ready_at(&run, at, count + at - start, first_ms, &one);
+        if (!fine) break;
+        int64_t whole = varint_size(one.body) + one.body;
+        if (total + whole > room && count + at - start > 0) break;
+        total += whole;
+        int64_t ms = (int64_t)((uint64_t)first_ms + (uint64_t)one.delta_ms);
+        if (ms > max_ms) max_ms = ms;
+    }
+    Py_END_ALLOW_THREADS
+    if (fine && (made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total)) == NULL) goto done;
+    uint8_t *to = fine ? (uint8_t *)PyBytes_AS_STRING(made) : NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t i = start; fine && i < at; i++) { /* what was measured may have changed meanwhile */
+        fine = ready_at(&run, i, count + i - start, first_ms, &one) && varint_size(one.body) + one.body <= total;
+        if (!fine) break;
+        total -= varint_size(one.body) + one.body;
+        to = put_ready(to, &one, count + i - start);
+    }
+    Py_END_ALLOW_THREADS
+    if (fine && total == 0) out = Py_BuildValue("OnL", made, (Py_ssize_t)at, (long long)max_ms);
+    else PyErr_SetString(PyExc_ValueError, "a record lies outside of its buffer");
+done:
+    Py_XDECREF(made);
+    for (int part = VALUE; part < PARTS; part++) leave_part(&run.parts[part]);
+    leave(&run.rows);
+    leave(&run.stamps);
+    return out;
+}
+
+PyMethodDef spans_methods[] = {
+    {"read_spans", spans_read, METH_VARARGS, "Where the records of a batch lie."},
+    {"write_spans", spans_write, METH_VARARGS, "Records that lie somewhere as records of a batch."},
+    {NULL, NULL, 0, NULL},
+};
