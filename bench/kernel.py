@@ -27,15 +27,16 @@ from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.groups import Cell, KeyTable, StateColumns
 from headgate.agents.records.packing import StatePacking
-from headgate.agents.records.vectors import DeclaredColumn, Vector, VectorBatch
+from headgate.agents.records.vectors import Vector, VectorBatch
+from headgate.core.columns.schema import ColumnSpec
 
 ROUNDS = 11
 LEAST_S = 0.03
 COLUMNS = [
-    DeclaredColumn("user", "text"),
-    DeclaredColumn("amount", "float64"),
-    DeclaredColumn("ts", "int64"),
-    DeclaredColumn("country", "text"),
+    ColumnSpec("user", "text"),
+    ColumnSpec("amount", "float64"),
+    ColumnSpec("ts", "int64"),
+    ColumnSpec("country", "text"),
 ]
 Call = Callable[[], Any]
 
@@ -77,7 +78,7 @@ def works(size: int) -> dict[str, tuple[Call, Call]]:
         found[f"decode 1 column{name}"] = (lambda one=one, spans=spans: one.decode(*spans), plain)
     rows = records(size)
     lengths = array("q", map(len, rows))
-    decoded = Decoder([*COLUMNS, DeclaredColumn("pad", "text")]).decode(
+    decoded = Decoder([*COLUMNS, ColumnSpec("pad", "text")]).decode(
         b"".join(rows), array("q", [0, *accumulate(lengths)][:-1]), lengths
     )
     total = Vector.of("float64", [one * 1.2 for one in decoded.columns["amount"].values()])

@@ -6,10 +6,13 @@ is an error of that step, with the index of the record; the policy of the step d
 
 from __future__ import annotations
 
+from array import array
+from itertools import compress
 from typing import Any
 
 from ...core.columns.evaluate import compiled
 from ...core.columns.expressions import columns_in
+from ...core.columns.typing import kind_of
 from ..job import steps as s
 from ..records.column_chunk import ColumnChunk, columns_of_values
 from ..records.column_types import maker
@@ -36,9 +39,7 @@ class ColumnsOp(Operator):
         columns, bad = columns_of_values(rows.values, self.schema)
         for index, error in bad:
             raise UserCodeError(self.step, error, index) from error
-        self.forward_columns(
-            ColumnChunk(rows.timestamps, rows.keys, rows.headers, rows.offsets, rows.key_serde, made=columns)
-        )
+        self.forward_columns(ColumnChunk.of_rows(rows, columns, self.schema))
 
     def complete(self) -> None:
         if self.tombstones:
@@ -83,8 +84,8 @@ class FilterColumnsOp(Operator):
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         with blaming(self.step):
-            kept = chunk.kept(self.compute(chunk, len(chunk)))
-        self.forward_columns(kept)
+            keep = self.compute(chunk, len(chunk))
+        self.forward_columns(chunk.kept(array("q", compress(chunk.indexes(), keep))))
 
 
 class WithColumnsOp(Operator):
@@ -92,7 +93,9 @@ class WithColumnsOp(Operator):
 
     def __init__(self, step: s.WithColumnsStep, env: Env) -> None:
         super().__init__(step, env)
-        self.made = {name: compiled(node, step.schema) for name, node in step.made.items()}
+        self.made = {
+            name: (kind_of(node, step.schema).type, compiled(node, step.schema)) for name, node in step.made.items()
+        }
         self.needs = frozenset(name for node in step.made.values() for name in columns_in(node))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
@@ -100,7 +103,7 @@ class WithColumnsOp(Operator):
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         with blaming(self.step):
-            made = {name: compute(chunk, len(chunk)) for name, compute in self.made.items()}
+            made = {name: chunk.spread(kind, compute(chunk, len(chunk))) for name, (kind, compute) in self.made.items()}
         self.forward_columns(chunk.extended(made))
 
 

@@ -7,6 +7,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,13 @@ from ..job.declaration import Declared
 from ..job.schemas import NOT_TEXT
 from ..job.timestamps import BadTimestamp, TimeField, times_of_column, timestamps_of
 from ..records.chunks import Chunk
-from ..records.column_chunk import ColumnChunk, decoded, decoder_of, why_bad
+from ..records.column_chunk import ColumnChunk, decoded, why_bad
 from ..records.columns import pick
+from ..records.decoder import Decoder
 from ..records.record import Rows
 from ..records.selecting import column_of
+from ..records.spans import packed, packed_headers
+from ..records.vectors import VectorBatch
 from ..records.writable import TIME_LIMIT, Unwritable
 from .columnar import ColumnsOp
 from .keyed import PARTIAL
@@ -265,7 +269,7 @@ class ColumnSource:
         time = step.timestamp if isinstance(step, s.InputStep) else None
         self._time = time.name if isinstance(time, TimeField) else time
         self._times = times_of_column(time.unit if isinstance(time, TimeField) else "ms")
-        self._decoder = decoder_of(schema)
+        self._decoder = Decoder(schema.columns)
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
@@ -284,23 +288,29 @@ class ColumnSource:
         if found.bad:
             first = found.bad[0]
             raise BadRecord(first.record if kept is None else kept[first.record], why_bad(first, data[first.record]))
-        columns = ColumnChunk([], vectors=found.columns)
         bad: list[tuple[int, BaseException]] = []
-        keys = self._keys(chunk, of, columns, bad)
+        keys = self._keys(chunk, of, found.columns, bad)
         if isinstance(source.step, s.InputStep) and source.pipeline.keys is not None:
             source.pipeline.keys.see(source.step, chunk, _spread(keys, kept, len(chunk)))
         times = of(chunk.timestamps)
         if not bad and self._time is not None:
-            times = self._event_times(columns[self._time], times, bad)
+            times = self._event_times(found.columns[self._time].values(), times, bad)
         for index, cause in bad:
             raise BadRecord(index if kept is None else kept[index], cause)
         greatest = greatest_of(times, kept)
         headers: Any = of(chunk.headers) if source.wants_headers and chunk.has_headers else None
         key_serde = source.key_serde if self._key is None and source.wants_keys != VALUES else None
-        made = ColumnChunk(times, keys, headers, None, key_serde, vectors=found.columns)
         offsets = None if kept is None else of(chunk.offsets)
-        if source.wants_offsets:
-            made.offsets = chunk.columns.offset_column() if offsets is None else offsets
+        positions = chunk.columns.offset_column() if offsets is None else offsets
+        made = ColumnChunk(
+            dict(zip(found.columns.names, found.columns.vectors, strict=True)),
+            array("q", times),
+            key_spans=None if keys is None or key_serde is None else packed(keys),
+            key_serde=key_serde,
+            key_values=keys if key_serde is None else None,
+            header_spans=None if headers is None else packed_headers(headers),
+            positions=positions if source.wants_offsets else None,
+        )
         source.pipeline.runs(chunk, Rows([], times), offsets, skip)
         if len(made):
             for child in self._children:
@@ -311,11 +321,11 @@ class ColumnSource:
         self,
         chunk: Chunk,
         of: Callable[[Sequence[Any]], list[Any]],
-        columns: ColumnChunk,
+        columns: VectorBatch,
         bad: list[tuple[int, BaseException]],
     ) -> list[Any] | None:
         if self._key is not None:
-            return self._source.believed(columns[self._key], bad)
+            return self._source.believed(columns[self._key].values(), bad)
         return self._source.keys_of_bytes(of(chunk.keys), bad) if chunk.has_keys else None
 
     def _event_times(self, column: list[Any], arrived: list[int], bad: list[tuple[int, BaseException]]) -> list[int]:

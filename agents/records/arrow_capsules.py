@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from .vectors import Kind, Vector, VectorBatch
+from ...core.columns.schema import ColumnKind
+from .vectors import Vector, VectorBatch
 
-FORMATS: dict[Kind, bytes] = {"int64": b"l", "float64": b"g", "bool": b"b", "text": b"u"}
+FORMATS: dict[ColumnKind, bytes] = {"int64": b"l", "float64": b"g", "bool": b"b", "text": b"u"}
 _NULLABLE = 2
 
 
@@ -151,7 +152,7 @@ def _vector(vector: Vector) -> _Array:
     return _array(vector.length, vector.nulls, [vector.validity, *own])
 
 
-def schema_capsule(kind: Kind) -> Any:
+def schema_capsule(kind: ColumnKind) -> Any:
     """A capsule with the type of a vector."""
     return _capsule(_schema(FORMATS[kind], ""), _SCHEMA)
 

@@ -1,18 +1,23 @@
 """Rows in typed columns: what operators of column streams pass on, and how values become columns and columns become rows.
 
-A column is a `Vector`, as the decoder made it, until a step needs its values: then it becomes a list once, in which None is null. So a
-column that no step looks at is never made of Python objects. What it decides: which values fit a schema. Promises:
+A `ColumnChunk` is a batch of *base rows*, as the decoder or a step has made it, and a selection of them. Every column is aligned with the
+base rows; a filter changes the selection alone. Vectors, times, keys, headers and original bytes stay buffers: lists of Python objects are
+made only for a step that asks for one.
+
+What it decides: which values fit a schema. Promises:
 
 - The rules for values are those of the decoder for records (see `decoder`): types are strict, a whole number has at most 64 bits, a missing
   field is null, and null is an error where the column is not optional. A float is finite.
 - Each row keeps where it came from: timestamp, key, headers and, where a later step needs it, offset.
+- A row that is not selected may hold anything; nothing is computed, written or reported of it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, compress
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -21,116 +26,136 @@ import orjson
 from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from ...core.errors import DataError
 from .columns import pick
-from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw
+from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw, RecordSpans
 from .encoder import Encoder
 from .record import Headers, Rows
 from .selecting import field_of
-from .vectors import DeclaredColumn, Vector, VectorBatch, longs
+from .spans import headers_of, packed, packed_headers, pieces
+from .vectors import Buffer, Vector, VectorBatch, longs
 
 _NO_OBJECTS = frozenset((str, int, float, bool, list, tuple, type(None)))
-_FILL: dict[str, Any] = {INT: 0, FLOAT: 0.0, BOOL: False, TEXT: ""}
-"""Stands in rows of a vector that are not those of its chunk."""
 _MISSING = object()
 _SHOWN = 60
 _OPTIONAL = "declare it optional (| None), or see on_bad_data="
 
 
+@dataclass(slots=True)
 class ColumnChunk:
-    """Rows in columns of equal length. `keys`, `headers`, `offsets` and `key_serde` are as in `Rows`."""
+    """Selected rows of a batch, in columns. The fields are aligned with the base rows; `timestamps`, `keys`, `headers`, `offsets` and
+    `chunk[name]` are lists of the selected rows, made when they are asked for, and must not be changed."""
 
-    __slots__ = ("_made", "_picked", "_read", "_vectors", "headers", "key_serde", "keys", "offsets", "timestamps")
+    vectors: Mapping[str, Vector]
+    times: Buffer
+    """The event times, 64-bit integers."""
+    picked: Buffer | None = None
+    """The selected base rows, ascending 64-bit integers; None if all are."""
+    key_spans: RecordSpans | None = None
+    """The keys, encoded by `key_serde`; None if there are none, or `key_values` has them."""
+    key_serde: Any = None
+    key_values: Vector | Sequence[Any] | None = None
+    """The keys as user code sees them, if they come from a column or a later step wants them decoded."""
+    header_spans: RecordSpans | None = None
+    """The headers in Kafka's format; None if no record has any."""
+    positions: Sequence[int] | None = None
+    """The offsets, if a later step needs them."""
+    origin: RecordSpans | None = None
+    """The original bytes, if the values are records as they were read; only then can a record be written by splicing."""
+    others: Buffer | None = None
+    """For splicing: which fields each original record has besides the columns, as the decoder marks them; None if none has any."""
+    _lists: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]], repr=False)
 
-    def __init__(
-        self,
-        timestamps: list[int],
-        keys: list[Any] | None = None,
-        headers: list[Headers] | None = None,
-        offsets: Sequence[int] | None = None,
-        key_serde: Any = None,
-        *,
-        vectors: VectorBatch | None = None,
-        picked: list[int] | None = None,
-        made: Mapping[str, list[Any]] | None = None,
-        read: dict[str, list[Any]] | None = None,
-    ) -> None:
-        """`vectors`: the decoded columns, of which the rows in `picked` (None: all) are those of this chunk. `made`: further columns of
-        this chunk's rows; they hide decoded ones of their names. `read`: decoded columns that are lists already."""
-        self.timestamps = timestamps
-        self.keys = keys
-        self.headers = headers
-        self.offsets = offsets
-        self.key_serde = key_serde
-        self._vectors = vectors
-        self._picked = picked
-        self._made = made if made is not None else {}
-        self._read = read if read is not None else {}
+    @classmethod
+    def of_rows(cls, rows: Rows, columns: Mapping[str, list[Any]], schema: ColumnSchema) -> ColumnChunk:
+        """The columns of rows, as `columns_of_values` found them."""
+        encoded = rows.keys is not None and rows.key_serde is not None
+        return cls(
+            {one.name: Vector.of(one.type, columns[one.name]) for one in schema.columns},
+            array("q", rows.timestamps),
+            key_spans=packed(rows.keys) if encoded and rows.keys is not None else None,
+            key_serde=rows.key_serde,
+            key_values=None if encoded else rows.keys,
+            header_spans=None if rows.headers is None else packed_headers(rows.headers),
+            positions=rows.offsets,
+        )
+
+    @property
+    def base_length(self) -> int:
+        """How many base rows there are."""
+        return len(longs(self.times))
 
     def __len__(self) -> int:
-        return len(self.timestamps)
+        return len(longs(self.times if self.picked is None else self.picked))
+
+    def indexes(self) -> Sequence[int]:
+        """The selected base rows."""
+        return range(self.base_length) if self.picked is None else longs(self.picked).tolist()
+
+    def vector(self, name: str) -> Vector:
+        """A column of the base rows."""
+        return self.vectors[name]
+
+    # ------------------------------------------------------------------------------------------------------------- lists
 
     def __getitem__(self, name: str) -> list[Any]:
-        """A column as a list; it must not be changed."""
-        found = self._made.get(name, self._read.get(name))
+        found = self._lists.get(name)
         if found is None:
-            assert self._vectors is not None, "the columns of a step's schema are decoded or made"
-            found = self._vectors[name].values()
-            if self._picked is not None:
-                found = pick(found, self._picked)
-            self._read[name] = found
+            found = self._lists[name] = self._selected(self.vectors[name].values())
         return found
 
-    def kept(self, keep: Sequence[Any]) -> ColumnChunk:
-        """The rows for which `keep` is true: neither false nor null."""
-        if all(keep):
-            return self
+    def _selected(self, column: list[Any]) -> list[Any]:
+        return column if self.picked is None else pick(column, longs(self.picked).tolist())
 
-        def of(column: Any) -> Any:
-            return None if column is None else list(compress(column, keep))
+    @property
+    def timestamps(self) -> list[int]:
+        """The event times."""
+        return self._selected(longs(self.times).tolist())
 
-        return ColumnChunk(
-            of(self.timestamps),
-            of(self.keys),
-            of(self.headers),
-            of(self.offsets),
-            self.key_serde,
-            vectors=self._vectors,
-            picked=of(range(len(self)) if self._picked is None else self._picked),
-            made={name: of(column) for name, column in self._made.items()},
-            read={name: of(column) for name, column in self._read.items()},
-        )
+    @property
+    def keys(self) -> list[Any] | None:
+        """The keys: bytes of `key_serde`, or values if that is None."""
+        if self.key_spans is not None:
+            return self._selected(pieces(self.key_spans))
+        values = self.key_values
+        if values is None:
+            return None
+        return self._selected(values.values() if isinstance(values, Vector) else list(values))
 
-    def extended(self, columns: Mapping[str, list[Any]]) -> ColumnChunk:
+    @property
+    def headers(self) -> list[Headers] | None:
+        """The headers."""
+        return None if self.header_spans is None else self._selected(list(map(headers_of, pieces(self.header_spans))))
+
+    @property
+    def offsets(self) -> Sequence[int] | None:
+        """The offsets."""
+        if self.positions is None or self.picked is None:
+            return self.positions
+        return [self.positions[row] for row in longs(self.picked)]
+
+    # ------------------------------------------------------------------------------------------------------- other chunks
+
+    def kept(self, picked: Buffer) -> ColumnChunk:
+        """These base rows of the selected ones."""
+        return self if len(longs(picked)) == len(self) else replace(self, picked=picked, _lists={})
+
+    def extended(self, columns: Mapping[str, Vector]) -> ColumnChunk:
         """The same rows with further columns; one that has the name of another hides it."""
-        return ColumnChunk(
-            self.timestamps,
-            self.keys,
-            self.headers,
-            self.offsets,
-            self.key_serde,
-            vectors=self._vectors,
-            picked=self._picked,
-            made={**self._made, **columns},
-            read=self._read,
-        )
+        lists = {name: found for name, found in self._lists.items() if name not in columns}
+        return replace(self, vectors={**self.vectors, **columns}, _lists=lists)
 
-    def batch(self, schema: ColumnSchema) -> tuple[VectorBatch, array[int] | None]:
-        """The columns of a schema as vectors, and which of their rows are those of this chunk, in order; None for all."""
-        decoded_rows, picked = self._vectors, self._picked
-        length = len(self) if decoded_rows is None else len(decoded_rows)
-        found: list[Vector] = []
-        for one in schema.columns:
-            column = self._made.get(one.name)
-            if column is None and decoded_rows is not None:
-                found.append(decoded_rows[one.name])
-                continue
-            column = column or []
-            if picked is not None:
-                whole: list[Any] = [_FILL[one.type]] * length
-                for index, value in zip(picked, column, strict=True):
-                    whole[index] = value
-                column = whole
-            found.append(Vector.of(one.type, column))
-        return VectorBatch(schema.names, tuple(found), length), None if picked is None else array("q", picked)
+    def spread(self, kind: Any, values: list[Any]) -> Vector:
+        """A column of the base rows from one of the selected rows; the others are null."""
+        if self.picked is None:
+            return Vector.of(kind, values)
+        whole: list[Any] = [None] * self.base_length
+        for row, value in zip(longs(self.picked), values, strict=True):
+            whole[row] = value
+        return Vector.of(kind, whole)
+
+    def batch(self, schema: ColumnSchema) -> tuple[VectorBatch, Buffer | None]:
+        """The columns of a schema, of the base rows, and which of them are selected; None for all."""
+        vectors = tuple(self.vectors[name] for name in schema.names)
+        return VectorBatch(schema.names, vectors, self.base_length), self.picked
 
     def rows(self, names: Sequence[str], make: Callable[[dict[str, Any]], Any] | None = None) -> Rows:
         """The rows as dicts of these columns, or as what `make` makes of such a dict."""
@@ -149,11 +174,6 @@ def records_of(encoder: Encoder, chunk: ColumnChunk, schema: ColumnSchema) -> li
 
 
 # ------------------------------------------------------------------------------------------------------------- from bytes
-
-
-def decoder_of(schema: ColumnSchema) -> Decoder:
-    """The decoder of records of this schema."""
-    return Decoder([DeclaredColumn(one.name, one.type, one.optional) for one in schema.columns])
 
 
 def decoded(decoder: Decoder, values: Sequence[bytes]) -> DecodedColumns:
@@ -240,6 +260,11 @@ def _fitting(found: Any, spec: ColumnSpec) -> Any:
         raise DataError(f"the field '{spec.name}' is {_shown(found)}, which has more than 64 bits")
     if spec.type == FLOAT and not isfinite(found):
         raise DataError(f"the field '{spec.name}' is {found}, which is no finite number")
+    if spec.type == TEXT and isinstance(found, str):
+        try:
+            found.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"the field '{spec.name}' is {_shown(found)}, which is no text: {error.reason}") from None
     return wanted(found)
 
 

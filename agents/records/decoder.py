@@ -1,6 +1,6 @@
 """Decodes JSON records into vectors of declared columns: a chunk at a time, without an object per record.
 
-    decoder = Decoder([DeclaredColumn("user", "text"), DeclaredColumn("amount", "float64", optional=True)])
+    decoder = Decoder([ColumnSpec("user", "text"), ColumnSpec("amount", "float64", optional=True)])
     found = decoder.decode(buffer, offsets, lengths)       # record i is buffer[offsets[i] : offsets[i] + lengths[i]]; length -1 is null
     found.columns       # VectorBatch: one row for each good record, in order, with the declared columns only
     found.bad           # [BadSpan(record, flaw, column)]: these records are left out, and no other
@@ -32,8 +32,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from ...core.columns.schema import ColumnSpec
 from . import columns as compiled_part
-from .vectors import KINDS, Buffer, DeclaredColumn, Vector, VectorBatch, longs
+from .vectors import KINDS, Buffer, Vector, VectorBatch, longs
 
 MOST_TEXT = (1 << 31) - 1
 """Bytes of text in one column: what the 32-bit offsets of Arrow can address."""
@@ -84,13 +85,13 @@ class DecodedColumns:
 class Decoder:
     """Decodes JSON objects into the declared columns; see the top of this file. It may be used by several threads.
 
-    >>> found = Decoder([DeclaredColumn("n", "int64")]).decode(b'{"n":7}{"n":"7"}', array("q", [0, 7]), array("q", [7, 9]))
+    >>> found = Decoder([ColumnSpec("n", "int64")]).decode(b'{"n":7}{"n":"7"}', array("q", [0, 7]), array("q", [7, 9]))
     >>> found.columns.rows(), found.bad
     ([{'n': 7}], [BadSpan(record=1, flaw=<RecordFlaw.WRONG_TYPE: 5>, column='n')])
     """
 
     def __init__(
-        self, columns: Sequence[DeclaredColumn], *, known: Sequence[str] = (), watched: Sequence[str] = ()
+        self, columns: Sequence[ColumnSpec], *, known: Sequence[str] = (), watched: Sequence[str] = ()
     ) -> None:
         """`known`: fields that a record may have as well. `watched`: fields whose presence is of interest."""
         self.columns = tuple(columns)
@@ -102,7 +103,7 @@ class Decoder:
         self._known, self._watched = frozenset([*names, *known]), frozenset(watched)
         self._compiled: Any = None
         if (built := compiled_part.compiled) is not None:
-            wanted = [(one.name.encode(), KINDS.index(one.kind), one.optional) for one in self.columns]
+            wanted = [(one.name.encode(), KINDS.index(one.type), one.optional) for one in self.columns]
             wanted += [(name.encode(), len(KINDS), True) for name in known]
             wanted += [(name.encode(), len(KINDS) + 1, True) for name in watched]
             self._compiled = partial(built.decode, built.decoder(wanted))
@@ -112,7 +113,7 @@ class Decoder:
         if self._compiled is None:
             return self._slowly(buffer, offsets, lengths)
         length, found, bad, tombstones, rows, own, sizes, others = self._compiled(buffer, offsets, lengths)
-        vectors = tuple(Vector(column.kind, length, *parts) for column, parts in zip(self.columns, found, strict=True))
+        vectors = tuple(Vector(column.type, length, *parts) for column, parts in zip(self.columns, found, strict=True))
         flaws = [BadSpan(i, RecordFlaw(flaw), None if at < 0 else self._names[at]) for i, flaw, at in bad]
         spans = RecordSpans(buffer, offsets, lengths) if rows is None else RecordSpans(buffer, own, sizes)
         return DecodedColumns(VectorBatch(self._names, vectors, length), spans, flaws, tombstones, rows, others)
@@ -151,7 +152,8 @@ class Decoder:
         if type(value) is not dict:
             return RecordFlaw.NOT_OBJECT, None
         row: list[Any] = []
-        for name, kind, optional in self.columns:
+        for column in self.columns:
+            name, kind, optional = column.name, column.type, column.optional
             one = value.get(name)
             if one is None:
                 if not optional:
@@ -180,7 +182,7 @@ class Decoder:
         self, spans: RecordSpans, found: list[list[Any]], rows: list[int], bad: list[BadSpan], tombstones: list[int]
     ) -> DecodedColumns:
         by_column: list[Any] = list(map(list, zip(*found, strict=True))) if found else [[] for _ in self.columns]
-        vectors = tuple(Vector.of(column.kind, values) for column, values in zip(self.columns, by_column, strict=True))
+        vectors = tuple(Vector.of(column.type, values) for column, values in zip(self.columns, by_column, strict=True))
         for vector in vectors:
             if vector.kind == "text" and len(vector.data) > MOST_TEXT:
                 raise ValueError("more than 2 GiB of text in one column")

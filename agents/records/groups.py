@@ -37,10 +37,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
+from ...core.columns.schema import ColumnKind
 from . import columns as compiled_part
 from .decoder import RecordSpans
 from .keys import encode
-from .vectors import KINDS, Buffer, Kind, Vector, longs
+from .vectors import KINDS, Buffer, Vector, longs
 
 Holding = Literal["rows", "values", "sum", "min", "max"]
 _HELD: tuple[Holding, ...] = ("rows", "values", "sum", "min", "max")
@@ -50,7 +51,7 @@ class Cell(NamedTuple):
     """What is held of each key: see the top of this file. `kind` is the type of the column, for `sum`, `min` and `max`."""
 
     held: Holding
-    kind: Kind = "int64"
+    kind: ColumnKind = "int64"
 
 
 class KeyTable:

@@ -21,12 +21,13 @@ from typing import Any
 
 import msgpack
 
+from ...core.columns.schema import ColumnKind
 from . import columns as compiled_part
 from .decoder import RecordSpans
 from .spans import packed, pieces
-from .vectors import KINDS, Kind, Vector, VectorBatch
+from .vectors import KINDS, Vector, VectorBatch
 
-State = tuple[str, Kind]
+State = tuple[str, ColumnKind]
 
 
 class StatePacking:
@@ -109,11 +110,11 @@ class StatePacking:
             if nested and (type(part) is not list or len(part) != len(states)):
                 return None
             found += part if nested else [part]
-        pairs: list[tuple[Any, Kind]] = [(one, kind) for one, (_, kind) in zip(found, self.states, strict=True)]
+        pairs: list[tuple[Any, ColumnKind]] = [(one, kind) for one, (_, kind) in zip(found, self.states, strict=True)]
         if not all(one is None or _fits(one, kind) for one, kind in pairs):
             return None
         return [float(one) if kind == "float64" and one is not None else one for one, kind in pairs]
 
 
-def _fits(one: Any, kind: Kind) -> bool:
+def _fits(one: Any, kind: ColumnKind) -> bool:
     return type(one) in (int, float) if kind == "float64" else type(one) is int and one < 2**63

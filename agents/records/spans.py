@@ -38,7 +38,7 @@ class SpannedRecords:
 
     def columns(self) -> Columns:
         """The same records as lists."""
-        headers = None if self.headers is None else [_headers(one or b"") for one in pieces(self.headers)]
+        headers = None if self.headers is None else list(map(headers_of, pieces(self.headers)))
         return Columns(
             pieces(self.values),
             longs(self.timestamps).tolist(),
@@ -82,7 +82,7 @@ def spanned(records: Columns) -> SpannedRecords:
         records.base,
         None if records.keys is None else packed(records.keys),
         None if records.offsets is None else array("q", records.offsets),
-        None if records.headers is None else packed([_as_kafka(one) for one in records.headers]),
+        None if records.headers is None else packed_headers(records.headers),
     )
 
 
@@ -140,8 +140,10 @@ def _as_varint(value: int) -> bytes:
     return bytes(made)
 
 
-def _headers(data: bytes) -> list[Header]:
-    """The headers of a record from their bytes, which have been checked."""
+def headers_of(data: Bytes) -> list[Header]:
+    """The headers of a record from their bytes, which have been checked; None has none."""
+    if data is None:
+        return []
     count, at = _varint(data, 0)
     found: list[Header] = []
     for _ in range(count):
@@ -151,6 +153,11 @@ def _headers(data: bytes) -> list[Header]:
         found.append((name, None if size < 0 else data[at : at + size]))
         at += max(size, 0)
     return found
+
+
+def packed_headers(headers: Sequence[Sequence[Header]]) -> RecordSpans:
+    """Headers of records in one buffer."""
+    return packed([_as_kafka(one) for one in headers])
 
 
 def _as_kafka(headers: Sequence[Header]) -> bytes:

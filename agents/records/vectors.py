@@ -16,29 +16,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-Kind = Literal["int64", "float64", "bool", "text"]
-KINDS: tuple[Kind, ...] = ("int64", "float64", "bool", "text")
+from ...core.columns.schema import ColumnKind
+
+KINDS: tuple[ColumnKind, ...] = ("int64", "float64", "bool", "text")
 """The types of a column, in the order of the numbers that the compiled part uses."""
 
 Buffer = Any
 """Anything with the buffer protocol: bytes, bytearray, memoryview, array."""
 
 
-class DeclaredColumn(NamedTuple):
-    """One column that a job declares. Null and missing values are bad data unless it is `optional`."""
-
-    name: str
-    kind: Kind
-    optional: bool = False
-
-
 @dataclass(slots=True)
 class Vector:
     """One column. `nulls` is the number of null rows; their place in `data` is filled with zeros, or is empty text."""
 
-    kind: Kind
+    kind: ColumnKind
     length: int
     data: Buffer
     offsets: Buffer | None = None
@@ -46,7 +39,7 @@ class Vector:
     nulls: int = 0
 
     @classmethod
-    def of(cls, kind: Kind, values: Sequence[Any]) -> Vector:
+    def of(cls, kind: ColumnKind, values: Sequence[Any]) -> Vector:
         """A vector of these values; None is null. The values have been checked: an int of 64 bits, a float, a bool, or text.
 
         >>> Vector.of("text", ["a", None, "ö"]).values()

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from headgate.agents.records.decoder import Decoder
-from headgate.agents.records.vectors import DeclaredColumn, longs
+from headgate.agents.records.vectors import longs
+from headgate.core.columns.schema import ColumnSpec
 
 COLUMNS = [
-    DeclaredColumn("user", "text"),
-    DeclaredColumn("amount", "float64", True),
-    DeclaredColumn("ts", "int64"),
-    DeclaredColumn("ok", "bool", True),
-    DeclaredColumn("note", "text", True),
-    DeclaredColumn("u", "int64", True),
-    DeclaredColumn("name of more than 16 bytes", "float64", True),
+    ColumnSpec("user", "text"),
+    ColumnSpec("amount", "float64", True),
+    ColumnSpec("ts", "int64"),
+    ColumnSpec("ok", "bool", True),
+    ColumnSpec("note", "text", True),
+    ColumnSpec("u", "int64", True),
+    ColumnSpec("name of more than 16 bytes", "float64", True),
 ]
 RECORDS = [
     b'{"user":"u002201","amount":56.92,"ts":1700000000000,"country":"DE","pad":"xxxxxxxxxxxxxxxxxxxx"}',

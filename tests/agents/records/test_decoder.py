@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from headgate.agents.records import columns
 from headgate.agents.records.arrow_capsules import _capsules, _held
 from headgate.agents.records.decoder import BadSpan, Decoder, RecordFlaw
-from headgate.agents.records.vectors import DeclaredColumn, Vector, longs
+from headgate.agents.records.vectors import Vector, longs
+from headgate.core.columns.schema import ColumnSpec
 
 from .mutations import COLUMNS, outcome, some, spans
 
@@ -40,7 +41,7 @@ def plainly(declared, **more):
 
 def verdict(record, kind="int64", optional=False):
     """What becomes of the column "v" of one record: ("fine", value), or (flaw, column)."""
-    found = Decoder([DeclaredColumn("v", kind, optional)]).decode(*spans([record]))
+    found = Decoder([ColumnSpec("v", kind, optional)]).decode(*spans([record]))
     if found.bad:
         assert len(found.columns) == 0
         return found.bad[0][1:]
@@ -141,7 +142,7 @@ def test_only_bad_records_are_left_out():
     """The others are rows in order; a tombstone is no row; spans are those of the rows."""
     records = [b'{"v":1}', b"{", b'{"v":2,"x":3}', None, b'{"v":"x"}', b'{"v":4}']
     buffer, offsets, lengths = spans(records, between=b"....")
-    found = Decoder([DeclaredColumn("v", "int64")]).decode(buffer, offsets, lengths)
+    found = Decoder([ColumnSpec("v", "int64")]).decode(buffer, offsets, lengths)
     assert found.columns.rows() == [{"v": 1}, {"v": 2}, {"v": 4}]
     assert found.bad == [BadSpan(1, N, None), BadSpan(4, W, "v")]
     assert (found.tombstones, longs(found.rows).tolist()) == ([3], [0, 2, 5])
@@ -152,7 +153,7 @@ def test_only_bad_records_are_left_out():
 @pytest.mark.usefixtures("way")
 def test_nulls_and_what_is_missing():
     """Of optional columns; a column without any has no validity."""
-    declared = [DeclaredColumn(kind, kind, True) for kind in ("int64", "float64", "bool", "text")]
+    declared = [ColumnSpec(kind, kind, True) for kind in ("int64", "float64", "bool", "text")]
     records = [
         b'{"int64":1,"float64":2,"bool":true,"text":"a"}',
         b'{"int64":null,"text":null}',
@@ -222,7 +223,7 @@ def test_spans_that_cannot_be(buffer, offsets, lengths, wanted):
 @pytest.mark.usefixtures("way")
 def test_rows_are_marked_by_their_other_fields():
     """Known ones are no mark; a bad record leaves none."""
-    decoder = Decoder([DeclaredColumn("v", "int64")], known=["k"], watched=["w"])
+    decoder = Decoder([ColumnSpec("v", "int64")], known=["k"], watched=["w"])
     objects = [b"", b',"k":1', b',"x":1', b',"w":1', b',"x":{"w":1}', b',"w":1,"y":2', b',"w":01']
     assert decoder.decode(*spans([b'{"v":1%b}' % more for more in objects])).others == bytes([0, 0, 1, 2, 1, 3])
     assert decoder.decode(*spans([b'{"v":1,"k":0}'])).others is None
@@ -231,7 +232,7 @@ def test_rows_are_marked_by_their_other_fields():
 def test_columns_that_cannot_be():
     """Twice the same name."""
     with pytest.raises(ValueError, match="declared twice"):
-        Decoder([DeclaredColumn("a", "int64"), DeclaredColumn("a", "text")])
+        Decoder([ColumnSpec("a", "int64"), ColumnSpec("a", "text")])
 
 
 @needs_compiler

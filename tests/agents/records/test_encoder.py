@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from headgate.agents.records import columns
 from headgate.agents.records.decoder import HAS_WATCHED, Decoder, RecordSpans
 from headgate.agents.records.encoder import Encoder
-from headgate.agents.records.vectors import DeclaredColumn, Vector, VectorBatch, longs
+from headgate.agents.records.vectors import Vector, VectorBatch, longs
+from headgate.core.columns.schema import ColumnSpec
 
 from .mutations import COLUMNS, some, spans
 
@@ -116,7 +117,7 @@ def test_any_columns_in_any_order(kinds, length, data):
 def test_original_bytes_are_extended():
     """As their producer wrote them, in his order, with what nobody declared; a row with the added field already is written in full."""
     records = [b'{"v":1.50,"x":[1, 2]}', b" { } ", b'{"v" : 2 }\n', b"{", b'{"total":"?","v":3}', b"{\t}"]
-    decoder = Decoder([DeclaredColumn("v", "float64", True)], watched=["total"])
+    decoder = Decoder([ColumnSpec("v", "float64", True)], watched=["total"])
     found = decoder.decode(*spans(records, between=b"~"))
     batch = VectorBatch(("v", "total"), (found.columns["v"], Vector.of("int64", [10, 20, 30, 40, 50])), 5)
     encoder = Encoder(["v", "total"], added=["total"])

@@ -10,8 +10,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headgate.agents.records.column_chunk import decoded, decoder_of
+from headgate.agents.records.column_chunk import decoded
 from headgate.agents.records.column_types import columns_of_type
+from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.serdes import json
 
 from .mutations import some
@@ -81,14 +82,14 @@ def test_a_record_fits_the_type_or_not(kind: Any, record: bytes, is_good: bool) 
     found = serde.loads_many([GOOD, record, GOOD])
     assert [index for index, _ in found.bad] == ([] if is_good else [1])
     assert found.values[0] == found.values[2] == serde.loads(GOOD)
-    columns = decoded(decoder_of(columns_of_type(kind)), [GOOD, record, GOOD])
+    columns = decoded(Decoder(columns_of_type(kind).columns), [GOOD, record, GOOD])
     assert [one.record for one in columns.bad] == ([] if is_good else [1])
 
 
 def test_columns_judge_mutated_records_as_typed_rows_do() -> None:
     """Same verdict and same values, but for the two differences that are known: a number beyond a double in a field that the type does not
     have, and a field of the wrong type whose second occurrence is right. msgspec refuses neither, or both."""
-    serde, decoder = json(Row), decoder_of(columns_of_type(Row))
+    serde, decoder = json(Row), Decoder(columns_of_type(Row).columns)
     for record in some(random.Random(7), 4000):
         row = serde.loads_many([record])
         found = decoded(decoder, [record])
