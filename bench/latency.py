@@ -2,9 +2,8 @@
 
     python -m bench latency [--quick] [--peers headgate,headgate-alo,streams,quix] [--seconds 15]
 
-Each record contains the time at which it was given to the producer. librdkafka reads the outputs, read committed, and notes the time of
-each. It reads them one at a time, because a call that waits for several would add its own wait to every figure. The first seconds do not
-count. `floor` is the same reader on the input: the cost of producing and reading alone. Prints p50, p90 and p99 in ms; writes
+librdkafka reads the outputs, read committed, and notes the time of each. The first seconds do not count. `floor` is the same reader on the
+input: the cost of producing and reading alone. Prints p50, p90 and p99 in ms, and those of columns as a share of those of rows; writes
 `bench/out/latency.json` and `bench/out/latency.png`.
 """
 
@@ -13,148 +12,87 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 
 from headgate.agents.broker.broker import Broker
 
 from . import report
-from .rig import OUT, PAD, PARTITIONS, drop_topics, loads, make_topic, scratch
-from .throughput import Run
+from .paced import Paced, Reader, Shown, percentile
+from .programs import PEERS, Job, program, without
+from .rig import OUT, drop_topics, make_topic, scratch, topics
 
 PER_SECOND = 1000
-PEERS = {
-    "headgate": ("headgate", ("guarantee=exactly_once",), "headgate, exactly once, commits each 200 ms"),
-    "headgate-50ms": ("headgate", ("commit.interval=50ms",), "headgate, exactly once, commits each 50 ms"),
-    "headgate-alo": ("headgate", ("guarantee=at_least_once",), "headgate, at least once"),
-    "streams": ("streams", (), "Kafka Streams, exactly_once_v2, as shipped (commits each 100 ms)"),
-    "streams-alo": ("streams-alo", (), "Kafka Streams, at least once, as shipped"),
-    "quix": ("quix", (), "Quix Streams, as shipped"),
-    "faust": ("faust", (), "Faust, as shipped"),
-}
+KEYS = 997
+SHOWN = (
+    *("headgate", "headgate-columns", "headgate-50ms", "headgate-alo", "headgate-columns-alo"),
+    *("streams-shipped", "streams-alo", "quix", "faust"),
+)
+PATIENCE_S = 60.0
 
 
-class Reader(threading.Thread):
-    """Reads each output as it arrives, with the time."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self.heard: list[tuple[float, bytes | None, Any]] = []
-        """When a record arrived, its key, its value."""
-        self.ended = threading.Event()
-        self.reader = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"latency-{uuid.uuid4().hex[:6]}",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 10,
-                "fetch.queue.backoff.ms": 1,
-                "log_level": 0,
-            }
-        )
-        self.reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
-
-    def since(self, when: float) -> int:
-        """How many records produced since then have arrived."""
-        return len(self.delays(when))
-
-    def delays(self, since: float) -> list[float]:
-        """Ms from producing to arrival, of the records that were produced since then."""
-        return [(now - value["t"]) * 1000 for now, _, value in list(self.heard) if value["t"] >= since]
-
-    def run(self) -> None:
-        """Read until told to end."""
-        while not self.ended.is_set():
-            message = self.reader.poll(0.1)
-            if message is not None and message.error() is None:
-                self.heard.append((time.time(), message.key(), loads(message.value())))
-        self.reader.close()
-
-
-def produce(bootstrap: str, topic: str, seconds: float) -> int:
-    """Produce a steady stream, in steps of a few milliseconds. Returns how many records were written."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1", "log_level": 0})
-    began = time.time()
-    made = 0
-    while (now := time.time()) - began < seconds:
-        while made < (now - began) * PER_SECOND:
-            text = b'{"user":"user%d","amount":%d,"t":%.6f,"city":"Leuven","pad":"%s"}'
-            value = text % (made % 997, 10 + made % 90, time.time(), PAD.encode())
-            producer.produce(topic, value, partition=made % PARTITIONS)
-            made += 1
-        producer.poll(0.002)
-    producer.flush(20)
-    return made
-
-
-def measure(run: Run, name: str, seconds: float, skipped: float) -> dict[str, Any]:
+def measure(broker: Broker, directory: Path, peer: str, seconds: float, skipped: float) -> dict[str, Any]:
     """Measure one program."""
-    peer, settings, label = PEERS[name]
-    job = f"late-{name}-{uuid.uuid4().hex[:6]}"
+    label, job = PEERS[peer].label, f"late-{peer}-{uuid.uuid4().hex[:6]}"
     source, target = f"{job}-in", f"{job}-out"
-    make_topic(run.bootstrap, source)
-    make_topic(run.bootstrap, target)
-    run.settings = settings
-    program = run.program("streams" if peer == "streams-alo" else peer, "A", job, source, target)
-    if peer == "streams-alo":
-        program.command = [word for word in program.command if not word.startswith("processing.guarantee")]
-    floor, reader = Reader(run.bootstrap, source), Reader(run.bootstrap, target)
-    for one in (floor, reader):
+    make_topic(broker.bootstrap, source)
+    make_topic(broker.bootstrap, target)
+    readers = Reader(broker.bootstrap, source), Reader(broker.bootstrap, target)
+    floor, shown = (Shown(reader, "A", KEYS) for reader in readers)
+    load = Paced(broker.bootstrap, source, KEYS)
+    for one in readers:
         one.start()
-    program.start()
+    running = program(peer, Job("A", job, source, target), broker.bootstrap, directory).start()
     try:
-        produce(run.bootstrap, source, 2.0)  # until it is up, and its caches are warm
-        patience = time.monotonic() + 60
-        while not reader.heard and time.monotonic() < patience and program.popen.poll() is None:
-            produce(run.bootstrap, source, 0.5)
-        if not reader.heard:
-            raise AssertionError(f"{label} writes nothing:\n{program.told()}")
-        while len(reader.heard) < len(floor.heard) and time.monotonic() < patience:
-            time.sleep(0.1)  # records from before it was up belong to no figure
-        before = time.time()
-        made = produce(run.bootstrap, source, seconds + skipped)
-        after = time.time()
-        patience = time.monotonic() + 20
-        while reader.since(before) < made and time.monotonic() < patience:
-            time.sleep(0.1)
+        load.steadily(2.0, PER_SECOND)  # until it is up, and its caches are warm
+        if not shown.until(len(load.times), PATIENCE_S):
+            raise AssertionError(f"{label} writes nothing:\n{running.told()}")
+        before, begun = time.time(), len(load.times)
+        load.steadily(skipped, PER_SECOND)
+        first = len(load.times)
+        load.steadily(seconds, PER_SECOND)
+        after, made = time.time(), len(load.times)
+        shown.until(made, 20)
+        floor.until(made, 20)
     finally:
-        program.stop()
-        for one in (floor, reader):
+        running.stop()
+        for one in readers:
             one.ended.set()
             one.join(10)
-    counted = sorted(reader.delays(before + skipped))
-    unread = sorted(floor.delays(before + skipped))
+    counted, unread = shown.delays_ms(load.times, first), floor.delays_ms(load.times, first)
     if not counted:
-        raise AssertionError(f"{label} has stopped writing:\n{program.told()}")
-    arrived = reader.since(before)
+        raise AssertionError(f"{label} has stopped writing:\n{running.told()}")
     row = {
-        "name": name, "peer": label,
+        "name": peer, "peer": label,
         "p50_ms": percentile(counted, 50), "p90_ms": percentile(counted, 90), "p99_ms": percentile(counted, 99), "max_ms": counted[-1],
         "floor_p50_ms": percentile(unread, 50), "floor_p99_ms": percentile(unread, 99),
-        "cpu_per_s": program.cpu_between(before, after) / (after - before),
-        "records": made, "arrived": arrived, "load": os.getloadavg()[0],
+        "cpu_per_s": running.cpu_between(before, after) / (after - before),
+        "records": made - begun, "arrived": sum(i >= begun for i in shown.at), "doubled": shown.wrong, "load": os.getloadavg()[0],
     }  # fmt: skip
     print(
         f"{label:70} p50 {row['p50_ms']:6.1f}  p90 {row['p90_ms']:6.1f}  p99 {row['p99_ms']:6.1f}  max {row['max_ms']:7.1f} ms  "
         f"(floor {row['floor_p50_ms']:.1f}, {row['floor_p99_ms']:.1f})  cpu {row['cpu_per_s']:.2f}  "
-        f"{arrived} of {made} arrived  load {row['load']:.1f}",
+        f"{row['arrived']} of {row['records']} arrived, {row['doubled']} twice  load {row['load']:.1f}",
         flush=True,
     )
-    drop_topics(run.bootstrap, *(topic for topic in run.topics() if job in topic))
+    drop_topics(broker.bootstrap, *(topic for topic in topics(broker.bootstrap) if job in topic))
     return row
 
 
-def percentile(ordered: list[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed; NaN for an empty list."""
-    if not ordered:
-        return float("nan")
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+def beside_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print how much longer records take in columns than in rows."""
+    by = {row["name"]: row for row in rows}
+    for columns, plain in (("headgate-columns", "headgate"), ("headgate-columns-alo", "headgate-alo")):
+        if columns in by and plain in by:
+            ratios = [
+                f"{which} {by[columns][f'{which}_ms'] / by[plain][f'{which}_ms']:.2f}" for which in ("p50", "p99")
+            ]
+            print(f"{PEERS[columns].label}: {' and '.join(ratios)} of those of rows")
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> None:
@@ -191,35 +129,31 @@ def main() -> int:
     words.add_argument("--peers", default="")
     words.add_argument("--seconds", type=float, default=15.0)
     given = words.parse_args()
-    peers = (given.peers or ("headgate,headgate-alo" if given.quick else ",".join(PEERS))).split(",")
+    wanted = (
+        [name for name in SHOWN if name.startswith("headgate") and "50ms" not in name] if given.quick else list(SHOWN)
+    )
+    peers = given.peers.split(",") if given.peers else wanted
     if unknown := [name for name in peers if name not in PEERS]:
         words.error(f"no program {', '.join(unknown)}; there are: {', '.join(PEERS)}")
-    seconds = 5.0 if given.quick else given.seconds
+    seconds, skipped = (5.0, 1.0) if given.quick else (given.seconds, 3.0)
     rows: list[dict[str, Any]] = []
-    left_out: dict[str, str] = {}
+    left_out = {name: why for name in peers if (why := without(name, "A"))}
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        run = Run(broker, directory, quick=True, rounds=1, settings=())
-        for name in peers:
+        for name in (name for name in peers if name not in left_out):
             try:
-                if why := run.cannot(PEERS[name][0], "A"):
-                    left_out[name] = why
-                else:
-                    rows.append(measure(run, name, seconds, 3.0 if not given.quick else 1.0))
-            except (
-                AssertionError,
-                KafkaException,
-                OSError,
-            ) as error:  # a failed program does not prevent the others
+                rows.append(measure(broker, directory, name, seconds, skipped))
+            except (AssertionError, KafkaException, OSError) as error:  # a failed program does not prevent the others
                 left_out[name] = str(error) or repr(error)
+    beside_rows(rows)
     for name, why in left_out.items():
         print(f"left out: {name}: {why}")
     report.keep("latency", {"records_per_s": PER_SECOND, "rows": rows, "left_out": left_out})
     plot(rows)
-    lost = [row["peer"] for row in rows if row["name"].startswith("headgate") and row["arrived"] < row["records"]]
+    ours = [row for row in rows if row["name"].startswith("headgate")]
+    lost = [row["peer"] for row in ours if row["arrived"] < row["records"] or row["doubled"]]
     for name in lost:
-        print(f"! not everything arrived: {name}")
-    ours = [name for name in peers if name.startswith("headgate")]
-    return 1 if lost or not rows or any(name in left_out for name in ours) else 0
+        print(f"! not everything arrived exactly once: {name}")
+    return 1 if lost or not rows or any(name.startswith("headgate") for name in left_out) else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from typing import Any
 
 from headgate.agents.broker.broker import Broker
 
-from . import report
+from . import report, tumbling
+from .programs import Job
 from .rig import make_topic, scratch
 from .throughput import Ends, Run
 
@@ -77,7 +78,7 @@ def measure(run: Run, work: str, seconds: float, directory: Path) -> dict[str, A
     source, name = run.source(RECORDS[work], work), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
     target = f"{name}-out"
     make_topic(run.bootstrap, target)
-    program = run.program("headgate", work, name, source, target).start()
+    program = run.program("headgate", Job(work, name, source, target, grace_ms=tumbling.GRACE_MS)).start()
     watch = Ends(run.bootstrap, target)
     try:
         deadline = time.monotonic() + 120

@@ -25,6 +25,7 @@ from confluent_kafka import Producer
 from headgate.agents.broker.broker import Broker
 
 from . import report
+from .programs import Job
 from .rig import OUT, PARTITIONS, Program, make_topic, scratch
 from .throughput import Ends, Run
 
@@ -92,7 +93,7 @@ def restoring_s(program: Program) -> float:
 
 def started(run: Run, name: str, source: str, target: str, number: int) -> Program:
     """Start the worker once more."""
-    program = run.program("headgate", "B", f"{name}", source, target)
+    program = run.program("headgate", Job("B", name, source, target))
     program.log = run.directory / f"{name}-{number}.log"
     return program.start()
 

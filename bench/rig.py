@@ -6,7 +6,7 @@ The rate is measured in the same way for all programs:
 - For programs that write (A, B, W), the broker's append times of their committed outputs show the progress. For the others (C), the program
   reports its progress itself, with its sum.
 - The rate of a round is its size divided by the time between its first and its last record. The median of the rounds counts.
-- CPU time is that of the program's processes (psutil, 20 times a second), without the broker.
+- CPU time and memory are those of the program and all its children (psutil, 20 times a second), without the broker.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ def make_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = Non
     client = admin(bootstrap)
     for future in client.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(config or {}))]).values():
         future.result(30)
+
+
+def topics(bootstrap: str) -> list[str]:
+    """All topics."""
+    return list(admin(bootstrap).list_topics(timeout=20).topics)
 
 
 def drop_topics(bootstrap: str, *names: str) -> None:
@@ -136,6 +141,32 @@ def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
         reader.close()
 
 
+_running: list[Program] = []
+"""What was started and not stopped."""
+
+
+class Tree:
+    """A process and its children, watched from outside."""
+
+    def __init__(self, pid: int) -> None:
+        self.root = psutil.Process(pid)
+        self._children: list[psutil.Process] = []
+        self._looked = 0.0
+
+    def look(self) -> tuple[float, int]:
+        """CPU seconds so far, with those of children that have ended, and bytes of memory. Children are looked for once a second, which
+        costs a pass over all processes."""
+        now = time.monotonic()
+        if now - self._looked > 1:
+            self._children, self._looked = self.root.children(recursive=True), now
+        cpu, rss = sum(self.root.cpu_times()[:4]), self.root.memory_info().rss
+        for child in self._children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                cpu += sum(child.cpu_times()[:4])
+                rss += child.memory_info().rss
+        return cpu, rss
+
+
 @dataclass
 class Program:
     """A running peer: its CPU time over time, its memory, and its output."""
@@ -154,6 +185,7 @@ class Program:
             self.command, env={**os.environ, **self.env}, stdout=subprocess.PIPE, stderr=self.log.open("wb"),
             stdin=subprocess.DEVNULL, text=True, start_new_session=True, cwd=self.log.parent,
         )  # fmt: skip
+        _running.append(self)
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._hear, self._watch)]
         for thread in self._threads:
             thread.start()
@@ -167,15 +199,15 @@ class Program:
                 self.marks.append((float(words[1]), int(words[2]), int(words[3])))
 
     def _watch(self) -> None:
-        try:
-            process = psutil.Process(self.popen.pid)
-            while self.popen.poll() is None:
-                user, system, *_ = process.cpu_times()
-                self.cpu.append((time.time(), user + system))
-                self.rss = max(self.rss, process.memory_info().rss)
-                time.sleep(0.05)
-        except psutil.Error:
-            return
+        tree = Tree(self.popen.pid)
+        while self.popen.poll() is None:
+            try:
+                cpu, rss = tree.look()
+            except psutil.Error:
+                return
+            self.cpu.append((time.time(), cpu))
+            self.rss = max(self.rss, rss)
+            time.sleep(0.05)
 
     def cpu_between(self, begin: float, end: float) -> float:
         """CPU seconds in an interval of wall-clock time."""
@@ -183,6 +215,7 @@ class Program:
 
     def stop(self) -> None:
         """End it, by SIGTERM if it reacts."""
+        _running[:] = [one for one in _running if one is not self]
         for number, patience in ((signal.SIGTERM, 15), (signal.SIGKILL, 10)):
             if self.popen.poll() is None:
                 os.killpg(self.popen.pid, number)
@@ -248,12 +281,15 @@ def rounds_of(
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for one bench. Its topics take a gigabyte, so it is removed with the bench, also after SIGTERM (`timeout`)."""
+    """A directory for one bench. Its topics take gigabytes, so it is removed with the bench, also after SIGTERM (`timeout`). So is each
+    program that still runs."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = Path(tempfile.mkdtemp(prefix="headgate-bench-"))
     try:
         yield directory
     finally:
+        for program in list(_running):
+            program.stop()
         shutil.rmtree(directory, ignore_errors=True)
 
 

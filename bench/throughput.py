@@ -27,24 +27,22 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from headgate.agents.broker.broker import Broker
 
 from . import report, tumbling
-from .peers.kafka_streams import EQUAL_COMMITS, TUNED, absent, command
+from .programs import PEERS, Job, program, without
 from .rig import (
-    HERE,
     PARTITIONS,
     USERS,
     Figures,
     Program,
-    admin,
     amount_of,
     drop_topics,
     fill,
-    has_module,
     loads,
     make_topic,
     read_all,
     record,
     rounds_of,
     scratch,
+    topics,
     user_of,
 )
 
@@ -64,11 +62,6 @@ SIZES = {
 """The slow ones have no JIT to warm up, and four million records would take Faust half an hour."""
 QUICK_W = (500_000, 200_000)
 """The first results of W need 400,000 records."""
-LABELS = {
-    "headgate": "headgate, exactly once", "streams": "Kafka Streams, 1 thread, exactly_once_v2, as shipped",
-    "streams-tuned": "Kafka Streams, 1 thread, exactly_once_v2, tuned to our batches and interval",
-    "bare": "bare aiokafka loop, at least once", "quix": "Quix Streams, as shipped", "faust": "Faust, as shipped",
-}  # fmt: skip
 
 
 class Run:
@@ -101,7 +94,7 @@ class Run:
 
     def measure(self, peer: str, work: str, look: Callable[[Sequence[str]], None] | None = None) -> Figures | None:
         """Measure one program with one work. `look` gets its topics before they are deleted."""
-        if why := self.cannot(peer, work):
+        if why := without(peer, work):
             self.left_out[f"{peer} {work}"] = why
             return None
         warm, size = QUICK_W if self.quick and work == "W" else SIZES[peer][self.quick]
@@ -110,7 +103,7 @@ class Run:
         name = f"bench-{peer}-{work.lower()}-{uuid.uuid4().hex[:6]}"
         target = f"{name}-out"
         make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"})
-        program = self.program(peer, work, name, source, target)
+        program = self.program(peer, Job(work, name, source, target, grace_ms=tumbling.GRACE_MS))
         began = time.time()
         program.start()
         try:
@@ -121,69 +114,20 @@ class Run:
         curve, outputs, wrong = judge(program, target, records)
         rates, per_cpu = rounds_of(curve, program, warm, size, self.rounds)
         figures = Figures(
-            LABELS[peer], work, rates, per_cpu, program.rss / 1e6, curve[0][0] - began, outputs, warm,
+            PEERS[peer].label, work, rates, per_cpu, program.rss / 1e6, curve[0][0] - began, outputs, warm,
             os.getloadavg()[0], wrong or "equal",
         )  # fmt: skip
         self.figures.append(figures)
         report.line(figures)
-        mine = [topic for topic in self.topics() if name in topic]
+        mine = [topic for topic in topics(self.bootstrap) if name in topic]
         if look:
             look(mine)
         drop_topics(self.bootstrap, *mine)
         return figures
 
-    def topics(self) -> list[str]:
-        """All topics."""
-        client = admin(self.bootstrap)
-        return list(client.list_topics(timeout=20).topics)
-
-    def cannot(self, peer: str, work: str) -> str:
-        """Why a program is left out; empty if it is not."""
-        if peer == "bare" and work == "B":
-            return "state, changelog and repartitioning are what a bare loop lacks"
-        if work == "W" and peer in ("bare", "quix", "faust"):
-            return "W is compared with Kafka Streams only"
-        if work == "S" and peer != "headgate":
-            return "S is measured for headgate only"
-        if peer.startswith("streams"):
-            return absent()
-        module = {"quix": "quixstreams", "faust": "faust"}.get(peer)
-        if module and not has_module(module):
-            return f"{module} is not installed: `make bench` installs it"
-        return ""
-
-    def program(
-        self, peer: str, work: str, name: str, source: str, target: str, *, grace_ms: int = tumbling.GRACE_MS
-    ) -> Program:
-        """The program for a peer. `grace_ms` is that of W's windows."""
-        state = self.directory / name
-        state.mkdir(exist_ok=True)
-        peers = HERE / "peers"
-        env = {"BENCH_WORK": work, "BENCH_SOURCE": source, "BENCH_TARGET": target, "BENCH_BOOTSTRAP": self.bootstrap,
-               "BENCH_JOB": name, "BENCH_STATE": str(state), "BENCH_GRACE_MS": str(grace_ms), "PYTHONUNBUFFERED": "1"}  # fmt: skip
-        match peer:
-            case "headgate":
-                words = [
-                    sys.executable,
-                    "-m",
-                    "headgate.agents.cli",
-                    "run",
-                    "headgate_work:app",
-                    "--app-dir",
-                    str(peers),
-                ]
-                words += ["-b", self.bootstrap, "--state-dir", str(state), "--log-format", "json"]
-                for pair in self.settings:
-                    words += ["--set", pair]
-            case "streams" | "streams-tuned":
-                words = command(work, self.bootstrap, source, target, name, state)
-                words += ["processing.guarantee=exactly_once_v2", *(TUNED if peer == "streams-tuned" else ())]
-                words += EQUAL_COMMITS if work == "W" else ()
-            case "faust":
-                words = [sys.executable, str(peers / "faust_work.py"), "worker", "-l", "warn", "--without-web"]
-            case _:
-                words = [sys.executable, str(peers / f"{peer}_work.py")]
-        return Program(words, env, self.directory / f"{name}.log")
+    def program(self, peer: str, job: Job) -> Program:
+        """A program of this run, with the settings that were given."""
+        return program(peer, job, self.bootstrap, self.directory, self.settings)
 
     def wait(self, program: Program, work: str, target: str, records: int) -> None:
         """Wait until everything is processed: C reports it, A has written nine tenths, the output of the others has been silent for a
@@ -332,7 +276,7 @@ def main() -> int:
                     run.left_out[f"{peer} {work}"] = str(error)
                     print(f"! {peer} {work}: {error}", flush=True)
     report.throughput(run.figures, run.left_out, quick=given.quick)
-    ok = all(figures.proven == "equal" for figures in run.figures if figures.peer == LABELS["headgate"])
+    ok = all(figures.proven == "equal" for figures in run.figures if figures.peer.startswith("headgate"))
     return 0 if ok else 1
 
 

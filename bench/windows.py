@@ -29,9 +29,10 @@ from confluent_kafka import KafkaException, Producer
 from headgate.agents.broker.broker import Broker
 
 from . import report, tumbling
-from .latency import Reader, percentile
-from .rig import PAD, PARTITIONS, drop_topics, make_topic, scratch
-from .throughput import LABELS, Run
+from .paced import Reader, percentile
+from .programs import PEERS, Job
+from .rig import PAD, PARTITIONS, drop_topics, loads, make_topic, scratch, topics
+from .throughput import Run
 from .tumbling import BASE_MS, WINDOW_MS, Window
 
 PER_SECOND = 5000
@@ -88,7 +89,7 @@ def delay(run: Run, peer: str, seconds: float) -> dict[str, Any]:
     make_topic(run.bootstrap, target)
     reader = Reader(run.bootstrap, target)
     reader.start()
-    program = run.program(peer, "W", job, source, target, grace_ms=GRACE_MS).start()
+    program = run.program(peer, Job("W", job, source, target, grace_ms=GRACE_MS)).start()
     try:
         rows = Produced(run.bootstrap, source)
         first, last = (BASE_MS + int(s * 1000 * SPEED) // WINDOW_MS * WINDOW_MS for s in (WARM_S, WARM_S + seconds))
@@ -98,10 +99,10 @@ def delay(run: Run, peer: str, seconds: float) -> dict[str, Any]:
         results: list[tumbling.Result] = []
         while len(results) < len(wanted) and time.monotonic() < patience:
             time.sleep(0.2)
-            heard = (tumbling.parsed(1000 * at, key or b"", value) for at, key, value in list(reader.heard))
+            heard = (tumbling.parsed(1000 * at, key or b"", loads(value)) for at, key, value in list(reader.heard))
             results = [one for one in heard if one.end > first]
         if not results:
-            raise AssertionError(f"{LABELS[peer]} gives no results:\n{program.told()}")
+            raise AssertionError(f"{PEERS[peer].label} gives no results:\n{program.told()}")
         begin, end = rows.closes_at(first), rows.closes_at(last)
         cpu = program.cpu_between(begin, end) / (end - begin)
     finally:
@@ -114,7 +115,7 @@ def delay(run: Run, peer: str, seconds: float) -> dict[str, Any]:
         complete[one.end] = max(late, complete.get(one.end, late))
     delays.sort()
     found = {
-        "peer": LABELS[peer], "p50_ms": percentile(delays, 50), "p90_ms": percentile(delays, 90), "p99_ms": percentile(delays, 99),
+        "peer": PEERS[peer].label, "p50_ms": percentile(delays, 50), "p90_ms": percentile(delays, 90), "p99_ms": percentile(delays, 99),
         "max_ms": delays[-1], "complete_p50_ms": median(complete.values()), "windows": len(complete), "results": len(results),
         "outputs_are": tumbling.wrong(results, wanted) or "equal", "cpu_per_s": cpu, "rss_mb": program.rss / 1e6,
         "load": os.getloadavg()[0],
@@ -125,7 +126,7 @@ def delay(run: Run, peer: str, seconds: float) -> dict[str, Any]:
         f"{len(results):,} results of {len(complete)} windows {found['outputs_are']}  load {found['load']:.1f}",
         flush=True,
     )
-    drop_topics(run.bootstrap, *(topic for topic in run.topics() if job in topic))
+    drop_topics(run.bootstrap, *(topic for topic in topics(run.bootstrap) if job in topic))
     return found
 
 
@@ -162,7 +163,7 @@ def main() -> int:
         print(f"left out: {what}: {why}")
     throughput = [figures.document() for figures in run.figures]
     report.keep("windows", {"quick": given.quick, "throughput": throughput, "delays": delays, "left_out": run.left_out})
-    proven = [one["outputs_are"] for one in (*throughput, *delays) if one["peer"] == LABELS["headgate"]]
+    proven = [one["outputs_are"] for one in (*throughput, *delays) if one["peer"].startswith("headgate")]
     return 0 if proven and all(word == "equal" for word in proven) else 1
 
 

@@ -1,4 +1,4 @@
-"""Works A, B and C on plain Faust (its own consumer, its defaults, memory store; updates of B sent one by one)."""
+"""Works A, B and C on plain Faust (its own consumer, its defaults but for the commits, memory store; updates of B sent one by one)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ app = faust.App(
     topic_disable_leader=True,
     topic_replication_factor=1,
     web_enabled=False,
+    broker_commit_interval=int(os.environ["BENCH_COMMIT_MS"]) / 1000,
     consumer_auto_offset_reset="earliest",
     datadir=os.environ["BENCH_STATE"],
 )

@@ -1,4 +1,7 @@
-"""Works A, B, C and W on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`."""
+"""Works A, B, C and W on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
+
+Each in three forms: rows (functions of dicts), typed rows (functions of structs), columns (expressions).
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,81 @@ from typing import Any
 import headgate as hg
 
 WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
+FORM = os.environ["BENCH_FORM"]
+NESTED = os.environ["BENCH_SHAPE"] == "nested"
+USED = ("user", "amount", "p", "i")
+"""The fields of a nested record that are used, and that A writes."""
 seen = total = 0
 
 
 def add_up(batch: hg.Batch[Any, Any]) -> None:
-    """Work C: adds up a batch, and prints the progress."""
+    """Work C: adds up a batch."""
+    progress(sum([value["amount"] for value in batch.values]), len(batch.values))
+
+
+def add_up_typed(batch: hg.Batch[Any, Any]) -> None:
+    """Work C of typed rows."""
+    progress(sum([value.amount for value in batch.values]), len(batch.values))
+
+
+def progress(more: int, records: int) -> None:
+    """Print how far C is."""
     global seen, total
-    total += sum([value["amount"] for value in batch.values])
-    seen += len(batch.values)
+    total += more
+    seen += records
     print(f"MARK {time.time()} {seen} {total}", file=sys.stdout, flush=True)
 
 
 app = hg.App(os.environ["BENCH_JOB"])
-events = app.input(SOURCE, timestamp="ts" if WORK == "W" else None)
-match WORK:
-    case "A":
-        events.filter(lambda o: o["amount"] >= 10).map(lambda o: {**o, "total": o["amount"] * 2}).to(TARGET)
-    case "B" | "S":
-        events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
-    case "W":
-        windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
-        windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
-    case _:
-        events.sink(add_up)
+
+
+def rows() -> None:
+    """Functions of dicts."""
+    events = app.input(SOURCE, timestamp="ts" if WORK == "W" else None)
+    match WORK:
+        case "A" if NESTED:
+            picked = events.filter(lambda o: o["amount"] >= 10)
+            picked.map(lambda o: {**{name: o[name] for name in USED}, "total": o["amount"] * 2}).to(TARGET)
+        case "A":
+            events.filter(lambda o: o["amount"] >= 10).map(lambda o: {**o, "total": o["amount"] * 2}).to(TARGET)
+        case "B" | "S":
+            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        case "W":
+            windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
+            windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        case _:
+            events.sink(add_up)
+
+
+def typed() -> None:
+    """Functions of structs."""
+    from record_types import doubled, types
+
+    event, result = types(NESTED)
+    events = app.input(SOURCE, serde=hg.json(event))
+    match WORK:
+        case "A":
+            make = doubled(result)
+            events.filter(lambda o: o.amount >= 10).map(make).to(TARGET, serde=hg.json(result))
+        case "B":
+            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        case _:
+            events.sink(add_up_typed)
+
+
+def columns() -> None:
+    """Expressions."""
+    from record_types import types
+
+    event, _ = types(NESTED)
+    events = app.input(SOURCE, serde=hg.json(event)).columns()
+    match WORK:
+        case "A":
+            events.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 2).to(TARGET)
+        case "B":
+            events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        case _:
+            events.rows().sink(add_up_typed)
+
+
+{"rows": rows, "typed": typed, "columns": columns}[FORM]()
