@@ -196,6 +196,10 @@ class Bridge(Protocol):
         """Rows as a table; raises `DataError` for rows that cannot form one."""
         ...
 
+    def select(self, batch: Any, picked: Any) -> Any:
+        """The rows at these places (None: all) of columns that speak the Arrow capsule interface, as a table."""
+        ...
+
     def fits(self, kind: Any, table: Any) -> Any:
         """The kind of table that can hold both this table and tables of `kind` (None: nothing yet); raises `DataError`."""
         ...

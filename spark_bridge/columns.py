@@ -38,6 +38,15 @@ def pack(rows: Sequence[Any]) -> pa.Table:
         raise DataError(f"the rows do not form a table: {error}", remedy=REMEDY) from error
 
 
+def select(batch: Any, picked: Any) -> pa.Table:
+    """The rows at these places, 64-bit integers (None: all), of columns that speak the Arrow capsule interface. All rows are not copied."""
+    table = pa.Table.from_batches([pa.record_batch(batch)])
+    if picked is None:
+        return table
+    places = memoryview(picked).cast("B")
+    return table.take(pa.Array.from_buffers(pa.int64(), len(places) // 8, [None, pa.py_buffer(places)]))
+
+
 def as_mapping(row: Any) -> Mapping[str, Any]:
     """One row as a mapping of its fields."""
     if isinstance(row, Mapping):

@@ -52,6 +52,10 @@ class Spark:
         """Rows as a table."""
         return columns.pack(rows)
 
+    def select(self, batch: Any, picked: Any) -> Any:
+        """The rows at these places (None: all) of columns that speak the Arrow capsule interface, as a table."""
+        return columns.select(batch, picked)
+
     def fits(self, kind: Any, table: Any) -> Any:
         """The schema that fits both."""
         return columns.unite(kind, table)

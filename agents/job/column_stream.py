@@ -23,7 +23,7 @@ from ..records.serdes import OUTPUT_KEY, json, raw
 from . import steps as s
 from .aggregates import Aggregate, plan
 from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, name_of
-from .stream_ends import Ended
+from .stream_ends import BatchedStream, Ended, batch_step
 from .timestamps import TimeField
 
 if TYPE_CHECKING:
@@ -206,6 +206,21 @@ class ColumnStream(Generic[K, V]):
                 remedy=f'cast it: hg.col("{by}").cast(str), or .cast(int)',
             )
         return column
+
+    def batch(
+        self,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        max_age: str | float | None = None,
+        name: str | None = None,
+    ) -> BatchedStream[K, V]:
+        """Bounded batches of the columns, as of rows. From the fetch to Spark they stay in Arrow's memory layout.
+
+        >>> orders.columns().filter(hg.col("amount") > 0).batch(max_age="10s").spark(revenue, schema="country string, revenue double")
+        """
+        step = batch_step(self._stream.step, max_rows, max_bytes, max_age, name, self.schema)
+        return BatchedStream(self._stream.app, self._stream.app.add(step))
 
     # ------------------------------------------------------------------------------------------------------------- borders
 

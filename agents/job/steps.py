@@ -339,6 +339,8 @@ class BatchStep(Step):
     max_rows: int | None = None
     max_bytes: int | None = None
     max_age_ms: int | None = None
+    schema: ColumnSchema | None = None
+    """The columns of the batches; None if rows are collected."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from .checks import (
     table_name_of,
 )
 from .column_stream import ColumnStream, columns_behind
-from .stream_ends import BatchedStream, Ended, TableView
+from .stream_ends import BatchedStream, Ended, TableView, batch_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
 if TYPE_CHECKING:
@@ -414,21 +414,7 @@ class Stream(Generic[K, V]):
         name: str | None = None,
     ) -> BatchedStream[K, V]:
         """Bounded batches of rows. Their number of rows, their size, their age, the end of the stream or a drain closes them."""
-        if max_rows is None and max_bytes is None and max_age is None:
-            raise DeclarationError(
-                "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
-            )
-        for what, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
-            if bound is not None and (type(bound) is not int or bound < 1):
-                raise DeclarationError(f"batch({what}={bound!r})", remedy="an integer, at least 1")
-        step = s.BatchStep(
-            parents=(self.step,),
-            name=name_of("batch", None, name or "batch"),
-            max_rows=max_rows,
-            max_bytes=max_bytes,
-            max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
-            where=called_from(),
-        )
+        step = batch_step(self.step, max_rows, max_bytes, max_age, name)
         return BatchedStream(self.app, self.app.add(step))
 
     # ------------------------------------------------------------------------------------------------------------- ends

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ...core.errors import DeclarationError
 from . import steps as s
-from .checks import called_from, check_function, name_of
+from .checks import called_from, check_function, duration, name_of
 
 if TYPE_CHECKING:
+    from ...core.columns.schema import ColumnSchema
     from .app import App
     from .stream import Stream
 
@@ -48,6 +49,33 @@ class TableView(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"<table {self.step.name} of {self.app.name}>"
+
+
+def batch_step(
+    parent: s.Step,
+    max_rows: int | None,
+    max_bytes: int | None,
+    max_age: str | float | None,
+    name: str | None,
+    schema: ColumnSchema | None = None,
+) -> s.BatchStep:
+    """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb."""
+    if max_rows is None and max_bytes is None and max_age is None:
+        raise DeclarationError(
+            "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
+        )
+    for what, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
+        if bound is not None and (type(bound) is not int or bound < 1):
+            raise DeclarationError(f"batch({what}={bound!r})", remedy="an integer, at least 1")
+    return s.BatchStep(
+        parents=(parent,),
+        name=name_of("batch", None, name or "batch"),
+        max_rows=max_rows,
+        max_bytes=max_bytes,
+        max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
+        schema=schema,
+        where=called_from(),
+    )
 
 
 class BatchedStream(Generic[K, V]):

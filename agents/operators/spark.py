@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
@@ -44,6 +44,7 @@ from ...core.errors import DataError
 from ...core.progress.frames import MAX_TIME
 from ..cancellation import said
 from ..job import steps as s
+from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
@@ -79,6 +80,7 @@ class BatchOp(Operator):
 
     def __init__(self, step: s.BatchStep, env: Env) -> None:
         super().__init__(step, env)
+        self.batch_step = step
         self.limits = Limits(step.max_rows, step.max_bytes, step.max_age_ms)
         self.table = env.table(step.name)
         (stored,) = self.table.get_many([META])
@@ -136,10 +138,24 @@ class BatchOp(Operator):
 
     def push(self, rows: Rows) -> None:
         """Add rows to the open batch; close it whenever it is full."""
-        latest = max(rows.timestamps, default=0)
+        self._collect(rows, lambda: self._bridge.pack(rows.values))
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        """As `push`, without an object for each row."""
+        schema = self.batch_step.schema
+        assert schema is not None, "columns reach a batch only if it is declared to collect them"
+        self._collect(chunk, lambda: self._bridge.select(*chunk.batch(schema)))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        schema = self.batch_step.schema
+        return behind if schema is None else frozenset(schema.names)
+
+    def _collect(self, rows: Rows | ColumnChunk, table: Callable[[], Any]) -> None:
+        times = rows.timestamps
+        latest = max(times, default=0)
         before = self._book.number
         try:
-            left, runs, times = self._bridge.pack(rows.values), self._came_from(rows), rows.timestamps
+            left, runs = table(), self._came_from(rows)
             while left is not None:
                 left, runs, times = self._add(left, runs, times, latest)
         except Exception as cause:
@@ -147,7 +163,7 @@ class BatchOp(Operator):
         if self._book.number != before:
             self.env.wants_commit = True
 
-    def _came_from(self, rows: Rows) -> list[origins.Run]:
+    def _came_from(self, rows: Rows | ColumnChunk) -> list[origins.Run]:
         at = self._env.origin()
         if rows.offsets is None:
             return origins.among(at.stream, at.partition, at.offsets, len(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 import pytest
@@ -32,6 +32,11 @@ def totals(df: Any, batch: Any) -> Any:
 
 def orders(first: int, behind: int) -> list[dict[str, Any]]:
     return [{"country": ("DE", "FR")[n % 2], "n": n} for n in range(first, behind)]
+
+
+class Order(TypedDict):
+    country: str
+    n: int
 
 
 def job(**bounds: Any) -> hg.App:
@@ -247,3 +252,42 @@ def test_results_of_windows_go_to_spark_and_what_comes_back_into_windows(session
         assert found() == [(0, 5, 3, "watermark")]
         d.drain()
         assert found() == [(30_000, 1, 1, "drain")]
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_columns_form_the_same_batches_as_rows(session: Any, columns: bool) -> None:
+    """Filtered, extended, with an undeclared field and null values between; bad data and a poisoned row name their records."""
+
+    def fussy(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        def check(n: int) -> int:
+            if n == 14:
+                raise ValueError("fourteen")
+            return n
+
+        return totals(df.select("country", F.udf(check, "long")("n").alias("n")), batch)
+
+    app = hg.App("sales", on_bad_data="dead_letter", on_error="dead_letter")
+    given = app.input("orders", serde=hg.json(Order))
+    if columns:
+        batches = (
+            given.columns().filter(hg.col("n") != 3).with_columns(n=hg.col("n") + 10).batch(max_rows=4, name="lot")
+        )
+    else:
+        kept = given.filter(lambda o: o is not None and o["n"] != 3)
+        batches = kept.map(lambda o: {"country": o["country"], "n": o["n"] + 10}).batch(max_rows=4, name="lot")
+    batches.spark(fussy, schema=SCHEMA).to("totals", key="country")
+    with Driver(app, spark=session) as d:
+        d.send_all("orders", [*orders(0, 3), {"country": "DE"}, None, *({**o, "x": [1]} for o in orders(3, 7))])
+        d.drain()
+        assert rows(d) == [
+            ("lot/1 rows", "DE", 2, 22),
+            ("lot/1 rows", "FR", 1, 11),
+            ("lot/2 drain", "DE", 1, 16),
+            ("lot/2 drain", "FR", 1, 15),
+        ]
+        assert [(one.offset, orjson.loads(one.value or b"")) for one in d.dead_letters()] == [
+            (3, {"country": "DE"}),
+            (6, {"country": "DE", "n": 14}),
+        ]
