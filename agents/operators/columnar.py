@@ -6,16 +6,13 @@ is an error of that step, with the index of the record; the policy of the step d
 
 from __future__ import annotations
 
-from array import array
-from itertools import compress
 from typing import Any
 
-from ...core.columns.evaluate import compiled
 from ...core.columns.expressions import columns_in
-from ...core.columns.typing import kind_of
 from ..job import steps as s
 from ..records.column_chunk import ColumnChunk, columns_of_values
 from ..records.column_types import maker
+from ..records.expressions import Computation
 from ..records.record import Rows
 from .stateless import Env, Operator, UserCodeError, blaming
 
@@ -76,7 +73,7 @@ class FilterColumnsOp(Operator):
 
     def __init__(self, step: s.FilterColumnsStep, env: Env) -> None:
         super().__init__(step, env)
-        self.compute = compiled(step.keep, step.schema)
+        self.keep = Computation(step.keep, step.schema)
         self.needs = frozenset(columns_in(step.keep))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
@@ -84,8 +81,8 @@ class FilterColumnsOp(Operator):
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         with blaming(self.step):
-            keep = self.compute(chunk, len(chunk))
-        self.forward_columns(chunk.kept(array("q", compress(chunk.indexes(), keep))))
+            kept = chunk.kept(self.keep.picked(chunk))
+        self.forward_columns(kept)
 
 
 class WithColumnsOp(Operator):
@@ -93,9 +90,7 @@ class WithColumnsOp(Operator):
 
     def __init__(self, step: s.WithColumnsStep, env: Env) -> None:
         super().__init__(step, env)
-        self.made = {
-            name: (kind_of(node, step.schema).type, compiled(node, step.schema)) for name, node in step.made.items()
-        }
+        self.made = {name: Computation(node, step.schema) for name, node in step.made.items()}
         self.needs = frozenset(name for node in step.made.values() for name in columns_in(node))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
@@ -103,7 +98,7 @@ class WithColumnsOp(Operator):
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         with blaming(self.step):
-            made = {name: chunk.spread(kind, compute(chunk, len(chunk))) for name, (kind, compute) in self.made.items()}
+            made = {name: one.vector(chunk) for name, one in self.made.items()}
         self.forward_columns(chunk.extended(made))
 
 

@@ -80,6 +80,17 @@ class Vector:
         valid = _from_bits(self.validity, self.length)
         return [value if is_valid else None for value, is_valid in zip(found, valid, strict=True)]
 
+    def at(self, row: int) -> Any:
+        """The value of one row, None for null."""
+        if self.validity is not None and not _bit(self.validity, row):
+            return None
+        if self.kind == "bool":
+            return _bit(self.data, row)
+        if self.kind == "text":
+            ends = memoryview(self.offsets or b"").cast("B").cast("i")
+            return bytes(memoryview(self.data).cast("B")[ends[row] : ends[row + 1]]).decode()
+        return memoryview(self.data).cast("B").cast("q" if self.kind == "int64" else "d")[row]
+
     def __arrow_c_schema__(self) -> Any:
         from .arrow_capsules import schema_capsule
 
@@ -148,3 +159,7 @@ def _bits(flags: Sequence[Any]) -> bytearray:
 def _from_bits(bits: Buffer, length: int) -> list[bool]:
     view = memoryview(bits).cast("B")
     return [bool(view[index >> 3] >> (index & 7) & 1) for index in range(length)]
+
+
+def _bit(bits: Buffer, index: int) -> bool:
+    return bool(memoryview(bits).cast("B")[index >> 3] >> (index & 7) & 1)

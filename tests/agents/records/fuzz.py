@@ -1,4 +1,5 @@
-"""Compares the compiled part with orjson over millions of mutated records, and runs it under sanitizers: `make fuzz`, `make sanitize`.
+"""Compares the compiled part with orjson over millions of mutated records, and with expressions over lists, also under sanitizers: `make
+fuzz`, `make sanitize`.
 
     python -m tests.agents.records.fuzz 2000000                     # other records in each run; prints the seed
     python -m tests.agents.records.fuzz --sanitize 2000000 [SEED]   # the compiled part built with -fsanitize=address,undefined
@@ -73,7 +74,10 @@ def tests_sanitized() -> int:
     import pytest
 
     here = ROOT / "tests" / "agents" / "records"
-    files = [str(here / f"test_{name}.py") for name in ("decoder", "encoder", "groups", "spans", "packing", "columns")]
+    files = [
+        str(here / f"test_{name}.py")
+        for name in ("decoder", "encoder", "expressions", "groups", "spans", "packing", "columns")
+    ]
     # a process under a memory limit cannot hold the shadow memory of a sanitizer
     return int(pytest.main(["-p", "no:cacheprovider", "-q", "-k", "not nine_bytes", *files]))
 
@@ -147,6 +151,28 @@ def encoding(sanitized: bool) -> Callable[[random.Random], int]:
     return compare
 
 
+def computing(sanitized: bool) -> Callable[[random.Random], int]:
+    """One round: random expressions over random columns, compiled and plain."""
+    from headgate.agents.records.column_chunk import ColumnChunk
+    from headgate.agents.records.expressions import Computation
+
+    from . import trees
+
+    def compare(chance: random.Random) -> int:
+        for _ in range(20):
+            of = trees.chunk(chance, 1100)
+            if sanitized:
+                of = ColumnChunk(
+                    {name: trees.cut_exactly(one, exactly) for name, one in of.vectors.items()}, of.times, of.picked
+                )
+            node = trees.tree(chance, chance.choice(trees.KINDS))
+            found, wanted = trees.computed(Computation(node, trees.SCHEMA), of), trees.plainly(node, of)
+            assert found == wanted, f"{node}\ncompiled: {found}\nplain:    {wanted}"
+        return 0
+
+    return compare
+
+
 def main(arguments: list[str]) -> int:
     """Zero if there was no difference."""
     sanitize = "--sanitize" in arguments
@@ -161,7 +187,7 @@ def main(arguments: list[str]) -> int:
             return failed
     chance, began, done = random.Random(seed), time.monotonic(), 0
     print(f"{most} mutated records, seed {seed}{', with sanitizers' if sanitize else ''}", flush=True)
-    rounds = [decoding(sanitize), encoding(sanitize)]
+    rounds = [decoding(sanitize), encoding(sanitize), computing(sanitize)]
     while done < most:
         for one in rounds:
             done += one(chance)

@@ -1,0 +1,160 @@
+"""Random expressions and random columns for them."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from headgate.agents.records.column_chunk import ColumnChunk
+from headgate.agents.records.vectors import Vector, longs
+from headgate.core.columns import expressions as e
+from headgate.core.columns.evaluate import NotComputable, compiled
+from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec
+
+SCHEMA = ColumnSchema(
+    tuple(ColumnSpec(f"{type_[0]}{i}", type_, optional=i > 0) for type_ in (INT, FLOAT, BOOL, TEXT) for i in (0, 1))
+)
+KINDS: list[ColumnKind] = [INT, FLOAT, BOOL, TEXT]
+SOME: dict[str, list[Any]] = {
+    INT: [0, 1, -1, 2, 3, -7, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), 60_000, 119_999],
+    FLOAT: [0.0, -0.0, 1.0, 1.5, -2.5, 1e300, -1e300, 5e-324, 9.3e18, -9223372036854775808.0],
+    BOOL: [True, False],
+    TEXT: [
+        "",
+        "a",
+        "ab",
+        "abab",
+        "true",
+        "false",
+        "12",
+        "-0",
+        "-9223372036854775808",
+        "1.5",
+        "1e400",
+        "ä",
+        "ä€😀",
+        "z" * 40,
+    ],
+}
+
+
+def value(chance: random.Random, type_: str) -> Any:
+    """A value of this type, often one at an edge."""
+    if chance.random() < 0.6:
+        return chance.choice(SOME[type_])
+    match type_:
+        case "int64":
+            return chance.randint(-20, 20) if chance.random() < 0.7 else chance.randint(-(2**63), 2**63 - 1)
+        case "float64":
+            return chance.choice(
+                [chance.uniform(-100, 100), float(chance.randint(-9, 9)), chance.uniform(-1, 1) * 1e308]
+            )
+        case "bool":
+            return chance.random() < 0.5
+        case _:
+            return "".join(chance.choice("ab1-ü€") for _ in range(chance.randint(0, 6)))
+
+
+def tree(chance: random.Random, type_: ColumnKind, depth: int = 4) -> e.Node:
+    """An expression of this type."""
+
+    def of(*types: ColumnKind) -> e.Node:
+        return tree(chance, chance.choice(types), depth - 1)
+
+    if depth == 0 or chance.random() < 0.2:
+        if chance.random() < 0.3:
+            return e.constant(value(chance, type_), "")
+        return e.col(chance.choice([one.name for one in SCHEMA.columns if one.type == type_])).node
+    if type_ == TEXT or chance.random() < 0.15:
+        was = chance.choice([one for one in KINDS if (one, type_) not in ((INT, BOOL), (FLOAT, BOOL))])
+        return e.Expression(of(was)).cast(PYTHON[type_]).node
+    if type_ == BOOL:
+        return _condition(chance, of)
+    name = chance.choice([*("+-*"), *(("//", "%", "floor") if type_ == INT else ("/",)), "negative"])
+    if name == "negative":
+        return e.Operation(name, (of(type_),))
+    if name == "floor":
+        return e.Operation(name, (of(INT),), (chance.choice([1, 7, 1000, 3_600_000]),))
+    both = [of(type_), of(type_) if type_ == INT else of(INT, FLOAT)]
+    chance.shuffle(both)
+    return e.Operation(name, tuple(both))
+
+
+def _condition(chance: random.Random, of: Any) -> e.Node:
+    name = chance.choice(["==", "!=", "<", "<=", ">", ">=", "&", "|", "&", "|", "~", *_OTHERS])
+    if name in ("&", "|"):
+        return e.Operation(name, (of(BOOL), of(BOOL)))
+    if name == "~":
+        return e.Operation(name, (of(BOOL),))
+    if name == "is_null":
+        return e.Operation(name, (of(*KINDS),))
+    if name in ("starts_with", "contains"):
+        return e.Operation(name, (of(TEXT),), (value(chance, TEXT),))
+    alike: list[tuple[ColumnKind, ...]] = [(INT,), (FLOAT,), (INT, FLOAT), (TEXT,)]
+    types = chance.choice([*alike, (BOOL,)] if name in ("==", "!=", "is_in") else alike)
+    if name == "is_in":
+        many = chance.choice([1, 2, 5, 40])
+        return e.Expression(of(*types)).is_in([value(chance, chance.choice(types)) for _ in range(many)]).node
+    return e.Operation(name, (of(*types), of(*types)))
+
+
+_OTHERS = ["is_null", "is_in", "is_in", "starts_with", "contains"]
+
+
+def chunk(chance: random.Random, most: int = 1400) -> ColumnChunk:
+    """Columns of this schema; of some, only a few rows are selected."""
+    length = chance.choice([0, 1, 7, 9, 511, 512, 513, chance.randint(0, most)])
+    small = chance.random() < 0.5
+    vectors: dict[str, Vector] = {}
+    for one in SCHEMA.columns:
+        values = [value(chance, one.type) for _ in range(length)]
+        if small and one.type in (INT, FLOAT):  # so that some expressions have a value for every row
+            values = [PYTHON[one.type](chance.randint(1, 99)) for _ in values]
+        if one.optional:
+            values = [None if chance.random() < 0.3 else found for found in values]
+        vectors[one.name] = Vector.of(one.type, values)
+    made = ColumnChunk(vectors, array("q", range(length)))
+    if chance.random() < 0.5:
+        return made
+    share = chance.choice([0.02, 0.5, 0.98])
+    return made.kept(array("q", [row for row in range(length) if chance.random() < share]))
+
+
+def plainly(node: e.Node, of: ColumnChunk) -> list[str] | tuple[int, str]:
+    """What the plain way gives for the selected rows, or which row has no value and why."""
+    try:
+        return list(map(repr, compiled(node, SCHEMA)(of, len(of))))
+    except NotComputable as error:
+        return error.index, str(error)
+
+
+def computed(computation: Any, of: ColumnChunk) -> list[str] | tuple[int, str]:
+    """The same of a `Computation`."""
+    try:
+        vector = computation.vector(of)
+    except NotComputable as error:
+        return error.index, str(error)
+    assert len(vector) == of.base_length
+    assert vector.nulls == vector.values().count(None)
+    values = vector.values()
+    return [repr(values[row]) for row in of.indexes()]
+
+
+def kept(computation: Any, of: ColumnChunk) -> list[int] | tuple[int, str]:
+    """The rows that a condition keeps."""
+    try:
+        return longs(computation.picked(of)).tolist()
+    except NotComputable as error:
+        return error.index, str(error)
+
+
+def cut_exactly(vector: Vector, exactly: Callable[[bytes], Any]) -> Vector:
+    """The same column in buffers of just their size."""
+
+    def of(buffer: Any) -> Any:
+        return None if buffer is None else exactly(bytes(buffer))
+
+    return replace(vector, data=of(vector.data), offsets=of(vector.offsets), validity=of(vector.validity))
