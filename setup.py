@@ -2,7 +2,17 @@
 
 from setuptools import Extension, setup
 
-PARTS = ["columns.c", "numbers.c", "json_read.c", "json_write.c", "groups.c", "spans.c", "unpack.c", "expressions.c"]
+PARTS = [
+    "columns.c",
+    "numbers.c",
+    "json_read.c",
+    "json_write.c",
+    "groups.c",
+    "longs.c",
+    "spans.c",
+    "unpack.c",
+    "expressions.c",
+]
 HEADERS = ["compiled.h", "json.h", "numbers.h", "varints.h", "vector_view.h"]
 
 setup(

@@ -50,6 +50,7 @@ from ...core.names import StreamPartition
 from ..records import columns
 from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, columns_of
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
+from ..records.spans import read_spans
 from . import contract as rawcontract
 from .refusal import hear_refusals
 
@@ -405,7 +406,8 @@ def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> Record
         return RecordBatch.of(records, following=batch.next_offset, size=size)
     count = batch.last_offset_delta + 1
     read = partial(columns_of, batch) if columns.compiled is None else partial(columns.read_batch, raw, start, end)
-    return RecordBatch(read, base, batch.next_offset, count, batch.first_timestamp, batch.max_timestamp, size)
+    times = batch.first_timestamp, batch.max_timestamp
+    return RecordBatch(read, base, batch.next_offset, count, *times, size, spans=partial(read_spans, raw, start, end))
 
 
 class _PlainTaker:

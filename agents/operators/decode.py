@@ -8,7 +8,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
@@ -28,7 +28,7 @@ from ..records.selecting import column_of
 from ..records.spans import packed, packed_headers
 from ..records.vectors import VectorBatch
 from ..records.writable import TIME_LIMIT, Unwritable
-from .columnar import ColumnsOp
+from .columnar import ColumnsOp, RowsOp
 from .keyed import PARTIAL
 from .stateless import VALUES, Operator
 
@@ -145,6 +145,16 @@ class SourceOp(Operator):
                 self.column_sources.append(ColumnSource(self, self._used(child.schema, needed(child)), [child], child))
             else:
                 self._row_children.append(child)
+
+    @property
+    def spanned(self) -> bool:
+        """Whether its records are read in spans: nothing but columns is made of them."""
+        return isinstance(self.step, s.InputStep) and bool(self.column_sources) and not self._row_children
+
+    @property
+    def bulk(self) -> bool:
+        """Whether a record costs a fraction of what a row costs: it is read in spans, and no row is made of it up to the next shuffle."""
+        return self.spanned and not any(isinstance(one, RowsOp) for one in _behind(self))
 
     def _used(self, schema: ColumnSchema, needed: frozenset[str]) -> ColumnSchema:
         """The columns that are decoded: those that later steps need, the time and the key."""
@@ -347,6 +357,17 @@ def _spread(keys: list[Any] | None, kept: list[int] | None, size: int) -> list[A
     for index, key in zip(kept, keys, strict=True):
         spread[index] = key
     return spread
+
+
+def _behind(source: Operator) -> Iterator[Operator]:
+    """The operators behind this one, up to the next shuffle."""
+    stack, seen = list(source.children), set[int]()
+    while stack:
+        operator = stack.pop()
+        if id(operator) not in seen:
+            seen.add(id(operator))
+            stack += operator.children
+            yield operator
 
 
 def _or_never(time: int | None) -> int:

@@ -3,11 +3,13 @@
 What it decides: where a chunk ends. Promises:
 
 - A chunk holds at most as many records as requested; only a batch or Arrow frame, which is taken whole, may make it larger.
+- A chunk that is read in spans also holds at most as many bytes of records as requested, but always one record. It ends at a batch whose
+  records do not fit any more.
 - All records of a chunk are rows, or all are partial states of one aggregate plan.
 - In a framed stream, each control message and each unreadable frame is a chunk of its own. User records, batch frames and Arrow frames
   may share a chunk.
 - `next_position` is a Kafka offset; it skips what cannot be read (control batches, aborted and compacted records).
-- A column that is not used is never built.
+- A column that is not used is never built. Of records that are read in spans, no object is made until somebody asks for a list.
 - Reading properties changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays in place as
   `damaged`, and nothing behind it is handed out.
 """
@@ -15,7 +17,7 @@ What it decides: where a chunk ends. Promises:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...core.names import StreamPartition
@@ -33,7 +35,12 @@ from ...core.progress.frames import (
 from .arrow_rows import as_batch
 from .columns import Bytes, Columns, DamagedBatch, Header, joined
 from .fetched import RecordBatch
+from .longs import first_above
 from .serdes import Serde
+from .spans import SpannedColumns, joined_spans
+from .vectors import longs
+
+Records = Columns | SpannedColumns
 
 
 class Next(NamedTuple):
@@ -57,7 +64,7 @@ class Chunk:
         self,
         at: StreamPartition,
         next_position: int,
-        columns: Columns,
+        columns: Records,
         *,
         control: ControlFrame | None = None,
         bad: FrameError | None = None,
@@ -106,12 +113,12 @@ class Chunk:
     @property
     def has_keys(self) -> bool:
         """Whether any record has a key."""
-        return self.columns.keys is not None
+        return self.columns.has_keys
 
     @property
     def has_headers(self) -> bool:
         """Whether any record has headers."""
-        return self.columns.headers is not None
+        return self.columns.has_headers
 
     @property
     def values(self) -> list[Bytes]:
@@ -138,7 +145,7 @@ class Chunk:
     def headers(self) -> list[list[Header]]:
         """The headers of each record."""
         headers = self.columns.headers
-        return [[] for _ in self.columns.values] if headers is None else headers
+        return [[] for _ in range(len(self.columns))] if headers is None else headers
 
     def __repr__(self) -> str:
         what = f"{len(self)} records"
@@ -164,6 +171,7 @@ class FetchBuffer:
         "framed",
         "position",
         "size",
+        "spanned",
         "until",
     )
 
@@ -174,15 +182,17 @@ class FetchBuffer:
         *,
         framed: Serde[Any] | None = None,
         until: int | None = None,
-        times: Callable[[Columns], list[int]] | None = None,
+        times: Callable[[Records], list[int]] | None = None,
+        spanned: bool = False,
     ) -> None:
-        """`framed`: the serde of the values, if the stream holds frames.
+        """`framed`: the serde of the values, if the stream holds frames. `spanned`: the records are read in spans; frames never are.
 
         `times`: computes the times that the chooser uses, if they are not Kafka's timestamps.
         """
         self.at = at
         self._times = times
         self.framed = framed
+        self.spanned = spanned and framed is None
         self.until = until
         self.clear(position)
 
@@ -193,8 +203,8 @@ class FetchBuffer:
         self.damaged: tuple[DamagedBatch, int] | None = None
         """Why the batch at the position cannot be decoded, and where the next one begins."""
         self._batches: deque[tuple[RecordBatch | None, int, int]] = deque()
-        self._head = _EMPTY
-        self._stamps: list[int] = []
+        self._head: Records = _EMPTY
+        self._stamps: Sequence[int] = []
         self._head_size = 0
         self._count = 0
         self._index = 0
@@ -244,7 +254,7 @@ class FetchBuffer:
         if self.empty:
             return None
         head, index = self._head, self._index
-        return Next(head.offset(index), self._stamps[index], head.values[index])
+        return Next(head.offset(index), self._stamps[index], head.value(index))
 
     def _settle(self) -> None:
         """Make the next record the head. Skip batches without readable records; stop at a damaged one."""
@@ -253,16 +263,16 @@ class FetchBuffer:
             self._head_size = 0
         while self._index >= self._count and self._batches and self.damaged is None:
             batch, start, following = self._batches[0]
-            head = _EMPTY
+            head: Records = _EMPTY
             if batch is not None:
                 try:
-                    head = batch.columns()
+                    head = SpannedColumns(batch.spans()) if self.spanned else batch.columns()
                 except DamagedBatch as error:
                     self.damaged = error, following
                     return
             self._batches.popleft()
             self._head, self._index, self._count = head, head.index_from(start), len(head)
-            self._stamps = head.timestamps if self._times is None and self.framed is None else self._when(head)
+            self._stamps = self._when(head)
             if batch is not None and self._index < self._count:
                 self._head_size = batch.size
             elif batch is not None:
@@ -271,10 +281,14 @@ class FetchBuffer:
             if self._index >= self._count:
                 self.position = max(self.position, following)
 
-    def _when(self, head: Columns) -> list[int]:
+    def _when(self, head: Records) -> Sequence[int]:
         """The times that choosers see. A control message has none, so that nothing delays it."""
         if self._times is not None:
             return self._times(head)
+        if isinstance(head, SpannedColumns):
+            return longs(head.spans.timestamps)
+        if self.framed is None:
+            return head.timestamps
         return [
             NO_TIME if value is not None and is_control(value) else stamp
             for value, stamp in zip(head.values, head.timestamps, strict=True)
@@ -303,12 +317,16 @@ class FetchBuffer:
             return None
         return self._head.offset(self._index), frame
 
-    def take(self, most: int, up_to_ms: int | None = None) -> Chunk | None:
-        """The next chunk: at most `most` records, none later than `up_to_ms`; None if there is none."""
+    def take(self, most: int, up_to_ms: int | None = None, most_bytes: int | None = None) -> Chunk | None:
+        """The next chunk: at most `most` records, none later than `up_to_ms`; None if there is none. `most_bytes` bounds a chunk that is
+        read in spans."""
         if self.empty or self.ended or most <= 0:
             return None
         framed = self.framed
-        chunk = self._take_plain(most, up_to_ms) if framed is None else self._take_framed(framed, most, up_to_ms)
+        if framed is None:
+            chunk = self._take_plain(most, up_to_ms, most_bytes)
+        else:
+            chunk = self._take_framed(framed, most, up_to_ms)
         self._settle()
         return chunk
 
@@ -320,17 +338,25 @@ class FetchBuffer:
             stop = min(stop, head.index_from(self.until))
         if up_to_ms is not None:
             stamps = self._stamps
+            if isinstance(stamps, memoryview):
+                return first_above(stamps, start, stop, up_to_ms)
             stop = next((i for i in range(start, stop) if stamps[i] > up_to_ms), stop)
         return stop
 
-    def _take_plain(self, most: int, up_to_ms: int | None) -> Chunk | None:
-        parts: list[Columns] = []
+    def _take_plain(self, most: int, up_to_ms: int | None, room: int | None) -> Chunk | None:
+        parts: list[Records] = []
         left = most
         while left > 0 and not self.empty:
             start = self._index
             stop = self._run(left, up_to_ms)
             if stop <= start:
                 break
+            if room is not None and isinstance(self._head, SpannedColumns):
+                fits = self._head.within(start, stop, room)
+                if parts and fits < stop:
+                    break
+                stop = max(fits, start + 1)
+                room -= self._head.bytes_of(start, stop)
             whole = start == 0 and stop == self._count
             parts.append(self._head if whole else self._head.cut(start, stop))
             left -= stop - start
@@ -341,7 +367,7 @@ class FetchBuffer:
         if not parts:
             return None
         self.position = self._after()
-        return Chunk(self.at, self.position, joined(parts))
+        return Chunk(self.at, self.position, _joined(parts))
 
     def _take_framed(self, serde: Serde[Any], most: int, up_to_ms: int | None) -> Chunk | None:
         rows = _Rows()
@@ -401,7 +427,7 @@ class _Rows:
             self.headers = [[] for _ in self.values]
         self.headers += more
 
-    def user(self, body: bytes, head: Columns, index: int) -> None:
+    def user(self, body: bytes, head: Records, index: int) -> None:
         """Add the record of a user frame. Its headers are those of the Kafka record, without the one that repeats the type."""
         own = [] if head.headers is None else [one for one in head.headers[index] if one[0] != HEADER]
         if own or self.headers is not None:
@@ -427,6 +453,11 @@ class _Rows:
         keys = None if self.keys.count(None) == len(self.keys) else self.keys
         columns = Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
         return Chunk(at, next_position, columns, plan=self.plan)
+
+
+def _joined(parts: list[Records]) -> Records:
+    spans = [part.spans for part in parts if isinstance(part, SpannedColumns)]
+    return SpannedColumns(joined_spans(spans)) if spans else joined([p for p in parts if isinstance(p, Columns)])
 
 
 _EMPTY = Columns([], [], 0)

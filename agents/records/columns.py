@@ -64,6 +64,20 @@ class Columns:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether any record has a key."""
+        return self.keys is not None
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether any record has headers."""
+        return self.headers is not None
+
+    def value(self, index: int) -> Bytes:
+        """The value of one record."""
+        return self.values[index]
+
     def offset(self, index: int) -> int:
         """The offset of one record."""
         return self.base + index if self.offsets is None else self.offsets[index]

@@ -3,6 +3,6 @@
 #define HEADGATE_COMPILED_H
 #include <Python.h>
 
-extern PyMethodDef json_read_methods[], json_write_methods[], spans_methods[], unpack_methods[], expressions_methods[];
+extern PyMethodDef json_read_methods[], json_write_methods[], longs_methods[], spans_methods[], unpack_methods[], expressions_methods[];
 int add_groups(PyObject *module); /* 0, or -1 with an exception */
 #endif

@@ -1,7 +1,7 @@
 """What has been fetched from a partition and not been decoded yet: a broker's answer, and record batches that are still bytes.
 
-Promises: a batch is decoded into columns once, when they are first needed, and then releases its bytes. A batch that cannot be decoded
-raises `DamagedBatch` at every attempt.
+Promises: a batch is decoded once, into lists or into spans, when its records are first needed, and then lets go of its bytes (spans still
+point into them). A batch that cannot be decoded raises `DamagedBatch` at every attempt.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from .columns import Columns, DamagedBatch, columns_of
+from .spans import SpannedRecords, spanned
+
+T = TypeVar("T")
 
 
 class OutOfRange(EnvironmentFault):
@@ -47,14 +50,25 @@ class Taken:
 
 
 class RecordBatch:
-    """One readable record batch. Its records are decoded into columns once, when they are first needed."""
+    """One readable record batch. Its records are decoded once, when they are first needed."""
 
-    __slots__ = ("_read", "base", "count", "first_ms", "max_ms", "next", "size")
+    __slots__ = ("_read", "_read_spans", "base", "count", "first_ms", "max_ms", "next", "size")
 
     def __init__(
-        self, read: Callable[[], Columns], base: int, following: int, count: int, first_ms: int, max_ms: int, size: int
+        self,
+        read: Callable[[], Columns],
+        base: int,
+        following: int,
+        count: int,
+        first_ms: int,
+        max_ms: int,
+        size: int,
+        *,
+        spans: Callable[[], SpannedRecords] | None = None,
     ) -> None:
+        """`read` decodes it into lists, `spans` into spans; without the latter, spans are made of the lists."""
         self._read = read
+        self._read_spans = spans
         self.base = base
         self.next = following
         self.count = count
@@ -70,8 +84,16 @@ class RecordBatch:
         return cls(partial(columns_of, records), base, after, len(records), 0, 0, size)
 
     def columns(self) -> Columns:
-        """The records; call it once, for their bytes are released. Raises `DamagedBatch` at every call if they cannot be decoded."""
-        read, self._read = self._read, self._torn
+        """The records as lists. Call it, or `spans`, once. Raises `DamagedBatch` at every call if they cannot be decoded."""
+        return self._once(self._read)
+
+    def spans(self) -> SpannedRecords:
+        """The records as spans, as `columns` gives them as lists."""
+        read, made = self._read, self._read_spans
+        return self._once(made if made is not None else lambda: spanned(read()))
+
+    def _once(self, read: Callable[[], T]) -> T:
+        self._read, self._read_spans = self._torn, None
         try:
             found = read()
         except DamagedBatch:

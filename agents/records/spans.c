@@ -247,8 +247,34 @@ done:
     return out;
 }
 
+/* ----------------------------------------------------------------------------------------------------- as objects */
+
+/* pieces(data, starts, sizes) -> [bytes or None] */
+static PyObject *spans_pieces(PyObject *self, PyObject *spans) {
+    Part part;
+    int64_t records = -1;
+    PyObject *out = NULL;
+    if (part_of(spans, &part, &records) < 0 || part.data.obj == NULL || (out = PyList_New((Py_ssize_t)records)) == NULL) goto done;
+    for (int64_t row = 0; row < records; row++) {
+        const uint8_t *at;
+        int64_t size;
+        PyObject *piece = NULL;
+        if (!bytes_at(&part, row, &at, &size)) PyErr_SetString(PyExc_ValueError, "a record lies outside of its buffer");
+        else piece = size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)at, (Py_ssize_t)size);
+        if (piece == NULL) {
+            Py_CLEAR(out);
+            goto done;
+        }
+        PyList_SET_ITEM(out, (Py_ssize_t)row, piece);
+    }
+done:
+    leave_part(&part);
+    return out;
+}
+
 PyMethodDef spans_methods[] = {
     {"read_spans", spans_read, METH_VARARGS, "Where the records of a batch lie."},
+    {"pieces", spans_pieces, METH_VARARGS, "The bytes of spans."},
     {"write_spans", spans_write, METH_VARARGS, "Records that lie somewhere as records of a batch."},
     {NULL, NULL, 0, NULL},
 };

@@ -5,19 +5,24 @@ What it decides: nothing. Promises:
 - `read_spans` finds what `columns.read_batch` finds, and copies nothing of a batch that is not compressed. Damaged bytes always raise
   `DamagedBatch`.
 - `SpannedRecords.columns` makes the same records as lists of bytes; `spanned` is the way back. Both forms have equal batches.
+- `SpannedColumns` has the interface of `Columns`: whoever works with lists finds them, made when they are first asked for.
 - Headers are kept as their bytes in Kafka's format, with their number: they are decoded only where somebody asks for them.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from . import columns as compiled_part
 from .columns import HEAD, LOG_APPEND_TIME, Bytes, Columns, DamagedBatch, Header, columns_of
 from .decoder import RecordSpans
+from .longs import gathered, scaled
 from .vectors import Buffer, longs
 
 
@@ -48,9 +53,190 @@ class SpannedRecords:
             headers,
         )
 
+    def cut(self, first: int, behind: int) -> SpannedRecords:
+        """The records from index `first` up to, but not including, `behind`; nothing is copied."""
+
+        def of(column: Buffer) -> Buffer:
+            return longs(column)[first:behind]
+
+        def part(spans: RecordSpans | None) -> RecordSpans | None:
+            return None if spans is None else RecordSpans(spans.buffer, of(spans.offsets), of(spans.lengths))
+
+        values, offsets = self.values, None if self.offsets is None else of(self.offsets)
+        return SpannedRecords(
+            RecordSpans(values.buffer, of(values.offsets), of(values.lengths)),
+            of(self.timestamps),
+            self.base + first if offsets is None else offsets[0] if len(offsets) else self.base,
+            part(self.keys),
+            offsets,
+            part(self.headers),
+        )
+
+    def picked(self, rows: Buffer) -> SpannedRecords:
+        """The records at these indexes, which ascend."""
+
+        def part(spans: RecordSpans | None) -> RecordSpans | None:
+            return None if spans is None else picked_spans(spans, rows)
+
+        offsets = gathered(self.every_offset(), rows)
+        first = longs(offsets)[0] if len(longs(offsets)) else self.base
+        stamps = gathered(self.timestamps, rows)
+        return SpannedRecords(
+            picked_spans(self.values, rows), stamps, first, part(self.keys), offsets, part(self.headers)
+        )
+
+    def every_offset(self) -> Buffer:
+        """All offsets."""
+        return array("q", range(self.base, self.base + len(self))) if self.offsets is None else self.offsets
+
+
+class SpannedColumns:
+    """Records as spans, with the interface of `Columns`. The lists must not be changed."""
+
+    def __init__(self, spans: SpannedRecords) -> None:
+        self.spans = spans
+        self.base = spans.base
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    @cached_property
+    def values(self) -> list[Bytes]:
+        return pieces(self.spans.values)
+
+    @cached_property
+    def timestamps(self) -> list[int]:
+        return longs(self.spans.timestamps).tolist()
+
+    @cached_property
+    def keys(self) -> list[Bytes] | None:
+        return None if self.spans.keys is None else pieces(self.spans.keys)
+
+    @cached_property
+    def headers(self) -> list[list[Header]] | None:
+        return None if self.spans.headers is None else list(map(headers_of, pieces(self.spans.headers)))
+
+    @property
+    def has_keys(self) -> bool:
+        return self.spans.keys is not None
+
+    @property
+    def has_headers(self) -> bool:
+        return self.spans.headers is not None
+
+    def value(self, index: int) -> Bytes:
+        return pieces(self.spans.cut(index, index + 1).values)[0]
+
+    def offset(self, index: int) -> int:
+        offsets = self.spans.offsets
+        return self.base + index if offsets is None else longs(offsets)[index]
+
+    def offset_column(self) -> Sequence[int]:
+        offsets = self.spans.offsets
+        return range(self.base, self.base + len(self)) if offsets is None else longs(offsets).tolist()
+
+    def every_offset(self) -> list[int]:
+        return list(self.offset_column())
+
+    def index_from(self, offset: int) -> int:
+        offsets = self.spans.offsets
+        if offsets is None:
+            return max(0, min(offset - self.base, len(self)))
+        return bisect_left(longs(offsets), offset)
+
+    def cut(self, first: int, behind: int) -> SpannedColumns:
+        return SpannedColumns(self.spans.cut(first, behind))
+
+    def bytes_of(self, first: int, behind: int) -> int:
+        """How many bytes the values of these records extend over, together with what lies between them."""
+        starts, sizes = longs(self.spans.values.offsets), longs(self.spans.values.lengths)
+        return max(0, starts[behind - 1] + sizes[behind - 1] - starts[first]) if first < behind else 0
+
+    def within(self, first: int, behind: int, room: int) -> int:
+        """The index behind those records from `first` on, before `behind`, that extend over at most `room` bytes."""
+        fits = bisect_right(
+            longs(self.spans.values.offsets), longs(self.spans.values.offsets)[first] + room, first, behind
+        )
+        while fits > first and self.bytes_of(first, fits) > room:
+            fits -= 1
+        return fits
+
+
+def joined_spans(parts: Sequence[SpannedRecords]) -> SpannedRecords:
+    """Several runs of records of one partition as one. Bytes are copied only if they do not lie in one buffer.
+
+    >>> records = [spanned(Columns([b"a"], [1], 5)), spanned(Columns([b"b"], [2], 6, [b"k"]))]
+    >>> joined_spans(records).columns()
+    Columns(values=[b'a', b'b'], timestamps=[1, 2], base=5, keys=[None, b'k'], offsets=None, headers=None)
+    """
+    if len(parts) == 1:
+        return parts[0]
+    parts = [part for part in parts if len(part)] or parts[:1]
+    follow = all(part.offsets is None for part in parts) and all(
+        before.base + len(before) == after.base for before, after in pairwise(parts)
+    )
+    places = _Places(parts)
+
+    def of(columns: list[RecordSpans | None]) -> RecordSpans | None:
+        if columns.count(None) == len(columns):
+            return None
+        return places.joined([_nulls(len(part)) if c is None else c for c, part in zip(columns, parts, strict=True)])
+
+    return SpannedRecords(
+        places.joined([part.values for part in parts]),
+        b"".join(part.timestamps for part in parts),
+        parts[0].base,
+        of([part.keys for part in parts]),
+        None if follow else b"".join(part.every_offset() for part in parts),
+        of([part.headers for part in parts]),
+    )
+
+
+def picked_spans(spans: RecordSpans, rows: Buffer) -> RecordSpans:
+    """The spans at these indexes."""
+    return RecordSpans(spans.buffer, gathered(spans.offsets, rows), gathered(spans.lengths, rows))
+
+
+def _nulls(count: int) -> RecordSpans:
+    return RecordSpans(b"", bytes(8 * count), b"\xff" * (8 * count))
+
+
+class _Places:
+    """Where the bytes of several runs lie when they lie in one buffer. Of each buffer, only the part is copied in which spans lie; spans of
+    a run lie in the order of its records."""
+
+    def __init__(self, runs: Iterable[SpannedRecords]) -> None:
+        extents: dict[int, tuple[Buffer, int, int]] = {}
+        for run in runs:
+            for spans in (run.values, run.keys, run.headers):
+                if spans is None:
+                    continue
+                starts, sizes = longs(spans.offsets), longs(spans.lengths)
+                first, end = starts[0], starts[-1] + max(0, sizes[-1])
+                _, low, high = extents.get(id(spans.buffer), (None, first, end))
+                extents[id(spans.buffer)] = spans.buffer, min(low, first), max(high, end)
+        self._moved: dict[int, int] = {}
+        if len(extents) == 1:
+            self._buffer: Buffer = next(iter(extents.values()))[0]
+            return
+        size = 0
+        for name, (_, low, high) in extents.items():
+            self._moved[name] = size - low
+            size += high - low
+        self._buffer = b"".join([memoryview(buffer).cast("B")[low:high] for buffer, low, high in extents.values()])
+
+    def joined(self, columns: Sequence[RecordSpans]) -> RecordSpans:
+        starts: list[Buffer] = []
+        for spans in columns:
+            moved = self._moved.get(id(spans.buffer), 0)
+            starts.append(scaled(spans.offsets, add=moved) if moved else spans.offsets)
+        return RecordSpans(self._buffer, b"".join(starts), b"".join([spans.lengths for spans in columns]))
+
 
 def pieces(spans: RecordSpans) -> list[Bytes]:
     """The bytes of each span, None for null. Raises `ValueError` for one that lies outside of the buffer."""
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.pieces(*spans)
     data, starts, sizes = memoryview(spans.buffer).cast("B"), longs(spans.offsets), longs(spans.lengths)
     found: list[Bytes] = []
     for start, size in zip(starts, sizes, strict=True):

@@ -16,9 +16,9 @@ from ..job.declaration import Declared
 from ..job.timestamps import BadTimestamp, timestamps_of
 from ..operators.decode import serde_of
 from ..records.arrow_rows import as_batch
-from ..records.columns import Columns
+from ..records.chunks import Records
 
-ReadTimes = Callable[[Columns], list[int]]
+ReadTimes = Callable[[Records], list[int]]
 Value = Callable[[bytes | None], Any]
 
 
@@ -46,7 +46,7 @@ def head_values(declared: Declared) -> dict[str, Value]:
 def _times(serde: Any, when: Any) -> ReadTimes:
     extract = timestamps_of(when)
 
-    def times(columns: Columns) -> list[int]:
+    def times(columns: Records) -> list[int]:
         read = serde.loads_many(columns.values)
         if not read.bad:
             try:

@@ -30,8 +30,8 @@ from ...core.progress.frames import ControlFrame
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Port
 from ..port.waiting import fetched, pause
-from ..records.chunks import Chunk, FetchBuffer
-from ..records.columns import Columns, DamagedBatch
+from ..records.chunks import Chunk, FetchBuffer, Records
+from ..records.columns import DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
 from ..records.serdes import Serde
 
@@ -55,8 +55,12 @@ class PartitionSource:
     framed: Serde[Any] | None = None
     """The serde of the values, if the stream holds frames."""
     until: int | None = None
-    times: Callable[[Columns], list[int]] | None = None
+    times: Callable[[Records], list[int]] | None = None
     """Computes the times that the chooser uses, if they are not Kafka's timestamps."""
+    spanned: bool = False
+    """Whether its records are read in spans; see `records.chunks`."""
+    bulk: bool = False
+    """Whether its chunks are bounded by bytes, because a record of it costs little; see `Head.bulk`."""
 
 
 class LostPosition(EnvironmentFault):
@@ -96,6 +100,7 @@ class PartitionHead:
     degraded: str | None
     lost: LostPosition | None
     value: bytes | None
+    bulk: bool = False
 
     @property
     def lag(self) -> int | None:
@@ -106,13 +111,32 @@ class PartitionHead:
 class _Partition:
     """The state of one partition of the task."""
 
-    __slots__ = ("answer", "answers", "at", "buffer", "damage", "full", "held", "lost", "retry_at", "since", "trouble")
+    __slots__ = (
+        "answer",
+        "answers",
+        "at",
+        "buffer",
+        "bulk",
+        "damage",
+        "full",
+        "held",
+        "lost",
+        "retry_at",
+        "since",
+        "trouble",
+    )
 
     def __init__(self, source: PartitionSource, now_s: float) -> None:
         self.buffer = FetchBuffer(
-            source.at, source.position, framed=source.framed, until=source.until, times=source.times
+            source.at,
+            source.position,
+            framed=source.framed,
+            until=source.until,
+            times=source.times,
+            spanned=source.spanned,
         )
         self.at = source.at
+        self.bulk = source.bulk
         self.answer: FetchAnswer | None = None
         self.answers = 0
         self.since = now_s
@@ -357,6 +381,7 @@ class Intake:
             degraded=part.damage or part.trouble,
             lost=part.lost,
             value=None if record is None else record.value,
+            bulk=part.bulk,
         )
 
     def positions(self) -> dict[StreamPartition, int]:
@@ -371,10 +396,12 @@ class Intake:
         """The control message at the head of a framed partition, with its offset; `take` removes it."""
         return self._parts[at].buffer.control()
 
-    def take(self, at: StreamPartition, most: int, up_to_ms: int | None = None) -> Chunk | None:
+    def take(
+        self, at: StreamPartition, most: int, up_to_ms: int | None = None, most_bytes: int | None = None
+    ) -> Chunk | None:
         """The next chunk of this partition, without waiting; None if there is none, or none up to `up_to_ms`."""
         part = self._parts[at]
-        chunk = part.buffer.take(most, up_to_ms)
+        chunk = part.buffer.take(most, up_to_ms, most_bytes)
         self._look(part)
         if part.full and part.buffer.size <= self._buffer_bytes // 2:
             self._answered.set()  # there is room again: `fill` must resume the partition, not wait for an answer

@@ -167,12 +167,16 @@ class Runtime:
         inputs = {plan.stream: plan for plan in site.plan.inputs}
         chooser = TaskChooser(self.declared, site.plan, self.settings.given)
         serdes = value_serdes(self.declared)
+        assert site.pipeline is not None, "a task is prepared before it reads"
+        read = site.pipeline.sources
         sources = [
             PartitionSource(
                 at,
                 position,
                 framed=serdes[at.stream] if inputs[at.stream].framed else None,
                 times=chooser.times.get(at.stream),
+                spanned=at.stream in read and read[at.stream].spanned,
+                bulk=at.stream in read and read[at.stream].bulk,
             )
             for at, position in positions.items()
         ]

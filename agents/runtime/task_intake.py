@@ -173,7 +173,7 @@ class TaskIntake:
         choice = self.chooser.choose(heads, ready, machine.inputs.closed, self._clock.now())
         if choice is None:
             return False
-        chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms)
+        chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms, self.chooser.room)
         if chunk is None:
             return False
         self.chooser.taken(choice, len(chunk))

@@ -51,6 +51,9 @@ class Head:
     """Nothing more is fetched; what is ready can still be taken."""
     ended: bool = False
     """Nothing more is taken."""
+    bulk: int = 1
+    """How many of its records cost as much as one row: more than one if they are read in columns. Where a number of records bounds the work
+    of a turn, it is multiplied by this. Their chunks are bounded in bytes, so fewer than chosen may be taken."""
     value: object = None
     """The decoded first record, only for choosers that declare `needs = {"value"}`."""
 

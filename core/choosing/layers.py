@@ -11,7 +11,8 @@ passed on, because a rule may have to wait for them.
   on, a lower tier that has had something ready for `max_starve` seconds gets one chunk. A tier whose rule waits does not block lower ones.
   Priorities may change at any time.
 - `Batching`: up to `size` records from one partition before the rule is asked again; exactly `size`, over several chunks if needed. It
-  applies within a tier, so a batch never delays a higher one, and it ends early where it would break the rule.
+  applies within a tier, so a batch never delays a higher one, and it ends early where it would break the rule. Of a partition that is read
+  in columns, a choice may be `Head.bulk` times `size`, so that a fetch is not cut; the batch is over once `size` records have been taken.
 """
 
 from __future__ import annotations
@@ -159,9 +160,11 @@ class Batching:
             answer = self.rule.choose(heads, now)
             if isinstance(answer, Choice):
                 self._at, self._left = answer.at, self.size
-        if isinstance(answer, Choice) and answer.max_records > self._left:
-            return answer._replace(max_records=self._left)
-        return answer
+        if not isinstance(answer, Choice):
+            return answer
+        bulk = next((head.bulk for head in heads if head.at == answer.at), 1)
+        most = self._left if bulk == 1 else self.size * bulk
+        return answer._replace(max_records=most) if answer.max_records > most else answer
 
     def _stay(self, heads: Sequence[Head], now: float) -> Choice | None:
         for head in heads:
@@ -175,4 +178,9 @@ class Batching:
         self.rule.taken(choice, records)
 
     def describe(self) -> Mapping[str, object]:
-        return {"batch of": self.size, "from": str(self._at or ""), "left": self._left, "then": self.rule.describe()}
+        return {
+            "batch of": self.size,
+            "from": str(self._at or ""),
+            "left": max(0, self._left),
+            "then": self.rule.describe(),
+        }

@@ -7,7 +7,8 @@
   has something again.
 - `StartingAlignment`: for streams without useful times. It compares each partition's distance to its end with the distance at the start,
   and serves the one that has fallen behind most, or, if all are ahead, the one that is least ahead. A turn lasts until the next partition
-  is in the same position, but for at least `grain` records, so that two streams in step are not read record by record.
+  is in the same position, but for at least `grain` records (`Head.bulk` times as many in columns), so that two streams in step are not
+  read record by record.
 
 With equal claims, the partition that was served least recently comes first, then the order of names decides.
 """
@@ -159,7 +160,8 @@ class StartingAlignment(_Turns):
                 others, next_most = True, fallen
         if best is None:
             return Wait()
-        return Choice(best.at, min(best.ready, max(most - next_most, self.grain)) if others else best.ready)
+        least = self.grain * best.bulk
+        return Choice(best.at, min(best.ready, max(most - next_most, least)) if others else best.ready)
 
     def stay(self, head: Head, heads: Sequence[Head], now: float) -> Choice | None:
         return Choice(head.at, head.ready)

@@ -234,6 +234,39 @@ def test_columns_give_what_rows_give(by_rows: Job, by_columns: Job, chunk: int, 
     assert outcome(by_columns, sent, chunk, **policies) == wanted
 
 
+@pytest.mark.parametrize(
+    ("make", "spanned", "bulk"),
+    [
+        (lambda s: s.to("out"), False, False),
+        (lambda s: s.columns().to("out"), True, True),
+        (lambda s: s.columns().repartition("user").agg(n=hg.count()).to("out"), True, True),
+        (lambda s: s.columns().filter(hg.col("ts") > 1).rows().map(str).to("out"), True, False),
+        (lambda s: (s.columns().to("out"), s.to("rows")), False, False),
+    ],
+)
+def test_how_an_input_is_read(make: Any, spanned: bool, bulk: bool) -> None:
+    """In spans if nothing but columns is made of it; with chunks bounded in bytes if no row is made up to the next shuffle."""
+    app = hg.App("job")
+    make(app.input("in", serde=hg.json(Order)))
+    source = Rig(app).pipeline.sources["in"]
+    assert (source.spanned, source.bulk) == (spanned, bulk)
+
+
+def test_a_chunk_of_columns_is_bounded_in_bytes() -> None:
+    """A setting of the job; `chunk.max-records` is for rows."""
+    app = hg.App("job", on_bad_data="skip")
+    app.input("in", serde=hg.json(Order)).columns().to("out")
+    value = b'{"user":"a","amount":1,"ts":1}'
+    with Driver(app, settings={"chunk.max-records": 1, "chunk.max-bytes": 3 * len(value)}) as d:
+        taken: list[int] = []
+        source = d.tasks["Partition 0"].site.pipeline.sources["in"]
+        whole = source.push_chunk
+        source.push_chunk = lambda chunk, skip: (taken.append(len(chunk)), whole(chunk, skip))[1]
+        d.send_all("in", [value] * 8)
+        assert taken == [3, 3, 2]
+        assert len(d.read("out")) == 8
+
+
 def test_an_error_names_the_record_and_fails_the_task() -> None:
     """The default for bad data, as for rows."""
     for job in (rows_to, columns_to):

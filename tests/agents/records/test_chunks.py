@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.agents.records import columns as compiled_part
 from headgate.agents.records.chunks import Chunk, FetchBuffer
+from headgate.agents.records.columns import DamagedBatch, read_batch
 from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.records.serdes import json
+from headgate.agents.records.spans import read_spans
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, Drain, UserFrame, Watermark, encode
+
+from .test_columns import RECORDS, built, holed
 
 AT = StreamPartition("orders", 0)
 
@@ -24,6 +31,11 @@ class Rec:
     key: bytes | None = None
     timestamp: int = 0
     headers: list = field(default_factory=list)
+
+
+both = pytest.mark.parametrize("spanned", [False, True])
+"""Records are read as lists, or in spans."""
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 
 
 def batch(records, following=None, size=100):
@@ -49,9 +61,10 @@ def test_a_chunk_from_plain_columns():
     assert "2 records" in repr(chunk)
 
 
-def test_positions_step_over_what_nobody_may_read():
+@both
+def test_positions_step_over_what_nobody_may_read(spanned):
     """An aborted batch at the front, a hole from compaction inside, a control batch at the end."""
-    buffer = FetchBuffer(AT, 0)
+    buffer = FetchBuffer(AT, 0, spanned=spanned)
     assert buffer.empty
     buffer.put([], 0, 4)
     assert buffer.position == 4
@@ -69,9 +82,10 @@ def test_positions_step_over_what_nobody_may_read():
     assert buffer.position == 12
 
 
-def test_the_size_counts_the_batch_that_is_being_handed_out():
+@both
+def test_the_size_counts_the_batch_that_is_being_handed_out(spanned):
     """Its records are still held."""
-    buffer = FetchBuffer(AT, 0)
+    buffer = FetchBuffer(AT, 0, spanned=spanned)
     buffer.put([batch([Rec(0), Rec(1)]), batch([Rec(2)])], 0, 3)
     assert buffer.size == 200
     buffer.take(1)
@@ -82,6 +96,112 @@ def test_the_size_counts_the_batch_that_is_being_handed_out():
     buffer.take(1)
     assert buffer.empty
     assert buffer.size == 0
+
+
+@both
+def test_a_chunk_ends_at_a_time_and_at_the_bound(spanned):
+    """Over several batches; the next record is still the head."""
+    buffer = FetchBuffer(AT, 0, spanned=spanned, until=6)
+    buffer.put([batch([Rec(0, timestamp=1), Rec(1, timestamp=2)]), batch([Rec(3, timestamp=5), Rec(4)])], 0, 5)
+    buffer.put([batch([Rec(5), Rec(6, b"beyond"), Rec(7)])], 5, 8)
+    assert buffer.take(9, 0) is None
+    assert (buffer.take(9, 2).offsets, buffer.position) == ([0, 1], 3)
+    assert buffer.head() == (3, 5, b"v")
+    assert buffer.take(9, 4) is None
+    assert buffer.take(9).offsets == [3, 4, 5]
+    assert (buffer.ended, buffer.position, buffer.take(9)) == (True, 6, None)
+
+
+@both
+def test_records_below_the_start_are_left_out(spanned):
+    """A batch begins before the position, as it does behind a restart."""
+    buffer = FetchBuffer(AT, 6, spanned=spanned)
+    buffer.put([batch([Rec(4), Rec(5), Rec(6, b"w", key=b"k"), Rec(8)])], 6, 9)
+    chunk = buffer.take(9)
+    assert (chunk.offsets, chunk.values, chunk.keys) == ([6, 8], [b"w", b"v"], [b"k", None])
+
+
+@both
+def test_a_damaged_batch_stays_where_it_is(spanned):
+    """What is before it is handed out, and nothing behind it."""
+
+    def torn():
+        raise DamagedBatch("torn")
+
+    buffer = FetchBuffer(AT, 0, spanned=spanned)
+    damaged = RecordBatch(torn, 2, 4, 2, 0, 0, 10, spans=torn)
+    buffer.put([batch([Rec(0), Rec(1)]), damaged, batch([Rec(4)])], 0, 5)
+    assert buffer.take(9).offsets == [0, 1]
+    assert (buffer.damaged[0].what, buffer.damaged[1], buffer.position) == ("torn", 4, 2)
+    assert buffer.take(9) is None
+    with pytest.raises(DamagedBatch):
+        damaged.spans()
+
+
+def fetched(runs, codecs):
+    """Batches as a broker sends them, in one answer; each with the codec of its turn."""
+    raw, places, at = b"", [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        for turn, records in enumerate(runs):
+            data = holed(built(records, codecs[turn % len(codecs)], True, patch)[0], base=at)
+            places.append((len(raw), len(raw) + len(data), at))
+            raw, at = raw + data, at + 3 * len(records)
+    made = []
+    for start, end, base in places:
+        listed = read_batch(raw, start, end)
+        last = listed.offset(len(listed) - 1) + 1
+        read, spans = partial(read_batch, raw, start, end), partial(read_spans, raw, start, end)
+        made.append(RecordBatch(read, base, last, last - base, 0, 0, end - start, spans=spans))
+    return made, at
+
+
+CODECS = st.lists(st.sampled_from([None, "gzip", "lz4", "zstd"]), min_size=1, max_size=3)
+
+
+@needs_compiler
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(RECORDS, min_size=1, max_size=4),
+    CODECS,
+    st.integers(1, 30),
+    st.sampled_from([None, 0, 60, 1 << 20]),
+    st.booleans(),
+)
+def test_chunks_in_spans_hold_the_same_records(runs, codecs, most, room, plain):
+    """As chunks of lists: whatever the batches, their codecs, their gaps, and the size of chunks. Also without the compiled part."""
+    batches, end = fetched(runs, codecs)
+    lists = FetchBuffer(AT, 0)
+    lists.put(batches, 0, end)
+    whole, at = lists.take(1000), 0
+    batches, _ = fetched(runs, codecs)
+    spans = FetchBuffer(AT, 0, spanned=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if plain:
+            patch.setattr(compiled_part, "compiled", None)
+        spans.put(batches, 0, end)
+        while (chunk := spans.take(most, None, room)) is not None:
+            assert 0 < len(chunk) <= most
+            same, begun, at = whole.pick(at, at + len(chunk)), at, at + len(chunk)
+            assert chunk.next_position == (whole.offsets[at] if at < len(whole) else whole.next_position)
+            for one, other in ((chunk, same), (chunk.pick(0, 1), whole.pick(begun, begun + 1))):
+                assert (one.values, one.keys, one.timestamps) == (other.values, other.keys, other.timestamps)
+                assert (one.offsets, one.headers) == (other.offsets, other.headers)
+            assert (chunk.columns.value(0), chunk.columns.offset(0)) == (same.values[0], same.offsets[0])
+    assert at == len(whole)
+    assert spans.position == lists.position
+
+
+def test_a_chunk_in_spans_is_bounded_in_bytes():
+    """It ends where a batch does not fit any more; a batch that is larger is cut; a record that is larger comes alone."""
+    sizes = [[10, 10], [10, 20, 10], [70, 5], [5]]
+    buffer, at = FetchBuffer(AT, 0, spanned=True), 0
+    for one in sizes:
+        buffer.put([batch([Rec(at + i, b"x" * size) for i, size in enumerate(one)])], at, at + len(one))
+        at += len(one)
+    taken = []
+    while (chunk := buffer.take(100, None, 35)) is not None:
+        taken.append([len(value) for value in chunk.values])
+    assert taken == [[10, 10], [10, 20], [10], [70], [5, 5]]
 
 
 def test_frames_that_are_chunks_of_their_own():

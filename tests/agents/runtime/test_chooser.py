@@ -179,6 +179,21 @@ def test_a_chunk_is_cut_by_event_time_and_a_control_message_has_none():
     assert framed.take(10, up_to_ms=0).control is not None
 
 
+def test_what_is_read_in_columns_is_not_bounded_by_a_number_of_rows():
+    """Its chunks are bounded in bytes; a turn is bounded by the work that records in columns are."""
+    chooser = two_tiers()
+    chooser.apply({"chunk.max-records": 100, "chooser.batch-size": 1000, "chunk.max-bytes": "64KiB"})
+
+    def most(**more):
+        shown = {HIGH: seen(HIGH, 50_000, stable=0, **more)}
+        taking = chooser.choose(shown, shown, {}, NOW)
+        chooser.taken(taking, taking.max_records)
+        return taking.max_records
+
+    assert (most(bulk=True), chooser.room) == (8000, 65_536)
+    assert most() == 100
+
+
 def test_a_new_setting_of_priorities_counts_from_the_next_choice_on():
     """For tasks that run."""
     chooser = two_tiers()

@@ -289,6 +289,15 @@ def take(layer, heads, now=0.0):
     return choice.at.stream, choice.max_records
 
 
+def test_a_batch_of_columns_does_not_cut_a_fetch():
+    """A choice may be several times the size, and a turn is over when the size has been taken; rows keep to the size."""
+    layer = Batching(RoundRobin(), 10)
+    heads = [head("columns", 1000, bulk=8), head("rows", 1000)]
+    assert [take(layer, heads) for _ in range(4)] == [("columns", 80), ("rows", 10)] * 2
+    heads[0].ready = 6
+    assert [take(layer, heads) for _ in range(3)] == [("columns", 6), ("columns", 6), ("rows", 10)]
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 7])
 def test_a_batch_is_exactly_as_long_as_it_is_said(size):
     layer = Batching(RoundRobin(), size)

@@ -221,6 +221,7 @@ def test_starting_alignment_lets_a_batch_stay():
 @settings(deadline=None, max_examples=60)
 def test_streams_reach_their_ends_in_step(distances):
     """Nothing is written meanwhile: whoever is served is never more than a grain ahead of the rest, until it has arrived."""
+    assert StartingAlignment(9).choose([lag("a", 100, bulk=8), lag("b", 100)], 0.0).max_records == 72
     rule = StartingAlignment(grain=10)
     left = list(distances)
     while any(left):

@@ -1,0 +1,112 @@
+/* Buffers of 64-bit integers: indexes, places in bytes, times. longs.py says what is promised, and has the same in Python. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "compiled.h"
+#include "vector_view.h"
+
+/* Memory of so many integers. 0, or -1 with an exception; it is to be left in any case. */
+static int longs_of(PyObject *object, Py_buffer *view, int64_t *count) {
+    if (view_of(object, view) < 0) return -1;
+    *count = view->len / 8;
+    if (view->obj != NULL && view->len % 8 == 0) return 0;
+    PyErr_SetString(PyExc_ValueError, "64-bit integers are wanted");
+    return -1;
+}
+
+static inline void put_long(void *base, int64_t index, int64_t value) { memcpy((char *)base + index * 8, &value, 8); }
+
+/* gathered(longs, rows) -> bytes */
+static PyObject *longs_gathered(PyObject *self, PyObject *args) {
+    PyObject *of, *rows, *made = NULL;
+    Py_buffer from = {0}, index = {0};
+    int64_t count, wanted;
+    if (!PyArg_ParseTuple(args, "OO", &of, &rows)) return NULL;
+    if (longs_of(of, &from, &count) < 0 || longs_of(rows, &index, &wanted) < 0) goto done;
+    if ((made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)wanted * 8)) == NULL) goto done;
+    char *to = PyBytes_AS_STRING(made);
+    for (int64_t i = 0; i < wanted; i++) {
+        int64_t row = long_at(index.buf, i);
+        if (row < 0 || row >= count) {
+            PyErr_SetString(PyExc_IndexError, "outside of the column");
+            Py_CLEAR(made);
+            goto done;
+        }
+        put_long(to, i, long_at(from.buf, row));
+    }
+done:
+    leave(&from);
+    leave(&index);
+    return made;
+}
+
+/* scaled(longs, add, factor, divisor) -> bytes: floor((each + add) * factor / divisor). Nothing may leave 64 bits. */
+static PyObject *longs_scaled(PyObject *self, PyObject *args) {
+    PyObject *of, *made = NULL;
+    Py_buffer from = {0};
+    int64_t count;
+    long long add, factor, divisor;
+    if (!PyArg_ParseTuple(args, "OLLL", &of, &add, &factor, &divisor)) return NULL;
+    if (longs_of(of, &from, &count) < 0) goto done;
+    if (divisor < 1) {
+        PyErr_SetString(PyExc_ValueError, "a divisor above zero is wanted");
+        goto done;
+    }
+    if ((made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8)) == NULL) goto done;
+    char *to = PyBytes_AS_STRING(made);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t value = (int64_t)(((uint64_t)long_at(from.buf, i) + (uint64_t)add) * (uint64_t)factor);
+        put_long(to, i, value / divisor - (value % divisor < 0));
+    }
+done:
+    leave(&from);
+    return made;
+}
+
+/* extremes(longs) -> (least, greatest); there is at least one */
+static PyObject *longs_extremes(PyObject *self, PyObject *of) {
+    Py_buffer from = {0};
+    int64_t count, least = INT64_MAX, greatest = INT64_MIN;
+    PyObject *out = NULL;
+    if (longs_of(of, &from, &count) < 0) goto done;
+    if (count == 0) {
+        PyErr_SetString(PyExc_ValueError, "there are no integers");
+        goto done;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t value = long_at(from.buf, i);
+        if (value < least) least = value;
+        if (value > greatest) greatest = value;
+    }
+    out = Py_BuildValue("LL", (long long)least, (long long)greatest);
+done:
+    leave(&from);
+    return out;
+}
+
+/* first_above(longs, start, stop, limit) -> index of the first one in [start, stop) that is greater than the limit, or stop */
+static PyObject *longs_first_above(PyObject *self, PyObject *args) {
+    PyObject *of, *out = NULL;
+    Py_buffer from = {0};
+    int64_t count;
+    long long start, stop, limit;
+    if (!PyArg_ParseTuple(args, "OLLL", &of, &start, &stop, &limit)) return NULL;
+    if (longs_of(of, &from, &count) < 0) goto done;
+    if (start < 0 || stop > count) {
+        PyErr_SetString(PyExc_IndexError, "outside of the column");
+        goto done;
+    }
+    while (start < stop && long_at(from.buf, start) <= limit) start++;
+    out = PyLong_FromLongLong(start < stop ? start : stop);
+done:
+    leave(&from);
+    return out;
+}
+
+PyMethodDef longs_methods[] = {
+    {"gathered", longs_gathered, METH_VARARGS, "The integers at these indexes."},
+    {"scaled", longs_scaled, METH_VARARGS, "Integers moved, multiplied and divided."},
+    {"extremes", longs_extremes, METH_O, "The least and the greatest integer."},
+    {"first_above", longs_first_above, METH_VARARGS, "Where the first integer above a limit is."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,60 @@
+"""Arithmetic on buffers of 64-bit integers (indexes, places in bytes, times), a buffer at a time.
+
+What it decides: nothing. Promise: the compiled part (`longs.c`) and Python give the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from . import columns as compiled_part
+from .vectors import Buffer, longs
+
+
+def gathered(of: Buffer, rows: Buffer) -> Buffer:
+    """The integers at these indexes. Raises `IndexError` for an index outside.
+
+    >>> longs(gathered(array("q", [5, 6, 7]), array("q", [2, 0]))).tolist()
+    [7, 5]
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.gathered(of, rows)
+    view, wanted = longs(of), longs(rows)
+    if len(wanted) and min(wanted) < 0:
+        raise IndexError("outside of the column")
+    return array("q", [view[row] for row in wanted])
+
+
+def scaled(of: Buffer, *, add: int = 0, factor: int = 1, divisor: int = 1) -> Buffer:
+    """`(each + add) * factor // divisor`. The caller knows that nothing leaves 64 bits.
+
+    >>> longs(scaled(array("q", [-1, 2500]), divisor=1000)).tolist()
+    [-1, 2]
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.scaled(of, add, factor, divisor)
+    return array("q", [(one + add) * factor // divisor for one in longs(of)])
+
+
+def extremes(of: Buffer) -> tuple[int, int]:
+    """The least and the greatest of them; there is at least one.
+
+    >>> extremes(array("q", [3, -1, 2]))
+    (-1, 3)
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.extremes(of)
+    view = longs(of)
+    return min(view), max(view)
+
+
+def first_above(of: Buffer, start: int, stop: int, limit: int) -> int:
+    """The index of the first integer from `start` on that is greater than `limit`; `stop` if there is none before it.
+
+    >>> first_above(array("q", [1, 9, 3]), 0, 3, 5), first_above(array("q", [1, 9, 3]), 2, 3, 5)
+    (1, 3)
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.first_above(of, start, stop, limit)
+    view = longs(of)
+    return next((index for index in range(start, stop) if view[index] > limit), stop)
