@@ -12,7 +12,7 @@ refused at the line that has it. Functions of a value need rows: `.rows()` makes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ...core.columns.expressions import Expression, Node, node_of, substituted
 from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema, ColumnSpec
@@ -21,10 +21,11 @@ from ...core.errors import DeclarationError
 from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ..records.serdes import OUTPUT_KEY, json, raw
 from . import steps as s
-from .aggregates import Aggregate, plan
+from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, name_of
 from .stream_ends import BatchedStream, Ended, batch_step
 from .timestamps import TimeField
+from .windows import Window, WindowedStream
 
 if TYPE_CHECKING:
     from ...core.columns.schema import Scalar
@@ -164,9 +165,7 @@ class ColumnStream(Generic[K, V]):
 
         >>> orders.repartition("country").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
         """
-        made = plan(aggregates)
-        for title, part in aggregates.items():
-            self._check_aggregate(title, part)
+        made = self._check_aggregates(aggregates)
         return self._then(
             s.AggregateStep(
                 parents=(self._stream.step,),
@@ -178,6 +177,28 @@ class ColumnStream(Generic[K, V]):
                 where=called_from(),
             )
         )
+
+    def window(
+        self,
+        window: Window,
+        *,
+        emit: str | int = "final",
+        late: str | None = None,
+        at_end: Literal["close", "keep"] = "close",
+        name: str | None = None,
+    ) -> WindowedColumns[K]:
+        """Group the records by key and time window, as rows are. The results of `.agg(…)` are rows.
+
+        >>> orders.columns().repartition("user").window(hg.tumbling("1m", grace="5s")).agg(n=hg.count()).to("minutes")
+        """
+        return WindowedColumns(self, WindowedStream(self._stream, window, emit, late, at_end, name, self.schema))
+
+    def _check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
+        """The plan of these aggregates, which need no rows."""
+        made = plan(aggregates)
+        for title, part in aggregates.items():
+            self._check_aggregate(title, part)
+        return made
 
     def _check_aggregate(self, title: str, part: Aggregate) -> None:
         if part.name in OF_ROWS or callable(part.of):
@@ -266,6 +287,34 @@ class ColumnStream(Generic[K, V]):
             )
         )
         return Ended(f"to('{topic}')")
+
+
+class WindowedColumns(Generic[K]):
+    """Columns in windows, before `.agg(…)` says how to aggregate them."""
+
+    def __init__(self, columns: ColumnStream[K, Any], windowed: WindowedStream[K, Any]) -> None:
+        self._columns = columns
+        self._windowed = windowed
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise DeclarationError(
+                f".window().{name}() needs rows, and this is a stream of columns",
+                remedy=f".rows().window(…).{name}(…), or .window(…).agg(n=hg.count())",
+            )
+
+    def __repr__(self) -> str:
+        return repr(self._windowed)
+
+    def agg(
+        self, *, on_error: s.Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
+    ) -> Stream[K, dict[str, Any]]:
+        """Aggregates for each key and window, as of rows. A null in a sum, mean, minimum or maximum is an error of its record."""
+        self._columns._check_aggregates(aggregates)
+        return self._windowed.agg(on_error=on_error, migrate=migrate, **aggregates)
 
 
 def _expression(given: Any, verb: str) -> Node:

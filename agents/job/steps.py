@@ -280,6 +280,8 @@ class WindowStep(Step):
     rows: Any = None
     """The serde for rows that are kept for an actor; None if the window keeps aggregates."""
     migrate: Migrate | None = None
+    schema: ColumnSchema | None = None
+    """The columns that come in; None for rows."""
 
     @property
     def combines(self) -> bool:

@@ -21,6 +21,7 @@ from .aggregates import Aggregate, collect, plan
 from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, duration, name_of
 
 if TYPE_CHECKING:
+    from ...core.columns.schema import ColumnSchema
     from .aggregates import AggregatePlan
     from .schemas import Migrate
     from .stream import Stream
@@ -202,13 +203,21 @@ class WindowedStream(Generic[K, V]):
     """Rows in windows, before `.agg(…)` says how to aggregate them."""
 
     def __init__(
-        self, stream: Stream[K, V], window: Any, emit: Any, late: str | None, at_end: str, name: str | None
+        self,
+        stream: Stream[K, V],
+        window: Any,
+        emit: Any,
+        late: str | None,
+        at_end: str,
+        name: str | None,
+        schema: ColumnSchema | None = None,
     ) -> None:
         if not isinstance(window, Window):
             raise DeclarationError(
                 f"window() takes a window, not {window!r}", remedy='for example .window(hg.tumbling("10s", grace="2s"))'
             )
         self._stream = stream
+        self._schema = schema
         self._window = window
         self._late = None if late is None else check_topic(late, "window(late=…)")
         if at_end not in ("close", "keep"):
@@ -327,6 +336,7 @@ class WindowedStream(Generic[K, V]):
             late=self._late,
             late_serde=app.serde,
             keeps_open=self._keeps_open,
+            schema=self._schema,
             where=called_from(),
             **more,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...core.progress.frames import NO_TIME
 from ..job import steps as s
+from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from .keyed import PARTIAL, ShuffleOp
 from .open_windows import OpenWindows, Tally
@@ -45,6 +46,12 @@ class WindowCombineOp(ShuffleOp):
         if self.careful:
             self.kept.complete()
             self.seal()
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self.push(chunk.rows(sorted(self.reads(frozenset()))))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return self.plan.reads | {str(self.shuffle_step.by)}
 
     def prepare(self) -> None:
         with blaming(self.window):

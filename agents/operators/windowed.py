@@ -32,6 +32,7 @@ from ...core.windows.results import (
     result_time,
 )
 from ..job import steps as s
+from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
 from ..records.record import Headers, Rows
 from .keyed import keyed
@@ -134,6 +135,13 @@ class WindowOp(Operator):
         self._late_now = self._late_now.plus(rows_late, partly)
         if late and not self.partial:
             self._late(rows, late)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self.push(chunk.rows(sorted(self.reads(frozenset()))))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        schema = self.window_step.schema
+        return self.plan.reads if schema is None or self.window_step.late is None else frozenset(schema.names)
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
         """Convert partial states that were in flight when the code was changed to the form of this code."""

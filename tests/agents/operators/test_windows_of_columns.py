@@ -1,0 +1,134 @@
+"""Windows of columns give what windows of rows give: results, late rows, early results, counters; with bad records, and over a restart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import orjson
+import pytest
+
+import headgate as hg
+from headgate.agents.testing.driver import Driver
+from headgate.core.errors import DeclarationError
+
+AGGREGATES = {
+    "n": hg.count(),
+    "total": hg.sum("amount"),
+    "low": hg.min("size"),
+    "high": hg.max("amount"),
+    "mean": hg.mean("size"),
+}
+Windowed = Callable[[Any], Any]
+
+
+class Order(TypedDict):
+    user: str
+    amount: float
+    size: int
+    ts: int
+    country: str | None
+
+
+WINDOWS: dict[str, Windowed] = {
+    "tumbling": lambda of: of.repartition("user").window(hg.tumbling("1s", grace="100ms")).agg(**AGGREGATES),
+    "by number": lambda of: of.repartition("size", key_serde=hg.key()).window(hg.tumbling("1s")).agg(**AGGREGATES),
+    "without a shuffle": lambda of: of.window(hg.tumbling("500ms", offset="100ms")).agg(**AGGREGATES),
+    "hopping": lambda of: (
+        of.repartition("user").window(hg.hopping("1s", every="300ms", grace="50ms")).agg(**AGGREGATES)
+    ),
+    "session": lambda of: of.repartition("user").window(hg.session("30ms")).agg(**AGGREGATES),
+    "late rows": lambda of: of.repartition("user").window(hg.tumbling("1s"), late="late").agg(**AGGREGATES),
+    "early": lambda of: of.repartition("user").window(hg.tumbling("1s"), emit=7).agg(**AGGREGATES),
+    "kept open": lambda of: of.repartition("user").window(hg.tumbling("1s"), at_end="keep").agg(**AGGREGATES),
+    "in order": lambda of: (
+        of.repartition("user")
+        .window(hg.tumbling("1s"))
+        .agg(**AGGREGATES, one=hg.first("size"), all=hg.collect("country"))
+    ),
+    "text": lambda of: of.repartition("user").window(hg.tumbling("1s")).agg(least=hg.min("user"), **AGGREGATES),
+}
+BAD = [b"{", b'{"user":"a","amount":1,"size":1.5,"ts":5}', b'{"user":"a"}', b"7"]
+
+
+def records(seed: int) -> list[hg.Record[Any, Any]]:
+    """Orders whose times rise, with some far behind; some are bad, some are deletes."""
+    chance = random.Random(seed)
+    made: list[hg.Record[Any, Any]] = []
+    for number in range(160):
+        order = {
+            "user": chance.choice(["a", "b", "ü", "d" * 40]),
+            "amount": chance.choice([1, 9.5, 10, 0.1]),
+            "size": chance.randrange(4),
+            "ts": 1_700_000_000_000 + number * 40 - chance.choice([0, 0, 0, 7, 200, 3_000]),
+            "country": chance.choice(["DE", None]),
+            "other": [number],
+        }
+        value: Any = orjson.dumps(order)
+        if chance.random() < 0.1:
+            value = chance.choice([*BAD, None])
+        made.append(hg.Record(order["user"], value, number))
+    return made
+
+
+def outcome(windowed: Windowed, columns: bool, chunk: int, restart: bool = False) -> dict[str, Any]:
+    """Everything that a job with this window does with the records."""
+    app = hg.App("job", on_bad_data="dead_letter")
+    orders: Any = app.input("orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts")
+    windowed(orders.columns() if columns else orders.filter(lambda o: o is not None)).to("out")
+    sent = records(chunk)
+    with Driver(app) as d:
+        for start in range(0, len(sent), chunk):
+            d.send_all("orders", sent[start : start + chunk])
+            if restart and start // chunk % 3 == 1:
+                d.restart()
+        d.drain()
+        return {
+            **{topic: d.read(topic) for topic in sorted(d.declared.graph.outputs)},
+            "dead": [(one.key, one.value, one.offset) for one in d.dead_letters()],
+            "counters": {name: n for name, n in d.counters.items() if name != "tombstones_dropped"},
+        }
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("chunk", [3, 16, 160])
+def test_windows_of_columns_give_what_windows_of_rows_give(name: str, chunk: int) -> None:
+    """Results in their order, with keys, times and headers; late rows; dead letters and counters."""
+    wanted = outcome(WINDOWS[name], False, chunk)
+    assert wanted["out"] or name == "kept open"
+    assert outcome(WINDOWS[name], True, chunk) == wanted
+
+
+@pytest.mark.parametrize("name", ["tumbling", "hopping", "without a shuffle", "by number", "kept open"])
+def test_open_windows_of_columns_survive_a_restart(name: str) -> None:
+    """What was stored by commits is loaded again, and closes with the same results."""
+    assert outcome(WINDOWS[name], True, 16, restart=True)["out"] == outcome(WINDOWS[name], False, 16)["out"]
+
+
+def test_rows_and_columns_store_the_same_windows() -> None:
+    """A job may change from one to the other while windows are open."""
+
+    def app(columns: bool) -> hg.App:
+        made = hg.App("job", on_bad_data="skip")
+        orders: Any = made.input("orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts")
+        WINDOWS["kept open"](orders.columns() if columns else orders.filter(lambda o: o is not None)).to("out")
+        return made
+
+    found: list[Any] = []
+    for first in (False, True):
+        with Driver(app(first)) as d:
+            d.send_all("orders", records(5)[:150])
+            found.append(dict(d.table("tumbling-1s").items()))
+    assert found[0] == found[1]
+
+
+def test_what_needs_rows_is_refused_at_its_line() -> None:
+    orders = hg.App("job").input("orders", serde=hg.json(Order)).columns()
+    windowed = orders.repartition("user").window(hg.tumbling("1s"))
+    with pytest.raises(DeclarationError, match=r"needs rows.*\.rows\(\)\.window\(…\)\.process"):
+        windowed.process(hg.Actor)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(DeclarationError, match="'user' is text"):
+        windowed.agg(total=hg.sum("user"))
+    with pytest.raises(DeclarationError, match="function of a value"):
+        windowed.agg(total=hg.sum(lambda order: order["amount"]))
