@@ -10,6 +10,7 @@ PARTS = [
     "groups.c",
     "longs.c",
     "spans.c",
+    "take.c",
     "unpack.c",
     "expressions.c",
 ]

@@ -10,14 +10,19 @@ from dataclasses import replace
 from itertools import compress, islice
 from typing import Any
 
+from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError
 from ..job import steps as s
 from ..job.aggregates import NUMERIC, ValueColumns
-from ..records.column_chunk import ColumnChunk, records_of
+from ..records.arrow_frames import FrameWriter
+from ..records.column_chunk import ColumnChunk
+from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
 from ..records.serdes import msgpack, writes_utf8
+from ..records.spans import packed
+from ..records.taking import spans_of
 from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys, select_rows
 
 PARTIAL = msgpack()
@@ -85,8 +90,11 @@ class ShuffleOp(Operator):
         self.shuffle_step = step
         self.by = column_of(step.by) if step.by is not None else None
         self.wants_keys = BYTES if step.by is None else ""
-        self.columns = step.schema.names if step.schema is not None else ()
-        self.encoder = Encoder(self.columns)
+        schema = step.schema if step.schema is not None else ColumnSchema(())
+        self.columns = schema.names
+        self.writer = FrameWriter(
+            [(one.name, one.type) for one in schema.columns], Encoder(self.columns).encode, schema=str(schema)
+        )
 
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""
@@ -108,15 +116,29 @@ class ShuffleOp(Operator):
     def push(self, rows: Rows) -> None:
         step = self.shuffle_step
         keys = self.keys_of(rows)
-        self._ship(keys, encode(step, step.serde, rows.values), rows)
+        values = encode(step, step.serde, rows.values)
+        with blaming(step):  # a value that no frame can hold
+            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         step = self.shuffle_step
         assert step.schema is not None
-        keys = self.keys_of_columns(chunk)
-        with blaming(step):  # text that is no UTF-8
-            values = records_of(self.encoder, chunk, step.schema)
-        self._ship(keys, values, chunk)
+        keys = self._key_spans(chunk)
+        batch, rows = chunk.batch(step.schema)
+        with blaming(step):  # a value that no frame can hold
+            self.env.shuffle_columns(
+                step.name, step.everyone, self.writer, keys, chunk.times, batch, rows=rows, headers=chunk.header_spans
+            )
+
+    def _key_spans(self, chunk: ColumnChunk) -> RecordSpans:
+        """The keys of the base rows, in bytes; raises if a selected row has none."""
+        vector = chunk.vector(str(self.shuffle_step.by))
+        if vector.kind == "text" and vector.validity is None and writes_utf8(self.shuffle_step.key_serde):
+            return spans_of(vector)  # the text itself is the key
+        keys: list[bytes | None] = [None] * chunk.base_length
+        for row, key in zip(chunk.indexes(), self.encoded(chunk[str(self.shuffle_step.by)]), strict=True):
+            keys[row] = key
+        return packed(keys)
 
     def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
         """The key of each row of columns, in bytes."""
@@ -124,11 +146,6 @@ class ShuffleOp(Operator):
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)
-
-    def _ship(self, keys: list[Any], values: list[Any], rows: Rows | ColumnChunk) -> None:
-        step = self.shuffle_step
-        with blaming(step):  # a value that no frame can hold
-            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
 
 
 class CombineOp(ShuffleOp):

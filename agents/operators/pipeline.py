@@ -21,12 +21,15 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.declared_table import bound
 from ..job.schemas import CLOSED
+from ..records.arrow_frames import FrameRecord, FrameWriter
 from ..records.chunks import Chunk
 from ..records.columns import pick
+from ..records.decoder import RecordSpans
 from ..records.framing import frame_cuts
 from ..records.partitioner import Partitioner
 from ..records.record import Batch, Headers, Rows
 from ..records.target_rules import UnknownTarget
+from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
@@ -299,13 +302,40 @@ class Pipeline:
         if everyone or width == 1:
             self._frames(topic, 0, keys, timestamps, values, headers, plan)
             return
-        partitioner = self._partitioners.get(topic)
-        if partitioner is None:
-            partitioner = self._partitioners[topic] = Partitioner(width)
-        for partition, at in enumerate(partitioner.split(keys)):
+        for partition, at in enumerate(self._partitioner(topic, width).split(keys)):
             if at:
                 own = None if headers is None else pick(headers, at)
                 self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan)
+
+    def shuffle_columns(
+        self,
+        name: str,
+        everyone: bool,
+        writer: FrameWriter,
+        keys: RecordSpans | None,
+        times: Buffer,
+        batch: VectorBatch,
+        *,
+        rows: Buffer | None = None,
+        headers: RecordSpans | None = None,
+    ) -> None:
+        """Write rows of a batch (`rows`; None for all), or partial states, to an intermediate stream: in frames of this writer, each row to
+        the partition of its key. Keys, times and headers are those of all rows of the batch; the times are whole milliseconds."""
+        topic = self.declared.topics.intermediate(name)
+        width = self.widths[topic]
+        if everyone or width == 1 or keys is None:
+            parts = [rows]
+        else:
+            parts = self._partitioner(topic, width).split_spans(keys, rows)
+        for partition, own in enumerate(parts):
+            for one in writer.records(keys, times, batch, rows=own, headers=headers):
+                self._frame(topic, partition, one)
+
+    def _partitioner(self, topic: str, width: int) -> Partitioner:
+        found = self._partitioners.get(topic)
+        if found is None:
+            found = self._partitioners[topic] = Partitioner(width)
+        return found
 
     def _frames(
         self,
@@ -320,9 +350,12 @@ class Pipeline:
         for start, stop in frame_cuts(keys, values, headers):
             own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
-            # event times before 1970 are valid, but Kafka does not accept them
-            first = max(timestamps[start], NO_TIMESTAMP)
-            self.buffer.emit(topic, partition, None, [encode_frame(frame)], [first], [[(HEADER, header_value(frame))]])
+            self._frame(topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start]))
+
+    def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
+        # event times before 1970 are valid, but Kafka does not accept them
+        first = max(frame.first_ms, NO_TIMESTAMP)
+        self.buffer.emit(topic, partition, None, [frame.value], [first], [[(HEADER, frame.type)]])
 
     def stop(self, actor: Operator) -> None:
         """After this letter, this actor takes no more rows in this run."""

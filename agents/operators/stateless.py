@@ -27,12 +27,15 @@ from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..cancellation import passes, said
 from ..job import steps as s
 from ..job.windows import window_key
+from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk, records_of
+from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
 from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
 from ..records.serdes import KEY, OUTPUT_KEY
+from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import Unwritable, check_headers, check_times
 
 BYTES, VALUES = "bytes", "values"
@@ -115,6 +118,21 @@ class Env(Protocol):
         plan: int | None = None,
     ) -> None:
         """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key."""
+        ...
+
+    def shuffle_columns(
+        self,
+        name: str,
+        everyone: bool,
+        writer: FrameWriter,
+        keys: RecordSpans | None,
+        times: Buffer,
+        batch: VectorBatch,
+        *,
+        rows: Buffer | None = None,
+        headers: RecordSpans | None = None,
+    ) -> None:
+        """The same for rows in columns, in frames of this writer."""
         ...
 
     def later(self, forward: Callable[[], None], /) -> None:

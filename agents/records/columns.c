@@ -415,7 +415,7 @@ static PyObject *columns_crc32c(PyObject *self, PyObject *args) {
     return out;
 }
 
-static uint32_t murmur2(const uint8_t *at, Py_ssize_t size) {
+uint32_t murmur2(const uint8_t *at, Py_ssize_t size) {
     const uint32_t m = 0x5BD1E995u;
     uint32_t h = 0x9747B28Cu ^ (uint32_t)size;
     while (size >= 4) {
@@ -516,6 +516,7 @@ PyMODINIT_FUNC PyInit__columns(void) {
     PyMethodDef *parts[] = {json_read_methods, json_write_methods, longs_methods, spans_methods, unpack_methods, expressions_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (made != NULL && PyModule_AddFunctions(made, parts[i]) < 0) Py_CLEAR(made);
+    if (made != NULL && PyModule_AddFunctions(made, take_methods) < 0) Py_CLEAR(made);
     if (made != NULL && add_groups(made) < 0) Py_CLEAR(made);
     return made;
 }

@@ -10,9 +10,13 @@ What it decides: `(murmur2(key) & 0x7fffffff) % partitions`, like Java's default
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 
 from . import columns
+from .decoder import RecordSpans
+from .spans import pieces
+from .vectors import Buffer, longs
 
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -104,6 +108,25 @@ class Partitioner:
         for index, partition in enumerate(self.many(keys)):
             parts[partition].append(index)
         return parts
+
+    def split_spans(self, keys: RecordSpans, rows: Buffer | None = None) -> list[Buffer]:
+        """For each partition, which of these rows (of all, for None) have their keys there: a buffer of row numbers, in order.
+
+        >>> from .spans import packed
+        >>> [list(longs(one)) for one in Partitioner(4).split_spans(packed([b"21", b"abc", b"21"]))]
+        [[0, 2], [], [], [1]]
+        """
+        if columns.compiled is not None:
+            turn = (self._turn + 1) % self.partitions
+            parts, some_null = columns.compiled.split_spans(*keys, rows, self.partitions, turn)
+            if some_null:
+                self._turn = turn
+            return parts
+        found = pieces(keys)
+        wanted = range(len(found)) if rows is None else longs(rows).tolist()
+        if any(not 0 <= row < len(found) for row in wanted):
+            raise ValueError("a row lies outside of its column")
+        return [array("q", [wanted[at] for at in part]) for part in self.split([found[row] for row in wanted])]
 
     def _learn(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         learned = {key: partition_of(key, self.partitions) for key in keys}

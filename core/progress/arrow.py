@@ -1,4 +1,4 @@
-"""Validates an Arrow IPC stream without building anything from it: can every reader read it in the same way, and how many rows has it?
+"""Validates an Arrow IPC stream without copying anything of it: can every reader read it in the same way, and where do its columns lie?
 
 An Arrow frame may hold far less than the Arrow format allows. This is checked here, before a library written in another language sees bytes
 from the network. Promises:
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from operator import gt
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 from .flat import FlatTable, Flaw, root
 
@@ -52,8 +53,21 @@ _REFUSED = {
 }
 
 
+ArrowKind = Literal["int64", "float64", "bool", "utf8", "binary", "struct", "list", "other"]
+"""The types that headgate itself writes; all others that a frame may hold are `other`."""
+_KINDS: dict[tuple[int, int, bool], ArrowKind] = {
+    (_INT, 64, True): "int64",
+    (_FLOAT, 64, False): "float64",
+    (_BOOL, 1, False): "bool",
+    (_UTF8, 32, False): "utf8",
+    (_BINARY, 32, False): "binary",
+    (_STRUCT, 0, False): "struct",
+    (_LIST, 32, False): "list",
+}
+
+
 @dataclass(frozen=True, slots=True)
-class _Field:
+class ArrowField:
     """One column, or a nested field of one: how its buffers are read."""
 
     name: str
@@ -63,15 +77,32 @@ class _Field:
     signed: bool
     required: bool
     """Whether nulls are forbidden."""
-    children: tuple[_Field, ...]
+    children: tuple[ArrowField, ...]
+
+    @property
+    def kind(self) -> ArrowKind:
+        """The type, if it is one that headgate writes."""
+        return _KINDS.get((self.type, self.bits, self.signed), "other")
+
+
+class ArrowPart(NamedTuple):
+    """What a batch has of one field: its rows, its nulls, and where its buffers lie in the stream, as (first, behind the last). The first
+    buffer is the validity; without nulls it says nothing."""
+
+    length: int
+    nulls: int
+    buffers: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowShape:
-    """What is known of a valid stream: the metadata of its schema, and its number of rows."""
+    """What is known of a valid stream: the metadata of its schema, its number of rows, its columns, and for each batch its parts: one for
+    each field, children behind their parents."""
 
     metadata: dict[str, str]
     records: int
+    fields: tuple[ArrowField, ...] = ()
+    batches: tuple[tuple[ArrowPart, ...], ...] = ()
 
 
 def arrow_shape(body: bytes, max_records: int, version: str) -> ArrowShape | str:
@@ -89,42 +120,60 @@ def arrow_shape(body: bytes, max_records: int, version: str) -> ArrowShape | str
 
 
 def _stream(body: bytes, max_records: int, version: str) -> ArrowShape:
-    at, records = 0, 0
-    fields: tuple[_Field, ...] | None = None
-    metadata: dict[str, str] = {}
-    while (found := _message(body, at)) is not None:
-        kind, header, begin, at = found
-        if (kind == _SCHEMA) != (fields is None):
+    if not (size := _extent(body, 0)):
+        raise Flaw("has trailing bytes" if len(body) > 8 else "has no schema")
+    read = _read_schema if size > MOST_REMEMBERED else _known_schema
+    metadata, fields = read(body[8 : 8 + size], version)
+    if fields is None:
+        return ArrowShape(metadata, 0)
+    at, records = 8 + size, 0
+    batches: list[tuple[ArrowPart, ...]] = []
+    while size := _extent(body, at):
+        kind, header, length = _message(body[at + 8 : at + 8 + size], len(body) - at - 8 - size)
+        if kind == _SCHEMA:
             raise Flaw("does not begin with one schema")
-        if fields is None:
-            metadata = _metadata(header, 2)
-            if metadata.get(VERSION_OF) != version:
-                return ArrowShape(metadata, 0)
-            fields = _schema(header)
-        else:
-            batch = _Batch(header, memoryview(body)[begin:at], max_records - records)
-            records += batch.length
-            batch.walk(fields)
+        begin = at + 8 + size
+        at = begin + length
+        batch = _Batch(header, memoryview(body)[begin:at], begin, max_records - records)
+        records += batch.length
+        batches.append(batch.walk(fields))
     if at + 8 != len(body):
         raise Flaw("has trailing bytes")
-    if fields is None:
-        raise Flaw("has no schema")
-    return ArrowShape(metadata, records)
+    return ArrowShape(metadata, records, fields, tuple(batches))
 
 
-def _message(body: bytes, at: int) -> tuple[int, FlatTable, int, int] | None:
-    """The message that begins at `at`: its type, its header, and where its body begins and ends; None at the end of the stream."""
+MOST_REMEMBERED = 4096
+"""Bytes of a schema that is read once for all frames that have it."""
+
+
+def _read_schema(data: bytes, version: str) -> tuple[dict[str, str], tuple[ArrowField, ...] | None]:
+    """The metadata and the fields in the first message of a stream. Without the fields if it has another version."""
+    kind, header, _ = _message(data, 0)
+    if kind != _SCHEMA:
+        raise Flaw("does not begin with one schema")
+    metadata = _metadata(header, 2)
+    return metadata, _schema(header) if metadata.get(VERSION_OF) == version else None
+
+
+_known_schema = lru_cache(maxsize=64)(_read_schema)
+"""A stream between two stages repeats a handful of schemas, and walking one takes longer than reading a thousand rows."""
+
+
+def _extent(body: bytes, at: int) -> int:
+    """The size of the metadata of the message that begins at `at`; zero at the end of the stream."""
     if at + 8 > len(body):
         raise Flaw("is cut off")
     mark, size = struct.unpack_from("<Ii", body, at)
     if mark != _CONTINUED:
         raise Flaw("is no Arrow stream")
-    if size == 0:
-        return None
-    begin = at + 8 + size
-    if size < 0 or size % 8 or begin > len(body):
+    if size < 0 or size % 8 or at + 8 + size > len(body):
         raise Flaw("is cut off")
-    message = root(body[at + 8 : begin])
+    return size
+
+
+def _message(data: bytes, most: int) -> tuple[int, FlatTable, int]:
+    """The message with this metadata: its type, its header, and the length of its body, which is at most `most`."""
+    message = root(data)
     kind, length = message.number(1, "<B"), message.number(3, "<q")
     if message.number(0, "<h") != _V5:
         raise Flaw("is not of metadata version 5")
@@ -134,15 +183,15 @@ def _message(body: bytes, at: int) -> tuple[int, FlatTable, int, int] | None:
         raise Flaw("has a message with metadata of its own")
     if length < 0 or length % 8 or (kind == _SCHEMA and length):
         raise Flaw("has a body of a wrong length")
-    if length > len(body) - begin:
+    if length > most:
         raise Flaw("is cut off")
-    return kind, message.table(2), begin, begin + length
+    return kind, message.table(2), length
 
 
 # ---------------------------------------------------------------------------------------------------------------- schema
 
 
-def _schema(schema: FlatTable) -> tuple[_Field, ...]:
+def _schema(schema: FlatTable) -> tuple[ArrowField, ...]:
     if schema.number(0, "<h") != _LITTLE:
         raise Flaw("is not little-endian")
     if schema.has(3):
@@ -160,7 +209,7 @@ def _metadata(owner: FlatTable, field: int) -> dict[str, str]:
     return found
 
 
-def _fields(owner: FlatTable, field: int, path: tuple[str, ...]) -> tuple[_Field, ...]:
+def _fields(owner: FlatTable, field: int, path: tuple[str, ...]) -> tuple[ArrowField, ...]:
     """The fields of a schema, or the children of the field at `path`."""
     if len(path) > MAX_NESTING:
         raise Flaw(f"is nested deeper than {MAX_NESTING}")
@@ -170,7 +219,7 @@ def _fields(owner: FlatTable, field: int, path: tuple[str, ...]) -> tuple[_Field
     return found
 
 
-def _field(field: FlatTable, above: tuple[str, ...]) -> _Field:
+def _field(field: FlatTable, above: tuple[str, ...]) -> ArrowField:
     name, type_ = field.text(0), field.number(2, "<B")
     path = (*above, name)
     field.number(1, "<B")
@@ -186,7 +235,7 @@ def _field(field: FlatTable, above: tuple[str, ...]) -> _Field:
         raise Flaw("has a field with a wrong number of children")
     signed = type_ == _INT and bool(own.number(1, "<B"))
     required = path == (TIMESTAMP,) or (path[0] == HEADERS and (len(path) == 2 or path[2:] == ("name",)))
-    return _Field(name, type_, _bits(type_, own), signed, required, children)
+    return ArrowField(name, type_, _bits(type_, own), signed, required, children)
 
 
 def _bits(type_: int, own: FlatTable) -> int:
@@ -213,7 +262,7 @@ def _bits(type_: int, own: FlatTable) -> int:
     return {_BOOL: 1, _STRUCT: 0, _BINARY: 32, _UTF8: 32, _LIST: 32}.get(type_, 64)
 
 
-def _own_columns(fields: tuple[_Field, ...]) -> None:
+def _own_columns(fields: tuple[ArrowField, ...]) -> None:
     """Check the frame's own columns: keys and timestamps are required."""
     by_name = {one.name: one for one in fields}
     key, timestamp, headers = by_name.get(KEY), by_name.get(TIMESTAMP), by_name.get(HEADERS)
@@ -237,7 +286,8 @@ def _own_columns(fields: tuple[_Field, ...]) -> None:
 class _Batch:
     """One record batch: its nodes and buffers, consumed in order as its fields need them."""
 
-    def __init__(self, header: FlatTable, body: memoryview, max_records: int) -> None:
+    def __init__(self, header: FlatTable, body: memoryview, begin: int, max_records: int) -> None:
+        """`begin`: where the body begins in the stream."""
         if header.has(3):
             raise Flaw("is compressed")
         if header.has(4):
@@ -246,23 +296,28 @@ class _Batch:
         if not 0 <= self.length <= max_records:
             raise Flaw("has too many records")
         self._body = body
+        self._begin = begin
+        self._parts: list[ArrowPart] = []
         self._nodes = header.pairs(1)
         self._buffers = header.pairs(2)
         self._free = 0
         """The lowest offset at which the next buffer may begin."""
 
-    def walk(self, fields: tuple[_Field, ...]) -> None:
+    def walk(self, fields: tuple[ArrowField, ...]) -> tuple[ArrowPart, ...]:
+        """Check all columns. Returns where they lie."""
         for field in fields:
             self._column(field, self.length, self.length)
         if next(self._nodes, None) is not None or next(self._buffers, None) is not None:
             raise Flaw("has more buffers than its columns")
+        return tuple(self._parts)
 
-    def _column(self, field: _Field, least: int, most: int | None) -> None:
+    def _column(self, field: ArrowField, least: int, most: int | None) -> None:
         count, nulls = next(self._nodes, (-1, 0))
         if count < least or (most is not None and count > most):
             raise Flaw("has a column of a wrong length")
         if not 0 <= nulls <= (0 if field.required else count):
             raise Flaw("has nulls where none may be" if field.required else "has a wrong number of nulls")
+        self._parts.append(ArrowPart(count, nulls, []))
         self._validity(count, nulls)
         if field.type in _FIXED:
             if 8 * len(self._buffer()) < count * field.bits:
@@ -272,13 +327,13 @@ class _Batch:
         for child in field.children if field.type == _STRUCT else ():
             self._column(child, count, count)
 
-    def _sized(self, field: _Field, count: int) -> None:
+    def _sized(self, field: ArrowField, count: int) -> None:
         offsets = self._offsets(count, field.bits // 8)
         if field.type in _LISTS:
-            self._column(field.children[0], offsets[-1], None)
+            self._column(field.children[0], offsets.last, None)
             return
         data = self._buffer()
-        if offsets[-1] > len(data):
+        if offsets.last > len(data):
             raise Flaw("has an offset behind its data")
         if field.type in _TEXTS:
             _check_texts(data, offsets)
@@ -291,6 +346,7 @@ class _Batch:
             if offset < self._free:
                 raise Flaw("has buffers that overlap")
             self._free = offset + length
+        self._parts[-1].buffers.append((self._begin + offset, self._begin + offset + length))
         return self._body[offset : offset + length]
 
     def _validity(self, count: int, nulls: int) -> None:
@@ -304,25 +360,40 @@ class _Batch:
         if count - there.bit_count() != nulls:
             raise Flaw("has a wrong number of nulls")
 
-    def _offsets(self, count: int, width: int) -> tuple[int, ...]:
+    def _offsets(self, count: int, width: int) -> _Offsets:
         """The offsets: one more than there are values, never decreasing; without values the buffer may be empty."""
         buffer = self._buffer()
         if not count and not buffer:
-            return (0,)
+            return _Offsets(0, 0, buffer, "")
         if len(buffer) < (count + 1) * width:
             raise Flaw("has a buffer that is too short")
-        offsets = struct.unpack_from(f"<{count + 1}{'i' if width == 4 else 'q'}", buffer)
-        if offsets[0] < 0 or any(map(gt, offsets, offsets[1:])):
+        buffer = buffer[: (count + 1) * width]
+        # compared as one large number: a difference that is negative sets the sign of its place
+        signs = int.from_bytes((bytes(width - 1) + b"\x80") * count, "little")
+        before, behind = int.from_bytes(buffer[:-width], "little"), int.from_bytes(buffer[width:], "little")
+        if (before | behind) & signs or ((behind | signs) - before) & signs != signs or buffer[width - 1] & 0x80:
             raise Flaw("has offsets that do not rise")
-        return offsets
+        form = "i" if width == 4 else "q"
+        first, last = (struct.unpack_from(f"<{form}", buffer, at)[0] for at in (0, count * width))
+        return _Offsets(first, last, buffer, f"<{count + 1}{form}")
 
 
-def _check_texts(data: memoryview, offsets: tuple[int, ...]) -> None:
+class _Offsets(NamedTuple):
+    """Offsets that rise: the first, the last, and all of them in this form."""
+
+    first: int
+    last: int
+    buffer: memoryview
+    form: str
+
+
+def _check_texts(data: memoryview, offsets: _Offsets) -> None:
     """Check that all texts are UTF-8, and that no text begins inside a character."""
-    first, last = offsets[0], offsets[-1]
+    size = offsets.last - offsets.first
     try:
-        text = str(data[first:last], "utf-8")
+        text = str(data[offsets.first : offsets.last], "utf-8")
     except UnicodeDecodeError:
         raise Flaw("has a text that is not UTF-8") from None
-    if len(text) < last - first and any(data[at] & 0xC0 == 0x80 for at in offsets if at < last):
+    ends: tuple[int, ...] = struct.unpack(offsets.form, offsets.buffer) if len(text) < size else ()
+    if any(data[at] & 0xC0 == 0x80 for at in ends if at < offsets.last):
         raise Flaw("has a text that is not UTF-8")

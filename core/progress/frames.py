@@ -25,7 +25,7 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from types import NoneType
 from typing import Any, cast
@@ -33,7 +33,7 @@ from typing import Any, cast
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
 from ..errors import DataError
-from .arrow import KIND_OF, SCHEMA_OF, VERSION_OF, arrow_shape
+from .arrow import KIND_OF, SCHEMA_OF, VERSION_OF, ArrowField, ArrowPart, arrow_shape
 from .shape import msgpack_flaw
 
 HEADER = "hg-type"
@@ -129,13 +129,16 @@ class BatchFrame:
 class ArrowFrame:
     """Many user records as an Arrow IPC stream that has passed the checks of `arrow`. Frames of this type are decoded here, never encoded.
 
-    `plan` as in `BatchFrame`; `schema` is the writer's name for the schema of the values.
+    `plan` as in `BatchFrame`; `schema` is the writer's name for the schema of the values. `fields` and `batches` say where the columns
+    lie in the body.
     """
 
     body: bytes
     records: int
     plan: int | None
     schema: str
+    fields: tuple[ArrowField, ...] = field(default=(), compare=False)
+    batches: tuple[tuple[ArrowPart, ...], ...] = field(default=(), compare=False)
 
 
 ControlFrame = Watermark | EndOfStream | Drain
@@ -370,7 +373,7 @@ def _arrow(body: bytes) -> ArrowFrame:
         raise _wrong_version(_numbers(version)[0])
     kind = _numbers(shape.metadata.get(KIND_OF, ""))
     plan = _plan(kind if len(kind) > 1 else kind[0])
-    return ArrowFrame(body, shape.records, plan, shape.metadata.get(SCHEMA_OF, ""))
+    return ArrowFrame(body, shape.records, plan, shape.metadata.get(SCHEMA_OF, ""), shape.fields, shape.batches)
 
 
 def _numbers(text: str) -> list[int | None]:

@@ -76,7 +76,17 @@ def tests_sanitized() -> int:
     here = ROOT / "tests" / "agents" / "records"
     files = [
         str(here / f"test_{name}.py")
-        for name in ("decoder", "encoder", "expressions", "groups", "spans", "packing", "columns")
+        for name in (
+            "decoder",
+            "encoder",
+            "expressions",
+            "groups",
+            "spans",
+            "packing",
+            "columns",
+            "taking",
+            "arrow_frames",
+        )
     ]
     # a process under a memory limit cannot hold the shadow memory of a sanitizer
     return int(pytest.main(["-p", "no:cacheprovider", "-q", "-k", "not nine_bytes", *files]))
