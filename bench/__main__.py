@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def run(name: str, options: list[str], kept: Path) -> int:
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent) as running,
         kept.open("w", encoding="utf-8") as file,
     ):
+        signal.signal(signal.SIGTERM, lambda *_: running.terminate())  # it ends its broker and its programs
         file.write(f"{surroundings()}\n")
         for line in running.stdout or ():
             print(line, end="", flush=True)

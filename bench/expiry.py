@@ -36,7 +36,8 @@ from headgate.core.names import StreamPartition
 from headgate.core.task.checkpoint import table_prefix
 
 from . import report
-from .rig import HERE, Program, admin, drop_topics, record, scratch
+from .inputs import Input
+from .rig import HERE, Program, admin, drop_topics, scratch
 
 CHUNK = 2000
 CHUNKS_A_COMMIT = 5
@@ -100,8 +101,9 @@ def fill(bootstrap: str, topic: str, keys: int) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 0}
     )
+    make = Input(keys).maker()
     for i in range(keys):
-        producer.produce(topic, record(0, i), partition=0)
+        producer.produce(topic, make(0, i), partition=0)
         if i % 5000 == 0:
             producer.poll(0)
     producer.flush(120)

@@ -1,9 +1,10 @@
-"""Where a worker spends its time: works A, B, C and W under py-spy, each sample counted for the innermost matching stage.
+"""Where a worker spends its time: works A, B and C in rows and in columns, and W, under py-spy. Each sample counts for the innermost stage.
 
-    python -m bench profile [--works ABCW] [--seconds 8]
+    python -m bench profile [--works ABCW] [--peers headgate,headgate-typed,headgate-columns] [--seconds 8]
 
-The worker is sampled 200 times a second for some seconds after a warm-up; only its main thread counts (RocksDB and the heartbeat have
-threads of their own), and waiting does not. Prints a table; writes `bench/out/profile.json`.
+The worker is sampled for some seconds after a warm-up; only its main thread counts (RocksDB and the heartbeat have threads of their own),
+and waiting does not. Columns are sampled for half as long and twice as often, because they are through sooner. Prints a table; writes
+`bench/out/profile.json`.
 """
 
 from __future__ import annotations
@@ -20,28 +21,43 @@ from typing import Any
 from headgate.agents.broker.broker import Broker
 
 from . import report, tumbling
-from .programs import Job
-from .rig import make_topic, scratch
-from .throughput import Ends, Run
+from .inputs import Input
+from .judging import Ends
+from .programs import PEERS, Job, without
+from .rig import drop_topics, make_topic, scratch, topics
+from .run import Run
 
-RECORDS = {"A": 10_000_000, "B": 4_000_000, "C": 9_000_000, "W": 4_000_000}
+RECORDS = {"A": 10_000_000, "B": 4_000_000, "C": 10_000_000, "W": 4_000_000}
+IN_COLUMNS = {"A": 10_000_000, "B": 14_000_000, "C": 20_000_000, "W": 4_000_000}
+PER_SECOND = 200
 WARM = 1_500_000
 """Sampling begins after this many records."""
 MAIN = "agents/cli/run.py"
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("JSON to values", ("_json_values", "loads_many", "Serde._slowly")),
+    ("JSON to columns", ("records/decoder.py",)),
+    ("columns to JSON", ("records/encoder.py",)),
+    ("expressions", ("records/expressions.py", "core/columns/")),
+    ("JSON to values", ("_json_values", "loads_many", "Serde._slowly", "records/typed_json.py")),
     ("values to JSON", ("dumps_many",)),
-    ("user code", ("headgate_work.py",)),
+    ("user code", ("headgate_work.py", "record_types.py")),
     ("freeing the values of the last chunk", ("Pipeline.runs ", "Pipeline.step ")),
-    ("record batches to columns", ("columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/chunks.py", "columns.c")),
+    ("record batches to columns", (
+        "columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/chunks.py", "columns.c", "records/spans.py",
+        "records/fetched.py",
+    )),
     ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
     ("windows", ("window", "core/windows/")),
-    ("keyed aggregates", ("agents/job/aggregates.py", "agents/operators/keyed.py", "(<string>")),
-    ("tables and the task log", ("agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py")),
+    ("keyed aggregates", ("agents/job/aggregates.py", "agents/operators/keyed.py", "records/groups.py", "(<string>")),
+    ("tables and the task log", (
+        "agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py", "records/packing.py",
+    )),
     ("RocksDB", ("state/rocks.py",)),
-    ("shuffle: partitions and frames", ("partitioner.py", "framing.py", "core/progress/frames", "Pipeline.shuffle", "Pipeline._frames")),
-    ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py")),
+    ("shuffle: partitions and frames", (
+        "partitioner.py", "framing.py", "records/arrow", "records/taking.py", "core/progress/frames", "core/progress/arrow",
+        "Pipeline.shuffle", "Pipeline._frames",
+    )),
+    ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py", "column_chunk.py", "vectors.py")),
     ("commits and the producer", ("agents/runtime/outbox.py", "committing.py", "runtime/producers.py", "task/commit", "aiokafka/producer")),
     ("Kafka client", ("aiokafka/", "agents/kafka/private.py", "agents/runtime/intake.py", "async_timeout")),
     ("actors, choosers, machines", ("core/", "agents/", "faust/", "mode/")),
@@ -73,27 +89,47 @@ def sampled(raw: str) -> Counter[str]:
     return found
 
 
-def measure(run: Run, work: str, seconds: float, directory: Path) -> dict[str, Any]:
+def measure(run: Run, peer: str, work: str, seconds: float, directory: Path) -> dict[str, Any]:
     """Measure one work."""
-    source, name = run.source(RECORDS[work], work), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
+    often = 2 if PEERS[peer].form == "columns" else 1
+    given = Input((IN_COLUMNS if often > 1 else RECORDS)[work])
+    source, name = run.source(given, work), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
     target = f"{name}-out"
     make_topic(run.bootstrap, target)
-    program = run.program("headgate", Job(work, name, source, target, grace_ms=tumbling.GRACE_MS)).start()
+    program = run.program(peer, Job(work, name, source, target, grace_ms=tumbling.GRACE_MS)).start()
     watch = Ends(run.bootstrap, target)
     try:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not is_warm(program, watch, work):
             time.sleep(0.1)
-        raw = directory / f"{name}.raw"
-        words = ["py-spy", "record", "--pid", str(program.popen.pid), "--duration", f"{seconds:g}", "--rate", "200"]
+        raw, seconds, rate = directory / f"{name}.raw", seconds / often, PER_SECOND * often
+        words = [
+            "py-spy",
+            "record",
+            "--pid",
+            str(program.popen.pid),
+            "--duration",
+            f"{max(1, round(seconds))}",
+            "--rate",
+            str(rate),
+        ]
         subprocess.run([str(Path(sys.executable).parent / words[0]), *words[1:], "--format", "raw", "--output", str(raw)],
                        check=True, capture_output=True)  # fmt: skip
     finally:
         program.stop()
+        drop_topics(run.bootstrap, *(topic for topic in topics(run.bootstrap) if name in topic))
     counted = sampled(raw.read_text(encoding="utf-8"))
     total = sum(counted.values())
-    shares = {stage: 100 * counted[stage] / total for stage in [*(stage for stage, _ in STAGES), "other"]}
-    return {"work": work, "samples": total, "busy": total / (200 * seconds), "percent": shares}
+    shares = {stage: 100 * counted[stage] / max(1, total) for stage in [*(stage for stage, _ in STAGES), "other"]}
+    title = f"{work} {PEERS[peer].form}"
+    return {
+        "work": work,
+        "peer": peer,
+        "title": title,
+        "samples": total,
+        "busy": total / (rate * seconds),
+        "percent": shares,
+    }
 
 
 def is_warm(program: Any, watch: Ends, work: str) -> bool:
@@ -108,6 +144,7 @@ def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench profile", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--works", default="ABC")
+    words.add_argument("--peers", default="headgate,headgate-columns")
     words.add_argument("--seconds", type=float, default=8.0)
     words.add_argument("--quick", action="store_true", help="3 seconds each")
     given = words.parse_args()
@@ -115,13 +152,19 @@ def main() -> int:
         print("left out: py-spy is not installed: make bench")
         return 0
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        run = Run(broker, directory, quick=True, rounds=1, settings=())
-        rows = [measure(run, work, 3.0 if given.quick else given.seconds, directory) for work in given.works]
-    print(f"{'percentage of the main thread':40}" + "".join(f"{row['work']:>8}" for row in rows))
+        run = Run(broker, directory, quick=True, rounds=1)
+        seconds = 4.0 if given.quick else given.seconds
+        rows = [
+            measure(run, peer, work, seconds, directory)
+            for work in given.works
+            for peer in given.peers.split(",")
+            if not without(peer, work)
+        ]
+    print(f"{'percentage of the main thread':40}" + "".join(f"{row['title']:>12}" for row in rows))
     for stage in rows[0]["percent"]:
         if any(row["percent"][stage] >= 0.5 for row in rows):
-            print(f"{stage:40}" + "".join(f"{row['percent'][stage]:8.1f}" for row in rows))
-    print(f"{'busy':40}" + "".join(f"{100 * row['busy']:7.0f}%" for row in rows))
+            print(f"{stage:40}" + "".join(f"{row['percent'][stage]:12.1f}" for row in rows))
+    print(f"{'busy':40}" + "".join(f"{100 * row['busy']:11.0f}%" for row in rows))
     report.keep("profile", {"rows": rows})
     return 0
 

@@ -49,7 +49,7 @@ PEERS = {
     ),
     "streams-alo": Peer("streams", "Kafka Streams, at least once, as shipped", commit_ms=30_000),
     "quix": Peer("quix", "Quix Streams, at least once", module="quixstreams"),
-    "bytewax": Peer("bytewax", "Bytewax, no recovery", module="bytewax"),
+    "bytewax": Peer("bytewax", "Bytewax, at least once", module="bytewax"),
     "faust": Peer("faust", "Faust, at least once", module="faust"),
     "bare": Peer("bare", "bare aiokafka loop, at least once"),
     "polars": Peer("polars", "bare librdkafka + polars loop, at least once", module="polars"),

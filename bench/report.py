@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
-from .rig import HERE, OUT, Figures
+from .rig import HERE, OUT, Figures, variant
 
 WORKS = {
     "A": "parse, filter, add a field, write",
@@ -23,9 +23,10 @@ WORKS = {
 
 def line(f: Figures) -> None:
     """Print one figure."""
+    label = ", ".join([f.peer, *variant(f.shape, f.keys, f.partitions, f.workers)])
     spread = f"{min(f.rates) / 1e3:.0f}-{max(f.rates) / 1e3:.0f}"
     print(
-        f"{f.work}  {f.peer:68} {median(f.rates) / 1e3:7.1f} k/s ({spread:>9})  {median(f.per_cpu) / 1e3:7.1f} k/CPU-s  "
+        f"{f.work}  {label:74} {median(f.rates) / 1e3:7.1f} k/s ({spread:>9})  {median(f.per_cpu) / 1e3:7.1f} k/CPU-s  "
         f"{f.rss_mb:5.0f} MB  start {f.start_s:4.1f} s  outputs {f.outputs:,} {f.proven}  load {f.load:.1f}",
         flush=True,
     )
@@ -49,9 +50,10 @@ def throughput(figures: Sequence[Figures], left_out: Mapping[str, str], *, quick
     peers = list(dict.fromkeys(f.peer for f in figures))
     works = sorted({f.work for f in figures})
     print(
-        "\nmedian of rounds, thousand records a second (thousand a CPU second of the program; headgate is how many times as fast)"
+        "\nmedian of rounds, thousand records a second (thousand a CPU second of the program); the first is so many times as fast, and"
+        " does so many times as much a CPU second"
     )
-    print(f"{'':70}" + "".join(f"{work:>32}" for work in works))
+    print(f"{'':74}" + "".join(f"{work:>36}" for work in works))
     ours = peers[0] if peers and peers[0].startswith("headgate") else None
     for peer in peers:
         cells: list[str] = []
@@ -61,9 +63,13 @@ def throughput(figures: Sequence[Figures], left_out: Mapping[str, str], *, quick
                 cells.append("-")
                 continue
             mine = by.get((ours, work)) if ours else None
-            ratio = f" {median(mine.rates) / median(f.rates):5.2f}x" if mine and peer != ours else ""
+            ratio = ""
+            if mine and peer != ours:
+                ratio = (
+                    f" {median(mine.rates) / median(f.rates):.1f}x ({median(mine.per_cpu) / median(f.per_cpu):.1f}x)"
+                )
             cells.append(f"{median(f.rates) / 1e3:.1f} ({median(f.per_cpu) / 1e3:.1f}){ratio}")
-        print(f"{peer:70}" + "".join(f"{cell:>32}" for cell in cells))
+        print(f"{peer:74}" + "".join(f"{cell:>36}" for cell in cells))
     for what, why in left_out.items():
         print(f"left out: {what}: {why}")
     keep("throughput", {"quick": quick, "figures": [f.document() for f in figures], "left_out": dict(left_out)})

@@ -25,9 +25,10 @@ from confluent_kafka import Producer
 from headgate.agents.broker.broker import Broker
 
 from . import report
+from .judging import Ends
 from .programs import Job
 from .rig import OUT, PARTITIONS, Program, make_topic, scratch
-from .throughput import Ends, Run
+from .run import Run
 
 STARTS = (("same_disk", "same disk"), ("after_kill", "same disk after kill -9"), ("empty_disk", "empty disk"))
 
@@ -163,7 +164,7 @@ def main() -> int:
         for word in (given.keys or ("10000,100000" if given.quick else "10000,100000,1000000,10000000")).split(",")
     ]
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        run = Run(broker, directory, quick=True, rounds=1, settings=())
+        run = Run(broker, directory, quick=True, rounds=1)
         rows = [measure(run, keys) for keys in sizes]
     report.keep("restart", {"rows": rows})
     plot(rows)

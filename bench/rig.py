@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -30,31 +30,15 @@ from typing import Any
 
 import orjson
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 4
 USERS = 10_000
 PAD = "x" * 30
+Marks = list[tuple[float, int, int]]
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "out"
-
-
-def user_of(p: int, i: int) -> int:
-    """The user of a record: all users are equally frequent, in a mixed order."""
-    return ((i * PARTITIONS + p) * 7919) % USERS
-
-
-def amount_of(p: int, i: int) -> int:
-    """The amount of a record: one in ten is below 10."""
-    return (i * 37 + p * 11) % 100
-
-
-def record(p: int, i: int) -> bytes:
-    """Record number `i` of partition `p`; about 100 bytes."""
-    return b'{"user":"user%d","amount":%d,"p":%d,"i":%d,"city":"Leuven","pad":"%s"}' % (
-        user_of(p, i), amount_of(p, i), p, i, PAD.encode(),
-    )  # fmt: skip
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -62,10 +46,12 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def make_topic(bootstrap: str, name: str, config: Mapping[str, str] | None = None) -> None:
-    """Create a topic with four partitions."""
+def make_topic(
+    bootstrap: str, name: str, config: Mapping[str, str] | None = None, *, partitions: int = PARTITIONS
+) -> None:
+    """Create a topic."""
     client = admin(bootstrap)
-    for future in client.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(config or {}))]).values():
+    for future in client.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))]).values():
         future.result(30)
 
 
@@ -82,34 +68,9 @@ def drop_topics(bootstrap: str, *names: str) -> None:
         future.result(30)
 
 
-def fill(
-    bootstrap: str, topic: str, records: int, make: Callable[[int, int], bytes] = record, timestamp: int = 0
-) -> None:
-    """Write the first `records` records, a quarter to each partition. `timestamp`: Kafka's, of all of them; 0: the time of writing."""
-    make_topic(bootstrap, topic)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "log_level": 0,
-            "linger.ms": 50,
-            "batch.size": 1 << 18,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 1 << 20,
-            "acks": "1",
-        }
-    )
-    for i in range(records // PARTITIONS):
-        for p in range(PARTITIONS):
-            while True:
-                try:
-                    producer.produce(topic, make(p, i), partition=p, timestamp=timestamp)
-                    break
-                except BufferError:
-                    producer.poll(0.05)
-        if i % 5000 == 0:
-            producer.poll(0)
-    if left := producer.flush(120):
-        raise AssertionError(f"{left} records of the input were not written")
+def partitions_of(client: Any, topic: str) -> int:
+    """How many partitions a topic has; 0 if the broker that was asked does not know it yet."""
+    return len(client.list_topics(topic, timeout=20).topics[topic].partitions)
 
 
 def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
@@ -126,7 +87,7 @@ def read_all(bootstrap: str, topic: str) -> Iterator[Any]:
         }
     )
     try:
-        left = set(range(PARTITIONS))
+        left = set(range(partitions_of(reader, topic)))
         reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
         while left:
             for message in reader.consume(10_000, timeout=5):
@@ -174,7 +135,7 @@ class Program:
     command: Sequence[str]
     env: Mapping[str, str]
     log: Path
-    marks: list[tuple[float, int, int]] = field(default_factory=list)
+    marks: Marks = field(default_factory=list)
     """The marks that a program prints for work C: (wall, records, sum)."""
     cpu: list[tuple[float, float]] = field(default_factory=list)
     rss: int = 0
@@ -240,6 +201,14 @@ def at(curve: Sequence[tuple[float, float]], when: float) -> float:
     return v0 + (v1 - v0) * (when - t0) / ((t1 - t0) or 1)
 
 
+def variant(shape: str, keys: int, partitions: int, workers: int) -> list[str]:
+    """What is not as usual."""
+    more = [shape] if shape != "as-is" else []
+    more += [f"{keys:,} keys"] if keys != USERS else []
+    more += [f"{partitions} partitions"] if partitions != PARTITIONS else []
+    return more + ([f"{workers} workers"] if workers != 1 else [])
+
+
 @dataclass(frozen=True)
 class Figures:
     """The figures of one program for one work."""
@@ -256,18 +225,23 @@ class Figures:
     load: float
     """The machine's load average at the end, as a measure of reliability."""
     proven: str = "equal"
+    shape: str = "as-is"
+    keys: int = USERS
+    partitions: int = PARTITIONS
+    workers: int = 1
 
     def document(self) -> dict[str, Any]:
         """The figures as JSON."""
         return {
             "peer": self.peer, "work": self.work, "records_per_s": median(self.rates), "records_per_cpu_s": median(self.per_cpu),
             "rounds": list(self.rates), "rss_mb": self.rss_mb, "start_s": self.start_s, "outputs": self.outputs,
-            "warm_records": self.warm, "load": self.load, "outputs_are": self.proven,
+            "warm_records": self.warm, "load": self.load, "outputs_are": self.proven, "shape": self.shape, "keys": self.keys,
+            "partitions": self.partitions, "workers": self.workers,
         }  # fmt: skip
 
 
 def rounds_of(
-    curve: Sequence[tuple[float, float]], program: Program, warm: int, size: int, rounds: int
+    curve: Sequence[tuple[float, float]], programs: Sequence[Program], warm: int, size: int, rounds: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Rates, and rates per CPU second. `curve` is (wall, records done)."""
     swapped = [(done, wall) for wall, done in curve]
@@ -275,7 +249,7 @@ def rounds_of(
     pairs = list(itertools.pairwise(walls))
     rates = tuple(size / max(1e-6, end - begin) for begin, end in pairs)
     # CPU time over all rounds at once if a round is shorter than a few samples
-    per_cpu = tuple(size / max(1e-3, program.cpu_between(begin, end)) for begin, end in pairs)
+    per_cpu = tuple(size / max(1e-3, sum(one.cpu_between(begin, end) for one in programs)) for begin, end in pairs)
     return rates, per_cpu
 
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from .rig import PAD, PARTITIONS, USERS, amount_of, loads, user_of
+from .inputs import Input
+from .rig import PAD, PARTITIONS, USERS, loads
 
 WINDOW_MS = 10_000
 GRACE_MS = 30_000
@@ -25,6 +26,9 @@ BEYOND = 1000 * PER_MS
 """Records that follow those that count."""
 BASE_MS = (int(time.time()) - 3600) // 10 * 10_000
 """The first event time, an hour ago: brokers refuse timestamps of the future and delete old ones."""
+
+EVENTS = Input(0)
+"""Whose users and amounts these are."""
 
 Window = tuple[int, str]
 """The end of a window, and a key."""
@@ -44,7 +48,7 @@ def row(p: int, i: int) -> bytes:
     """Record number `i` of partition `p`; about 100 bytes."""
     ts = BASE_MS + (i * PARTITIONS + p) // PER_MS
     return b'{"user":"user%d","amount":%d,"ts":%d,"city":"Leuven","pad":"%s"}' % (
-        user_of(p, i), amount_of(p, i), ts, PAD.encode(),
+        EVENTS.user(p, i), EVENTS.amount(p, i), ts, PAD.encode(),
     )  # fmt: skip
 
 
@@ -62,9 +66,9 @@ def recount(records: int) -> Mapping[Window, Sequence[int]]:
         for p in range(PARTITIONS):
             at = (i * PARTITIONS + p) // PER_MS
             end = BASE_MS + at - at % WINDOW_MS + WINDOW_MS
-            pair = found.setdefault((end, names[user_of(p, i)]), [0, 0])
+            pair = found.setdefault((end, names[EVENTS.user(p, i)]), [0, 0])
             pair[0] += 1
-            pair[1] += amount_of(p, i)
+            pair[1] += EVENTS.amount(p, i)
     return found
 
 

@@ -25,7 +25,7 @@ from headgate.core.progress.frames import HEADER
 
 from . import report
 from .rig import Figures, read_all, scratch
-from .throughput import Run
+from .run import Run, Trial
 
 
 def cost(with_them: Figures, without: Figures) -> float:
@@ -53,7 +53,8 @@ def main() -> int:
 
         for number in range(given.pairs):
             for work in "BS"[:: 1 if number % 2 else -1]:
-                run.measure("headgate", work, look)
+                if run.measure(Trial("headgate", work), look) is None:
+                    return 1
     moving, still = ([one for one in run.figures if one.work == work] for work in "BS")
     costs = [cost(*pair) for pair in zip(moving, still, strict=True)]
     low, middle, high = quantiles(costs, n=4) if len(costs) > 1 else costs * 3

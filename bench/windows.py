@@ -1,6 +1,6 @@
 """Work W: counts and sums by key and tumbling window of 10 s in event time, final results, beside Kafka Streams in one run.
 
-    python -m bench windows [--quick] [--peers headgate,streams] [--rounds 5] [--seconds 40]
+    python -m bench windows [--quick] [--peers headgate-columns,streams] [--rounds 5] [--seconds 40]
 
 Kafka Streams closes its windows with `suppress(untilWindowCloses)`. All programs commit every 200 ms. `tumbling.py` describes the input,
 and which windows are compared: each result of each program, with a recount.
@@ -32,7 +32,7 @@ from . import report, tumbling
 from .paced import Reader, percentile
 from .programs import PEERS, Job
 from .rig import PAD, PARTITIONS, drop_topics, loads, make_topic, scratch, topics
-from .throughput import Run
+from .run import Run, Trial
 from .tumbling import BASE_MS, WINDOW_MS, Window
 
 PER_SECOND = 5000
@@ -134,7 +134,7 @@ def main() -> int:
     """Measure, print and keep the figures."""
     words = argparse.ArgumentParser(prog="python -m bench windows", description=(__doc__ or "").partition("\n")[0])
     words.add_argument("--quick", action="store_true", help="small rounds, and delays of 10 seconds; no JVM is warm")
-    words.add_argument("--peers", default="headgate,streams,streams-tuned")
+    words.add_argument("--peers", default="headgate-columns,headgate,streams,streams-tuned")
     words.add_argument("--rounds", type=int, default=0, help="5, or 3 in a quick run")
     words.add_argument("--seconds", type=float, default=0, help="of delays: 40, or 10 in a quick run")
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
@@ -146,7 +146,7 @@ def main() -> int:
         run = Run(broker, directory, quick=given.quick, rounds=rounds, settings=given.set)
         for peer in peers:
             try:
-                if run.measure(peer, "W") is not None:
+                if run.measure(Trial(peer, "W")) is not None:
                     delays.append(delay(run, peer, given.seconds or (10.0 if given.quick else 40.0)))
             except (AssertionError, KafkaException, OSError) as error:  # a failed program does not prevent the others
                 run.left_out[f"{peer} W"] = str(error) or repr(error)

@@ -20,6 +20,7 @@ app = faust.App(
     consumer_auto_offset_reset="earliest",
     datadir=os.environ["BENCH_STATE"],
 )
+used = ("user", "amount", "p", "i") if os.environ["BENCH_SHAPE"] == "nested" else ()
 source = app.topic(SOURCE, value_serializer="json")
 target = app.topic(TARGET, value_serializer="json")
 seen = total = 0
@@ -31,6 +32,8 @@ if WORK == "A":
         """Work A."""
         async for value in stream:
             if value["amount"] >= 10:
+                if used:
+                    value = {name: value[name] for name in used}
                 value["total"] = value["amount"] * 2
                 await target.send(value=value)
 

@@ -61,14 +61,13 @@ def rows() -> None:
 
 def typed() -> None:
     """Functions of structs."""
-    from record_types import doubled, types
+    from record_types import doubled, type_of
 
-    event, result = types(NESTED)
-    events = app.input(SOURCE, serde=hg.json(event))
+    events = app.input(SOURCE, serde=hg.json(type_of(WORK, NESTED)))
     match WORK:
         case "A":
-            make = doubled(result)
-            events.filter(lambda o: o.amount >= 10).map(make).to(TARGET, serde=hg.json(result))
+            kind, make = doubled(NESTED)
+            events.filter(lambda o: o.amount >= 10).map(make).to(TARGET, serde=hg.json(kind))
         case "B":
             events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
         case _:
@@ -76,16 +75,19 @@ def typed() -> None:
 
 
 def columns() -> None:
-    """Expressions."""
-    from record_types import types
+    """Expressions, and functions of frames."""
+    from record_types import type_of
 
-    event, _ = types(NESTED)
-    events = app.input(SOURCE, serde=hg.json(event)).columns()
+    source = app.input(SOURCE, serde=hg.json(type_of(WORK, NESTED)), timestamp="ts" if WORK == "W" else None)
+    events = source.columns()
     match WORK:
         case "A":
             events.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 2).to(TARGET)
-        case "B":
+        case "B" | "S":
             events.repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        case "W":
+            windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
+            windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
         case _:
             events.rows().sink(add_up_typed)
 

@@ -9,12 +9,16 @@ from typing import Any
 from quixstreams import Application
 
 WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
+USED = ("user", "amount", "p", "i") if os.environ["BENCH_SHAPE"] == "nested" else ()
+"""The fields of a nested record that A writes."""
 GUARANTEE: Any = os.environ.get("BENCH_GUARANTEE", "at-least-once")
 seen = total = 0
 
 
 def with_total(value: dict[str, Any]) -> dict[str, Any]:
     """Work A's field."""
+    if USED:
+        value = {name: value[name] for name in USED}
     value["total"] = value["amount"] * 2
     return value
 

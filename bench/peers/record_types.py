@@ -1,4 +1,4 @@
-"""The types that the works declare: the record as it is, or the fields of the nested one that are used."""
+"""The types that the works declare: the fields that each uses. A writes all fields of a record; of a nested one, those that are used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, gc=False):
-    """A record."""
+    """A record, for A."""
 
     user: str
     amount: int
@@ -20,13 +20,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Total(Event, gc=False):
-    """A record with the field that A adds."""
+    """What A makes of it."""
 
     total: int
 
 
 class Used(msgspec.Struct, gc=False):
-    """The fields of the nested record that are used."""
+    """The fields of a nested record that A uses."""
 
     user: str
     amount: int
@@ -35,18 +35,39 @@ class Used(msgspec.Struct, gc=False):
 
 
 class UsedTotal(Used, gc=False):
-    """They, with the field that A adds."""
+    """What A makes of them."""
 
     total: int
 
 
-def types(nested: bool) -> tuple[type[Any], type[Any]]:
-    """The type of the input, and that of A's output."""
-    return (Used, UsedTotal) if nested else (Event, Total)
+class Spent(msgspec.Struct, gc=False):
+    """What B uses."""
+
+    user: str
+    amount: int
 
 
-def doubled(result: type[Any]) -> Callable[[Any], Any]:
-    """Work A's function of a value."""
-    if result is UsedTotal:
-        return lambda o: UsedTotal(o.user, o.amount, o.p, o.i, o.amount * 2)
-    return lambda o: Total(o.user, o.amount, o.p, o.i, o.city, o.pad, o.amount * 2)
+class Timed(Spent, gc=False):
+    """What W uses."""
+
+    ts: int
+
+
+class Amount(msgspec.Struct, gc=False):
+    """What C uses."""
+
+    amount: int
+
+
+def type_of(work: str, nested: bool) -> type[Any]:
+    """The type of a work's input."""
+    if work == "A":
+        return Used if nested else Event
+    return {"B": Spent, "S": Spent, "W": Timed, "C": Amount}[work]
+
+
+def doubled(nested: bool) -> tuple[type[Any], Callable[[Any], Any]]:
+    """Work A's function of a value, behind the type that it returns."""
+    if nested:
+        return UsedTotal, lambda o: UsedTotal(o.user, o.amount, o.p, o.i, o.amount * 2)
+    return Total, lambda o: Total(o.user, o.amount, o.p, o.i, o.city, o.pad, o.amount * 2)
