@@ -27,6 +27,7 @@ from ..port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, S
 from ..port.port import Port, Timer
 from ..state.store import BUSY_S, StoreBusy
 from .buffer import LogWrite
+from .gathering import GRACE_S, Gathering
 from .outbox import Outbox
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class CommitHost(Protocol):
     def actor(self, task: str) -> TaskActor | None: ...
     def crash(self, error: BaseException) -> None: ...
     def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None: ...
+    def arriving(self) -> bool: ...
 
 
 class Committing:
@@ -79,6 +81,9 @@ class Committing:
         self._waiting: dict[str, Timer] = {}
         """By task: the timers that retry a busy store."""
         self._said_busy = (0, "")
+        self._gathering = Gathering()
+        self._patience: Timer | None = None
+        """Runs while the transaction that is to begin waits for what its tasks have gathered."""
 
     def feed(self, event: Any) -> None:
         """Feed one event to the committer; its instructions are carried out or started before this returns."""
@@ -89,7 +94,7 @@ class Committing:
     def _carry_out(self, instruction: e.CommitInstruction) -> None:
         match instruction:
             case e.Begin(txn):
-                self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn)))
+                self._begin(txn)
             case e.Seal(txn, tasks):
                 self._seal(txn, tasks)
             case e.Flush(txn):
@@ -108,6 +113,30 @@ class Committing:
                     actor.feed(ApplyFailed(why))
             case e.IncarnationOver():
                 self.host.incarnation_over(self.incarnation, instruction)
+
+    def _begin(self, txn: int) -> None:
+        """Begin the transaction once the tasks have processed what they gathered for it; the wait is short, and has a limit."""
+        if self.host.arriving():
+            self._patience = self.host.port.clock.call_later(GRACE_S, self._begun, txn)
+        else:
+            self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn)))
+
+    def _begun(self, txn: int) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if self.machine.state == CommitterState.BEGINNING and self.machine.txn == txn:
+            self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn)))
+
+    def gather_until(self) -> float | None:
+        """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all."""
+        return self._gathering.until(self.host.port.clock.now().mono, self.machine.due_s, self.machine.interval_s)
+
+    def arrived(self, took_s: float) -> None:
+        """What a gathered fetch of a task brought is processed, this long after it was sent."""
+        self._gathering.arrived(took_s)
+        if self._patience is not None and not self.host.arriving():
+            self._begun(self.machine.txn)
 
     def pace(self, interval_s: float) -> None:
         """Use this commit interval from now on, also for the commit that is already waiting."""
@@ -248,6 +277,8 @@ class Committing:
     def stop(self) -> None:
         """Stop feeding the machine."""
         self._alarm.stop()
+        if self._patience is not None:
+            self._patience.cancel()
         self._stopped = True
         self._wants.clear()
         for handle in self._waiting.values():

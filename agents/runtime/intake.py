@@ -12,6 +12,8 @@ Promises:
   `PartitionHead`; the other partitions go on. A damaged batch is fetched again and again, and never skipped: only a seek gets past it.
 - Fetched data is buffered only if it continues exactly where the buffer ends. Anything else (the answer to a fetch from before a seek, a
   position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
+- A fetch is held back only for a partition that was read up to its end, only for a bounded time (see `gathering`), and not across a seek, a
+  new bound or a pause.
 - `take` never waits, and reading heads changes nothing. One coroutine calls `fill` in a loop.
 """
 
@@ -28,12 +30,13 @@ from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
 from ..port.outlasting import outlasted
-from ..port.port import Consumer, Port
+from ..port.port import Consumer, Port, Timer
 from ..port.waiting import fetched, pause
 from ..records.chunks import Chunk, FetchBuffer, Records
 from ..records.columns import DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
 from ..records.serdes import Serde
+from .gathering import SHORTEST_S
 
 log = structlog.get_logger("headgate.intake")
 
@@ -41,7 +44,9 @@ BOUNDS_TIMEOUT_S = 5.0
 FETCH_BYTES = 1 << 20
 """The most bytes of one partition in a fetch answer; a record batch always comes whole."""
 BUSY_POLL_MS = 20
-"""The long poll while a partition waits for room or holds records: a long one would delay its next fetch."""
+"""The long poll while a partition waits for room: a long one would delay its next fetch."""
+GATHER_BYTES = 64 << 10
+"""A gathered fetch is sent when about so many bytes of a partition have come, by their rate so far."""
 RETRY_S = 1.0
 """How long a failed partition is not fetched: a broker refuses within a millisecond, and would be asked again at once."""
 
@@ -61,6 +66,8 @@ class PartitionSource:
     """Whether its records are read in spans; see `records.chunks`."""
     bulk: bool = False
     """Whether its chunks are bounded by bytes, because a record of it costs little; see `Head.bulk`."""
+    gathers: bool = False
+    """Whether its fetches may be held back for a share of the commit interval."""
 
 
 class LostPosition(EnvironmentFault):
@@ -117,8 +124,11 @@ class _Partition:
         "at",
         "buffer",
         "bulk",
+        "came_s",
         "damage",
         "full",
+        "gathering",
+        "gathers",
         "held",
         "lost",
         "retry_at",
@@ -148,6 +158,11 @@ class _Partition:
         self.held = False
         self.retry_at = 0.0
         """After a failure: when the partition may be fetched again."""
+        self.gathers = source.gathers
+        self.gathering = False
+        """It is not fetched for now, so that the next fetch brings more."""
+        self.came_s = now_s
+        """When the last records came."""
 
 
 class Intake:
@@ -168,7 +183,9 @@ class Intake:
         max_wait_ms: int = 500,
         fresh_s: float = 2.0,
         watchdog_s: float = 30.0,
+        gather_until: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`gather_until`: until when (monotonic clock) the next fetch of sources that gather is held back; None: not at all."""
         self._port = port
         self._clock = port.clock
         self._name = name
@@ -182,6 +199,15 @@ class Intake:
         self._parts = {source.at: _Partition(source, now_s) for source in sources}
         self._consumer: Consumer | None = None
         self._answered = asyncio.Event()
+        self._gather_until = gather_until
+        self._gathered: Timer | None = None
+        self._until = 0.0
+        """When the gathered fetch is sent."""
+        self._sent_s = 0.0
+        self._awaited: set[StreamPartition] = set()
+        """The partitions of the gathered fetch that are not answered yet."""
+        self.arriving = False
+        """A gathered fetch was sent, and what it brings has not been processed yet."""
 
     def _mono(self) -> float:
         return self._clock.now().mono
@@ -202,7 +228,7 @@ class Intake:
         now_s = self._mono()
         for at, part in self._parts.items():
             part.since = now_s
-            if part.held or part.full or part.buffer.ended:
+            if part.held or part.full or part.gathering or part.buffer.ended:
                 consumer.pause(at)
 
     async def _begin_again(self) -> None:
@@ -214,6 +240,11 @@ class Intake:
 
     async def stop(self) -> None:
         """Stop the consumer."""
+        if self._gathered is not None:
+            self._gathered.cancel()
+            self._gathered = None
+            for part in self._parts.values():
+                part.gathering = False
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
@@ -231,6 +262,7 @@ class Intake:
             part.trouble = None
         elif part.trouble is None:  # a reason given by `_failed` is more precise
             part.trouble = f"the broker answers {answer.error}"
+        self._awaited.discard(at)
         self._answered.set()
 
     async def fill(self, most_s: float) -> bool:
@@ -258,10 +290,59 @@ class Intake:
                 self._consumer.seek(part.at, part.buffer.buffered_to)
 
     def _put(self, part: _Partition, one: Taken) -> None:
+        size = sum([batch.size for batch in one.batches])
         part.buffer.put(one.batches, one.start, one.next_position)
         part.damage = None
         self._look(part)
         self._hold_full(part)
+        if part.gathers:
+            self._gather(part, size)
+
+    def _gather(self, part: _Partition, size: int) -> None:
+        """Hold the next fetch of this partition back, unless there is more to fetch already."""
+        answer, now = part.answer, self._mono()
+        took_s, part.came_s = now - part.came_s, now
+        if answer is None or answer.error or part.full or part.held or self._consumer is None:
+            return
+        if part.buffer.buffered_to < min(answer.stable, answer.high_watermark):
+            return
+        until = self._gather_until()
+        if until is None:
+            return
+        enough = self._fetch_bytes // 2 if part.bulk else GATHER_BYTES
+        until = min(until, now + took_s * enough / max(size, 1))
+        if until < now + SHORTEST_S:
+            return
+        part.gathering = True
+        self._consumer.pause(part.at)
+        if self._gathered is None or until < self._until:
+            if self._gathered is not None:
+                self._gathered.cancel()
+            self._until = until
+            self._gathered = self._clock.call_later(until - now, self._go_on)
+
+    def _go_on(self) -> None:
+        """Fetch what was held back."""
+        if self._gathered is not None:
+            self._gathered.cancel()
+            self._gathered = None
+        self._sent_s = self._mono()
+        for part in self._parts.values():
+            if part.gathering:
+                part.gathering = False
+                if self._consumer is not None and not part.held and not part.full:
+                    self._awaited.add(part.at)
+                    self._consumer.resume(part.at)
+        if self._consumer is not None and self._awaited:
+            self.arriving = True
+            self._consumer.long_poll(1)  # what is there now is wanted, not what comes later
+
+    def arrived(self) -> float | None:
+        """Nothing that is buffered may be handed out now. If a gathered fetch was answered: how long it took since that was sent."""
+        if not self.arriving or self._awaited or self._answered.is_set():  # what an answer brought is not buffered yet
+            return None
+        self.arriving = False
+        return self._mono() - self._sent_s
 
     def _look(self, part: _Partition) -> None:
         """If the new head batch cannot be decoded, have it fetched again after a while."""
@@ -326,14 +407,19 @@ class Intake:
             if part.full and not part.held and part.buffer.size <= self._buffer_bytes // 2:
                 part.full = False
                 consumer.resume(part.at)
-            waiting = waiting or part.full or part.buffer.size > 0
-        consumer.long_poll(BUSY_POLL_MS if waiting else self._max_wait_ms)
+            waiting = waiting or part.full
+        most = BUSY_POLL_MS if waiting else self._max_wait_ms
+        if self._awaited and now < self._sent_s + SHORTEST_S:
+            most = 1
+        if self._gathered is not None:  # the fetch of the others must be answered by then
+            most = min(most, max(1, int((self._until - now) * 1000)))
+        consumer.long_poll(most)
 
     def _watch(self) -> None:
         """Note the partitions without an answer."""
         now = self._mono()
         for part in self._parts.values():
-            if part.full or part.held:
+            if part.full or part.held or part.gathering:
                 part.since = now  # it is not being fetched
                 continue
             silent = now - part.since
@@ -411,13 +497,15 @@ class Intake:
         """Stop fetching this partition; what is buffered stays."""
         part = self._parts[at]
         part.held = True
+        part.gathering = False
+        self._awaited.discard(at)
         if self._consumer is not None:
             self._consumer.pause(part.at)
 
     def resume(self, at: StreamPartition) -> None:
         """Fetch this partition again."""
         part = self._parts[at]
-        part.held = False
+        part.held = part.gathering = False
         part.since = self._mono()
         if self._consumer is not None and not part.full:
             self._consumer.resume(part.at)
@@ -425,6 +513,8 @@ class Intake:
     def bound(self, at: StreamPartition, until: int | None) -> None:
         """Hand out no records at or behind this offset."""
         self._parts[at].buffer.until = until
+        if self._gathered is not None:
+            self._go_on()
 
     def watch(self, watchdog_s: float) -> None:
         """Set after what time without an answer a partition is in trouble."""
@@ -436,7 +526,7 @@ class Intake:
         part.buffer.clear(offset)
         part.lost = part.trouble = part.damage = part.answer = None
         part.since = self._mono()
-        part.full = False
+        part.full = part.gathering = False
         part.retry_at = 0.0
         if self._consumer is not None:
             self._consumer.seek(part.at, offset)

@@ -161,6 +161,23 @@ class Producers:
         if self.committing is not None:
             self.committing.want(task, urgent)
 
+    def gather_until(self) -> float | None:
+        """Until when a fetch is held back, so that it brings all that can join the next commit; None: not at all. Under `at_least_once`
+        outputs do not wait for a commit, so nothing is held back.
+        """
+        if self.committing is None or self.direct is not None or not self.port.silent:
+            return None
+        return self.committing.gather_until()
+
+    def arrived(self, took_s: float) -> None:
+        """What a gathered fetch of a task brought is processed, this long after it was sent."""
+        if self.committing is not None:
+            self.committing.arrived(took_s)
+
+    def arriving(self) -> bool:
+        """Whether a task still processes what it gathered for the commit that is due."""
+        return any(actor.reading.arriving for actor in self._runtime.granted.actors.values())
+
     def poisoned(self, task: str, why: str) -> None:
         """The open transaction holds outputs of a task without its positions: it must not commit."""
         if self.committing is not None:

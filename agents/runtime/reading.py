@@ -22,6 +22,11 @@ class Reading:
         """The last bounds; an intake that is made later needs them, too."""
         self.intake: TaskIntake | None = None
 
+    @property
+    def arriving(self) -> bool:
+        """Whether what a gathered fetch brings is still being processed."""
+        return self.intake is not None and self.intake.intake.arriving
+
     def seek(self, order: t.SeekConsumer) -> None:
         """Continue reading at these positions."""
         if self.intake is None:

@@ -169,9 +169,11 @@ class TaskIntake:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
             self.chooser.nothing()
+            self._arrived()
             return False
         choice = self.chooser.choose(heads, ready, machine.inputs.closed, self._clock.now())
         if choice is None:
+            self._arrived()
             return False
         chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms, self.chooser.room)
         if chunk is None:
@@ -184,6 +186,11 @@ class TaskIntake:
         self._moved[chunk.at] = chunk.next_position
         await self._hand(chunk)
         return True
+
+    def _arrived(self) -> None:
+        """Nothing may be handed out now: a commit may have waited for that."""
+        if self.intake.arriving and self._site.idle.is_set() and (took_s := self.intake.arrived()) is not None:
+            self._site.runtime.producers.arrived(took_s)
 
     def _pass(self, chunk: Chunk) -> None:
         """Tell the machine once of a control message at the head; hold it until the machine's position has passed it."""

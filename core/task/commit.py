@@ -128,9 +128,14 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self._gone: set[str] = set()
         """Tasks that went between sealing and its answer. Their contributions are committed; nobody waits for their stores."""
 
+    @property
+    def due_s(self) -> float:
+        """From when on the next transaction may begin, if it is not urgent."""
+        return self._begun_s + self.interval_s
+
     def deadline(self) -> float | None:
         if self.state == CommitterState.IDLE:
-            return self._begun_s + self.interval_s if self._wanted else None
+            return self.due_s if self._wanted else None
         return self._begun_s + self.timeout_s if self.state in OPEN else None
 
     # ------------------------------------------------------------------------------------------------- wanting, beginning
@@ -165,7 +170,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         if not self._wanted:
             self._urgent = False
             return []
-        if not (self._urgent or now.mono >= self._begun_s + self.interval_s):
+        if not (self._urgent or now.mono >= self.due_s):
             return []
         self.state = CommitterState.BEGINNING
         self.txn += 1

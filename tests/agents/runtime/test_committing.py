@@ -14,6 +14,7 @@ import structlog.testing
 from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken
 from headgate.agents.runtime.buffer import LogWrite
 from headgate.agents.runtime.committing import Committing
+from headgate.agents.runtime.gathering import GRACE_S
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
@@ -111,6 +112,7 @@ class Rig:
         self.hooks = hooks
         self.crashed: list[BaseException] = []
         self.over: list[e.IncarnationOver] = []
+        self.gathered = False
         self.outbox = self._outbox("id")
         self.direct = self._outbox(None) if direct else None
         self.committing = Committing(self, "one", self.outbox, interval_s=0.0, timeout_s=60.0, direct=self.direct)  # type: ignore[arg-type]
@@ -134,6 +136,9 @@ class Rig:
 
     def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None:
         self.over.append(order)
+
+    def arriving(self) -> bool:
+        return self.gathered
 
     async def _own(self, outbox: Outbox) -> None:
         try:
@@ -191,6 +196,29 @@ async def test_tasks_that_want_it_in_the_same_turn_share_a_transaction() -> None
         rig.wants("a", "b")
         await turns(lambda: all(task.told for task in rig.tasks.values()))
         assert (rig.said.count("commit"), rig.committing.commits) == (1, 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_commit_waits_a_little_for_what_was_gathered_for_it(arrives: bool) -> None:
+    """Processed a moment later, it would wait for the next commit."""
+    async with Rig().running() as rig:
+        rig.gathered = True
+        rig.wants("a")
+        await asyncio.sleep(0)
+        assert rig.committing.machine.state == "beginning"
+        rig.clock.move(rig.clock.now().mono + GRACE_S / 2)
+        assert rig.said == []
+        rig.tasks["a"].writes([b"1"])
+        if arrives:
+            rig.gathered = False
+            rig.committing.arrived(0.01)
+        else:
+            while not rig.clock.move(rig.clock.now().mono + GRACE_S):
+                rig.clock.ring()
+            rig.clock.ring()
+        await turns(lambda: rig.tasks["a"].told)
+        assert rig.tasks["a"].told == [1]
+        assert rig.read() == [b"1"]
 
 
 async def test_nothing_to_commit_asks_the_producer_for_nothing() -> None:
