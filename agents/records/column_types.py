@@ -97,6 +97,73 @@ def plain_fields(kind: Any) -> list[PlainField]:
     return found
 
 
+class FieldAlone(NamedTuple):
+    """A field that can be read without the others of its type. `default`: empty, or its default."""
+
+    attribute: str
+    name: str
+    """Its name in a record."""
+    hint: Any
+    default: tuple[Any, ...]
+
+
+def fields_alone(kind: Any) -> list[FieldAlone]:
+    """The fields of a type that can be read alone: none if the type has rules for the whole record.
+
+    A key of a TypedDict that may be missing is not among them, nor is a field whose default is made anew for each value.
+    """
+    if not _has_fields(kind) or any(_rules(kind).values()):
+        return []
+    hints = get_type_hints(kind, include_extras=True)
+    found: list[FieldAlone] = []
+    for name, attribute, default in _fields(kind, hints):
+        if not _may_be_missing(kind, name, hints[attribute]):
+            if default is _MISSING:
+                found.append(FieldAlone(attribute, name, hints[attribute], ()))
+            elif isinstance(default, int | float | str | None):
+                found.append(FieldAlone(attribute, name, hints[attribute], (default,)))
+    return found
+
+
+def columns_alone(kind: Any) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
+    """The fields of a type that expressions over its values can read, by their names in the class; and why they cannot read the others.
+
+    >>> str(columns_alone(TypedDict("Order", {"user": str, "tags": list[str]}))[0])
+    'user: text'
+    """
+    hints = get_type_hints(kind, include_extras=True) if _has_fields(kind) else {}
+    found: list[ColumnSpec] = []
+    refused: dict[str, DeclarationError] = {}
+    for name, attribute, _ in _fields(kind, hints) if hints else ():
+        hint = hints[attribute]
+        try:
+            if _may_be_missing(kind, name, hint):
+                where = f"the field '{name}' of {kind.__qualname__} may be missing"
+                raise DeclarationError(where, remedy="declare it | None: then it is None where it is missing")
+            column = _column(kind, name, hint, _MISSING)
+            found.append(ColumnSpec(attribute, column.type, column.optional))
+        except DeclarationError as error:
+            refused[attribute] = error
+    return ColumnSchema(tuple(found)), refused
+
+
+def columns_instead(kind: Any) -> ColumnSchema:
+    """The fields of a type that can be read as columns instead of rows: the same records are bad, and the values are the same."""
+    schema, _ = columns_alone(kind)
+    same = {one.attribute for one in fields_alone(kind) if one.attribute == one.name and one.default in ((), (None,))}
+    return schema.only(same)
+
+
+def writes_as_columns(kind: Any) -> bool:
+    """Whether a value of the type is written with the fields of `columns_instead`, and no others."""
+    names = columns_instead(kind).names
+    if is_typeddict(kind):
+        return len(names) == len(get_type_hints(kind))
+    if dataclasses.is_dataclass(kind):  # orjson leaves fields out whose names begin with an underscore
+        return len(names) == len(dataclasses.fields(kind)) and not any(name.startswith("_") for name in names)
+    return len(names) == len(kind.__struct_fields__) and not kind.__struct_config__.omit_defaults
+
+
 def _fields(kind: Any, hints: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Of each field: its name in a record, its name in the class, and its default."""
     if is_typeddict(kind):
@@ -147,24 +214,28 @@ def _column(kind: Any, name: str, hint: Any, default: Any) -> ColumnSpec:
 
 
 def _refuse_rules(kind: Any) -> None:
-    config = getattr(kind, "__struct_config__", None)
     if not _has_fields(kind):
         raise DeclarationError(
             f"{kind!r} has no columns",
             remedy="hg.json(Order) with a TypedDict, dataclass, msgspec Struct or pyarrow.Schema",
         )
-    rules = {
-        "its fields are identified by position": getattr(config, "array_like", False),
-        "it forbids fields that it does not have": getattr(config, "forbid_unknown_fields", False),
-        "it has a tag": getattr(config, "tag", None) is not None,
-        "it has a __post_init__": hasattr(kind, "__post_init__"),
-    }
-    for what, is_so in rules.items():
+    for what, is_so in _rules(kind).items():
         if is_so:
             raise DeclarationError(
                 f"{kind.__qualname__} cannot be read as columns: {what}",
                 remedy="use a type of plain fields, or work in rows",
             )
+
+
+def _rules(kind: Any) -> dict[str, bool]:
+    """The rules that a type may have for a whole record, and whether it has them."""
+    config = getattr(kind, "__struct_config__", None)
+    return {
+        "its fields are identified by position": getattr(config, "array_like", False),
+        "it forbids fields that it does not have": getattr(config, "forbid_unknown_fields", False),
+        "it has a tag": getattr(config, "tag", None) is not None,
+        "it has a __post_init__": hasattr(kind, "__post_init__"),
+    }
 
 
 def _may_be_missing(kind: Any, name: str, hint: Any) -> bool:

@@ -2,7 +2,8 @@
 
 What it decides: which records fit the type, beyond what msgspec checks; typed rows and columns judge a record alike. Promises:
 
-- A field that may be None may be missing, and is None then.
+- A field that may be None may be missing, and is None then. (With the default None in its class, that is as fast as any other record.)
+- Of two equal keys, the last one counts.
 - A whole number has at most 64 bits.
 - Bytes that are not UTF-8 are bad data, also in fields that the type does not have.
 - A chunk without bad records costs one pass in C for each of these rules.
@@ -10,6 +11,7 @@ What it decides: which records fit the type, beyond what msgspec checks; typed r
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, is_typeddict
@@ -18,14 +20,14 @@ import orjson
 
 from ...core.columns.schema import INT, LEAST, MOST
 from ...core.errors import DataError
-from .column_types import PlainField, plain_fields
+from .column_types import PlainField, fields_alone, plain_fields
 
 
 class TypedJson:
-    """The decoder of one type. `one` and `many` raise for a record that does not fit."""
+    """The decoder of one type. `one` raises for a record that does not fit; `many` may also raise where `one` accepts all records."""
 
     def __init__(self, library: Any, kind: Any) -> None:
-        self._decode: Callable[[bytes], Any] = library.json.Decoder(kind).decode
+        self._strictly: Callable[[bytes], Any] = library.json.Decoder(kind).decode
         self._kind = kind
         self._convert: Any = library.convert
         self._misfit: type[Exception] = library.ValidationError
@@ -33,43 +35,72 @@ class TypedJson:
         self._nulls = {f.column.name: None for f in fields if f.column.optional and f.required}
         """The fields that are None where they are missing."""
         self._whole = [(f.column.name, _getter(kind, f)) for f in fields if f.column.type == INT]
-        if self._nulls:
-            self._decode = self._filled(self._decode)
 
     def one(self, data: bytes) -> Any:
         """Decode one value."""
-        return self.many([data])[0]
+        values = [self._leniently(data)]
+        self._check([data], values)
+        return values[0]
 
     def many(self, data: Sequence[Any]) -> list[Any]:
         """Decode a column."""
-        decode = self._decode
-        values = [decode(one) for one in data]
+        values = list(map(self._leniently if self._nulls else self._strictly, data))
+        self._check(data, values)
+        return values
+
+    def _check(self, data: Sequence[bytes], values: list[Any]) -> None:
         if not all(map(bytes.isascii, data)):
             b"".join(data).decode()  # each one begins and ends with a character of JSON, so that no two make a third
         for name, get in self._whole:
             numbers = list(map(get, values))
-            if None in numbers:
-                numbers = [one for one in numbers if one is not None]
-            if numbers and (min(numbers) < LEAST or max(numbers) > MOST):
-                raise DataError(
-                    f"the field '{name}' has a number of more than 64 bits", remedy="declare it float, or leave it out"
-                )
-        return values
-
-    def _filled(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """A decoder that takes a missing field for null where null is allowed. Only records that lack one are slow."""
-        nulls = self._nulls
-
-        def filled(data: bytes) -> Any:
             try:
-                return decode(data)
-            except self._misfit:
-                value: Any = orjson.loads(data)
-                if not isinstance(value, dict) or nulls.keys() <= value.keys():
-                    raise
-                return self._convert({**nulls, **value}, self._kind)
+                array("q", numbers)
+            except OverflowError:
+                raise _too_long(name) from None
+            except TypeError:  # some are null
+                if any(one is not None and not LEAST <= one <= MOST for one in numbers):
+                    raise _too_long(name) from None
 
-        return filled
+    def _leniently(self, data: bytes) -> Any:
+        """Decode a value, in which a missing field is null where null is allowed, and the last of two equal keys counts.
+
+        Only records that msgspec refuses are slow.
+        """
+        try:
+            return self._strictly(data)
+        except self._misfit as misfit:
+            value: Any = orjson.loads(data)
+            if not isinstance(value, dict):
+                raise
+            try:
+                return self._convert({**self._nulls, **value}, self._kind)
+            except self._misfit:
+                raise misfit from None
+
+
+def struct_of(library: Any, kind: Any, names: frozenset[str]) -> Any:
+    """A Struct that has only these fields of a type; None if the type has rules for the whole record, or no such fields.
+
+    Values of the Struct stand for those of the type wherever steps only name fields. The cycle collector does not see them: JSON contains
+    no cycles.
+    """
+    found = {one.attribute: one for one in fields_alone(kind)}
+    if not names <= found.keys():
+        return None
+    optional = {one.attribute for one in plain_fields(kind) if one.column.optional}
+    fields = [
+        (one.attribute, one.hint, *(one.default or ((None,) if one.attribute in optional else ())))
+        for one in found.values()
+        if one.attribute in names
+    ]
+    encoded = {one.attribute: one.name for one in found.values()}
+    return library.defstruct(kind.__name__, sorted(fields, key=len), gc=False, rename=encoded)
+
+
+def _too_long(name: str) -> DataError:
+    return DataError(
+        f"the field '{name}' has a number of more than 64 bits", remedy="declare it float, or leave it out"
+    )
 
 
 def _getter(kind: Any, field: PlainField) -> Callable[[Any], Any]:
