@@ -17,7 +17,9 @@ from ...core.graph.grouping import Grouping
 from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
 from ...core.names import natural
+from ..job import steps as s
 from ..job.declaration import Declared
+from ..job.named_fields import on_columns
 from ..kafka.topics import ABOUT_PROPERTIES, ExistingTopic, TopicSpec, differences
 from ..process.configuration import CommandLine, Configuration
 from ..process.launch import load_app
@@ -72,6 +74,11 @@ def plan(
     show_table(
         ["TASK", "WORKER", "PARTITIONS"], ([t["task"], t["worker"], ", ".join(t["partitions"])] for t in found["tasks"])
     )
+    click.echo()
+    show_table(["STEP", "WORKS ON"], ([one["step"], one["works_on"]] for one in found["steps"]))
+    for one in found["steps"]:
+        if one["why"]:
+            click.echo(f"Note: '{one['step']}' is read as rows: {one['why']}", err=True)
     if (idle := workers - len(found["tasks"])) > 0:
         click.echo(
             f"Note: {len(found['tasks'])} tasks keep {workers - idle} workers busy; {idle} would be idle", err=True
@@ -120,7 +127,10 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
     rows = [
         {"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(made.inputs.items())
     ]
-    for spec, role in [*((s, _role(topics, s.name)) for s in made.own), *((s, "output") for s in made.outputs)]:
+    for spec, role in [
+        *((one, _role(topics, one.name)) for one in made.own),
+        *((one, "output") for one in made.outputs),
+    ]:
         there = spec.name in found
         rows.append(
             {
@@ -144,6 +154,14 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
         "tasks": [
             {"task": task, "worker": owner.get(task), "partitions": [f"{s}[{p}]" for s, p in grouping[task]]}
             for task in sorted(grouping, key=natural)
+        ],
+        "steps": [
+            {
+                "step": declared.name(step),
+                "works_on": "columns" if columns else "rows",
+                "why": declared.why_rows.get(step.topic) if isinstance(step, s.InputStep) else None,
+            }
+            for step, columns in on_columns(declared.steps)
         ],
         "producers": [
             {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}

@@ -77,12 +77,7 @@ class ColumnStream(Generic[K, V]):
 
         >>> orders.filter((hg.col("amount") >= 10) & ~hg.col("country").is_in(["DE", "FR"]))
         """
-        node = _expression(keep, "filter")
-        found = kind_of(node, self.schema)
-        if found.type != BOOL:
-            raise DeclarationError(
-                f"filter({node}) is {found.type}, not a condition", remedy="compare it with something"
-            )
+        node = condition(keep, self.schema, "filter")
         step = s.FilterColumnsStep(
             parents=(self._stream.step,),
             keep=node,
@@ -317,11 +312,17 @@ class WindowedColumns(Generic[K]):
         return self._windowed.agg(on_error=on_error, migrate=migrate, **aggregates)
 
 
-def _expression(given: Any, verb: str) -> Node:
-    if isinstance(given, Expression):
-        return given.node
-    remedy = 'an expression: hg.col("amount") >= 10; a function of a value needs rows: .rows()'
-    raise DeclarationError(f"{verb}({given!r:.60}) is not an expression", remedy=remedy)
+def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:
+    """The node of an expression that is true or false for each record of this schema; a `DeclarationError` for anything else."""
+    if not isinstance(given, Expression):
+        remedy = 'an expression: hg.col("amount") >= 10; a function of a value needs rows: .rows()'
+        raise DeclarationError(f"{verb}({given!r:.60}) is not an expression", remedy=remedy)
+    found = kind_of(given.node, schema)
+    if found.type != BOOL:
+        raise DeclarationError(
+            f"{verb}({given.node}) is {found.type}, not a condition", remedy="compare it with something"
+        )
+    return given.node
 
 
 # -------------------------------------------------------------------------------------------------- from rows to columns

@@ -21,6 +21,7 @@ from ...core.graph.model import JobModel
 from ...core.task.plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ..records.serdes import msgpack
 from . import steps as s
+from .named_fields import with_named_fields
 from .schemas import (
     BATCHES,
     TIMERS,
@@ -45,8 +46,12 @@ class Declared:
         self.app = app if unfinished else app.finish()
         self.topics = app.topics
         self.steps = _with_combining(app.steps)
+        why: dict[str, str] = {}
         if not unfinished:
             _has_effect(app)
+            self.steps, why = with_named_fields(self.steps)
+        self.why_rows = why
+        """Why an input with a schema is not read as columns, by topic."""
         self.names: dict[int, str] = {}
         taken = {step.name for step in self.steps if step.name}
         loose: Counter[str] = Counter()
@@ -103,10 +108,7 @@ class Declared:
     @cached_property
     def _only_tables(self) -> frozenset[int]:
         """The steps whose rows all end in tables. If such a step is an input, the job reads it to its end first."""
-        readers: dict[int, list[s.Step]] = {}
-        for step in self.steps:
-            for parent in step.parents:
-                readers.setdefault(id(parent), []).append(step)
+        readers = s.readers_of(self.steps)
         found: set[int] = set()
         for step in reversed(self.steps):  # parents come before children
             after = readers.get(id(step), [])
@@ -277,22 +279,13 @@ def _with_combining(steps: list[s.Step]) -> list[s.Step]:
 
     This happens only where that step is the sole reader of the shuffle: any other reader needs the rows themselves.
     """
-    readers: dict[int, list[s.Step]] = {}
-    for step in steps:
-        for parent in step.parents:
-            readers.setdefault(id(parent), []).append(step)
-    replaced: dict[int, s.Step] = {}
-    result: list[s.Step] = []
-    for step in steps:
-        parents = tuple(replaced.get(id(parent), parent) for parent in step.parents)
-        changed = step if parents == step.parents else replace(step, parents=parents)
-        if isinstance(changed, s.JoinTableStep) and id(changed.table) in replaced:
-            changed = replace(changed, table=replaced[id(changed.table)])
-        if isinstance(changed, s.ShuffleStep) and not changed.everyone:
+    readers = s.readers_of(steps)
+
+    def combining(step: s.Step) -> s.Step:
+        if isinstance(step, s.ShuffleStep) and not step.everyone:
             after = readers.get(id(step), [])
             if len(after) == 1 and len(after[0].parents) == 1 and _combines(one := after[0]):
-                changed = replace(changed, combine=one)
-        if changed is not step:
-            replaced[id(step)] = changed
-        result.append(changed)
-    return result
+                return replace(step, combine=one)
+        return step
+
+    return s.rebuilt(steps, combining)

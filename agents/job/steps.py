@@ -6,8 +6,8 @@ Steps decide nothing and run nothing. `stream.py` creates them while the user de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ class InputStep(Step):
     on_lost: str = "fail"
     partitioner: str | None = None
     on_bad_data: Policy = None
+    columns: ColumnSchema | None = None
+    """The columns that are decoded instead of rows: see `named_fields`. Where they cannot be, a chunk is run as rows."""
+    named: Any = None
+    """The serde that decodes only the fields that later steps name; None if a later step needs the whole value."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -124,6 +128,13 @@ class FilterColumnsStep(Step):
     keep: Node
     schema: ColumnSchema
     """What the expression reads."""
+    rows: bool = False
+    """The filter of a stream of rows, which is a filter like any other to everybody else."""
+
+    @property
+    def verb(self) -> str:
+        """`filter` or `filter-columns`."""
+        return FilterStep.VERB if self.rows else self.VERB
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -413,6 +424,34 @@ class ActorStep(Step):
 
     cls: type[Any]
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def readers_of(steps: Sequence[Step]) -> dict[int, list[Step]]:
+    """The steps that read what a step gives, by its id."""
+    readers: dict[int, list[Step]] = {}
+    for step in steps:
+        for parent in step.parents:
+            readers.setdefault(id(parent), []).append(step)
+    return readers
+
+
+def rebuilt(steps: Sequence[Step], change: Callable[[Step], Step]) -> list[Step]:
+    """The steps as `change` returns them, linked with each other as before."""
+    replaced: dict[int, Step] = {}
+    result: list[Step] = []
+    for step in steps:
+        changed = change(step)
+        parents = tuple(replaced.get(id(parent), parent) for parent in step.parents)
+        if parents != step.parents:
+            changed = replace(changed, parents=parents)
+        if isinstance(changed, JoinTableStep) and id(changed.table) in replaced:
+            table = replaced[id(changed.table)]
+            assert isinstance(table, TableStep)
+            changed = replace(changed, table=table)
+        if changed is not step:
+            replaced[id(step)] = changed
+        result.append(changed)
+    return result
 
 
 def lineage(steps: tuple[Step, ...]) -> list[Step]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
+from ...core.columns.expressions import Expression, columns_in
 from ...core.errors import DeclarationError
 from ..records.record import Batch, Record
 from ..records.serdes import OUTPUT_KEY
@@ -31,7 +32,8 @@ from .checks import (
     name_of,
     table_name_of,
 )
-from .column_stream import ColumnStream, columns_behind
+from .column_stream import ColumnStream, columns_behind, condition
+from .named_fields import fields_behind
 from .stream_ends import BatchedStream, Ended, TableView, batch_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
@@ -110,19 +112,54 @@ class Stream(Generic[K, V]):
 
     @overload
     def filter(
+        self, fn: Expression, *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+    ) -> Stream[K, V]: ...
+    @overload
+    def filter(
         self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
     ) -> Stream[K, V]: ...
     @overload
     def filter(
         self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: s.Policy = ...
     ) -> Stream[K, V]: ...
-    def filter(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None) -> Stream[K, V]:
-        """Keep only the records for which the function returns a true value."""
-        check_function(fn, "filter")
+    def filter(
+        self, fn: Callable[[Any], Any] | Expression, *, with_record: bool = False, on_error: s.Policy = None
+    ) -> Stream[K, V]:
+        """Keep only the records for which the function returns a true value, or the expression is true.
+
+        An expression needs values of a declared type. It is data: if all steps behind an input only name fields, no function needs a value,
+        and headgate reads the input as columns.
+
+        >>> app.input("orders", serde=hg.json(Order)).filter(hg.col("amount") >= 10)
+        """
         check_policy(on_error, "filter(on_error)")
+        if isinstance(fn, Expression):
+            return self._filter_by(fn, with_record, on_error)
+        check_function(fn, "filter")
         return self._then(
             s.FilterStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
+
+    def _filter_by(self, keep: Expression, with_record: bool, on_error: s.Policy) -> Stream[K, V]:
+        if with_record:
+            raise DeclarationError(
+                f"filter({keep.node}, with_record=True): an expression has no record", remedy="omit with_record="
+            )
+        schema, refused = fields_behind(self.step, f"filter({keep.node})")
+        for name in columns_in(keep.node):
+            if name in refused:
+                raise DeclarationError(
+                    f"filter({keep.node}): {refused[name].what}", remedy="use a function: .filter(lambda value: …)"
+                )
+        step = s.FilterColumnsStep(
+            parents=(self.step,),
+            keep=condition(keep, schema, "filter"),
+            schema=schema,
+            rows=True,
+            on_error=on_error,
+            where=called_from(),
+        )
+        return self._then(step)
 
     @overload
     def columns(self, kind: None = ..., *, on_error: s.Policy = ...) -> ColumnStream[K, V]: ...

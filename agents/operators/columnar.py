@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.columns.evaluate import compiled
 from ...core.columns.expressions import columns_in
 from ..job import steps as s
 from ..records.column_chunk import ColumnChunk, columns_of_values
 from ..records.column_types import maker
 from ..records.expressions import Computation
 from ..records.record import Rows
-from .stateless import Env, Operator, UserCodeError, blaming
+from ..records.selecting import column_of, lacking
+from .stateless import Env, Operator, UserCodeError, blaming, select_rows
 
 
 class ColumnsOp(Operator):
@@ -75,9 +77,17 @@ class FilterColumnsOp(Operator):
         super().__init__(step, env)
         self.keep = Computation(step.keep, step.schema)
         self.needs = frozenset(columns_in(step.keep))
+        self.compute = compiled(step.keep, step.schema)
+        self.fields = {name: column_of(name) for name in sorted(self.needs)}
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return behind | self.needs
+
+    def push(self, rows: Rows) -> None:
+        with blaming(self.step, lacking(list(self.fields), rows.values)):
+            columns = {name: field(rows.values) for name, field in self.fields.items()}
+            kept = select_rows(rows, self.compute(columns, len(rows)))
+        self.forward(kept)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         with blaming(self.step):

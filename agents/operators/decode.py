@@ -47,6 +47,10 @@ class BadRecord(Exception):
         self.cause = cause
 
 
+class NoColumns(Exception):
+    """A chunk can be run as rows only."""
+
+
 TEXT = frozenset((str, type(None)))
 
 
@@ -102,12 +106,20 @@ class SourceOp(Operator):
         self.key = None
         self.timestamp = None
         self.column_sources: list[ColumnSource] = []
+        self.instead: ColumnSource | None = None
+        """Decodes columns instead of rows: all steps behind only name fields."""
         self._row_children: list[Operator] = []
         self.wants_headers = True
         self.wants_offsets = False
         if isinstance(step, s.InputStep):
             self.key = column_of(step.key) if step.key is not None else None
             self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
+            self.serde = step.named or self.serde
+
+    def judged(self, chunk: Chunk, index: int) -> BadRecord | None:
+        """What rows say about a record that is bad for columns: why it is bad, or None if they cannot say it of this record alone."""
+        found = self.serde.loads_many([chunk.values[index]])
+        return BadRecord(index, found.bad[0][1]) if found.bad else None
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk and push its rows on. Returns their greatest event time."""
@@ -136,6 +148,10 @@ class SourceOp(Operator):
     def see_children(self, needed: Callable[[Operator], frozenset[str]]) -> None:
         """All operators behind this one are there. `needed` says which columns one of them needs."""
         step, children = self.step, self.children
+        if isinstance(step, s.InputStep) and step.columns is not None:
+            self.instead = ColumnSource(self, step.columns, children)
+            self._row_children = children
+            return
         if isinstance(step, s.ShuffleStep) and step.schema is not None and not self.partial:
             names = frozenset[str]().union(*map(needed, children))
             self.column_sources = [ColumnSource(self, step.schema.only(names), children)]
@@ -148,7 +164,9 @@ class SourceOp(Operator):
 
     @property
     def spanned(self) -> bool:
-        """Whether its records are read in spans: nothing but columns is made of them."""
+        """Whether its records are read in spans: nothing but columns is made of them, as a rule."""
+        if self.instead is not None:
+            return True
         return isinstance(self.step, s.InputStep) and bool(self.column_sources) and not self._row_children
 
     @property
@@ -287,8 +305,11 @@ class ColumnSource:
         kept: list[int] | None = None
         if skip or None in values:
             kept = [i for i, value in enumerate(values) if value is not None and i not in skip]
+            nulls = len(values) - len(skip) - len(kept)
+            if nulls and self._source.instead is self:
+                raise NoColumns("a null value is a row, but has no columns")
             if self._counts is not None:
-                self._counts.tombstones += len(values) - len(skip) - len(kept)
+                self._counts.tombstones += nulls
 
         def of(column: Sequence[Any]) -> list[Any]:
             return list(column) if kept is None else pick(column, kept)

@@ -35,7 +35,7 @@ from .actor import ActorOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from .combined_windows import WindowCombineOp
-from .decode import SourceOp
+from .decode import BadRecord, SourceOp
 from .failures import chunk_id
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
@@ -114,6 +114,7 @@ class Pipeline:
         self._count = count
         self.patience_s = patience_s
         self._prepare = prepare
+        self._careful = careful
         self.trouble: BaseException | None = None
         """The error with which the last chunk failed."""
         self._unknown: UnknownTarget | None = None
@@ -390,7 +391,7 @@ class Pipeline:
         self._begin()
         try:
             with bound(cast("Any", self)):
-                greatest = source.push_chunk(chunk, skip)
+                greatest = self._push(source, chunk, skip)
                 self._flow()
                 await self.settle()
                 self._refuse()
@@ -399,6 +400,23 @@ class Pipeline:
             self._failed(error)
             raise
         return greatest
+
+    def _push(self, source: SourceOp, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Push a chunk through the operators: as columns where that is possible, else as rows.
+
+        Whatever fails with columns is decided by rows, which have the same records: so errors and policies are those of rows.
+        """
+        if source.instead is None or self._careful or chunk.bad is not None or chunk.plan is not None:
+            return source.push_chunk(chunk, skip)
+        try:
+            return source.instead.push_chunk(chunk, skip)
+        except BaseException as error:
+            if passes(error) or self._unknown is not None:
+                raise
+            if isinstance(error, BadRecord) and (told := source.judged(chunk, error.index)) is not None:
+                raise told from None
+        self.drop()
+        return source.push_chunk(chunk, skip)
 
     async def step(
         self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: StepTimes = ()

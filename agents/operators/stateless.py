@@ -34,7 +34,7 @@ from ..records.encoder import Encoder
 from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
-from ..records.serdes import KEY, OUTPUT_KEY
+from ..records.serdes import KEY, OUTPUT_KEY, is_json
 from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import Unwritable, check_headers, check_times
 
@@ -414,7 +414,7 @@ class ToOp(Operator):
         super().__init__(step, env)
         self.to = step
         self.columns = step.schema.names if step.schema is not None else ()
-        self.encoder = Encoder(self.columns) if step.serde.name == "json" else None
+        self.encoder = Encoder(self.columns) if is_json(step.serde) else None
         self.by = START_FIELD if step.key is window_key else step.key
         self.key = column_of(self.by) if self.by is not None else None
         if step.partition is not None or step.key is window_key:

@@ -48,6 +48,9 @@ app.input("wrong-3", partition=3)  # pyright: ignore[reportCallIssue]
 
 # values
 assert_type(orders.filter(lambda order: order.amount > 0), Stream[str, Order])
+assert_type(orders.filter(hg.col("amount") > 0), Stream[str, Order])
+orders.filter(hg.col("amount") > 0, with_record=True)  # pyright: ignore[reportArgumentType, reportCallIssue]
+orders.filter("amount > 0")  # pyright: ignore[reportArgumentType, reportCallIssue]
 assert_type(orders.map(lambda order: order.amount), Stream[str, float])
 assert_type(orders.flat_map(lambda order: [order.country, order.currency]), Stream[str, str])
 orders.map(lambda order: order.price)  # pyright: ignore[reportAttributeAccessIssue]

@@ -237,7 +237,8 @@ def test_columns_give_what_rows_give(by_rows: Job, by_columns: Job, chunk: int, 
 @pytest.mark.parametrize(
     ("make", "spanned", "bulk"),
     [
-        (lambda s: s.to("out"), False, False),
+        (lambda s: s.map(str).to("out"), False, False),
+        (lambda s: s.to("out"), True, True),
         (lambda s: s.columns().to("out"), True, True),
         (lambda s: s.columns().repartition("user").agg(n=hg.count()).to("out"), True, True),
         (lambda s: s.columns().filter(hg.col("ts") > 1).rows().map(str).to("out"), True, False),

@@ -1,0 +1,244 @@
+"""Steps that only name fields: `filter(hg.col("amount") >= 10)`, `repartition("user").agg(total=hg.sum("amount"))`, `to("out")`.
+
+What it decides: which fields of an input's records are read, and whether they are read as columns. The rules:
+
+- If every step behind an input with a schema only names fields, only these fields are decoded. Other fields are skipped, like those that
+  the type does not have. One step that needs the value itself (a function of it, a table, a sink) makes its input decode whole values.
+- If, moreover, all of these steps work on columns, the input is read as columns. This ends at the shuffle, the aggregate or the output.
+- A chunk that columns cannot hold (a null value), or with which a step fails, is run as rows. So rows decide about everything that is odd:
+  which record is bad, with what error, and what a null in a sum is.
+
+Promises: the graph, the names, the topics, the tables and all stored bytes are those of rows, so a running job may change from one to the
+other. `headgate plan` shows which steps work on columns, and why an input with a schema is not read as columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...core.columns.expressions import columns_in
+from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema
+from ...core.columns.typing import NUMBERS
+from ...core.errors import DeclarationError
+from ..records import columns as compiled_part
+from ..records.column_types import columns_alone, columns_instead, writes_as_columns
+from ..records.serdes import OUTPUT_KEY, is_json, named_only
+from . import steps as s
+from .timestamps import TimeField
+
+OF_NUMBERS = ("sum", "mean")
+
+
+# --------------------------------------------------------------------------------------------- what expressions can name
+
+
+def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
+    """The fields that an expression over the values behind this step can read, and why it cannot read others; a `DeclarationError` if they
+    are not known."""
+    kind = _type_behind(step)
+    if isinstance(kind, ColumnSchema):
+        return kind, {}
+    schema, refused = columns_alone(kind) if kind is not None else (ColumnSchema(()), {})
+    if not schema.columns and not refused:
+        raise DeclarationError(
+            f"{verb} takes an expression only where the fields are known, and the values behind {step.verb} have no declared type",
+            remedy="declare it: app.input(…, serde=hg.json(Order)); or use a function of the value",
+        )
+    return schema, refused
+
+
+def _type_behind(step: s.Step) -> Any:
+    """The type of the values behind a step, or their columns; None if it is not known."""
+    match step:
+        case s.InputStep() | s.ShuffleStep():
+            return step.serde.type
+        case s.RowsStep():
+            return step.kind if step.kind is not None else step.schema
+        case s.FilterStep() | s.FilterColumnsStep() | s.EventsStep() | s.RekeyStep() | s.MergeStep():
+            found = [_type_behind(parent) for parent in step.parents]
+            return found[0] if all(one == found[0] for one in found) else None
+        case _:
+            return None
+
+
+# ----------------------------------------------------------------------------------------------- what declared steps name
+
+
+class _NeedsValue(Exception):
+    """A step needs whole values, or no columns can be made for it."""
+
+    def __init__(self, step: s.Step, why: str) -> None:
+        super().__init__(f"{step.verb} ({step.where}) {why}")
+
+
+def with_named_fields(steps: Sequence[s.Step]) -> tuple[list[s.Step], dict[str, str]]:
+    """The steps, each input with the fields and columns that are read of it; and by its topic, why an input is not read as columns."""
+    readers = s.readers_of(steps)
+    changed: dict[int, s.Step] = {}
+    why: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step, s.InputStep) and step.serde.type is not None and is_json(step.serde):
+            if all(isinstance(one, s.ColumnsStep) and one.direct for one in readers.get(id(step), ())):
+                continue
+            behind = _behind(step, readers)
+            try:
+                made = _named(step, behind)
+                changed[id(step)] = made
+                changed[id(step)], outputs = _as_columns(made, behind)
+                changed |= outputs
+            except _NeedsValue as reason:
+                why[step.topic] = str(reason)
+    return s.rebuilt(steps, lambda step: changed.get(id(step), step)), why
+
+
+def _behind(step: s.InputStep, readers: dict[int, list[s.Step]]) -> list[s.Step]:
+    """The steps that work on the values of an input, up to those that pass none of them on."""
+    found: dict[int, s.Step] = {}
+    stack = list(readers.get(id(step), ()))
+    while stack:
+        one = stack.pop()
+        if id(one) not in found:
+            found[id(one)] = one
+            if isinstance(one, s.FilterColumnsStep | s.MergeStep | s.EventsStep):
+                stack += readers.get(id(one), ())
+    return list(found.values())
+
+
+def _fields_of(step: s.Step) -> frozenset[str]:
+    """The fields that a step names; it passes on the values of its rows, or none of them. Raises `_NeedsValue`."""
+    match step:
+        case s.FilterColumnsStep():
+            return frozenset(columns_in(step.keep))
+        case s.MergeStep() | s.EventsStep():
+            return frozenset()
+        case s.ShuffleStep(combine=s.AggregateStep() | s.WindowStep()):
+            of = step.combine
+            assert of is not None
+            if step.by is not None and not isinstance(step.by, str):
+                raise _NeedsValue(step, "has a function of the value")
+            return _of_aggregates(of) | ({step.by} if step.by is not None else frozenset())
+        case s.AggregateStep() | s.WindowStep(late=None, rows=None):
+            return _of_aggregates(step)
+        case _:
+            raise _NeedsValue(step, "needs the whole value")
+
+
+def _of_aggregates(step: s.AggregateStep | s.WindowStep) -> frozenset[str]:
+    if any(callable(part.of) for part in step.plan.parts):
+        raise _NeedsValue(step, "has a function of the value")
+    return step.plan.reads
+
+
+def _own_fields(step: s.InputStep) -> frozenset[str]:
+    time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
+    if not isinstance(step.key, str | None) or not isinstance(time, str | None):
+        raise _NeedsValue(step, "has a function of the value")
+    return frozenset(name for name in (step.key, time) if name is not None)
+
+
+def _named(step: s.InputStep, behind: Sequence[s.Step]) -> s.InputStep:
+    """The input, decoding only the fields that steps name. An output writes all fields."""
+    names = _own_fields(step).union(*(_fields_of(one) for one in behind if not isinstance(one, s.ToStep)))
+    if any(isinstance(one, s.ToStep) for one in behind):
+        return step
+    return replace(step, named=named_only(step.serde, names))
+
+
+# ------------------------------------------------------------------------------------------------------------- as columns
+
+
+def _as_columns(step: s.InputStep, behind: Sequence[s.Step]) -> tuple[s.InputStep, dict[int, s.Step]]:
+    """The input, read as columns, and the outputs behind it by their former ids. Raises `_NeedsValue` if rows are needed."""
+    if compiled_part.compiled is None:
+        raise _NeedsValue(step, "is decoded faster as rows: the compiled part is not installed")
+    kind = step.serde.type
+    schema = columns_instead(kind)
+    names = set(_own_fields(step))
+    outputs: dict[int, s.Step] = {}
+    _check_time(step, schema)
+    for one in behind:
+        if isinstance(one, s.ToStep):
+            _check_output(one, step, schema)
+            names |= set(schema.names)
+            outputs[id(one)] = replace(one, schema=schema)
+        else:
+            names |= _fields_of(one)
+            _check_columns(one, schema)
+    if missing := names.difference(schema.names):
+        raise _NeedsValue(step, f"has no column '{min(missing)}'")
+    for one in outputs.values():
+        if _inputs_of(one) != 1:
+            raise _NeedsValue(one, "has several inputs")
+    return replace(step, columns=schema.only(names)), outputs
+
+
+def _inputs_of(step: s.Step) -> int:
+    return sum(isinstance(one, s.InputStep) for one in s.lineage((step,)))
+
+
+def _check_columns(step: s.Step, schema: ColumnSchema) -> None:
+    """Raise `_NeedsValue` if a step does not work on these columns as on rows."""
+    types = {one.name: one.type for one in schema.columns}
+    plan = None
+    if isinstance(step, s.ShuffleStep):
+        if not isinstance(step.combine, s.AggregateStep):
+            raise _NeedsValue(step, "combines windows, which takes rows")
+        if step.by is None:
+            raise _NeedsValue(step, "has no field, but the key of the record")
+        if types.get(str(step.by)) == FLOAT:
+            raise _NeedsValue(step, "is by a float")
+        plan = step.combine.plan
+    elif isinstance(step, s.AggregateStep):
+        plan = step.plan
+    elif isinstance(step, s.WindowStep):
+        raise _NeedsValue(step, "takes rows")
+    for part in plan.parts if plan is not None else ():
+        if part.name in OF_NUMBERS and types.get(str(part.of)) not in (*NUMBERS, None):
+            raise _NeedsValue(step, f"has hg.{part.name}('{part.of}'), which is no number")
+
+
+def _check_time(step: s.InputStep, schema: ColumnSchema) -> None:
+    time = step.timestamp
+    name, iso = (time.name, time.unit == "iso") if isinstance(time, TimeField) else (time, False)
+    types = {one.name: one.type for one in schema.columns}
+    if name is not None and (types.get(name) == BOOL or (types.get(name) == TEXT) != iso):
+        raise _NeedsValue(step, f"has the timestamp '{name}', which is {types.get(name, 'no column')}")
+
+
+def _check_output(step: s.ToStep, source: s.InputStep, schema: ColumnSchema) -> None:
+    own = step.key_serde
+    types = {one.name: one.type for one in schema.columns}
+    if step.partition is not None or not isinstance(step.key, str | None):
+        raise _NeedsValue(step, "has a function of the value")
+    if not is_json(step.serde) or step.serde.type not in (None, source.serde.type):
+        raise _NeedsValue(step, f"writes {step.serde.name}")
+    if not writes_as_columns(source.serde.type):
+        raise _NeedsValue(step, "writes fields that are no columns")
+    if step.key is not None and (
+        types.get(step.key) == FLOAT or (types.get(step.key) == BOOL and own.name != OUTPUT_KEY)
+    ):
+        raise _NeedsValue(step, f"has the key '{step.key}', which is {types[step.key]}")
+
+
+# ---------------------------------------------------------------------------------------------------------- for people
+
+
+def on_columns(steps: Sequence[s.Step]) -> list[tuple[s.Step, bool]]:
+    """Each step, and whether it works on columns."""
+    gives: dict[int, bool] = {}
+    found: list[tuple[s.Step, bool]] = []
+    for step in steps:
+        match step:
+            case s.InputStep():
+                takes = step.columns is not None
+            case s.ColumnsStep():
+                takes = True
+            case _:
+                takes = any(gives[id(parent)] for parent in step.parents)
+        passing = isinstance(step, s.FilterColumnsStep | s.WithColumnsStep | s.MergeStep | s.EventsStep)
+        shuffled = isinstance(step, s.ShuffleStep) and step.combine is None and step.schema is not None
+        gives[id(step)] = takes and (passing or shuffled or isinstance(step, s.InputStep | s.ColumnsStep))
+        found.append((step, takes))
+    return found

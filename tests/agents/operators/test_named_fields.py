@@ -1,0 +1,339 @@
+"""Row pipelines whose steps only name fields are run as columns, with what rows give: the same job is run three ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict
+
+import msgspec
+import pytest
+
+import headgate as hg
+from headgate.agents.job.declaration import Declared
+from headgate.agents.job.named_fields import on_columns
+from headgate.agents.job.plans import parts
+from headgate.agents.job.steps import InputStep
+from headgate.agents.records import columns
+from headgate.agents.testing.driver import Driver
+
+from .test_column_streams import Order, OrderData, OrderStruct, records
+
+Job = Callable[[hg.Stream[Any, Any]], object]
+COUNTS = {
+    "n": hg.count(),
+    "total": hg.sum("amount"),
+    "whole": hg.sum("ts"),
+    "low": hg.min("ts"),
+    "high": hg.max("amount"),
+    "mean": hg.mean("amount"),
+}
+
+
+def agg(orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("user").agg(**COUNTS).to("out")
+
+
+def agg_by_number(orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("ts").agg(n=hg.count(), country=hg.count()).to("out")
+
+
+def agg_of_text(orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("user").agg(low=hg.min("user"), high=hg.max("ts")).to("out")
+
+
+def agg_here(orders: hg.Stream[Any, Any]) -> object:
+    """Without a shuffle."""
+    return orders.agg(n=hg.count(), first=hg.first("amount"), last=hg.last("user"), all=hg.collect("country")).to("out")
+
+
+def to(orders: hg.Stream[Any, Any]) -> object:
+    return orders.to("out")
+
+
+def to_keyed(orders: hg.Stream[Any, Any]) -> object:
+    return orders.as_events().to("out", key="ts")
+
+
+def both(orders: hg.Stream[Any, Any]) -> object:
+    orders.repartition("user").agg(n=hg.count()).to("counts")
+    return orders.to("out", key="user")
+
+
+JOBS: list[Job] = [agg, agg_by_number, agg_of_text, agg_here, to, to_keyed, both]
+FILTERS: dict[str, tuple[Any, Any]] = {
+    "none": (None, None),
+    "amount": (hg.col("amount") >= 10, lambda v: v["amount"] >= 10),
+    "null": (hg.col("country") == "DE", lambda v: v.get("country") == "DE"),
+    "error": (10_000 // (hg.col("ts") - 1_020) > 5, lambda v: 10_000 // (v["ts"] - 1_020) > 5),
+}
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"on_bad_data": "skip", "on_error": "skip"},
+    {"on_bad_data": "dead_letter", "on_error": "dead_letter"},
+]
+CASES: list[Any] = [
+    ("none", Order, POLICIES[0], 7),
+    ("none", OrderData, POLICIES[2], 60),
+    ("amount", OrderStruct, POLICIES[0], 60),
+    ("amount", Order, POLICIES[1], 7),
+    ("null", OrderData, POLICIES[0], 1),
+    ("null", OrderStruct, POLICIES[2], 7),
+    ("error", Order, POLICIES[1], 60),
+    ("error", OrderStruct, POLICIES[2], 7),
+]
+"""Filter, type, policies, and the number of records sent at once."""
+
+
+def outcome(
+    job: Job,
+    sent: list[hg.Record[Any, Any]],
+    chunk: int,
+    *,
+    serde: Any,
+    keep: Any = None,
+    same: bool = False,
+    key: str | None = "user",
+    **policies: Any,
+) -> dict[str, Any]:
+    """Everything that a job does with these records. `same`: behind a function that returns its value, which needs rows."""
+    app = hg.App("job", **policies)
+    orders = app.input("orders", serde=serde, key=key, timestamp="ts")
+    orders = orders.filter(keep) if keep is not None else orders
+    job(orders.map(lambda value: value) if same else orders)
+    with Driver(app) as d:
+        found: dict[str, Any] = {"failed": ""}
+        try:
+            for start in range(0, len(sent), chunk):
+                d.send_all("orders", sent[start : start + chunk])
+            d.drain()
+        except Exception as error:  # noqa: BLE001 - compared
+            found["failed"] = str(error)
+        return {
+            **found,
+            **{topic: d.read(topic) for topic in sorted(d.declared.graph.outputs)},
+            "dead": [(one.key, one.value, one.offset) for one in d.dead_letters()],
+            "why": [one.exception for one in d.dead_letters()],
+            "counters": dict(d.counters),
+        }
+
+
+def reads_columns(job: Job, serde: Any, keep: Any = None) -> bool:
+    app = hg.App("job")
+    orders = app.input("orders", serde=serde, key="user", timestamp="ts")
+    job(orders.filter(keep) if keep is not None else orders)
+    return {step.verb: takes for step, takes in on_columns(Declared(app).steps)}["input"]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=[one.__name__ for one in JOBS])
+@pytest.mark.parametrize(("named", "kind", "policies", "chunk"), CASES)
+def test_three_ways_give_the_same(job: Job, named: str, kind: Any, policies: dict[str, Any], chunk: int) -> None:
+    """Columns, typed rows and dicts: values, keys, times, headers, their order, dead letters with their reasons, counters."""
+    expression, function = FILTERS[named]
+    assert reads_columns(job, hg.json(kind), expression)
+    sent = records(chunk, bad=False)
+    if policies:
+        sent[5:5] = [hg.Record("k", one, 5) for one in (b"", b"{", b'{"user":"a"}{}')]
+    columns = outcome(job, sent, chunk, serde=hg.json(kind), keep=expression, **policies)
+    rows = outcome(job, sent, chunk, serde=hg.json(kind), keep=expression, same=True, **policies)
+    assert columns == rows
+    if job in (agg, agg_by_number, agg_of_text):  # what they write does not depend on which fields a record has
+        dicts = outcome(job, sent, chunk, serde=hg.json(), keep=function, **policies)
+        assert (dicts["out"], dicts["dead"]) == (columns["out"], columns["dead"])
+    assert columns["out"]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=[one.__name__ for one in JOBS])
+@pytest.mark.parametrize("policy", ["fail", "skip", "dead_letter"])
+def test_odd_records_are_judged_by_rows(job: Job, policy: str) -> None:
+    """Records that do not fit the type, nulls, tombstones, sums beyond 64 bits, times that are none: all that columns cannot hold.
+
+    All fields are used in both ways, because a function behind an output's branch needs the value.
+    """
+    sent = [
+        *records(3, bad=True),
+        hg.Record("a", b'{"user":"a","amount":1,"ts":9223372036854775807,"country":"FR"}', 1),
+        hg.Record("a", b'{"user":"a","amount":1,"ts":9223372036854775806,"country":null}', 2),
+        hg.Record("a", b'{"user":"a","amount":1e308,"ts":5,"country":null}', 2),
+        hg.Record("a", b'{"user":"a","amount":1e308,"ts":5,"country":null}', 2),
+        hg.Record("b", None, 3),
+        hg.Record(None, None, 4),
+        hg.Record("b", b'{"user":1,"user":"b","amount":2,"ts":7}', 5),
+        hg.Record("b", b'{"user":"\\ud83d","amount":2,"ts":7}', 6),
+        hg.Record("b", b'{"user":"b","amount":1e999,"ts":7}', 6),
+        hg.Record("b", b'{"user":"b","amount":2,"ts":8,"other":1e999}', 7),
+        hg.Record("b", b'{"user":"b","amount":-0.0,"ts":9}', 8),
+    ]
+
+    def whole(orders: hg.Stream[Any, Any]) -> object:
+        orders.to("all")
+        return job(orders)
+
+    policies: dict[str, Any] = {"on_bad_data": policy, "on_error": policy}
+    assert reads_columns(whole, hg.json(Order))
+    for kind, size in ((Order, 5), (OrderStruct, 80), (OrderData, 1)):
+        columns = outcome(whole, sent, size, serde=hg.json(kind), **policies)
+        assert columns == outcome(whole, sent, size, serde=hg.json(kind), same=True, **policies)
+        assert bool(columns["failed"]) == (policy == "fail")
+
+
+@dataclass
+class Few:
+    """What the job of the next test names."""
+
+    user: str
+    amount: float
+    ts: int
+
+
+def test_only_named_fields_are_judged() -> None:
+    """A field that no step names is skipped, like one that the type does not have. A function that needs the value changes that."""
+    sent = [
+        hg.Record(None, b'{"user":"a","amount":1,"ts":1,"country":7}', 1),
+        hg.Record(None, b'{"user":"a","amount":2,"ts":1}', 1),
+    ]
+    found = outcome(agg, sent, 2, serde=hg.json(Order), on_bad_data="dead_letter")
+    assert found == outcome(agg, sent, 2, serde=hg.json(Few), same=True, on_bad_data="dead_letter")
+    assert [one.value["n"] for one in found["out"]] == [2]
+    whole = outcome(agg, sent, 2, serde=hg.json(Order), same=True, on_bad_data="dead_letter")
+    assert [offset for _, _, offset in whole["dead"]] == [0]
+
+
+def test_a_window_decodes_only_what_it_names() -> None:
+    """Windows take rows; of these, too, only the fields are decoded that steps name, into values that the cycle collector does not see."""
+
+    def windowed(orders: hg.Stream[Any, Any]) -> object:
+        counted = orders.repartition("user").window(hg.tumbling("1s")).agg(n=hg.count(), total=hg.sum("amount"))
+        return counted.to("out")
+
+    app = hg.App("job")
+    windowed(app.input("orders", serde=hg.json(Order), timestamp="ts"))
+    (step,) = [one for one in Declared(app).steps if isinstance(one, InputStep)]
+    assert step.named.type.__struct_fields__ == ("user", "amount", "ts")
+    sent = records(5, bad=False)
+    assert outcome(windowed, sent, 7, serde=hg.json(Order)) == outcome(
+        windowed, sent, 7, serde=hg.json(Order), same=True
+    )
+
+
+def test_a_running_job_may_change_from_one_way_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph, the tables, and what may not differ in a live run do not depend on the way, nor on what filters."""
+
+    def lives(keep: Any) -> tuple[Any, Any, bool]:
+        app = hg.App("job")
+        agg(app.input("orders", serde=hg.json(OrderStruct), timestamp="ts").filter(keep))
+        found = Declared(app)
+        return found.graph, parts(found, {}), any(on for _, on in on_columns(found.steps))
+
+    as_columns, as_rows = lives(hg.col("amount") < 100), lives(lambda order: order.amount < 100)
+    monkeypatch.setattr(columns, "compiled", None)
+    not_built = lives(hg.col("amount") < 100)
+    assert as_columns[:2] == as_rows[:2] == not_built[:2]
+    assert (as_columns[2], as_rows[2], not_built[2]) == (True, False, False)
+
+
+def test_a_step_that_needs_the_value_keeps_its_input_on_rows() -> None:
+    """And `headgate plan` says which step it is."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(Order))
+    agg(orders)
+    orders.map(lambda order: order["user"]).to("users")
+    found = Declared(app)
+    assert not any(on for _, on in on_columns(found.steps))
+    assert re.fullmatch(r"map \(.*test_named_fields.py:\d+\) needs the whole value", found.why_rows["orders"])
+
+
+class WithTags(msgspec.Struct):
+    user: str
+    tags: list[str]
+
+
+class Short(msgspec.Struct, omit_defaults=True):
+    user: str
+    note: str | None = None
+
+
+class Default(TypedDict):
+    """A field that may be missing."""
+
+    user: str
+    n: NotRequired[int]
+
+
+class Renamed(msgspec.Struct, rename={"of": "from"}):
+    of: int
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "why"),
+    [
+        (lambda o: o.repartition(str).agg(n=hg.count()).to("out"), Order, "a function of the value"),
+        (lambda o: o.repartition("user").agg(n=hg.sum(lambda v: v["ts"])).to("out"), Order, "a function of the value"),
+        (lambda o: o.repartition("user").to("out"), Order, "needs the whole value"),
+        (lambda o: o.repartition("amount", key_serde=hg.json()).agg(n=hg.count()).to("out"), Order, "is by a float"),
+        (lambda o: o.repartition("user").agg(n=hg.sum("country")).to("out"), Order, "which is no number"),
+        (lambda o: o.repartition("user").agg(n=hg.sum("uesr")).to("out"), Order, "has no column 'uesr'"),
+        (lambda o: o.repartition(name="own").agg(n=hg.count()).to("out"), Order, "the key of the record"),
+        (lambda o: o.to("out", serde=hg.msgpack()), Order, "writes msgpack"),
+        (lambda o: o.to("out", partition=lambda record: 0), Order, "a function of the value"),
+        (lambda o: o.to("out"), WithTags, "writes fields that are no columns"),
+        (lambda o: o.to("out"), Short, "writes fields that are no columns"),
+        (lambda o: o.agg(n=hg.sum("n")).to("out"), Default, "has no column 'n'"),
+        (lambda o: o.agg(n=hg.sum("of")).to("out"), Renamed, "has no column 'of'"),
+    ],
+)
+def test_what_stays_on_rows(job: Job, kind: Any, why: str) -> None:
+    """Whatever columns would do in another way."""
+    app = hg.App("job")
+    job(app.input("orders", serde=hg.json(kind)))
+    assert why in Declared(app).why_rows["orders"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "serde", "told"),
+    [
+        (hg.col("amuont") > 1, hg.json(Order), "did you mean 'amount'"),
+        (hg.col("user") > 1, hg.json(OrderData), "cannot be compared"),
+        (hg.col("amount") * 2, hg.json(OrderStruct), "not a condition"),
+        (hg.col("tags").is_null(), hg.json(WithTags), r"no column can hold.*lambda"),
+        (hg.col("n") > 1, hg.json(Default), "may be missing"),
+        (hg.col("amount") > 1, hg.json(), r"have no declared type.*serde=hg.json\(Order\)"),
+        (hg.col("amount") > 1, hg.text(), "have no declared type"),
+    ],
+)
+def test_an_expression_is_checked_at_its_line(keep: hg.Expression, serde: Any, told: str) -> None:
+    """With what to do about it."""
+    orders: Any = hg.App("job").input("orders", serde=serde)
+    with pytest.raises(hg.DeclarationError, match=told):
+        orders.filter(keep)
+
+
+def test_an_expression_follows_the_type_of_its_values() -> None:
+    """Through steps that pass values on, and behind rows of columns; behind a function the type is not known."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(OrderStruct))
+    keep = hg.col("amount") > 10
+    orders.filter(keep).as_events().rekey("user").filter(lambda order: order.ts > 0).filter(keep)
+    orders.columns().with_columns(twice=hg.col("amount") * 2).rows().filter(hg.col("twice") > 20)
+    orders.merge(app.input("more", serde=hg.json(OrderStruct))).filter(keep)
+    orders.repartition("user", serde=hg.json(OrderStruct)).filter(keep)
+    same: Any = app.input("others", serde=hg.json(Few))
+    behind: list[Any] = [orders.map(lambda order: order), orders.merge(same), orders.repartition("ts")]
+    for stream in behind:
+        with pytest.raises(hg.DeclarationError, match="no declared type"):
+            stream.filter(keep)
+    with pytest.raises(hg.DeclarationError, match="has no record"):
+        orders.filter(keep, with_record=True)  # type: ignore[call-overload]
+
+
+def test_an_expression_on_rows_fails_as_a_function_does() -> None:
+    """With the record, and with what a null value lacks."""
+    app = hg.App("job", on_error="dead_letter")
+    orders = app.input("orders", serde=hg.json(OrderStruct))
+    orders.filter(10 // hg.col("ts") > 1).map(lambda order: order.ts).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [OrderStruct("a", 1, n) for n in (1, 0, 2, 50)])
+        d.send("orders", None)
+        assert [one.value for one in d.read("out")] == [1, 2]
+        assert [(one.offset, one.step[:6]) for one in d.dead_letters()] == [(1, "filter"), (4, "filter")]
