@@ -13,8 +13,10 @@ PARTS = [
     "take.c",
     "unpack.c",
     "expressions.c",
+    "arrow_give.c",
+    "arrow_take.c",
 ]
-HEADERS = ["compiled.h", "json.h", "numbers.h", "varints.h", "vector_view.h"]
+HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "varints.h", "vector_view.h"]
 
 setup(
     ext_modules=[

@@ -1,173 +1,48 @@
-"""Arrow's C data interface by ctypes: capsules that hand a vector to another library without copying it.
+"""Hands vectors over to other libraries as capsules of Arrow's C data interface, without copying them.
 
 What it decides: nothing. Promises: each exported structure keeps what it points to alive until the library that took it has released it,
-in whatever order it releases or moves them; what nobody took is released with its capsule.
+in whatever order and on whatever thread it releases or moves them, also while an exception is being raised; what nobody took is released
+with its capsule. Without the compiled part, pyarrow makes the capsules.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from itertools import count
+import importlib
 from typing import Any
 
-from ...core.columns.schema import ColumnKind
-from .vectors import Vector, VectorBatch
+from . import columns as compiled_part
+from .vectors import KINDS, Vector, VectorBatch
 
-FORMATS: dict[ColumnKind, bytes] = {"int64": b"l", "float64": b"g", "bool": b"b", "text": b"u"}
-_NULLABLE = 2
-
-
-class _Schema(ctypes.Structure):
-    pass
+_TYPES = {"int64": "int64", "float64": "float64", "bool": "bool_", "text": "string"}
 
 
-class _Array(ctypes.Structure):
-    pass
+def vector_capsules(vector: Vector) -> tuple[Any, Any]:
+    """The type of a vector and the vector itself, each in a capsule."""
+    if compiled_part.compiled is None:
+        return _arrow_array(vector).__arrow_c_array__()
+    return compiled_part.compiled.arrow_give(True, [_given("", vector)], vector.length)
 
 
-_ReleaseSchema = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Schema))
-_ReleaseArray = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Array))
-_Schema._fields_ = [
-    ("format", ctypes.c_char_p),
-    ("name", ctypes.c_char_p),
-    ("metadata", ctypes.c_char_p),
-    ("flags", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("children", ctypes.POINTER(ctypes.POINTER(_Schema))),
-    ("dictionary", ctypes.POINTER(_Schema)),
-    ("release", _ReleaseSchema),
-    ("private_data", ctypes.c_void_p),
-]
-_Array._fields_ = [
-    ("length", ctypes.c_int64),
-    ("null_count", ctypes.c_int64),
-    ("offset", ctypes.c_int64),
-    ("n_buffers", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
-    ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
-    ("dictionary", ctypes.POINTER(_Array)),
-    ("release", _ReleaseArray),
-    ("private_data", ctypes.c_void_p),
-]
-
-_held: dict[int, Any] = {}
-"""What each exported structure points to, by the number that it carries as private data."""
-_numbers = count(1)
-_capsules: dict[int, Any] = {}
-"""The structures in capsules, by their addresses."""
+def batch_capsules(batch: VectorBatch) -> tuple[Any, Any]:
+    """The types of a batch and the batch itself, each in a capsule."""
+    if compiled_part.compiled is None:
+        pa: Any = importlib.import_module("pyarrow")
+        made = pa.RecordBatch.from_arrays([*map(_arrow_array, batch.vectors)], names=list(batch.names))
+        return made.__arrow_c_array__()
+    columns = [_given(name, one) for name, one in zip(batch.names, batch.vectors, strict=True)]
+    return compiled_part.compiled.arrow_give(False, columns, batch.length)
 
 
-def _hold(structure: Any, *parts: Any) -> None:
-    number = next(_numbers)
-    _held[number] = parts
-    structure.private_data = number
+def _given(name: str, vector: Vector) -> tuple[str, tuple[Any, ...], int]:
+    return name, (KINDS.index(vector.kind), vector.data, vector.offsets, vector.validity), vector.nulls
 
 
-def _releasing(kind: Any) -> Any:
-    def release(pointer: Any) -> None:
-        structure = pointer.contents
-        for index in range(structure.n_children):
-            child = structure.children[index]
-            if child.contents.release:
-                child.contents.release(child)
-        number = structure.private_data
-        structure.release = kind()
-        _held.pop(number, None)
-
-    return kind(release)
+def _arrow_type(vector: Vector) -> Any:
+    return getattr(importlib.import_module("pyarrow"), _TYPES[vector.kind])()
 
 
-_release_schema = _releasing(_ReleaseSchema)
-_release_array = _releasing(_ReleaseArray)
-
-_pointer_of: Callable[[int, bytes], int] = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_new_capsule: Callable[[int, bytes, Any], Any] = ctypes.PYFUNCTYPE(
-    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor
-)(("PyCapsule_New", ctypes.pythonapi))
-
-
-def _destroying(name: bytes) -> Any:
-    def destroy(capsule: int) -> None:
-        structure = _capsules.pop(_pointer_of(capsule, name))
-        if structure.release:
-            structure.release(ctypes.pointer(structure))
-
-    return _Destructor(destroy)
-
-
-_SCHEMA, _ARRAY = b"arrow_schema", b"arrow_array"
-_destroy = {_SCHEMA: _destroying(_SCHEMA), _ARRAY: _destroying(_ARRAY)}
-
-
-def _capsule(structure: Any, name: bytes) -> Any:
-    address = ctypes.addressof(structure)
-    _capsules[address] = structure
-    return _new_capsule(address, name, _destroy[name])
-
-
-def _children(structure: Any, kind: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
-    pointers = (ctypes.POINTER(kind) * len(parts))(*[ctypes.pointer(part) for part in parts])
-    structure.n_children = len(parts)
-    structure.children = ctypes.cast(pointers, ctypes.POINTER(ctypes.POINTER(kind)))
-    return pointers, *parts
-
-
-def _schema(form: bytes, name: str, parts: Sequence[_Schema] = (), flags: int = _NULLABLE) -> _Schema:
-    made = _Schema(format=form, name=name.encode(), flags=flags, release=_release_schema)
-    _hold(made, form, name.encode(), *_children(made, _Schema, parts))
-    made.name = _held[made.private_data][1]
-    return made
-
-
-def _address(buffer: Any) -> tuple[int | None, Any]:
-    """Where a buffer lies, and what keeps it there. Buffers that cannot be written are as good: nobody writes them."""
-    if buffer is None:
-        return None, None
-    view = memoryview(buffer).cast("B")
-    if not len(view):
-        view = memoryview(bytearray(8))
-    if view.readonly:
-        held = bytes(view) if not isinstance(buffer, bytes) else buffer
-        return ctypes.cast(ctypes.c_char_p(held), ctypes.c_void_p).value, held
-    held = (ctypes.c_char * len(view)).from_buffer(view)
-    return ctypes.addressof(held), held
-
-
-def _array(length: int, nulls: int, buffers: Sequence[Any], parts: Sequence[_Array] = ()) -> _Array:
-    made = _Array(length=length, null_count=nulls, n_buffers=len(buffers), release=_release_array)
-    found = [_address(buffer) for buffer in buffers]
-    places = (ctypes.c_void_p * len(found))(*[address for address, _ in found])
-    made.buffers = ctypes.cast(places, ctypes.POINTER(ctypes.c_void_p))
-    _hold(made, places, found, *_children(made, _Array, parts))
-    return made
-
-
-def _vector(vector: Vector) -> _Array:
+def _arrow_array(vector: Vector) -> Any:
+    pa: Any = importlib.import_module("pyarrow")
     own = [vector.data] if vector.offsets is None else [vector.offsets, vector.data]
-    return _array(vector.length, vector.nulls, [vector.validity, *own])
-
-
-def schema_capsule(kind: ColumnKind) -> Any:
-    """A capsule with the type of a vector."""
-    return _capsule(_schema(FORMATS[kind], ""), _SCHEMA)
-
-
-def array_capsule(vector: Vector) -> Any:
-    """A capsule with a vector."""
-    return _capsule(_vector(vector), _ARRAY)
-
-
-def batch_schema_capsule(batch: VectorBatch) -> Any:
-    """A capsule with the types of a batch."""
-    parts = [_schema(FORMATS[one.kind], name) for name, one in zip(batch.names, batch.vectors, strict=True)]
-    return _capsule(_schema(b"+s", "", parts, 0), _SCHEMA)
-
-
-def batch_capsule(batch: VectorBatch) -> Any:
-    """A capsule with a batch."""
-    return _capsule(_array(batch.length, 0, [None], [_vector(one) for one in batch.vectors]), _ARRAY)
+    buffers = [None if one is None else pa.py_buffer(one) for one in (vector.validity, *own)]
+    return pa.Array.from_buffers(_arrow_type(vector), vector.length, buffers, vector.nulls)

@@ -92,14 +92,12 @@ class Vector:
         return memoryview(self.data).cast("B").cast("q" if self.kind == "int64" else "d")[row]
 
     def __arrow_c_schema__(self) -> Any:
-        from .arrow_capsules import schema_capsule
-
-        return schema_capsule(self.kind)
+        return self.__arrow_c_array__()[0]
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        from .arrow_capsules import array_capsule
+        from .arrow_capsules import vector_capsules
 
-        return self.__arrow_c_schema__(), array_capsule(self)
+        return vector_capsules(self)
 
 
 @dataclass(slots=True)
@@ -128,14 +126,12 @@ class VectorBatch:
         return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def __arrow_c_schema__(self) -> Any:
-        from .arrow_capsules import batch_schema_capsule
-
-        return batch_schema_capsule(self)
+        return self.__arrow_c_array__()[0]
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        from .arrow_capsules import batch_capsule
+        from .arrow_capsules import batch_capsules
 
-        return self.__arrow_c_schema__(), batch_capsule(self)
+        return batch_capsules(self)
 
 
 def longs(buffer: Buffer) -> memoryview:

@@ -86,6 +86,7 @@ def tests_sanitized() -> int:
             "columns",
             "taking",
             "arrow_frames",
+            "arrow_take",
         )
     ]
     # a process under a memory limit cannot hold the shadow memory of a sanitizer

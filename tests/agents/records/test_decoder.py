@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import columns
-from headgate.agents.records.arrow_capsules import _capsules, _held
 from headgate.agents.records.decoder import BadSpan, Decoder, RecordFlaw
-from headgate.agents.records.vectors import Vector, longs
+from headgate.agents.records.vectors import longs
 from headgate.core.columns.schema import ColumnSpec
 
 from .mutations import COLUMNS, outcome, some, spans
@@ -188,18 +187,6 @@ def test_arrow_takes_columns_over(count):
     del batch, found
     gc.collect()
     assert kept.to_pylist() == [row["user"] for row in rows]
-
-
-def test_what_arrow_took_over_is_released():
-    """Whether it was used, half used, or never asked for."""
-    batch = Decoder(COLUMNS).decode(*spans([b'{"user":"a","ts":1}'])).columns
-    for _ in range(3):
-        batch.__arrow_c_array__()
-        Vector.of("bool", [True, None]).__arrow_c_array__()
-        column = pyarrow.record_batch(batch).column(1)
-    del column
-    gc.collect()
-    assert (len(_held), len(_capsules)) == (0, 0)
 
 
 @pytest.mark.usefixtures("way")
