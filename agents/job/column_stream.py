@@ -11,30 +11,37 @@ refused at the line that has it. Functions of a value need rows: `.rows()` makes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from ...core.columns.expressions import Expression, Node, node_of, substituted
 from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema, ColumnSpec
 from ...core.columns.typing import NUMBERS, column_of, kind_of
 from ...core.errors import DeclarationError
 from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
+from ..records.frame_libraries import check_library
+from ..records.framed_columns import HIDDEN
 from ..records.serdes import OUTPUT_KEY, json, raw
 from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
-from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, name_of
+from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
 from .stream_ends import BatchedStream, Ended, batch_step
 from .timestamps import TimeField
 from .windows import Window, WindowedStream
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+
     from ...core.columns.schema import Scalar
-    from ..records.serdes import Serde
+    from ..records.frame_libraries import Library
+    from ..records.serdes import ArrowSchema, Serde
     from .schemas import Migrate
     from .stream import Stream
 
 K = TypeVar("K")
 V = TypeVar("V")
+W = TypeVar("W")
 OF_NUMBERS = ("sum", "mean")
 OF_ROWS = ("aggregate",)
 """Aggregates whose functions get the whole value."""
@@ -239,6 +246,63 @@ class ColumnStream(Generic[K, V]):
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 
     # ------------------------------------------------------------------------------------------------------------- borders
+
+    @overload
+    def frame(
+        self,
+        fn: Callable[[polars.DataFrame], object],
+        *,
+        like: Literal["polars"],
+        schema: type[W],
+        on_error: s.Policy = ...,
+    ) -> ColumnStream[K, W]: ...
+    @overload
+    def frame(
+        self,
+        fn: Callable[[pandas.DataFrame], object],
+        *,
+        like: Literal["pandas"],
+        schema: type[W],
+        on_error: s.Policy = ...,
+    ) -> ColumnStream[K, W]: ...
+    @overload
+    def frame(
+        self, fn: Callable[[Any], object], *, like: Library | None = ..., schema: type[W], on_error: s.Policy = ...
+    ) -> ColumnStream[K, W]: ...
+    @overload
+    def frame(
+        self, fn: Callable[[Any], object], *, like: Library | None = ..., schema: ArrowSchema, on_error: s.Policy = ...
+    ) -> ColumnStream[K, dict[str, Any]]: ...
+    def frame(
+        self, fn: Callable[[Any], object], *, like: Library | None = None, schema: Any, on_error: s.Policy = None
+    ) -> ColumnStream[K, Any]:
+        """Call a function with the columns of each chunk as a frame of a library. It returns a frame, which has the columns of `schema`.
+
+        Without `like` it gets an object that speaks the Arrow capsule interface (`__arrow_c_array__`). It may return whatever speaks that
+        interface. Rows keep their timestamp, key and headers by the column `__row`, which the function should keep. It must not keep the
+        frame: a copy is its own.
+
+        >>> def enrich(frame: pl.DataFrame) -> pl.DataFrame:
+        ...     return frame.join(rates, on="country").with_columns(total=pl.col("amount") * pl.col("rate"))
+        >>> orders.columns().frame(enrich, like="polars", schema=Enriched).to("enriched")
+        """
+        check_function(fn, "frame", signature="(frame)")
+        if like is not None:
+            check_library(like)
+        hidden = next((one.name for one in HIDDEN if one.name in self.schema.names), None)
+        if hidden is not None:
+            raise DeclarationError(f"frame(): the column '{hidden}' has a name that frames use", remedy="rename it")
+        kind = type_of_arrow(schema) if is_arrow_schema(schema) else schema
+        step = s.FrameStep(
+            parents=(self._stream.step,),
+            fn=fn,
+            like=like,
+            schema=self.schema,
+            gives=columns_of_type(kind),
+            on_error=check_policy(on_error, "frame(on_error)"),
+            where=called_from(),
+        )
+        return ColumnStream(self._then(step), step.gives, kind)
 
     def rows(self) -> Stream[K, V]:
         """Make rows of the columns: values of the declared type or, once a column was added, dicts.

@@ -41,7 +41,7 @@ class Step:
     """Whether the user's function has effects that cannot be undone. It runs again to find a failed row only if a policy may leave that row
     out."""
     by_row: ClassVar[bool] = False
-    """Whether the user's function gets one row and nothing else. A policy may leave that row out, so the function runs with its chunk."""
+    """Whether the user's function gets rows and nothing else. A policy may leave one out, so the function runs with its chunk."""
 
     parents: tuple[Step, ...] = field(default=(), repr=False)
     name: str = ""
@@ -148,6 +148,23 @@ class WithColumnsStep(Step):
     made: Mapping[str, Node]
     schema: ColumnSchema
     """What the expressions read."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class FrameStep(Step):
+    """A function of a frame of each chunk's columns, which returns a frame."""
+
+    VERB = "frame"
+    passing = True
+    by_row = True
+
+    fn: Callable[[Any], Any]
+    like: str | None
+    """The library of the frame; None: the columns as they are, which speak the Arrow capsule interface."""
+    schema: ColumnSchema
+    """What the function gets."""
+    gives: ColumnSchema
+    """What it returns."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from .columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from .combined_windows import WindowCombineOp
 from .decode import BadRecord, SourceOp
 from .failures import chunk_id
+from .framed import FrameOp
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .open_windows import OpenCounts
@@ -224,6 +225,8 @@ class Pipeline:
                 return FilterColumnsOp(step, self)
             case s.WithColumnsStep():
                 return WithColumnsOp(step, self)
+            case s.FrameStep():
+                return FrameOp(step, self)
             case s.RowsStep():
                 return RowsOp(step, self)
             case s.FlatMapStep():

@@ -15,6 +15,7 @@ from typing import Any
 from ...core.errors import EnvironmentFault, HeadgateError, causes
 from ..cancellation import Unasked, passes, said, within
 from ..job.checks import POLICIES
+from ..records.arrow_take import NoFrame
 from ..records.chunks import Chunk
 from ..records.record import Record
 from ..records.target_rules import UnknownTarget
@@ -51,7 +52,8 @@ async def recover(
     Raises `UnknownTarget` when the metadata of a topic must be fetched first; nothing has then been decided about any record.
     """
     drop()
-    if isinstance(error, KeysApart):  # no record is to blame, and no policy may leave out all of them
+    if isinstance(error, KeysApart) or isinstance(error.__cause__, NoFrame):
+        # no record is to blame, and no policy may leave out all of them
         return Failed(str(error), error, final=True)
     bad = await find_bad(pipeline, chunk, drop) if len(chunk) else [(0, error)]
     drop()
