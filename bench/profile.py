@@ -92,7 +92,7 @@ def sampled(raw: str) -> Counter[str]:
 def measure(run: Run, peer: str, work: str, seconds: float, directory: Path) -> dict[str, Any]:
     """Measure one work."""
     often = 2 if PEERS[peer].form == "columns" else 1
-    given = Input((IN_COLUMNS if often > 1 else RECORDS)[work])
+    given = Input((IN_COLUMNS if often > 1 else RECORDS)[work] // (4 if run.quick else 1))
     source, name = run.source(given, work), f"bench-profile-{work.lower()}-{uuid.uuid4().hex[:6]}"
     target = f"{name}-out"
     make_topic(run.bootstrap, target)
@@ -100,7 +100,7 @@ def measure(run: Run, peer: str, work: str, seconds: float, directory: Path) -> 
     watch = Ends(run.bootstrap, target)
     try:
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not is_warm(program, watch, work):
+        while time.monotonic() < deadline and not is_warm(program, watch, work, WARM // (4 if run.quick else 1)):
             time.sleep(0.1)
         raw, seconds, rate = directory / f"{name}.raw", seconds / often, PER_SECOND * often
         words = [
@@ -132,12 +132,12 @@ def measure(run: Run, peer: str, work: str, seconds: float, directory: Path) -> 
     }
 
 
-def is_warm(program: Any, watch: Ends, work: str) -> bool:
+def is_warm(program: Any, watch: Ends, work: str, records: int) -> bool:
     """Whether enough records were processed for the worker to run at full speed."""
     watch.silent_s()
     if work == "C":
-        return bool(program.marks) and program.marks[-1][1] >= WARM
-    return watch.last >= WARM // (12 if work in "BW" else 1)
+        return bool(program.marks) and program.marks[-1][1] >= records
+    return watch.last >= records // (12 if work in "BW" else 1)
 
 
 def main() -> int:
@@ -146,14 +146,14 @@ def main() -> int:
     words.add_argument("--works", default="ABC")
     words.add_argument("--peers", default="headgate,headgate-columns")
     words.add_argument("--seconds", type=float, default=8.0)
-    words.add_argument("--quick", action="store_true", help="3 seconds each")
+    words.add_argument("--quick", action="store_true", help="2 seconds each")
     given = words.parse_args()
     if not (Path(sys.executable).parent / "py-spy").exists():
         print("left out: py-spy is not installed: make bench")
         return 0
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
-        run = Run(broker, directory, quick=True, rounds=1)
-        seconds = 4.0 if given.quick else given.seconds
+        run = Run(broker, directory, quick=given.quick, rounds=1)
+        seconds = 2.0 if given.quick else given.seconds
         rows = [
             measure(run, peer, work, seconds, directory)
             for work in given.works

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling, window_key
     from headgate.agents.operators.stateless import UserCodeError
     from headgate.agents.process.requests import drain, metadata, pause, resume, start, stop
+    from headgate.agents.records.column_batch import ColumnBatch
     from headgate.agents.records.record import Batch, Record
     from headgate.agents.records.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.agents.testing import driver as testing
@@ -43,6 +44,7 @@ __all__ = [
     "Batch",
     "BatchedStream",
     "Batches",
+    "ColumnBatch",
     "ColumnStream",
     "Context",
     "DataError",
@@ -100,6 +102,7 @@ _FROM = {
     "agents.process.requests": "drain metadata pause resume start stop",
     "agents.job.declared_table": "Table",
     "agents.operators.stateless": "UserCodeError",
+    "agents.records.column_batch": "ColumnBatch",
     "agents.records.record": "Batch Record",
     "agents.records.serdes": "Serde arrow bytes custom json key msgpack raw text",
     "agents.job.stream": "Stream",

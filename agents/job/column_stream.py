@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import polars
 
     from ...core.columns.schema import Scalar
+    from ..records.column_batch import ColumnBatch
     from ..records.frame_libraries import Library
     from ..records.serdes import ArrowSchema, Serde
     from .schemas import Migrate
@@ -346,6 +347,25 @@ class ColumnStream(Generic[K, V]):
             )
         )
         return Ended(f"to('{topic}')")
+
+    def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: s.Policy = None) -> Ended:
+        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated.
+
+        The batch speaks the Arrow PyCapsule interface, so that nothing is copied and no object is made of a record.
+
+        >>> orders.filter(hg.col("amount") >= 10).sink(lambda batch: print(polars.DataFrame(batch)))
+        """
+        check_function(fn, "sink", signature="(batch)", awaits=True)
+        self._then(
+            s.SinkStep(
+                parents=(self._stream.step,),
+                fn=fn,
+                schema=self.schema,
+                on_error=check_policy(on_error, "sink"),
+                where=called_from(),
+            )
+        )
+        return Ended("sink()")
 
 
 class WindowedColumns(Generic[K]):

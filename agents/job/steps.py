@@ -403,13 +403,15 @@ class ToStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SinkStep(Step):
-    """Calls a function with each chunk of rows, at least once."""
+    """Calls a function with each chunk, at least once."""
 
     VERB = "sink"
     effective = True
     irrevocable = True
 
     fn: Callable[..., Any]
+    schema: ColumnSchema | None = None
+    """The columns that it gets; None for rows."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

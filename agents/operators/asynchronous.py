@@ -16,8 +16,11 @@ from ..cancellation import Unasked, passes, said, within
 from ..job import steps as s
 from ..job.actors import Batches
 from ..job.checks import shown
+from ..records.column_batch import ColumnBatch
+from ..records.column_chunk import ColumnChunk
 from ..records.record import Batch, Record, Rows
 from ..records.selecting import lacking
+from ..records.taking import take_batch
 from .stateless import VALUES, Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
 
 
@@ -88,11 +91,22 @@ class SinkOp(Operator):
     def __init__(self, step: s.SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
         self.fn = step.fn
+        self.schema = step.schema
         self.origin = origin
 
     def push(self, rows: Rows) -> None:
         at = self.origin()
-        batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
+        self._give(Batch(at.stream, at.partition, rows, at.offsets, at.meta))
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        assert self.schema is not None, "columns reach a sink only if it is declared to take them"
+        at = self.origin()
+        self._give(ColumnBatch(at.stream, at.partition, take_batch(*chunk.batch(self.schema)), at.meta))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return behind if self.schema is None else frozenset(self.schema.names)
+
+    def _give(self, batch: Batch[Any, Any] | ColumnBatch) -> None:
         self.env.defer(lambda: call(self.step, self.fn, batch, patience_s=self.env.patience_s()))
 
 

@@ -10,6 +10,9 @@ import sys
 import time
 from typing import Any
 
+import pyarrow
+import pyarrow.compute
+
 import headgate as hg
 
 WORK, SOURCE, TARGET = os.environ["BENCH_WORK"], os.environ["BENCH_SOURCE"], os.environ["BENCH_TARGET"]
@@ -28,6 +31,11 @@ def add_up(batch: hg.Batch[Any, Any]) -> None:
 def add_up_typed(batch: hg.Batch[Any, Any]) -> None:
     """Work C of typed rows."""
     progress(sum([value.amount for value in batch.values]), len(batch.values))
+
+
+def add_up_columns(batch: hg.ColumnBatch) -> None:
+    """Work C of columns."""
+    progress(pyarrow.compute.sum(pyarrow.array(batch["amount"])).as_py(), len(batch))
 
 
 def progress(more: int, records: int) -> None:
@@ -89,7 +97,7 @@ def columns() -> None:
             windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
             windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
         case _:
-            events.rows().sink(add_up_typed)
+            events.sink(add_up_columns)
 
 
 {"rows": rows, "typed": typed, "columns": columns}[FORM]()

@@ -84,6 +84,13 @@ in_columns.frame(lambda frame: frame, like="polras", schema=Order)  # pyright: i
 assert_type(orders.columns(), hg.ColumnStream[str, Order])
 assert_type(orders.map(keyed, with_record=True).columns(Order), hg.ColumnStream[int, Order])
 assert_type(in_columns.repartition("currency").agg(n=hg.count()), Stream[Any, dict[str, Any]])
+
+
+def take_over(batch: hg.ColumnBatch) -> None:
+    assert_type(batch["rate"].values(), list[Any])
+
+
+in_columns.sink(take_over)
 in_columns.filter(lambda rate: rate["rate"] > 1)  # pyright: ignore[reportArgumentType]
 in_columns.with_columns(x=[1])  # pyright: ignore[reportArgumentType]
 in_columns.map(str)  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 import orjson
+import pyarrow
 import pytest
 
 import headgate as hg
@@ -404,6 +405,50 @@ def test_only_the_columns_that_a_job_uses_are_decoded() -> None:
     with Driver(app) as d:
         d.send("orders", b'{"user":"a","amount":1,"ts":1,"country":7}')
         assert [r.value for r in d.read("out")] == [{"n": 1}]
+
+
+def test_a_sink_gets_the_selected_records_as_columns() -> None:
+    """Other libraries take them over as they are; where they came from is said as for rows."""
+    got: list[tuple[Any, ...]] = []
+
+    def write(batch: hg.ColumnBatch) -> None:
+        frame = pyarrow.record_batch(batch)
+        got.append((batch.stream, batch.partition, len(batch), frame.to_pylist(), batch["total"].values()))
+        assert frame.column(0).to_pylist() == pyarrow.array(batch["user"]).to_pylist()
+        assert batch.meta["id"]
+
+    app = hg.App("job", on_error="skip")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    big = orders.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 2)
+    big.sink(write)
+    with Driver(app) as d:
+        d.send_all("orders", [{"user": u, "amount": n, "ts": 1} for u, n in (("a", 12), ("b", 3), ("c", 10))])
+    kept = [{"user": u, "amount": n, "ts": 1, "country": None, "total": 2 * n} for u, n in (("a", 12.0), ("c", 10.0))]
+    assert got == [("orders", 0, 2, kept, [24.0, 20.0])]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_sink_of_columns_that_raises_is_treated_as_one_of_rows(policy: Any) -> None:
+    """With the policy to fail, the chunk fails as it is; to skip, the bad record is found, and the others arrive together."""
+    calls: list[list[Any]] = []
+
+    def write(batch: hg.ColumnBatch) -> None:
+        calls.append(batch["amount"].values())
+        if 2.0 in calls[-1]:
+            raise ValueError("no room")
+
+    app = hg.App("job")
+    app.input("orders", serde=hg.json(Order)).columns().sink(write, on_error=policy)
+    with Driver(app) as d:
+        sent = [{"user": "a", "amount": n, "ts": 1} for n in (1, 2, 3)]
+        if policy == "fail":
+            with pytest.raises(hg.UserCodeError, match="no room"):
+                d.send_all("orders", sent)
+            assert calls == [[1.0, 2.0, 3.0]]
+        else:
+            d.send_all("orders", sent)
+            assert calls[-1] == [1.0, 3.0]
+            assert d.counters["records_skipped"] == 1
 
 
 @pytest.mark.parametrize(
