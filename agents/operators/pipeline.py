@@ -41,6 +41,7 @@ from .framed import FrameOp
 from .key_test import KeyTest
 from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
 from .open_windows import OpenCounts
+from .output import ToOp
 from .stateless import (
     BYTES,
     VALUES,
@@ -50,7 +51,6 @@ from .stateless import (
     Operator,
     RekeyOp,
     Relay,
-    ToOp,
     Uncaught,
     UserCodeError,
 )
