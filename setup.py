@@ -15,8 +15,9 @@ PARTS = [
     "expressions.c",
     "arrow_give.c",
     "arrow_take.c",
+    "leaving.c",
 ]
-HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "varints.h", "vector_view.h"]
+HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "span_view.h", "varints.h", "vector_view.h"]
 
 setup(
     ext_modules=[

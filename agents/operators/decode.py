@@ -341,6 +341,8 @@ class ColumnSource:
             key_values=keys if key_serde is None else None,
             header_spans=None if headers is None else packed_headers(headers),
             positions=positions if source.wants_offsets else None,
+            origin=found.spans,
+            others=found.others,
         )
         source.pipeline.runs(chunk, Rows([], times), offsets, skip)
         if len(made):

@@ -6,16 +6,23 @@ from typing import Any
 
 import orjson
 
+from ...core.columns.expressions import col
+from ...core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..job import steps as s
 from ..job.windows import window_key
-from ..records.column_chunk import ColumnChunk, records_of
+from ..records.column_chunk import ColumnChunk
+from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
+from ..records.expressions import Computation
+from ..records.keys import MARK
 from ..records.record import Rows
 from ..records.selecting import column_of
-from ..records.serdes import OUTPUT_KEY, is_json
+from ..records.serdes import KEY, OUTPUT_KEY, is_json, writes_utf8
+from ..records.spans import SpannedRecords, marked, packed, text_spans
+from ..records.vectors import Vector
 from ..records.writable import Unwritable
-from .stateless import BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
+from .stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
 
 
 class ToOp(Operator):
@@ -25,7 +32,10 @@ class ToOp(Operator):
         super().__init__(step, env)
         self.to = step
         self.columns = step.schema.names if step.schema is not None else ()
-        self.encoder = Encoder(self.columns) if is_json(step.serde) else None
+        added = added_fields(step)
+        self.spliced = added is not None
+        self.encoder = Encoder(self.columns, added=added or ()) if is_json(step.serde) else None
+        self.digits = Computation(col("key").cast(str).node, ColumnSchema((ColumnSpec("key", INT, optional=True),)))
         self.by = START_FIELD if step.key is window_key else step.key
         self.key = column_of(self.by) if self.by is not None else None
         if step.partition is not None or step.key is window_key:
@@ -58,14 +68,39 @@ class ToOp(Operator):
         if self.encoder is None:
             self.push(chunk.rows(self.columns))
             return
-        raw: list[Any] | None = None
-        if step.key is not None:
-            raw = encode_keys(step, step.key_serde, chunk[str(step.key)])
-        elif chunk.keys is not None:
-            raw = encode_keys(step, step.key_serde, chunk.keys, chunk.key_serde)
-        with blaming(step):  # text that is no UTF-8; a record that the topic does not accept
-            values = records_of(self.encoder, chunk, step.schema)
-            self.env.emit(step.topic, None, raw, values, chunk.timestamps, chunk.headers)
+        keys = self._keys_of(chunk)
+        batch, picked = chunk.batch(step.schema)
+        original = (chunk.origin, chunk.others) if self.spliced else ()
+        with blaming(step):  # a record that the topic does not accept
+            values = self.encoder.encode(batch, picked, *original, aligned=True)
+            records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
+            self.env.emit_spans(step.topic, None, records, picked)
+
+    def _keys_of(self, chunk: ColumnChunk) -> RecordSpans | None:
+        """The keys of columns as the topic has them, of the base rows."""
+        serde = self.to.key_serde
+        found = chunk.vector(str(self.to.key)) if self.to.key is not None else chunk.key_values
+        if self.to.key is None and chunk.key_spans is not None:
+            if self._as_written(chunk, chunk.key_spans):
+                return chunk.key_spans
+        elif isinstance(found, Vector) and found.kind == TEXT and (serde.name == OUTPUT_KEY or writes_utf8(serde)):
+            return text_spans(found)
+        elif isinstance(found, Vector) and found.kind == INT and serde.name == OUTPUT_KEY:
+            return text_spans(self.digits.vector(ColumnChunk({"key": found}, chunk.times, chunk.picked)))
+        keys = chunk.keys if self.to.key is None else chunk[str(self.to.key)]
+        if keys is None:
+            return None
+        written = chunk.key_serde if self.to.key is None else None
+        return chunk.spread_spans(packed(encode_keys(self.to, serde, keys, written)))
+
+    def _as_written(self, chunk: ColumnChunk, keys: RecordSpans) -> bool:
+        """Whether these keys stand in the topic as their serde has written them: `encode_keys` would leave them as they are."""
+        serde, written = self.to.key_serde, chunk.key_serde
+        if written.name == serde.name and serde.type in (None, written.type):
+            return True
+        if serde.name != OUTPUT_KEY:
+            return False
+        return written.name in AS_THEY_ARE or (written.name == KEY and not marked(keys, chunk.picked, MARK))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)
@@ -89,6 +124,23 @@ class ToOp(Operator):
                 [rows.timestamps[i] for i in at],
                 None if rows.headers is None else [rows.headers[i] for i in at],
             )
+
+
+def added_fields(step: s.ToStep) -> tuple[str, ...] | None:
+    """The fields that a column stream writes behind those of its input, if a record can be written as its original bytes and these fields:
+    it comes from an input in JSON, and no declared column has been replaced. None if records are written in full.
+
+    A single record is written in full, too, if it has a field that is not declared, or one that is added.
+    """
+    made: dict[str, None] = {}
+    above: s.Step = step.parents[0]
+    while isinstance(above, s.FilterColumnsStep | s.WithColumnsStep):
+        if isinstance(above, s.WithColumnsStep):
+            made = {**dict.fromkeys(above.made), **made}
+        above = above.parents[0]
+    if not isinstance(above, s.ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
+        return None
+    return tuple(made)
 
 
 def told_windows(rows: Rows) -> list[Any]:

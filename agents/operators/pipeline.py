@@ -28,6 +28,7 @@ from ..records.decoder import RecordSpans
 from ..records.framing import frame_cuts
 from ..records.partitioner import Partitioner
 from ..records.record import Batch, Headers, Rows
+from ..records.spans import SpannedRecords
 from ..records.target_rules import UnknownTarget
 from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import NO_TIMESTAMP
@@ -73,6 +74,9 @@ class ReadyBuffer(Protocol):
         values: list[bytes | None],
         timestamps: list[int] | int,
         headers: list[Any] | None = None,
+    ) -> None: ...
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
     ) -> None: ...
     def complete(self) -> None: ...
     def drop(self) -> None: ...
@@ -288,6 +292,16 @@ class Pipeline:
             self.buffer.emit(topic, partition, keys, values, timestamps, headers)
         except UnknownTarget as error:
             self._unknown = error  # user code may catch it, or raise another error instead
+            raise
+
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> None:
+        """As `emit`, of records that lie in buffers."""
+        try:
+            self.buffer.emit_spans(topic, partition, records, rows)
+        except UnknownTarget as error:
+            self._unknown = error
             raise
 
     def shuffle(

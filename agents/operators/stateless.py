@@ -30,6 +30,7 @@ from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
 from ..records.serdes import KEY, OUTPUT_KEY
+from ..records.spans import SpannedRecords
 from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import check_headers, check_times
 
@@ -102,6 +103,12 @@ class Env(Protocol):
         timestamps: list[int],
         headers: list[Headers] | None,
     ) -> None: ...
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> None:
+        """Write records that lie in buffers: these rows of them, or all."""
+        ...
+
     def shuffle(
         self,
         name: str,

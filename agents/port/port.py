@@ -16,6 +16,8 @@ from ...core.errors import HeadgateError
 from ...core.machine import Now
 from ...core.names import StreamPartition
 from ..records.fetched import FetchAnswer, Taken
+from ..records.spans import SpannedRecords
+from ..records.vectors import Buffer
 from .errors import Cause
 
 R = TypeVar("R")
@@ -98,6 +100,10 @@ class BatchInWork(Protocol):
         start: int,
     ) -> int:
         """Append records from index `start`. Returns the index of the first that did not fit, or the number of values if all did."""
+        ...
+
+    def add_spans(self, records: SpannedRecords, rows: Buffer | None, start: int) -> int:
+        """As `add`, of records that lie in buffers: these rows of them in this order, or all."""
         ...
 
     def written_by(self, task: str) -> None:

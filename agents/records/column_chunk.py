@@ -27,7 +27,6 @@ from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, 
 from ...core.errors import DataError
 from .columns import pick
 from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw, RecordSpans
-from .encoder import Encoder
 from .record import Headers, Rows
 from .selecting import field_of
 from .spans import headers_of, packed, packed_headers, pieces
@@ -152,6 +151,15 @@ class ColumnChunk:
             whole[row] = value
         return Vector.of(kind, whole)
 
+    def spread_spans(self, spans: RecordSpans) -> RecordSpans:
+        """Spans of the base rows from spans of the selected rows; the others are null."""
+        if self.picked is None:
+            return spans
+        starts, sizes = array("q", bytes(8 * self.base_length)), array("q", b"\xff" * (8 * self.base_length))
+        for row, start, size in zip(longs(self.picked), longs(spans.offsets), longs(spans.lengths), strict=True):
+            starts[row], sizes[row] = start, size
+        return RecordSpans(spans.buffer, starts, sizes)
+
     def batch(self, schema: ColumnSchema) -> tuple[VectorBatch, Buffer | None]:
         """The columns of a schema, of the base rows, and which of them are selected; None for all."""
         vectors = tuple(self.vectors[name] for name in schema.names)
@@ -164,13 +172,6 @@ class ColumnChunk:
         if make is not None:
             values = list(map(make, values))
         return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
-
-
-def records_of(encoder: Encoder, chunk: ColumnChunk, schema: ColumnSchema) -> list[bytes | None]:
-    """The rows as records in JSON."""
-    buffer, offsets, lengths = encoder.encode(*chunk.batch(schema))
-    data = bytes(buffer)
-    return [data[start : start + size] for start, size in zip(longs(offsets), longs(lengths), strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------------------- from bytes

@@ -55,17 +55,22 @@ class Encoder:
         others: Buffer | None = None,
         *,
         mask: int = HAS_OTHER | HAS_WATCHED,
+        aligned: bool = False,
     ) -> RecordSpans:
-        """The records of these rows of the batch, one behind the other; of all rows without `rows`."""
+        """The records of these rows of the batch, one behind the other; of all rows without `rows`. `aligned`: with a place for each row of
+        the batch, which is empty for those that are not written; then rows ascend."""
         if compiled_part.compiled is None:
-            return self._slowly(batch, rows, spans, others, mask)
+            found = self._slowly(batch, rows, spans, others, mask)
+            return found if rows is None or not aligned else _aligned(found, rows, batch.length)
         vectors = [(KINDS.index(one.kind), one.data, one.offsets, one.validity) for one in batch.vectors]
         places = {name: at for at, name in enumerate(batch.names)}
         full = [(places[name], prefix) for name, prefix in zip(self.names, self._full, strict=True)]
         more = [(places[name], prefix) for name, prefix in zip(self.added, self._more, strict=True)]
         source = (None, None, None) if spans is None else tuple(spans)
         return RecordSpans(
-            *compiled_part.compiled.encode(vectors, batch.length, full, more, _SIGNS, rows, *source, others, mask)
+            *compiled_part.compiled.encode(
+                vectors, batch.length, full, more, _SIGNS, rows, *source, others, mask, False, aligned
+            )
         )
 
     def _slowly(
@@ -91,6 +96,13 @@ class Encoder:
             starts.append(end)
             end += size
         return RecordSpans(b"".join(parts), starts, sizes)
+
+
+def _aligned(found: RecordSpans, rows: Buffer, length: int) -> RecordSpans:
+    starts, sizes = array("q", bytes(8 * length)), array("q", bytes(8 * length))
+    for row, start, size in zip(longs(rows), longs(found.offsets), longs(found.lengths), strict=True):
+        starts[row], sizes[row] = start, size
+    return RecordSpans(found.buffer, starts, sizes)
 
 
 def _dicts(batch: VectorBatch, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -261,7 +261,7 @@ typedef struct {
     Py_ssize_t fulls, addeds;
     int64_t length, count; /* rows of the vectors; rows that are written */
     Py_buffer rows, source, starts, sizes, others;
-    int mask;
+    int mask, aligned; /* aligned: places for every row of the vectors */
     Text text;
     PyObject *out_starts, *out_sizes;
 } Job;
@@ -321,8 +321,9 @@ static int put_all(Job *job) {
         int done = extends ? put_extended(job, row) : put_full(job, row);
         if (done != 1) return done;
         int64_t size = job->text.at - (uint8_t *)PyBytes_AS_STRING(job->text.bytes) - before;
-        memcpy(PyBytes_AS_STRING(job->out_starts) + i * 8, &before, 8);
-        memcpy(PyBytes_AS_STRING(job->out_sizes) + i * 8, &size, 8);
+        int64_t place = job->aligned ? row : i;
+        memcpy(PyBytes_AS_STRING(job->out_starts) + place * 8, &before, 8);
+        memcpy(PyBytes_AS_STRING(job->out_sizes) + place * 8, &size, 8);
     }
     return 1;
 }
@@ -393,21 +394,26 @@ static int prepare(Job *job, PyObject *vectors, PyObject *full, PyObject *added,
         return -1;
     }
     job->text.bytes = PyBytes_FromStringAndSize(NULL, guess(job));
-    job->out_starts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)job->count * 8);
-    job->out_sizes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)job->count * 8);
-    return job->text.bytes == NULL || job->out_starts == NULL || job->out_sizes == NULL ? -1 : 0;
+    Py_ssize_t places = (Py_ssize_t)(job->aligned ? job->length : job->count) * 8;
+    job->out_starts = PyBytes_FromStringAndSize(NULL, places);
+    job->out_sizes = PyBytes_FromStringAndSize(NULL, places);
+    if (job->text.bytes == NULL || job->out_starts == NULL || job->out_sizes == NULL) return -1;
+    memset(PyBytes_AS_STRING(job->out_starts), 0, (size_t)places);
+    memset(PyBytes_AS_STRING(job->out_sizes), 0, (size_t)places);
+    return 0;
 }
 
 /* encode([vector], length, [full member], [added member], signs, rows or None, source or None, starts, sizes, others or None, mask,
- *        packed: msgpack, not JSON)
+ *        packed: msgpack, not JSON, aligned: an empty place for each row that is not written)
  *     -> (bytes, where each object begins, how long it is) */
 static PyObject *json_encode(PyObject *self, PyObject *args) {
     PyObject *vectors, *full, *added, *buffers[5], *out = NULL;
     Py_ssize_t length;
     Job job;
     memset(&job, 0, sizeof job);
-    if (!PyArg_ParseTuple(args, "O!nO!O!pOOOOOi|p", &PyList_Type, &vectors, &length, &PyList_Type, &full, &PyList_Type, &added,
-                          &job.text.signs, &buffers[0], &buffers[1], &buffers[2], &buffers[3], &buffers[4], &job.mask, &job.text.packed))
+    if (!PyArg_ParseTuple(args, "O!nO!O!pOOOOOi|pp", &PyList_Type, &vectors, &length, &PyList_Type, &full, &PyList_Type, &added,
+                          &job.text.signs, &buffers[0], &buffers[1], &buffers[2], &buffers[3], &buffers[4], &job.mask, &job.text.packed,
+                          &job.aligned))
         return NULL;
     job.length = length;
     if (prepare(&job, vectors, full, added, buffers) < 0) goto done;

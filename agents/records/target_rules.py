@@ -76,6 +76,16 @@ class Rules:
             return None
         return cls(compacted, before, after)
 
+    def takes(self, *, keyless: bool, oldest: int | None, newest: int) -> bool:
+        """Whether the topic takes all records, of which some have no key, and which have such timestamps (`oldest`: of those that have
+        one). If not, `refuse` says why."""
+        if self.compacted and keyless:
+            return False
+        now = int(time.time() * 1000)
+        if self.after_ms is not None and newest > now + self.after_ms:
+            return False
+        return self.before_ms is None or oldest is None or oldest >= now - self.before_ms
+
     def refuse(self, topic: str, keys: Sequence[bytes | None] | None, stamps: Sequence[int] | int) -> None:
         """Raise `NotTaken` for a record that the topic would refuse."""
         if self.compacted and (keys is None or None in keys):

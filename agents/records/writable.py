@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 from ...core.errors import DataError
 from . import columns
 from .columns import HEAD, Header
+from .decoder import RecordSpans
 from .record import Headers
+from .spans import SpannedRecords
+from .vectors import Buffer, longs
 
 Bytes = bytes | None
 BATCH_OVERHEAD = HEAD.size
@@ -191,6 +194,43 @@ def writable(
         else:
             return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or `measure` would have raised
     return _slowly(topic, keys, values, timestamps, headers)
+
+
+class Extent(NamedTuple):
+    """What is to be known of records that lie in buffers before they are written. `size`: bytes of keys and values; `largest`: as in
+    `Writable`; `earliest`, `newest`: the least and the greatest timestamp; `oldest`: the least that is not `NO_TIMESTAMP`, or None."""
+
+    size: int
+    largest: int
+    earliest: int
+    newest: int
+    oldest: int | None
+    keyless: bool
+
+
+def extent_of(records: SpannedRecords, rows: Buffer | None) -> Extent:
+    """Measure these rows, of which there is at least one, in one pass."""
+    if columns.compiled is not None:
+        size, largest, earliest, newest, oldest, keyless = columns.compiled.measure_spans(
+            records.keys, records.values, records.timestamps, records.headers, rows
+        )
+        return Extent(size, largest + _OVERHEAD, earliest, newest, None if oldest > newest else oldest, keyless)
+    chosen = range(len(records)) if rows is None else longs(rows)
+
+    def lengths(spans: RecordSpans | None) -> list[int]:
+        return [-1] * len(chosen) if spans is None else [longs(spans.lengths)[row] for row in chosen]
+
+    keys, values, times = lengths(records.keys), lengths(records.values), [longs(records.timestamps)[r] for r in chosen]
+    own = [max(key, 0) + max(value, 0) for key, value in zip(keys, values, strict=True)]
+    more = [max(size, 0) * 11 for size in lengths(records.headers)]  # each header has at least two bytes
+    oldest = min((time for time in times if time != NO_TIMESTAMP), default=None)
+    largest = max(map(sum, zip(own, more, strict=True)))
+    return Extent(sum(own), largest + _OVERHEAD, min(times), max(times), oldest, -1 in keys)
+
+
+def can_be_written(found: Extent) -> bool:
+    """Whether Kafka can have all of these timestamps."""
+    return found.earliest >= NO_TIMESTAMP and found.newest < TIME_LIMIT
 
 
 def _slowly(topic: str, keys: Any, values: Any, timestamps: Any, headers: Any) -> Writable:

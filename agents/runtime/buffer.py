@@ -19,14 +19,55 @@ from ..port.port import BatchInWork
 from ..records.columns import pick
 from ..records.partitioner import Partitioner
 from ..records.record import Headers
+from ..records.spans import SpannedRecords
 from ..records.target_rules import Rules, TooLarge, UnknownTarget
-from ..records.writable import Writable, check_partition, record_size, writable
+from ..records.vectors import Buffer, longs
+from ..records.writable import Writable, can_be_written, check_partition, extent_of, record_size, writable
 
 DEFAULT_LIMIT = 1_048_588
 """The broker's default of max.message.bytes."""
 
 Bytes = bytes | None
 Stamps = Sequence[int] | int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Records for one partition, in lists."""
+
+    keys: Sequence[Bytes] | None
+    values: Sequence[Bytes]
+    timestamps: Stamps
+    headers: Sequence[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def add_to(self, batch: BatchInWork, start: int) -> int:
+        """Add those from index `start` on. Returns the index of the first that did not fit."""
+        return batch.add(self.keys, self.values, self.timestamps, self.headers, start)
+
+
+@dataclass(frozen=True, slots=True)
+class Spanned:
+    """Records for one partition that lie in buffers: these rows of them, or all."""
+
+    records: SpannedRecords
+    rows: Buffer | None
+
+    def __len__(self) -> int:
+        return len(self.records) if self.rows is None else len(longs(self.rows))
+
+    def add_to(self, batch: BatchInWork, start: int) -> int:
+        """As `Listed.add_to`."""
+        return batch.add_spans(self.records, self.rows, start)
+
+    def listed(self) -> Listed:
+        """The same records in lists."""
+        all_, rows = self.records.columns(), range(len(self.records)) if self.rows is None else longs(self.rows)
+        chosen = list(rows)
+        keys, headers = (None if one is None else pick(one, chosen) for one in (all_.keys, all_.headers))
+        return Listed(keys, pick(all_.values, chosen), pick(all_.timestamps, chosen), headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +127,7 @@ class TaskBuffer:
 
     def __init__(self, outbox: Joining, task: str) -> None:
         self._outbox = outbox
-        self._emitted: list[
-            tuple[StreamPartition, Sequence[Bytes] | None, Sequence[Bytes], Stamps, Sequence[Headers] | None]
-        ] = []
+        self._emitted: list[tuple[StreamPartition, Listed | Spanned]] = []
         self.task = task
         self.size = 0
 
@@ -114,28 +153,53 @@ class TaskBuffer:
         chooser = outbox._partitioner(topic)
         if partition is not None:
             target = StreamPartition(topic, check_partition(topic, partition, chooser.partitions))
-            self._emitted.append((target, keys, values, timestamps, headers))
+            self._emitted.append((target, Listed(keys, values, timestamps, headers)))
             return
         if keys is None:
-            self._emitted.append((StreamPartition(topic, chooser.next()), None, values, timestamps, headers))
+            self._emitted.append((StreamPartition(topic, chooser.next()), Listed(None, values, timestamps, headers)))
             return
         for number, indexes in enumerate(chooser.split(keys)):
             if indexes:
-                self._emitted.append(
-                    (
-                        StreamPartition(topic, number),
-                        pick(keys, indexes),
-                        pick(values, indexes),
-                        timestamps if isinstance(timestamps, int) else pick(timestamps, indexes),
-                        None if headers is None else pick(headers, indexes),
-                    )
+                part = Listed(
+                    pick(keys, indexes),
+                    pick(values, indexes),
+                    timestamps if isinstance(timestamps, int) else pick(timestamps, indexes),
+                    None if headers is None else pick(headers, indexes),
                 )
+                self._emitted.append((StreamPartition(topic, number), part))
+
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> None:
+        """Emit records that lie in buffers: these rows of them, or all. No object is made of a record unless one is refused; refusals are
+        those of `emit`, and their index counts the rows."""
+        given = Spanned(records, rows)
+        if not len(given):
+            return
+        outbox = self._outbox
+        found, rules = extent_of(records, rows), outbox._rules.get(topic)
+        taken = rules is None or rules.takes(keyless=found.keyless, oldest=found.oldest, newest=found.newest)
+        if not (taken and can_be_written(found) and found.largest <= outbox._limit(topic)):
+            listed = given.listed()  # one of them may be refused: this says which, and why
+            self.emit(topic, partition, listed.keys, listed.values, listed.timestamps, listed.headers)
+            return
+        self.size += found.size
+        chooser = outbox._partitioner(topic)
+        if partition is not None:
+            check_partition(topic, partition, chooser.partitions)
+            self._emitted.append((StreamPartition(topic, partition), given))
+        elif records.keys is None:
+            self._emitted.append((StreamPartition(topic, chooser.next()), given))
+        else:
+            for number, own in enumerate(chooser.split_spans(records.keys, rows)):
+                if len(longs(own)):
+                    self._emitted.append((StreamPartition(topic, number), Spanned(records, own)))
 
     def complete(self) -> None:
         """The chunk is complete: everything emitted joins the open transaction."""
         emitted, self._emitted, self.size = self._emitted, [], 0
-        for target, keys, values, stamps, headers in emitted:
-            self._outbox._join(self.task, target, keys, values, stamps, headers)
+        for target, part in emitted:
+            self._outbox._join(self.task, target, part)
 
     def drop(self) -> None:
         """The chunk failed: discard everything emitted."""
@@ -183,9 +247,12 @@ class Joining:
         """The buffer of one task."""
         return TaskBuffer(self, task)
 
+    def _limit(self, topic: str) -> int:
+        return self._limits.get(topic, DEFAULT_LIMIT)
+
     def _must_fit(self, topic: str, found: Writable) -> None:
         """Refuse records that are larger than the topic accepts."""
-        limit = self._limits.get(topic, DEFAULT_LIMIT)
+        limit = self._limit(topic)
         if found.largest <= limit:
             return
         for index, value in enumerate(found.values):
@@ -203,28 +270,20 @@ class Joining:
             raise UnknownTarget(topic)
         return chooser
 
-    def _join(
-        self,
-        task: str,
-        target: StreamPartition,
-        keys: Sequence[Bytes] | None,
-        values: Sequence[Bytes],
-        stamps: Stamps,
-        headers: Sequence[Headers] | None,
-    ) -> None:
+    def _join(self, task: str, target: StreamPartition, part: Listed | Spanned) -> None:
         open_ = self._open
         writers = open_.writers.get(target)
         if writers is None:
             writers = open_.writers[target] = set()
         writers.add(task)
         builder = open_.builders.get(target)
-        at, end = 0, len(values)
+        at, end = 0, len(part)
         while at < end:
             if builder is None:
-                limit = min(self._batch_bytes, self._limits.get(target.stream, DEFAULT_LIMIT) - 64)
+                limit = min(self._batch_bytes, self._limit(target.stream) - 64)
                 builder = open_.builders[target] = self._batch(limit)
             before = builder.size if builder.count else 0
-            at = builder.add(keys, values, stamps, headers, at)
+            at = part.add_to(builder, at)
             builder.written_by(task)
             self.pending_bytes += builder.size - before
             if at < end:

@@ -25,6 +25,10 @@ class SplitBuffer:
         """Emit columns to one topic."""
         (self._inside if self._fenced(topic) else self._outside).emit(topic, *columns, **named)
 
+    def emit_spans(self, topic: str, *records: Any, **named: Any) -> None:
+        """Emit records that lie in buffers to one topic."""
+        (self._inside if self._fenced(topic) else self._outside).emit_spans(topic, *records, **named)
+
     def complete(self) -> None:
         """The chunk is complete: complete both parts."""
         self._inside.complete()

@@ -16,6 +16,9 @@ from ...core.names import StreamPartition
 from ..records.columns import Columns
 from ..records.fetched import RecordBatch
 from ..records.partitioner import Partitioner
+from ..records.spans import SpannedRecords
+from ..records.vectors import Buffer
+from ..runtime.buffer import Spanned
 
 Bytes = bytes | None
 
@@ -272,6 +275,11 @@ class Gathered:
         if keys is not None:
             self.size += sum(map(len, filter(None, keys[start:])))
         return len(values)
+
+    def add_spans(self, records: SpannedRecords, rows: Buffer | None, start: int) -> int:
+        """As `add`, of records that lie in buffers."""
+        part = Spanned(records, rows).listed()
+        return self.add(part.keys, part.values, part.timestamps, part.headers, start)
 
     def written_by(self, task: str) -> None:
         """Mark what was added since the last call as written by this task."""

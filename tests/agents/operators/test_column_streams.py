@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import msgspec
@@ -233,6 +233,96 @@ def test_columns_give_what_rows_give(by_rows: Job, by_columns: Job, chunk: int, 
     wanted = outcome(by_rows, sent, chunk, **policies)
     assert wanted["out"]
     assert outcome(by_columns, sent, chunk, **policies) == wanted
+
+
+@pytest.mark.parametrize(("by_rows", "by_columns"), JOBS[:2], ids=[one.__name__ for _, one in JOBS[:2]])
+@pytest.mark.parametrize("policies", [{}, {"on_bad_data": "dead_letter"}], ids=str)
+def test_records_of_declared_fields_alone_hold_the_same(
+    by_rows: Job, by_columns: Job, policies: dict[str, Any]
+) -> None:
+    """They are written as their original bytes: an optional field that was not there is not there, where rows have null."""
+
+    def plain(value: Any) -> Any:
+        found = orjson.loads(value) if isinstance(value, bytes) and value not in BAD else value
+        return {k: v for k, v in found.items() if k != "other"} if isinstance(found, dict) else found
+
+    sent = [
+        hg.Record(one.key, _without_other(one.value), one.timestamp, one.headers) for one in records(5, bool(policies))
+    ]
+    found, wanted = outcome(by_columns, sent, 7, **policies), outcome(by_rows, sent, 7, **policies)
+    for one in (found, wanted):
+        one["out"] = [replace(r, value={"country": None, **plain(r.value)}) for r in one["out"]]
+    assert found == wanted
+
+
+def _without_other(value: bytes) -> bytes:
+    return value if value in BAD else orjson.dumps({k: v for k, v in orjson.loads(value).items() if k != "other"})
+
+
+AS_WRITTEN = b'{ "ts" : 5, "amount":1e1,"user":"\\u0061"} '
+
+
+@pytest.mark.parametrize(
+    ("make", "record", "written"),
+    [
+        (lambda c: c, AS_WRITTEN, AS_WRITTEN),
+        (lambda c: c.filter(hg.col("ts") > 1), AS_WRITTEN, AS_WRITTEN),
+        (lambda c: c.with_columns(n=hg.col("ts") + 1), AS_WRITTEN, b'{ "ts" : 5, "amount":1e1,"user":"\\u0061","n":6}'),
+        (
+            lambda c: c.with_columns(n=1).filter(hg.col("n") == 1).with_columns(m="x"),
+            AS_WRITTEN,
+            b'{ "ts" : 5, "amount":1e1,"user":"\\u0061","n":1,"m":"x"}',
+        ),
+        (
+            lambda c: c.with_columns(ts=hg.col("ts") + 1),
+            AS_WRITTEN,
+            b'{"user":"a","amount":10.0,"ts":6,"country":null}',
+        ),
+        (
+            lambda c: c.filter(hg.col("ts") > 1),
+            b'{"user":"a","amount":1,"ts":5,"more":1}',
+            b'{"user":"a","amount":1.0,"ts":5,"country":null}',
+        ),
+        (
+            lambda c: c.with_columns(n=1),
+            b'{"user":"a","amount":1,"ts":5,"n":7}',
+            b'{"user":"a","amount":1.0,"ts":5,"country":null,"n":1}',
+        ),
+        (lambda c: c.rows().columns(Order), AS_WRITTEN, b'{"user":"a","amount":10.0,"ts":5,"country":null}'),
+    ],
+)
+def test_when_a_record_is_written_as_it_was_read(make: Any, record: bytes, written: bytes) -> None:
+    """If no declared column is replaced and it holds just declared fields, none of which is added; otherwise in full."""
+    app = hg.App("job")
+    make(app.input("in", serde=hg.json(Order)).columns()).to("out")
+    rig = Rig(app)
+    asyncio.run(rig.run(chunk(record)))
+    assert rig.out() == [written]
+
+
+@pytest.mark.parametrize("key", ["user", "ts", "country", None])
+@pytest.mark.parametrize("key_serde", [None, hg.text(), hg.key(), hg.json()], ids=str)
+@pytest.mark.parametrize("own", [None, "user"])
+def test_keys_of_outputs_are_those_of_rows(key: str | None, key_serde: Any, own: str | None) -> None:
+    """Taken from a column or from the record, in the encoding that the step declares; also where it refuses one."""
+    found: list[Any] = []
+    sent = [
+        b'{"user":"a","amount":1,"ts":5,"country":"DE"}',
+        b'{"user":"\xc3\xbc","amount":1,"ts":-7,"country":null}',
+    ]
+    for columns in (False, True):
+        app = hg.App("job")
+        orders: Any = app.input("in", serde=hg.json(Order), key=own)
+        (orders.columns() if columns else orders).filter(
+            hg.col("amount") > 0 if columns else lambda o: o["amount"] > 0
+        ).to("out", key=key, key_serde=key_serde)
+        rig = Rig(app, width=2)
+        try:
+            asyncio.run(rig.run(chunk(*sent, keys=[b"k", None])))
+            found.append(sorted((one.at.partition, one.keys, one.timestamps) for one in rig.topics.open))
+        except Exception as error:  # noqa: BLE001 - both refuse it, or none
+            found.append((str(error).partition("): ")[2], getattr(error, "index", None)))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

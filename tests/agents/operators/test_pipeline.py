@@ -20,7 +20,7 @@ from headgate.agents.records.columns import Columns
 from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.records.framing import frame_cuts
 from headgate.agents.records.serdes import json, msgpack
-from headgate.agents.runtime.buffer import Joining
+from headgate.agents.runtime.buffer import Joining, Listed, Spanned
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
@@ -42,10 +42,13 @@ class Joined(Joining):
         self.open: list[SimpleNamespace] = []
         self.ask = lambda topic: self.know(topic, widths.get(topic, 1))
 
-    def _join(self, task: str, target: StreamPartition, keys: Any, values: Any, stamps: Any, headers: Any) -> None:
-        stamps = [stamps] * len(values) if isinstance(stamps, int) else stamps
+    def _join(self, task: str, target: StreamPartition, part: Listed | Spanned) -> None:
+        one = part if isinstance(part, Listed) else part.listed()
+        stamps = [one.timestamps] * len(one) if isinstance(one.timestamps, int) else one.timestamps
         self.open.append(
-            SimpleNamespace(task=task, at=target, keys=keys, values=values, timestamps=stamps, headers=headers)
+            SimpleNamespace(
+                task=task, at=target, keys=one.keys, values=one.values, timestamps=stamps, headers=one.headers
+            )
         )
 
 

@@ -20,7 +20,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.operators.trouble import may_pass
 from headgate.agents.port.absence import Unread
 from headgate.agents.records.chunks import Chunk
-from headgate.agents.runtime.buffer import Joining
+from headgate.agents.runtime.buffer import Joining, Listed, Spanned
 from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
 from headgate.agents.runtime.task_intake import TaskIntake
@@ -54,8 +54,9 @@ class Joined(Joining):
         )
         self.open: list[tuple[str, bytes | None]] = []
 
-    def _join(self, task: str, target: StreamPartition, keys: Any, values: Any, *_: Any) -> None:
-        self.open += [(target.stream, value) for value in values]
+    def _join(self, task: str, target: StreamPartition, part: Listed | Spanned) -> None:
+        listed = part if isinstance(part, Listed) else part.listed()
+        self.open += [(target.stream, value) for value in listed.values]
 
 
 class Host:

@@ -1,0 +1,142 @@
+"""What a task emits as spans joins the transaction, or is refused, as the same records in lists."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.agents.kafka.record_batch import Builder
+from headgate.agents.records import columns
+from headgate.agents.records.columns import Columns, pick
+from headgate.agents.records.spans import spanned
+from headgate.agents.records.target_rules import Rules
+from headgate.agents.runtime.buffer import Joining
+from headgate.agents.testing.logs import Gathered
+
+WAYS = [True, False] if columns.compiled is not None else [False]
+NOW = int(time.time() * 1000)
+SOME = st.none() | st.binary(max_size=12)
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=9)), max_size=2)
+
+
+class Open(Joining):
+    """The open transaction over batches in memory or of Kafka."""
+
+    def __init__(self, batch: Callable[[int], Any], rules: Rules | None, limit: int) -> None:
+        super().__init__(transactional=True, batch=batch, batch_bytes=400, max_pending_bytes=1 << 20, wake=lambda: None)
+        self.know("out", 3, limit, rules)
+
+    def batches(self) -> dict[Any, Any]:
+        """What has joined, by target."""
+        self._open.fill_all()
+        return {at: [_content(one) for one in ready] for at, ready in self._open.ready.items()}
+
+
+def _content(batch: Any) -> Any:
+    if isinstance(batch, Gathered):
+        return batch.keys, batch.values, batch.stamps, batch.headers, batch.parts
+    return bytes(batch.batch._build()), batch.parts
+
+
+def emitted(make: Callable[[], Open], emit: Callable[[Any], None]) -> Any:
+    """What joins, or how it is refused."""
+    joining = make()
+    buffer = joining.buffer("t")
+    try:
+        emit(buffer)
+        emit(buffer)
+    except Exception as error:  # noqa: BLE001 - compared
+        return type(error), str(error), getattr(error, "index", None)
+    size = buffer.size
+    buffer.complete()
+    return size, joining.pending_bytes, joining.batches()
+
+
+@st.composite
+def records(draw: Any) -> Columns:
+    """Records as they leave, some of which no topic takes."""
+    size = draw(st.integers(1, 8))
+
+    def column(of: Any) -> Any:
+        return draw(st.lists(of, min_size=size, max_size=size))
+
+    odd = draw(st.booleans())
+    times = st.sampled_from([0, 5, NOW, NOW - 10_000, *((-1, -2, NOW + 10**9, 1 << 62) if odd else ())])
+    return Columns(
+        column(st.none() | st.binary(max_size=300 if odd else 20)),
+        column(times),
+        0,
+        draw(st.none() | st.just(column(SOME))),
+        None,
+        draw(st.none() | st.just(column(HEADERS))),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    records(),
+    st.data(),
+    st.sampled_from([None, Rules(compacted=True), Rules(after_ms=60_000), Rules(before_ms=60_000)]),
+    st.sampled_from([1 << 20, 200]),
+    st.sampled_from([None, None, 0, 2, 3]),
+)
+def test_spans_are_emitted_like_lists(given_: Columns, data: Any, rules: Rules | None, limit: int, at: Any) -> None:
+    """Partitions, batches, sizes; and each refusal with its index among the rows that were emitted."""
+    size = len(given_)
+    chosen = data.draw(st.none() | st.lists(st.integers(0, size - 1), unique=True).map(sorted))
+    rows = list(range(size)) if chosen is None else chosen
+    listed: list[Any] = [
+        None if one is None else pick(one, rows)
+        for one in (given_.keys, given_.values, given_.timestamps, given_.headers)
+    ]
+    spans, picked = spanned(given_), None if chosen is None else array("q", chosen)
+
+    def emit_spans(buffer: Any) -> None:
+        buffer.emit_spans("out", at, spans, picked)
+
+    kinds: list[Callable[[int], Any]] = [Gathered, lambda most: Builder(most, None, transactional=True)]
+    for kind in kinds:
+
+        def make(kind: Callable[[int], Any] = kind) -> Open:
+            return Open(kind, rules, limit)
+
+        wanted = emitted(make, lambda buffer: buffer.emit("out", at, *listed))
+        for compiled in WAYS:
+            with pytest.MonkeyPatch.context() as patch:
+                if not compiled:
+                    patch.setattr(columns, "compiled", None)
+                    if kind is not Gathered:
+                        continue  # aiokafka builds other batches
+                found = emitted(make, emit_spans)
+            assert found == wanted
+
+
+def test_what_is_dropped_leaves_nothing() -> None:
+    """A chunk that failed."""
+    joining = Open(Gathered, None, 1 << 20)
+    buffer = joining.buffer("t")
+    buffer.emit_spans("out", None, spanned(Columns([b"v"], [1], 0, [b"k"])))
+    buffer.drop()
+    buffer.complete()
+    assert (buffer.size, joining.batches()) == (0, {})
+
+
+@pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.parametrize("change", ["offsets", "lengths"])
+def test_spans_that_lie_are_refused(change: str) -> None:
+    """Nothing outside of a buffer is read."""
+    good = spanned(Columns([b"abc"], [1], 0, [b"k"]))
+    joining = Open(Gathered, None, 1 << 20)
+    bad = good.keys._replace(**{change: array("q", [4])}) if good.keys is not None else None
+    with pytest.raises(ValueError, match="outside"):
+        columns.compiled.measure_spans(bad, good.values, good.timestamps, None, None)
+    with pytest.raises(ValueError, match="outside"):
+        columns.compiled.measure_spans(good.keys, good.values, good.timestamps, None, array("q", [1]))
+    with pytest.raises(ValueError, match="outside"):
+        joining.buffer("t").emit_spans("out", None, good, array("q", [-1]))
