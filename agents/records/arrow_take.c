@@ -110,7 +110,7 @@ static PyObject *arrow_fields(PyObject *self, PyObject *capsule) {
 
 /* ------------------------------------------------------------------------------------------------------------------ columns */
 
-enum { NUMBER, BITS, TEXT32, TEXT64, VIEWS, NOTHING };
+enum { FIXED, BITS, TEXT32, TEXT64, VIEWS, NOTHING };
 
 typedef struct { /* one array of a column */
     const void **buffers;
@@ -122,7 +122,7 @@ typedef struct { /* one array of a column */
 static int form_of(const char *format) {
     if (strcmp(format, "vu") == 0) return VIEWS;
     if (format[0] == 0 || format[1] != 0) return -1;
-    if (strchr("cCsSiIlLfg", *format)) return NUMBER;
+    if (strchr("cCsSiIlLfg", *format)) return FIXED;
     return *format == 'b' ? BITS : *format == 'u' ? TEXT32 : *format == 'U' ? TEXT64 : *format == 'n' ? NOTHING : -1;
 }
 
@@ -140,7 +140,7 @@ static int piece_of(PyObject *capsule, Py_ssize_t index, int form, Piece *made) 
         wrong = "a whole row of it is null";
     else if (one->dictionary != NULL) wrong = "a column has a dictionary";
     else if (one->offset < 0 || one->offset > MOST_ROWS || one->length < frame->offset + frame->length) wrong = "a column is too short";
-    else if (form != NOTHING && (one->n_buffers < (form == NUMBER || form == BITS ? 2 : 3) || one->buffers == NULL)) wrong = "a buffer is missing";
+    else if (form != NOTHING && (one->n_buffers < (form == FIXED || form == BITS ? 2 : 3) || one->buffers == NULL)) wrong = "a buffer is missing";
     if (wrong != NULL) {
         refuse(wrong);
         return -1;
@@ -331,8 +331,8 @@ static PyObject *arrow_take(PyObject *self, PyObject *args) {
     Py_ssize_t count = PyList_GET_SIZE(list);
     int form = form_of(format);
     int is_text = form == TEXT32 || form == TEXT64 || form == VIEWS;
-    int fits = form == NOTHING || (kind == TEXT && is_text) || (kind == BOOL && form == BITS) || (kind == FLOAT64 && form == NUMBER) ||
-               (kind == INT64 && form == NUMBER && *format != 'f' && *format != 'g');
+    int fits = form == NOTHING || (kind == TEXT && is_text) || (kind == BOOL && form == BITS) || (kind == FLOAT64 && form == FIXED) ||
+               (kind == INT64 && form == FIXED && *format != 'f' && *format != 'g');
     if (kind < INT64 || kind > TEXT || !fits) return refuse("no such column");
     Made made = {.flawed = -1};
     Piece *pieces = PyMem_RawCalloc((size_t)count + 1, sizeof *pieces);
