@@ -10,20 +10,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headgate as hg
 
-app = hg.App("sales", serde=hg.json())
 
-orders = app.input("orders", timestamp="ts", max_out_of_order="5s", start="oldest")
-rates = app.input("rates", key="currency").table("rates", broadcast=True)  # read to the end before the first order
+class Order(msgspec.Struct, gc=False):
+    """What the job needs of an order; other fields are skipped."""
+
+    country: str
+    currency: str
+    amount: float
+    ts: int
 
 
-def priced(order: dict[str, Any], rate: dict[str, Any]) -> dict[str, Any]:
-    """Add the total in euros to an order."""
-    return {**order, "total": order["amount"] * rate["rate"]}
+class Rate(msgspec.Struct, gc=False):
+    """How many euros one unit of a currency is worth."""
+
+    currency: str
+    rate: float
+
+
+class Priced(msgspec.Struct, gc=False):
+    """What Spark needs of an order."""
+
+    country: str
+    total: float
+
+
+app = hg.App("sales")
+
+orders = app.input("orders", serde=hg.json(Order), timestamp="ts", max_out_of_order="5s", start="oldest")
+# read to the end before the first order
+rates = app.input("rates", serde=hg.json(Rate), key="currency").table("rates", broadcast=True)
+
+
+def priced(order: Order, rate: Rate) -> Priced:
+    """The total of an order in euros."""
+    return Priced(order.country, order.amount * rate.rate)
 
 
 def revenue(df: DataFrame, batch: Any) -> DataFrame:
@@ -32,7 +58,7 @@ def revenue(df: DataFrame, batch: Any) -> DataFrame:
 
 
 (
-    orders.filter(lambda order: order["amount"] > 0)
+    orders.filter(hg.col("amount") > 0)
     .join(rates, on="currency", into=priced)
     .batch(max_rows=2_000, max_age="2s")
     .spark(revenue, schema="country string, revenue double, orders long")

@@ -14,9 +14,10 @@ other. `headgate plan` shows which steps work on columns, and why an input with 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ...core.columns.expressions import columns_in
 from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema
@@ -24,7 +25,7 @@ from ...core.columns.typing import NUMBERS
 from ...core.errors import DeclarationError
 from ..records import columns as compiled_part
 from ..records.column_types import columns_alone, columns_instead, writes_as_columns
-from ..records.serdes import OUTPUT_KEY, is_json, named_only
+from ..records.serdes import OUTPUT_KEY, Serde, is_json, json, named_only
 from . import steps as s
 from .timestamps import TimeField
 
@@ -49,16 +50,33 @@ def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, Decl
     return schema, refused
 
 
+def serde_behind(step: s.Step, default: Serde[Any]) -> Serde[Any]:
+    """The serde of the values behind a step on their way through streams and tables, unless one is given: `default`, or that of the type of
+    the values if they are objects, so that functions find objects there, too."""
+    kind = _type_behind(step)
+    if not (hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind)):
+        return default
+    found = _declaring(step)
+    return found.serde if isinstance(found, s.InputStep | s.ShuffleStep) else json(cast("type[Any]", kind))
+
+
 def _type_behind(step: s.Step) -> Any:
     """The type of the values behind a step, or their columns; None if it is not known."""
+    found = _declaring(step)
+    if isinstance(found, s.RowsStep):
+        return found.kind if found.kind is not None else found.schema
+    return None if found is None else found.serde.type
+
+
+def _declaring(step: s.Step) -> s.InputStep | s.ShuffleStep | s.RowsStep | None:
+    """The step that declares the type of the values behind a step; None if it is not known."""
     match step:
-        case s.InputStep() | s.ShuffleStep():
-            return step.serde.type
-        case s.RowsStep():
-            return step.kind if step.kind is not None else step.schema
+        case s.InputStep() | s.ShuffleStep() | s.RowsStep():
+            return step
         case s.FilterStep() | s.FilterColumnsStep() | s.EventsStep() | s.RekeyStep() | s.MergeStep():
-            found = [_type_behind(parent) for parent in step.parents]
-            return found[0] if all(one == found[0] for one in found) else None
+            first, *others = step.parents
+            kind = _type_behind(first)
+            return _declaring(first) if all(_type_behind(one) == kind for one in others) else None
         case _:
             return None
 

@@ -33,7 +33,7 @@ from .checks import (
     table_name_of,
 )
 from .column_stream import ColumnStream, columns_behind, condition
-from .named_fields import fields_behind
+from .named_fields import fields_behind, serde_behind
 from .stream_ends import BatchedStream, Ended, TableView, batch_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
@@ -282,7 +282,8 @@ class Stream(Generic[K, V]):
     ) -> Stream[Any, V]:
         """Send the records through an intermediate stream, so that all records of a key reach the same task.
 
-        `by` is a field of the value or a function of it. Without `by`, the record's own key is used, and `name=` is required.
+        `by` is a field of the value or a function of it. Without `by`, the record's own key is used, and `name=` is required. `serde`
+        writes the values on their way: by default that of the app or, for values of a declared dataclass or Struct, that of their type.
         """
         if by is not None:
             check_selector(by, "repartition")
@@ -319,7 +320,7 @@ class Stream(Generic[K, V]):
 
     def _serde(self, given: Serde[Any] | None, where: str, default: Serde[Any] | None = None) -> Serde[Any]:
         if given is None:
-            return default if default is not None else self.app.serde
+            return default if default is not None else serde_behind(self.step, self.app.serde)
         check_serde(given, where)
         return given
 
@@ -486,7 +487,7 @@ class Stream(Generic[K, V]):
             parents=(self.step,),
             topic=topic,
             key=key,
-            serde=self._serde(serde, f"to('{topic}', serde"),
+            serde=self._serde(serde, f"to('{topic}', serde", self.app.serde),
             key_serde=self._serde(key_serde, f"to('{topic}', key_serde", self.app.output_key_serde),
             partition=partition,
             on_error=check_policy(on_error, f"to('{topic}', on_error)"),

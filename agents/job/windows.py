@@ -19,6 +19,7 @@ from . import steps as s
 from .actors import Actor, check_actor
 from .aggregates import Aggregate, collect, plan
 from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, duration, name_of
+from .named_fields import serde_behind
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -306,7 +307,8 @@ class WindowedStream(Generic[K, V]):
         the key of the rows and the last ms of the window as its timestamp, unless the call gives others. A mapping gets the three fields,
         unless it has fields of these names; any other value gets them as JSON in the header `hg-window`.
 
-        `serde` encodes the values until the window closes; by default that of the app. `on_error` decides about rows that it cannot encode.
+        `serde` encodes the values until the window closes; by default that of the app or, for values of a declared dataclass or Struct,
+        that of their type. `on_error` decides about rows that it cannot encode.
         If the hook fails, the task fails: a window is no single record that could be left out.
         """
         from .stream import Stream
@@ -321,7 +323,7 @@ class WindowedStream(Generic[K, V]):
             check_serde(serde, "process(serde")
         after = name_of("actor", None, name or actor.__name__)
         policy = check_policy(on_error, "process")
-        kept = self._step(ROWS, rows=app.serde if serde is None else serde, on_error=policy)
+        kept = self._step(ROWS, rows=serde or serde_behind(self._stream.step, app.serde), on_error=policy)
         step = s.ActorStep(parents=(kept,), name=after, cls=actor, args=args, on_error=policy, where=called_from())
         return Stream(app, app.add(step))
 

@@ -9,6 +9,8 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.job.declaration import Declared
+from headgate.agents.job.named_fields import on_columns
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -86,6 +88,38 @@ async def test_the_whole_line(job, topic):
     counts = list(worker.worker.counters.values())
     assert sum(one["tombstones_dropped"] for one in counts) == 4
     assert sum(one["dead_letters"] for one in counts) == 4
+
+
+async def test_rows_that_only_name_fields(job, topic):
+    """Read as columns, they give what rows of the type and what dicts give, from four partitions, with bad records among them."""
+    app = hg.App(job.name, on_bad_data="dead_letter", on_error="skip")
+    serdes = {"fast": hg.json(Order), "rows": hg.json(Order), "dicts": hg.json()}
+    wrong, cut = b'{"user":"a","amount":"12","ts":1}', b"{"
+    outputs = {}
+    for name, serde in serdes.items():
+        inp, big, sums = topic(f"in-{name}", 4), topic(f"big-{name}", 4), topic(f"sums-{name}", 4)
+        for partition in range(4):
+            mine = [order(n) for n in range(400) if n % 4 == partition]
+            await job.write(inp, [*mine[:50], wrong, cut, None, *mine[50:]], partition=partition, key=b"key")
+        orders = app.input(inp, serde=serde, timestamp="ts", until="newest")
+        orders = orders.filter(lambda _: True) if name == "rows" else orders
+        kept = orders.filter((lambda o: o["amount"] >= 10) if name == "dicts" else hg.col("amount") >= 10)
+        kept.to(big)
+        kept.repartition("user", name=f"by-{name}").agg(n=hg.count(), total=hg.sum("amount"), name=name).to(sums)
+        outputs[name] = (inp, big, sums)
+    works = {step.name: columns for step, columns in on_columns(Declared(app).steps) if step.verb == "input"}
+    assert works == {inp: name == "fast" for name, (inp, _, _) in outputs.items()}
+    worker = await job.start(app)
+    assert await worker.ended() == 0
+    letters = [(dict(r.headers)["hg-topic"].decode(), r.value) for r in await job.records(job.topics.dead_letters, 20)]
+    found = {}
+    for name, (inp, big, sums) in outputs.items():
+        rows = [(r.timestamp, r.key, orjson.loads(r.value)) for r in await job.records(big, 200)]
+        totals = {r.key: orjson.loads(r.value) for r in await job.records(sums, 7)}
+        found[name] = (sorted((at, key, v["user"], v["amount"], v["ts"]) for at, key, v in rows), totals)
+        bad = {cut: 4} if name == "dicts" else {cut: 4, wrong: 4}
+        assert Counter(value for of, value in letters if of == inp) == bad
+    assert found["fast"] == found["rows"] == found["dicts"]
 
 
 async def test_columns_lose_and_double_nothing_behind_kill_9(job, topic):

@@ -319,7 +319,7 @@ def test_an_expression_follows_the_type_of_its_values() -> None:
     orders.merge(app.input("more", serde=hg.json(OrderStruct))).filter(keep)
     orders.repartition("user", serde=hg.json(OrderStruct)).filter(keep)
     same: Any = app.input("others", serde=hg.json(Few))
-    behind: list[Any] = [orders.map(lambda order: order), orders.merge(same), orders.repartition("ts")]
+    behind: list[Any] = [orders.map(lambda order: order), orders.merge(same), orders.repartition("ts", serde=hg.json())]
     for stream in behind:
         with pytest.raises(hg.DeclarationError, match="no declared type"):
             stream.filter(keep)
@@ -337,3 +337,19 @@ def test_an_expression_on_rows_fails_as_a_function_does() -> None:
         d.send("orders", None)
         assert [one.value for one in d.read("out")] == [1, 2]
         assert [(one.offset, one.step[:6]) for one in d.dead_letters()] == [(1, "filter"), (4, "filter")]
+
+
+def test_objects_are_objects_behind_shuffles_and_in_tables() -> None:
+    """A function gets values of the declared dataclass or Struct wherever they have been. What a function makes has no known type."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(OrderStruct)).filter(hg.col("amount") > 0)
+    known = orders.repartition("user").filter(hg.col("ts") > 0).table("known")
+    more = app.input("more", serde=hg.json(OrderData)).repartition("user", name="more-by-user")
+    more.join(known, into=lambda one, other: (one.amount + other.amount, type(one), type(other))).map(str).to("out")
+    orders.columns(OrderStruct).rows().repartition("ts").map(lambda order: type(order).__name__).to("types")
+    orders.map(lambda order: order).repartition("user", name="made").map(lambda order: type(order).__name__).to("types")
+    with Driver(app) as d:
+        d.send("orders", OrderStruct("a", 2, 3), key="a")
+        d.send("more", OrderData("a", 5, 3), key="a")
+        assert [one.value for one in d.read("out")] == [str((7.0, OrderData, OrderStruct))]
+        assert sorted(one.value for one in d.read("types")) == ["OrderStruct", "dict"]
