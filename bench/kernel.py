@@ -25,7 +25,7 @@ import orjson
 from headgate.agents.records import columns
 from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.encoder import Encoder
-from headgate.agents.records.groups import Cell, KeyTable, StateColumns
+from headgate.agents.records.groups import KeyTable, StateColumns
 from headgate.agents.records.packing import StatePacking
 from headgate.agents.records.vectors import Vector, VectorBatch
 from headgate.core.columns.schema import ColumnSpec
@@ -89,7 +89,7 @@ def works(size: int) -> dict[str, tuple[Call, Call]]:
         lambda: encoder.encode(batch, None, decoded.spans),
         lambda: list(map(orjson.dumps, values)),
     )
-    table, sums, states = KeyTable(), StateColumns([Cell("rows"), Cell("sum", "float64")]), {}
+    table, sums, states = KeyTable(), StateColumns(["rows", "sum"]), {}
     users, amounts = batch["user"].values(), batch["amount"].values()
 
     def grouped() -> None:

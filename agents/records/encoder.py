@@ -26,7 +26,7 @@ import orjson
 
 from . import columns as compiled_part
 from .decoder import HAS_OTHER, HAS_WATCHED, RecordSpans
-from .vectors import KINDS, Buffer, VectorBatch, longs
+from .vectors import Buffer, VectorBatch, longs, number_of
 
 _SIGNS = orjson.dumps(1e16) == b"1e+16"
 """Whether this orjson writes the sign of a positive exponent; its versions differ."""
@@ -62,7 +62,7 @@ class Encoder:
         if compiled_part.compiled is None:
             found = self._slowly(batch, rows, spans, others, mask)
             return found if rows is None or not aligned else _aligned(found, rows, batch.length)
-        vectors = [(KINDS.index(one.kind), one.data, one.offsets, one.validity) for one in batch.vectors]
+        vectors = [(number_of(one.kind), one.data, one.offsets, one.validity) for one in batch.vectors]
         places = {name: at for at, name in enumerate(batch.names)}
         full = [(places[name], prefix) for name, prefix in zip(self.names, self._full, strict=True)]
         more = [(places[name], prefix) for name, prefix in zip(self.added, self._more, strict=True)]

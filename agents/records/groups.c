@@ -249,39 +249,87 @@ static int checked_numbers(PyObject *object, int64_t below, Py_buffer *view, int
     return fine ? 0 : -1;
 }
 
-/* keys(numbers) -> (bytes, where each key begins, how long it is) */
-static PyObject *keys_keys(Keys *self, PyObject *wanted) {
+/* numbers_listed([bytes, text or None]) -> the number of each key, -1 for None */
+static PyObject *keys_numbers_listed(Keys *self, PyObject *list) {
+    if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of keys is wanted");
+    Py_ssize_t count = PyList_GET_SIZE(list);
     Table *table = &self->table;
-    Py_buffer view;
+    if (!enter(&self->busy)) return NULL;
+    PyObject *out = PyBytes_FromStringAndSize(NULL, count * 8);
+    if (out != NULL && table->slot_count == 0 && !more_slots(table)) Py_SETREF(out, PyErr_NoMemory());
+    for (Py_ssize_t first = 0; out != NULL && first < count; first += AHEAD) {
+        const uint8_t *keys[AHEAD];
+        int64_t lengths[AHEAD];
+        uint32_t hashes[AHEAD];
+        Py_ssize_t block = count - first < AHEAD ? count - first : AHEAD;
+        for (Py_ssize_t i = 0; i < block; i++) {
+            PyObject *one = PyList_GET_ITEM(list, first + i);
+            Py_ssize_t length = -1;
+            keys[i] = NULL;
+            if (PyBytes_Check(one)) {
+                keys[i] = (const uint8_t *)PyBytes_AS_STRING(one);
+                length = PyBytes_GET_SIZE(one);
+            } else if (PyUnicode_Check(one)) {
+                keys[i] = (const uint8_t *)PyUnicode_AsUTF8AndSize(one, &length);
+            } else if (one != Py_None) {
+                PyErr_SetString(PyExc_TypeError, "a key is bytes or text");
+            }
+            lengths[i] = length;
+            if (PyErr_Occurred()) {
+                Py_CLEAR(out);
+                break;
+            }
+            if (length < 0) continue;
+            hashes[i] = hash_of(table, keys[i], length);
+            __builtin_prefetch(&table->slots[hashes[i] & (uint64_t)(table->slot_count - 1)]);
+        }
+        for (Py_ssize_t i = 0; out != NULL && i < block; i++) {
+            int64_t number = lengths[i] < 0 ? -1 : number_of(table, keys[i], lengths[i], hashes[i]);
+            if (number < 0 && lengths[i] >= 0) Py_SETREF(out, PyErr_NoMemory());
+            else memcpy(PyBytes_AS_STRING(out) + (first + i) * 8, &number, 8);
+        }
+    }
+    self->busy = 0;
+    return out;
+}
+
+/* keys(numbers, prefix) -> (bytes, where each key begins, how long it is, and the same of each key with the prefix before it) */
+static PyObject *keys_keys(Keys *self, PyObject *args) {
+    Table *table = &self->table;
+    Py_buffer view = {0};
     int64_t count, total = 0;
-    PyObject *bytes = NULL, *starts = NULL, *sizes = NULL, *out = NULL;
+    PyObject *wanted, *made[5] = {NULL}, *out = NULL;
+    const char *prefix;
+    Py_ssize_t before;
+    if (!PyArg_ParseTuple(args, "Oy#", &wanted, &prefix, &before)) return NULL;
     if (self->busy) return enter(&self->busy), NULL;
     if (checked_numbers(wanted, table->count, &view, &count) < 0) goto done;
     for (int64_t i = 0; i < count; i++) {
         int64_t number = long_at(view.buf, i);
-        total += table->ends[number] - begin_of(table, number);
+        total += table->ends[number] - begin_of(table, number) + before;
     }
-    bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
-    starts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
-    sizes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
-    if (bytes == NULL || starts == NULL || sizes == NULL) goto done;
+    for (int i = 0; i < 5; i++) {
+        made[i] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(i ? count * 8 : total));
+        if (made[i] == NULL) goto done;
+    }
     int64_t at = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t number = long_at(view.buf, i), begin = begin_of(table, number), size = table->ends[number] - begin;
-        if (size > total - at) { /* the numbers have changed meanwhile */
+        int64_t number = long_at(view.buf, i);
+        if (number < 0 || number >= table->count) number = 0; /* changed meanwhile */
+        int64_t begin = begin_of(table, number), size = table->ends[number] - begin, key = at + before, whole = size + before;
+        if (whole > total - at) { /* the numbers have changed meanwhile */
             PyErr_SetString(PyExc_ValueError, "no such key");
             goto done;
         }
-        memcpy(PyBytes_AS_STRING(bytes) + at, table->bytes + begin, (size_t)size);
-        memcpy(PyBytes_AS_STRING(starts) + i * 8, &at, 8);
-        memcpy(PyBytes_AS_STRING(sizes) + i * 8, &size, 8);
-        at += size;
+        if (before) memcpy(PyBytes_AS_STRING(made[0]) + at, prefix, (size_t)before);
+        memcpy(PyBytes_AS_STRING(made[0]) + key, table->bytes + begin, (size_t)size);
+        int64_t told[4] = {key, size, at, whole};
+        for (int one = 0; one < 4; one++) memcpy(PyBytes_AS_STRING(made[one + 1]) + i * 8, &told[one], 8);
+        at += whole;
     }
-    out = Py_BuildValue("OOO", bytes, starts, sizes);
+    out = PyTuple_Pack(5, made[0], made[1], made[2], made[3], made[4]);
 done:
-    Py_XDECREF(bytes);
-    Py_XDECREF(starts);
-    Py_XDECREF(sizes);
+    for (int i = 0; i < 5; i++) Py_XDECREF(made[i]);
     leave(&view);
     return out;
 }
@@ -337,7 +385,8 @@ static void keys_dealloc(Keys *self) {
 static PyMethodDef keys_methods[] = {
     {"numbers", (PyCFunction)keys_numbers, METH_VARARGS, "The numbers of a column of keys."},
     {"numbers_of", (PyCFunction)keys_numbers_of, METH_VARARGS, "The numbers of keys that are bytes."},
-    {"keys", (PyCFunction)keys_keys, METH_O, "The bytes of keys."},
+    {"numbers_listed", (PyCFunction)keys_numbers_listed, METH_O, "The numbers of keys in a list."},
+    {"keys", (PyCFunction)keys_keys, METH_VARARGS, "The bytes of keys."},
     {"retain", (PyCFunction)keys_retain, METH_O, "Forget all other keys."},
     {"memory", (PyCFunction)keys_memory, METH_NOARGS, "The bytes that are reserved."},
     {NULL, NULL, 0, NULL},
@@ -358,11 +407,11 @@ static PyTypeObject keys_type = {
 enum { ROWS, VALUES, SUM, MIN, MAX }; /* what a cell holds: see groups.py */
 
 typedef struct {
-    void *states; /* int64 or double of each key */
-    uint8_t *filled;
-    int64_t room, filled_room;
+    void *states;  /* int64 or double of each key */
+    uint8_t *tags; /* which of them; not of ROWS and VALUES, which are whole */
+    int64_t room, tag_room;
     uint64_t bound; /* whole sums: no state is larger; one more than INT64_MAX: unknown */
-    int op, kind;
+    int op;
 } Cell;
 
 typedef struct {
@@ -395,15 +444,15 @@ static inline int64_t row_of(const Addition *what, int64_t at) {
     return what->rows != NULL ? what->rows[at] : at;
 }
 
-/* Whether this cell adds whole numbers that come from outside. */
-static inline int adds_longs(const Cell *cell, int merging) {
-    return cell->kind == INT64 && (cell->op == SUM || (merging && cell->op <= VALUES));
-}
+/* Whether this cell adds numbers that come from outside. */
+static inline int adds_numbers(const Cell *cell, int merging) { return cell->op == SUM || (merging && cell->op <= VALUES); }
+
+static inline int state_tag(const Cell *cell, int64_t number) { return cell->tags == NULL ? WHOLE : cell->tags[number]; }
 
 static uint64_t bound_of(const Cell *cell, int64_t keys) {
     uint64_t most = 0;
     for (int64_t i = 0; i < keys; i++) {
-        uint64_t one = size_of(((const int64_t *)cell->states)[i]);
+        uint64_t one = state_tag(cell, i) == WHOLE ? size_of(((const int64_t *)cell->states)[i]) : 0;
         if (one > most) most = one;
     }
     return most;
@@ -412,10 +461,12 @@ static uint64_t bound_of(const Cell *cell, int64_t keys) {
 /* Raises the bound by what is added. 0 if a sum may overflow. */
 static int within_bounds(Cell *cell, const VectorView *column, const Addition *what, int64_t keys, uint64_t *raised) {
     uint64_t total = 0;
-    for (int64_t i = 0; i < what->count && total < UNKNOWN; i++) {
+    for (int64_t i = 0; i < what->count && total < UNKNOWN && column->kind != FLOAT64; i++) {
         int64_t row = row_of(what, i);
-        if (is_valid(column, row)) total += size_of(long_at(column->data.buf, row));
+        if (tag_at(column, row) == WHOLE) total += size_of(long_at(column->data.buf, row));
     }
+    *raised = cell->bound;
+    if (total == 0) return 1;
     if (total >= UNKNOWN) return 0;
     if (cell->bound >= UNKNOWN || cell->bound + total >= UNKNOWN) cell->bound = bound_of(cell, keys);
     *raised = cell->bound + total;
@@ -424,28 +475,39 @@ static int within_bounds(Cell *cell, const VectorView *column, const Addition *w
 
 /* Marks the rows that would make a whole sum overflow, as if the others were added in their order. 0 if there is no memory. */
 static int mark_overflows(Cells *self, Addition *what) {
-    int64_t **copies = PyMem_RawCalloc((size_t)self->count + 1, sizeof(int64_t *));
+    Cell *copies = PyMem_RawCalloc((size_t)self->count + 1, sizeof(Cell));
     int fine = copies != NULL;
     what->skip = PyMem_RawCalloc((size_t)what->count + 1, 1);
     fine = fine && what->skip != NULL;
     for (Py_ssize_t c = 0; fine && c < self->count; c++) {
-        if (!adds_longs(&self->cells[c], what->merging)) continue;
-        copies[c] = PyMem_RawMalloc((size_t)self->keys * 8 + 8);
-        fine = copies[c] != NULL;
-        if (fine && self->keys) memcpy(copies[c], self->cells[c].states, (size_t)self->keys * 8);
+        const Cell *cell = &self->cells[c];
+        if (!adds_numbers(cell, what->merging)) continue;
+        copies[c].states = PyMem_RawMalloc((size_t)self->keys * 8 + 8);
+        copies[c].tags = PyMem_RawMalloc((size_t)self->keys + 1);
+        fine = copies[c].states != NULL && copies[c].tags != NULL;
+        if (fine && self->keys) memcpy(copies[c].states, cell->states, (size_t)self->keys * 8);
+        for (int64_t i = 0; fine && i < self->keys; i++) copies[c].tags[i] = (uint8_t)state_tag(cell, i);
     }
     for (int64_t i = 0; fine && i < what->count; i++) {
         int64_t number = what->numbers[i], row = row_of(what, i), made;
         for (Py_ssize_t c = 0; c < self->count; c++)
-            if (copies[c] != NULL && is_valid(&what->columns[c], row) &&
-                __builtin_add_overflow(copies[c][number], long_at(what->columns[c].data.buf, row), &made))
+            if (copies[c].states != NULL && copies[c].tags[number] == WHOLE && tag_at(&what->columns[c], row) == WHOLE &&
+                __builtin_add_overflow(((int64_t *)copies[c].states)[number], long_at(what->columns[c].data.buf, row), &made))
                 what->skip[i] = 1;
         what->skips += what->skip[i];
-        for (Py_ssize_t c = 0; !what->skip[i] && c < self->count; c++)
-            if (copies[c] != NULL && is_valid(&what->columns[c], row))
-                copies[c][number] += long_at(what->columns[c].data.buf, row);
+        for (Py_ssize_t c = 0; !what->skip[i] && c < self->count; c++) {
+            if (copies[c].states == NULL) continue;
+            int tag = tag_at(&what->columns[c], row), mine = copies[c].tags[number];
+            int64_t *state = (int64_t *)copies[c].states + number, value = tag == WHOLE ? long_at(what->columns[c].data.buf, row) : 0;
+            if (tag != NOTHING && mine != FRACTION) copies[c].tags[number] = (uint8_t)tag;
+            if (mine == NOTHING) *state = value;
+            else if (mine == WHOLE && tag == WHOLE) *state += value;
+        }
     }
-    for (Py_ssize_t c = 0; copies != NULL && c < self->count; c++) PyMem_RawFree(copies[c]);
+    for (Py_ssize_t c = 0; copies != NULL && c < self->count; c++) {
+        PyMem_RawFree(copies[c].states);
+        PyMem_RawFree(copies[c].tags);
+    }
     PyMem_RawFree(copies);
     return fine;
 }
@@ -455,7 +517,7 @@ static int find_overflows(Cells *self, Addition *what, int keep) {
     int fine = 1;
     for (Py_ssize_t c = 0; fine && c < self->count; c++) {
         uint64_t raised = UNKNOWN;
-        if (!adds_longs(&self->cells[c], what->merging)) {
+        if (!adds_numbers(&self->cells[c], what->merging)) {
             if (self->cells[c].op <= VALUES && keep) self->cells[c].bound += (uint64_t)what->count;
             continue;
         }
@@ -471,57 +533,75 @@ static int find_overflows(Cells *self, Addition *what, int keep) {
     for (int64_t i = 0; i < (what)->count; i++)                     \
         if ((what)->skip == NULL || !(what)->skip[i])
 
-static void add_cell(Cell *cell, const VectorView *column, const Addition *what) {
-    int64_t *longs = cell->states;
-    double *doubles = cell->states;
-    int op = what->merging && cell->op <= VALUES ? SUM : cell->op; /* of partial states, counts are added up */
-    EACH_ROW(what) {
-        int64_t number = what->numbers[i], row = row_of(what, i);
-        if (op == ROWS) {
-            longs[number]++;
-            continue;
-        }
-        if (!is_valid(column, row)) continue;
-        if (op == VALUES) {
-            longs[number]++;
-            continue;
-        }
-        if (cell->op <= VALUES) { /* merging */
-            longs[number] += long_at(column->data.buf, row);
-            continue;
-        }
-        int first = !cell->filled[number];
-        cell->filled[number] = 1;
-        if (cell->kind == INT64) {
-            int64_t value = long_at(column->data.buf, row);
-            if (op == SUM) longs[number] += value;
-            else if (first || (op == MIN ? value < longs[number] : value > longs[number])) longs[number] = value;
-        } else {
-            double value = double_at(column->data.buf, row);
-            if (first) doubles[number] = value;
-            else if (op == SUM) doubles[number] += value;
-            else if (op == MIN ? value < doubles[number] : value > doubles[number]) doubles[number] = value;
-        }
+/* Whether one number is less than another, as Python compares a whole number with a float: by their values, not rounded. */
+static inline int is_less(int tag, const void *at, int other_tag, const void *other) {
+    int64_t whole, cut;
+    if (tag == other_tag) return tag == WHOLE ? long_at(at, 0) < long_at(other, 0) : double_at(at, 0) < double_at(other, 0);
+    double number = double_at(tag == WHOLE ? other : at, 0);
+    if (number != number) return 0;
+    if (number >= 9223372036854775808.0) return tag == WHOLE;
+    if (number < -9223372036854775808.0) return tag != WHOLE;
+    whole = long_at(tag == WHOLE ? at : other, 0);
+    cut = (int64_t)number; /* towards zero: what is left decides if both are equal */
+    if (tag == WHOLE) return whole != cut ? whole < cut : number > (double)cut;
+    return whole != cut ? cut < whole : number < (double)cut;
+}
+
+/* Adds a number to the state of a key, or replaces it by a number that is less, or greater. */
+static inline void add_number(Cell *cell, int op, int64_t number, int tag, const void *at) {
+    int64_t *whole = (int64_t *)cell->states + number;
+    double *fraction = (double *)cell->states + number;
+    uint8_t *mine = &cell->tags[number];
+    if (*mine == NOTHING || (op == MIN && is_less(tag, at, *mine, whole)) || (op == MAX && is_less(*mine, whole, tag, at))) {
+        memcpy(whole, at, 8);
+        *mine = (uint8_t)tag;
+    } else if (op == SUM && *mine == WHOLE && tag == WHOLE) {
+        *whole += long_at(at, 0);
+    } else if (op == SUM) {
+        double value = tag == WHOLE ? (double)long_at(at, 0) : double_at(at, 0);
+        *fraction = (*mine == WHOLE ? (double)*whole : *fraction) + value;
+        *mine = FRACTION;
     }
 }
 
-/* The same for what is added most: every row, and no null. */
+static void add_cell(Cell *cell, const VectorView *column, const Addition *what) {
+    int64_t *longs = cell->states;
+    EACH_ROW(what) {
+        int64_t number = what->numbers[i], row = row_of(what, i);
+        if (cell->op == ROWS && !what->merging) {
+            longs[number]++;
+            continue;
+        }
+        int tag = tag_at(column, row);
+        if (cell->op == VALUES && !what->merging) {
+            longs[number] += is_valid(column, row);
+            continue;
+        }
+        if (tag == NOTHING) continue;
+        const char *at = (const char *)column->data.buf + row * 8;
+        if (cell->op <= VALUES) longs[number] += long_at(at, 0); /* of partial states, counts are added up */
+        else add_number(cell, cell->op, number, tag, at);
+    }
+}
+
+/* The same for what is added most: no nulls. */
 static int add_cell_plainly(Cell *cell, const VectorView *column, const Addition *what) {
-    if (what->skip != NULL || what->rows != NULL || what->merging || column->validity.obj != NULL) return 0;
-    const int64_t *numbers = what->numbers;
+    if (what->skip != NULL || what->merging || column->validity.obj != NULL) return 0;
+    const int64_t *numbers = what->numbers, *rows = what->rows;
     const char *values = column->data.buf;
     if (cell->op == ROWS) {
         int64_t *states = cell->states;
         for (int64_t i = 0; i < what->count; i++) states[numbers[i]]++;
         return 1;
     }
-    if (cell->op != SUM || cell->kind != FLOAT64) return 0;
-    double *states = cell->states;
+    if (cell->op != SUM || column->kind > FLOAT64) return 0;
+    int tag = column->kind == INT64 ? WHOLE : FRACTION;
     for (int64_t i = 0; i < what->count; i++) {
         int64_t number = numbers[i];
-        double value = double_at(values, i);
-        states[number] = cell->filled[number] ? states[number] + value : value; /* -0.0 stays what it is */
-        cell->filled[number] = 1;
+        const char *at = values + (rows != NULL ? rows[i] : i) * 8;
+        if (cell->tags[number] != tag) add_number(cell, SUM, number, tag, at); /* the first one: -0.0 stays what it is */
+        else if (tag == WHOLE) ((int64_t *)cell->states)[number] += long_at(at, 0);
+        else ((double *)cell->states)[number] += double_at(at, 0);
     }
     return 1;
 }
@@ -544,7 +624,7 @@ static int reserve_keys(Cells *self, int64_t keys) {
     for (Py_ssize_t c = 0; c < self->count; c++) {
         Cell *cell = &self->cells[c];
         if (!reserve(&cell->states, &cell->room, keys, 8)) return 0;
-        if (cell->op > VALUES && !reserve(&cell->filled, &cell->filled_room, keys, 1)) return 0;
+        if (cell->op > VALUES && !reserve(&cell->tags, &cell->tag_room, keys, 1)) return 0;
     }
     if (!reserve(&self->touched, &self->touched_room, keys, 1) || !reserve(&self->times, &self->times_room, keys, 8) ||
         !reserve(&self->dirty, &self->dirty_room, keys, 4))
@@ -601,7 +681,9 @@ static int addition_of(Cells *self, PyObject *args, Addition *what) {
         Cell *cell = &self->cells[c];
         if (cell->op == ROWS && !what->merging && column == Py_None) continue;
         if (vector_of(column, length, &what->columns[c]) < 0) return -1;
-        if (what->columns[c].kind == cell->kind || (cell->op == VALUES && !what->merging)) continue;
+        int kind = what->columns[c].kind;
+        if (cell->op == VALUES && !what->merging) continue;
+        if (kind == INT64 || (cell->op > VALUES && (kind == FLOAT64 || kind == NUMBER))) continue;
         PyErr_SetString(PyExc_ValueError, "a cell gets a column of another type");
         return -1;
     }
@@ -649,7 +731,7 @@ static PyObject *cells_merge(Cells *self, PyObject *args) { return adding(self, 
 static PyObject *cells_overflows(Cells *self, PyObject *args) { return adding(self, args, 0, 1); }
 static PyObject *cells_merge_overflows(Cells *self, PyObject *args) { return adding(self, args, 1, 1); }
 
-/* put(keys, numbers, [vector], length, None, None): the states of these keys, which do not count as changed */
+/* put(keys, numbers, [vector], length, None, times or None): the states of these keys, which count as changed if they have times */
 static PyObject *cells_put(Cells *self, PyObject *args) {
     Addition what;
     memset(&what, 0, sizeof what);
@@ -661,41 +743,47 @@ static PyObject *cells_put(Cells *self, PyObject *args) {
         cell->bound = UNKNOWN;
         for (int64_t i = 0; i < what.count; i++) {
             int64_t number = what.numbers[i], row = row_of(&what, i);
-            int valid = is_valid(&what.columns[c], row);
-            if (cell->op > VALUES) cell->filled[number] = (uint8_t)valid;
-            if (valid) memcpy((char *)cell->states + number * 8, (char *)what.columns[c].data.buf + row * 8, 8);
+            int tag = tag_at(&what.columns[c], row);
+            if (cell->op > VALUES) cell->tags[number] = (uint8_t)tag;
+            if (tag) memcpy((char *)cell->states + number * 8, (char *)what.columns[c].data.buf + row * 8, 8);
             else memset((char *)cell->states + number * 8, 0, 8);
         }
     }
+    if (fine && what.times.obj != NULL) touch_all(self, &what);
     self->busy = 0;
     leave_addition(&what);
     if (!fine) return NULL;
     Py_RETURN_NONE;
 }
 
-/* (data, None, validity or None, nulls) of a cell, for these keys; or NULL */
+/* (number of the type, data, tags or None, validity or None, nulls) of a cell, for these keys; or NULL. Tags only where types differ. */
 static PyObject *states_of(const Cell *cell, const Py_buffer *numbers, int64_t count, int64_t keys) {
-    PyObject *out = NULL, *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8), *validity = NULL;
-    int64_t nulls = 0, bits = (count + 7) / 8;
-    validity = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bits);
-    if (data == NULL || validity == NULL) goto done;
+    PyObject *out = NULL, *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
+    PyObject *validity = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count + 7) / 8), *tags = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count);
+    int64_t of[3] = {0, 0, 0};
+    if (data == NULL || validity == NULL || tags == NULL) goto done;
     char *to = PyBytes_AS_STRING(data), *valid = PyBytes_AS_STRING(validity);
-    if (bits) memset(valid, 0, (size_t)bits);
+    if (count) memset(valid, 0, (size_t)(count + 7) / 8);
     for (int64_t i = 0; i < count; i++) {
         int64_t number = long_at(numbers->buf, i);
         if (number < 0 || number >= keys) number = 0; /* changed meanwhile */
+        int tag = state_tag(cell, number);
         memcpy(to + i * 8, (const char *)cell->states + number * 8, 8);
-        if (cell->op <= VALUES || cell->filled[number]) valid[i >> 3] |= (char)(1 << (i & 7));
-        else nulls++;
+        PyBytes_AS_STRING(tags)[i] = (char)tag;
+        of[tag]++;
+        if (tag != NOTHING) valid[i >> 3] |= (char)(1 << (i & 7));
     }
-    out = Py_BuildValue("OOOL", data, Py_None, nulls ? validity : Py_None, (long long)nulls);
+    int mixed = of[WHOLE] && of[FRACTION], nulls = of[NOTHING] > 0;
+    out = Py_BuildValue("iOOOL", mixed ? NUMBER : of[FRACTION] ? FLOAT64 : INT64, data, mixed ? tags : Py_None,
+                        nulls && !mixed ? validity : Py_None, (long long)of[NOTHING]);
 done:
     Py_XDECREF(data);
     Py_XDECREF(validity);
+    Py_XDECREF(tags);
     return out;
 }
 
-/* take(numbers) -> ([(data, None, validity or None, nulls) of each cell], times) */
+/* take(numbers) -> ([(number of the type, data, tags or None, validity or None, nulls) of each cell], times) */
 static PyObject *cells_take(Cells *self, PyObject *wanted) {
     Py_buffer view;
     int64_t count;
@@ -758,14 +846,14 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     fresh.keys = fresh.touched_room = fresh.times_room = fresh.dirty_room = fresh.dirties = 0;
     int fine = fresh.cells != NULL;
     for (Py_ssize_t c = 0; fine && c < self->count; c++)
-        fresh.cells[c] = (Cell){.op = self->cells[c].op, .kind = self->cells[c].kind, .bound = UNKNOWN};
+        fresh.cells[c] = (Cell){.op = self->cells[c].op, .bound = UNKNOWN};
     fine = fine && reserve_keys(&fresh, count);
     for (int64_t i = 0; fine && i < count; i++) {
         int64_t number = long_at(view.buf, i);
         if (number < 0 || number >= self->keys) number = 0;
         for (Py_ssize_t c = 0; c < self->count; c++) {
             memcpy((char *)fresh.cells[c].states + i * 8, (char *)self->cells[c].states + number * 8, 8);
-            if (fresh.cells[c].filled) fresh.cells[c].filled[i] = self->cells[c].filled[number];
+            if (fresh.cells[c].tags) fresh.cells[c].tags[i] = self->cells[c].tags[number];
         }
         fresh.times[i] = self->times[number];
         fresh.touched[i] = self->touched[number];
@@ -775,7 +863,7 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     Cells *old = fine ? self : &fresh;
     for (Py_ssize_t c = 0; old->cells != NULL && c < self->count; c++) {
         PyMem_RawFree(old->cells[c].states);
-        PyMem_RawFree(old->cells[c].filled);
+        PyMem_RawFree(old->cells[c].tags);
     }
     PyMem_RawFree(old->cells);
     PyMem_RawFree(old->touched);
@@ -796,11 +884,11 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
 
 static PyObject *cells_memory(Cells *self, PyObject *unused) {
     int64_t total = self->touched_room + self->times_room * 8 + self->dirty_room * 4;
-    for (Py_ssize_t c = 0; c < self->count; c++) total += self->cells[c].room * 8 + self->cells[c].filled_room;
+    for (Py_ssize_t c = 0; c < self->count; c++) total += self->cells[c].room * 8 + self->cells[c].tag_room;
     return PyLong_FromLongLong(total);
 }
 
-/* Cells([(what it holds, number of its type)]) */
+/* Cells([what each holds]) */
 static PyObject *cells_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     PyObject *list;
     if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
@@ -812,14 +900,13 @@ static PyObject *cells_new(PyTypeObject *type, PyObject *args, PyObject *named) 
         return PyErr_NoMemory();
     }
     for (Py_ssize_t c = 0; c < PyList_GET_SIZE(list); c++) {
-        Cell *cell = &self->cells[c];
-        PyObject *one = PyList_GET_ITEM(list, c);
-        int fine = PyTuple_Check(one) && PyArg_ParseTuple(one, "ii", &cell->op, &cell->kind);
-        if (!fine || cell->op < ROWS || cell->op > MAX || cell->kind < INT64 || cell->kind > (cell->op <= VALUES ? INT64 : FLOAT64)) {
+        long op = PyLong_AsLong(PyList_GET_ITEM(list, c));
+        if (op < ROWS || op > MAX) {
             Py_DECREF(self);
             if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such cell");
             return NULL;
         }
+        self->cells[c].op = (int)op;
         self->count = c + 1;
     }
     return (PyObject *)self;
@@ -828,7 +915,7 @@ static PyObject *cells_new(PyTypeObject *type, PyObject *args, PyObject *named) 
 static void cells_dealloc(Cells *self) {
     for (Py_ssize_t c = 0; self->cells != NULL && c < self->count; c++) {
         PyMem_RawFree(self->cells[c].states);
-        PyMem_RawFree(self->cells[c].filled);
+        PyMem_RawFree(self->cells[c].tags);
     }
     PyMem_RawFree(self->cells);
     PyMem_RawFree(self->touched);
@@ -859,7 +946,52 @@ static PyTypeObject cells_type = {
     .tp_methods = cells_methods,
 };
 
+/* numbers([int, float or None]) -> (number of the type, data, tags or None, validity or None, nulls); None if something else is there */
+static PyObject *numbers_of_list(PyObject *self, PyObject *list) {
+    if (!PyList_Check(list) && !PyTuple_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of numbers is wanted");
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+    Cell cell = {.op = SUM};
+    Py_buffer every = {0};
+    PyObject *out = NULL;
+    int64_t *numbers = PyMem_RawMalloc((size_t)count * 8 + 8);
+    if (numbers == NULL || !reserve(&cell.states, &cell.room, count + 1, 8) || !reserve(&cell.tags, &cell.tag_room, count + 1, 1)) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *one = PySequence_Fast_GET_ITEM(list, i);
+        int beyond = 0;
+        numbers[i] = i;
+        if (PyFloat_CheckExact(one)) {
+            ((double *)cell.states)[i] = PyFloat_AS_DOUBLE(one);
+            cell.tags[i] = FRACTION;
+        } else if (PyLong_CheckExact(one)) {
+            ((int64_t *)cell.states)[i] = PyLong_AsLongLongAndOverflow(one, &beyond);
+            cell.tags[i] = WHOLE;
+        } else if (one != Py_None) {
+            beyond = 1;
+        }
+        if (beyond) {
+            out = Py_NewRef(Py_None);
+            goto done;
+        }
+    }
+    every.buf = numbers;
+    out = states_of(&cell, &every, count, count);
+done:
+    PyMem_RawFree(numbers);
+    PyMem_RawFree(cell.states);
+    PyMem_RawFree(cell.tags);
+    return out;
+}
+
+static PyMethodDef groups_methods[] = {
+    {"numbers", numbers_of_list, METH_O, "Numbers in a list as a vector."},
+    {NULL, NULL, 0, NULL},
+};
+
 int add_groups(PyObject *module) {
+    if (PyModule_AddFunctions(module, groups_methods) < 0) return -1;
     return PyType_Ready(&keys_type) < 0 || PyType_Ready(&cells_type) < 0 ||
                    PyModule_AddObjectRef(module, "Keys", (PyObject *)&keys_type) < 0 ||
                    PyModule_AddObjectRef(module, "Cells", (PyObject *)&cells_type) < 0

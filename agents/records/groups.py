@@ -1,7 +1,7 @@
 """Aggregates by key, in columns: keys as dense numbers, and one array for each state.
 
     keys = KeyTable()
-    sums = StateColumns([Cell("rows"), Cell("sum", "float64")])        # hg.count(), hg.sum("amount")
+    sums = StateColumns(["rows", "sum"])                               # hg.count(), hg.sum("amount")
     numbers = keys.numbers(batch["user"])                              # the number of each row's key, from 0 on; -1 for null
     refused = sums.overflows(len(keys), numbers, [None, batch["amount"]])
     sums.add(len(keys), numbers, [None, batch["amount"]], times=times)
@@ -11,8 +11,9 @@
 
 A KeyTable gives numbers to keys, and StateColumns hold the states of these numbers.
 
-A cell holds `rows` (how many), `values` (how many that are not null), `sum`, `min` or `max` of an `int64` or `float64` column; a mean is
-two of them, `values` and `sum`. Null values are left out, as in SQL; a sum, min or max of no value is null.
+A cell holds `rows` (how many), `values` (how many that are not null), `sum`, `min` or `max` of numbers; a mean is two of them, `rows` and
+`sum`. Null values are left out, as in SQL; a sum, min or max of no value is null. A state is an int64 or a float64, for each key what Python
+makes of its numbers: a sum of whole numbers is whole until a float is added, and a whole number and a float are compared exactly.
 
 What it decides: what the state of a key becomes. Promises:
 
@@ -22,8 +23,8 @@ What it decides: what the state of a key becomes. Promises:
 - A whole number never wraps: `overflows` names the rows that would take a sum or count beyond 64 bits if the others were added in their
   order, and `add` and `merge` leave just these out, whole, and return them. A first value is taken as it is; floats are added in the order
   of the rows, so a replay gives the same bits.
-- `merge` adds partial states (what `take` of a table with the same cells returned); `put` sets states that are not new, without marking
-  their keys as changed.
+- `merge` adds partial states (what `take` of a table with the same cells returned); `put` sets states, and marks their keys as changed only
+  if it gets their times.
 - The time of a changed key is the greatest of its rows since `settle`.
 - Numbers of keys and rows are checked before anything is added; what does not fit together raises `ValueError`. A table belongs to one
   thread at a time; another one gets a `RuntimeError`.
@@ -35,23 +36,15 @@ import secrets
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from ...core.columns.schema import ColumnKind
 from . import columns as compiled_part
 from .decoder import RecordSpans
 from .keys import encode
-from .vectors import KINDS, Buffer, Vector, longs
+from .vectors import Buffer, Vector, kind_of, longs, number_of
 
 Holding = Literal["rows", "values", "sum", "min", "max"]
 _HELD: tuple[Holding, ...] = ("rows", "values", "sum", "min", "max")
-
-
-class Cell(NamedTuple):
-    """What is held of each key: see the top of this file. `kind` is the type of the column, for `sum`, `min` and `max`."""
-
-    held: Holding
-    kind: ColumnKind = "int64"
 
 
 class KeyTable:
@@ -80,9 +73,14 @@ class KeyTable:
         """The same for keys that are encoded already; a length of -1 is null."""
         return self._made.numbers_of(*spans)
 
-    def keys(self, numbers: Buffer) -> RecordSpans:
-        """The bytes of the keys with these numbers."""
-        return RecordSpans(*self._made.keys(numbers))
+    def numbers_listed(self, keys: list[Any]) -> Buffer:
+        """The same for keys in a list: bytes that are encoded already, text, or None."""
+        return self._made.numbers_listed(keys)
+
+    def keys(self, numbers: Buffer, prefix: bytes = b"") -> tuple[RecordSpans, RecordSpans]:
+        """The bytes of the keys with these numbers, and the same with a prefix before each of them; both in one buffer."""
+        buffer, *spans = self._made.keys(numbers, prefix)
+        return RecordSpans(buffer, *spans[:2]), RecordSpans(buffer, *spans[2:])
 
     def retain(self, numbers: Buffer) -> None:
         """Forget all keys but these, which get the numbers 0, 1, … in this order."""
@@ -98,10 +96,10 @@ class StateColumns:
 
     __slots__ = ("_made", "cells")
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    def __init__(self, cells: Sequence[Holding]) -> None:
         self.cells = tuple(cells)
         built = compiled_part.compiled
-        wanted = [(_HELD.index(held), KINDS.index(kind)) for held, kind in self.cells]
+        wanted = [_HELD.index(held) for held in self.cells]
         self._made: Any = _PlainCells(wanted) if built is None else built.Cells(wanted)
 
     def add(
@@ -134,15 +132,15 @@ class StateColumns:
         """The partial states that `merge` would leave out."""
         return self._made.merge_overflows(*_addition(keys, numbers, states, None, None))
 
-    def put(self, keys: int, numbers: Buffer, states: Sequence[Vector]) -> None:
-        """Set the states of these keys."""
-        self._made.put(*_addition(keys, numbers, states, None, None))
+    def put(self, keys: int, numbers: Buffer, states: Sequence[Vector], *, times: Buffer | None = None) -> None:
+        """Set the states of these keys. With `times` they count as changed."""
+        self._made.put(*_addition(keys, numbers, states, None, times))
 
     def take(self, numbers: Buffer) -> tuple[list[Vector], Buffer]:
-        """The states of these keys, a vector for each cell, and their times."""
+        """The states of these keys, a vector for each cell, and their times. A vector is a `number` only if some are whole and some not."""
         found, times = self._made.take(numbers)
         size = len(longs(times))
-        return [Vector(kind, size, *parts) for (_, kind), parts in zip(self.cells, found, strict=True)], times
+        return [Vector(kind_of(kind), size, *parts) for kind, *parts in found], times
 
     def dirty(self) -> Buffer:
         """The numbers of the keys that have changed since `settle`, in the order in which they did first; after `retain`, by number."""
@@ -162,7 +160,27 @@ class StateColumns:
 
 
 def _parts(vector: Vector) -> tuple[int, Buffer, Buffer | None, Buffer | None]:
-    return KINDS.index(vector.kind), vector.data, vector.offsets, vector.validity
+    return number_of(vector.kind), vector.data, vector.offsets, vector.validity
+
+
+def numbers_in(values: Sequence[Any]) -> Vector | None:
+    """A vector of these numbers, of which some may be None; None if one is no int of 64 bits and no float.
+
+    >>> [numbers_in(one).kind for one in ([1, None], [1.5], [1, 1.5])]
+    ['int64', 'float64', 'number']
+    """
+    if compiled_part.compiled is None:
+        found = list(values)
+        if not all(one is None or type(one) is float or (type(one) is int and -(2**63) <= one < 2**63) for one in found):
+            return None
+        return _narrow(found)
+    made: Any = compiled_part.compiled.numbers(values)
+    return None if made is None else Vector(kind_of(made[0]), len(values), *made[1:])
+
+
+def _narrow(values: list[Any]) -> Vector:
+    types = set(map(type, values)) - {type(None)}
+    return Vector.of("number" if len(types) == 2 else "float64" if types == {float} else "int64", values)
 
 
 def _addition(
@@ -180,7 +198,7 @@ def _addition(
 
 def _values(parts: Any, length: int) -> list[Any]:
     kind, data, offsets, validity = parts
-    return Vector(KINDS[kind], length, data, offsets, validity, 0).values()
+    return Vector(kind_of(kind), length, data, offsets, validity, 0).values()
 
 
 def _checked(numbers: Buffer, below: int) -> list[int]:
@@ -204,7 +222,7 @@ class _PlainKeys:
         return array("q", [-1 if key is None else known.setdefault(key, len(known)) for key in keys])
 
     def numbers(self, vector: Any, length: int, rows: Buffer | None) -> array[int]:
-        if KINDS[vector[0]] == "float64":
+        if kind_of(vector[0]) in ("float64", "number"):
             raise ValueError("a float64 is no key")
         values = _values(vector, length)
         found = values if rows is None else [values[row] for row in _checked(rows, length)]
@@ -221,11 +239,16 @@ class _PlainKeys:
             [None if size == -1 else data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
         )
 
-    def keys(self, numbers: Buffer) -> tuple[bytes, array[int], array[int]]:
+    def numbers_listed(self, keys: list[Any]) -> array[int]:
+        return self._numbered([one.encode() if isinstance(one, str) else one for one in keys])
+
+    def keys(self, numbers: Buffer, prefix: bytes) -> tuple[Any, ...]:
         listed = list(self.known)
-        found = [listed[one] for one in _checked(numbers, len(listed))]
-        sizes = array("q", map(len, found))
-        return b"".join(found), array("q", [0, *accumulate(sizes)][: len(found)]), sizes
+        found = [prefix + listed[one] for one in _checked(numbers, len(listed))]
+        sizes, before = array("q", map(len, found)), len(prefix)
+        starts = array("q", [0, *accumulate(sizes)][: len(found)])
+        own = array("q", [one + before for one in starts]), array("q", [one - before for one in sizes])
+        return b"".join(found), *own, starts, sizes
 
     def retain(self, numbers: Buffer) -> None:
         listed = list(self.known)
@@ -241,11 +264,8 @@ class _PlainKeys:
 class _PlainCells:
     """As `Cells` of the compiled part, with a list for each cell; a state of None is null."""
 
-    def __init__(self, cells: list[tuple[int, int]]) -> None:
-        for held, kind in cells:
-            if KINDS[kind] not in ("int64", "float64") or (held < 2 and KINDS[kind] != "int64"):
-                raise ValueError("no such cell")
-        self.cells = [Cell(_HELD[held], KINDS[kind]) for held, kind in cells]
+    def __init__(self, cells: list[int]) -> None:
+        self.cells = [_HELD[held] for held in cells]
         self.states: list[list[Any]] = [[] for _ in cells]
         self.changed: dict[int, int] = {}
         self.times: list[int] = []
@@ -260,13 +280,15 @@ class _PlainCells:
         if len(found) != len(chosen) or (times is not None and len(longs(times)) < length):
             raise ValueError("columns have different lengths")
         values: list[list[Any] | None] = []
-        for (held, kind), column in zip(self.cells, columns, strict=True):
+        for held, column in zip(self.cells, columns, strict=True):
             if column is None and (merging or held != "rows"):
                 raise TypeError("a cell without a column")
-            if column is not None and KINDS[column[0]] != kind and (merging or held != "values"):
-                raise ValueError("a cell gets a column of another type")
+            counts = held in ("rows", "values")
+            if column is not None and (merging or held != "values"):
+                if kind_of(column[0]) not in (("int64",) if counts else ("int64", "float64", "number")):
+                    raise ValueError("a cell gets a column of another type")
             values.append(None if column is None else _values(column, length))
-        for (held, _), states in zip(self.cells, self.states, strict=True):
+        for held, states in zip(self.cells, self.states, strict=True):
             states.extend([0 if held in ("rows", "values") else None] * (keys - len(states)))
         self.times.extend([0] * (keys - len(self.times)))
         return list(zip(found, chosen, strict=True)), values, None if times is None else longs(times)
@@ -287,15 +309,18 @@ class _PlainCells:
             return value if value > state else state
         return state + value
 
+    def _touch(self, number: int, time: int) -> None:
+        self.changed[number] = self.times[number] = max(self.changed.get(number, time), time)
+
     def _go(self, args: Any, merging: bool, looking: bool) -> list[int]:
         pairs, values, times = self._columns(args, merging)
         states = [list(one) for one in self.states] if looking else self.states
         left_out: list[int] = []
         for number, row in pairs:
             made: list[Any] = []
-            for (held, kind), mine, column in zip(self.cells, states, values, strict=True):
+            for held, mine, column in zip(self.cells, states, values, strict=True):
                 one = self._added(held, merging, mine[number], None if column is None else column[row])
-                if kind == "int64" and one is not None and not -(2**63) <= one < 2**63:
+                if type(one) is int and not -(2**63) <= one < 2**63:
                     left_out.append(row)
                     break
                 made.append(one)
@@ -303,9 +328,7 @@ class _PlainCells:
                 for mine, one in zip(states, made, strict=True):
                     mine[number] = one
                 if not looking:
-                    time = 0 if times is None else times[row]
-                    self.changed[number] = max(self.changed.get(number, time), time)
-                    self.times[number] = self.changed[number]
+                    self._touch(number, 0 if times is None else times[row])
         return left_out
 
     def add(self, *args: Any) -> list[int]:
@@ -321,20 +344,18 @@ class _PlainCells:
         return self._go(args, True, True)
 
     def put(self, *args: Any) -> None:
-        pairs, values, _ = self._columns(args, True)
-        for (held, _), states, column in zip(self.cells, self.states, values, strict=True):
+        pairs, values, times = self._columns(args, True)
+        for held, states, column in zip(self.cells, self.states, values, strict=True):
             for number, row in pairs:
                 states[number] = 0 if column[row] is None and held in ("rows", "values") else column[row]
+        for number, row in pairs if times is not None else ():
+            self._touch(number, times[row])
 
     def take(self, numbers: Buffer) -> tuple[list[Any], array[int]]:
         found = _checked(numbers, len(self.times))
-        made = [
-            Vector.of(kind, [states[one] for one in found])
-            for (_, kind), states in zip(self.cells, self.states, strict=True)
-        ]
-        return [(one.data, None, one.validity, one.nulls) for one in made], array(
-            "q", [self.times[one] for one in found]
-        )
+        made = [_narrow([states[one] for one in found]) for states in self.states]
+        parts = [(number_of(one.kind), one.data, one.offsets, one.validity, one.nulls) for one in made]
+        return parts, array("q", [self.times[one] for one in found])
 
     def dirty(self) -> array[int]:
         return array("q", self.changed)

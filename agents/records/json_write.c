@@ -205,9 +205,9 @@ static uint8_t *pack_long(uint8_t *to, int64_t value) {
 static uint8_t *pack_value(uint8_t *to, const VectorView *view, int64_t row, int valid, const uint8_t *at, int64_t length) {
     if (!valid) {
         *to++ = 0xC0;
-    } else if (view->kind == INT64) {
+    } else if (kind_at(view, row) == INT64) {
         to = pack_long(to, long_at(view->data.buf, row));
-    } else if (view->kind == FLOAT64) {
+    } else if (kind_at(view, row) == FLOAT64) {
         to = put_big_endian(to, 0xCB, (uint64_t)long_at(view->data.buf, row), 8);
     } else if (view->kind == BOOL) {
         *to++ = bit_at(view->data.buf, row) ? 0xC3 : 0xC2;
@@ -226,7 +226,7 @@ static uint8_t *pack_value(uint8_t *to, const VectorView *view, int64_t row, int
 static inline int put_member(Text *text, const VectorView *view, const Member *member, int comma, int64_t row) {
     const uint8_t *at = NULL;
     int64_t length = 0;
-    int kind = view->kind, valid = is_valid(view, row);
+    int kind = kind_at(view, row), valid = is_valid(view, row);
     if (kind == TEXT && valid && !text_at(view, row, &at, &length)) return -1;
     if (!room_for(text, member->length + 6 * length + 34)) return 0;
     int64_t skipped = !comma && member->length > 0;

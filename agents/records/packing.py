@@ -10,7 +10,7 @@ What it decides: nothing. Promises:
 
 - A record is the head and what `msgpack.packb` makes of the list of the states, with a list inside for each list of the shape: what a row
   pipeline stores for the same states, byte for byte.
-- `unpack` takes whole numbers for a float64, as states of former code may be. A record that holds something else (another number of
+- `unpack` takes whole numbers for a float64, as states of former code may be; a `number` stays what it is. A record that holds something else (another number of
   states, another type, a whole number beyond 64 bits with a sign) is named in `odd`, and is null in every vector.
 """
 
@@ -21,13 +21,12 @@ from typing import Any
 
 import msgpack
 
-from ...core.columns.schema import ColumnKind
 from . import columns as compiled_part
 from .decoder import RecordSpans
 from .spans import packed, pieces
-from .vectors import KINDS, Vector, VectorBatch
+from .vectors import Kind, Vector, VectorBatch, number_of
 
-State = tuple[str, ColumnKind]
+State = tuple[str, Kind]
 
 
 class StatePacking:
@@ -58,7 +57,7 @@ class StatePacking:
         if compiled_part.compiled is None:
             columns = [batch[name].values() for name, _ in self.states]
             return packed([self.head + self._packed(list(row)) for row in zip(*columns, strict=True)])
-        vectors = [(KINDS.index(one.kind), one.data, one.offsets, one.validity) for one in batch.vectors]
+        vectors = [(number_of(one.kind), one.data, one.offsets, one.validity) for one in batch.vectors]
         places = [
             (batch.names.index(name), prefix) for (name, _), prefix in zip(self.states, self._prefixes, strict=True)
         ]
@@ -80,7 +79,7 @@ class StatePacking:
         """The states of each record, and the indexes of those that hold something else."""
         if compiled_part.compiled is None:
             return self._unpack_slowly(records)
-        wanted = [(KINDS.index(kind), prefix) for (_, kind), prefix in zip(self.states, self._prefixes, strict=True)]
+        wanted = [(number_of(kind), prefix) for (_, kind), prefix in zip(self.states, self._prefixes, strict=True)]
         found, odd = compiled_part.compiled.unpack(wanted, *records)
         vectors = [Vector(kind, len(odd), *parts) for (_, kind), parts in zip(self.states, found, strict=True)]
         return vectors, [at for at, is_odd in enumerate(odd) if is_odd] if any(odd) else []
@@ -110,11 +109,12 @@ class StatePacking:
             if nested and (type(part) is not list or len(part) != len(states)):
                 return None
             found += part if nested else [part]
-        pairs: list[tuple[Any, ColumnKind]] = [(one, kind) for one, (_, kind) in zip(found, self.states, strict=True)]
+        pairs: list[tuple[Any, Kind]] = [(one, kind) for one, (_, kind) in zip(found, self.states, strict=True)]
         if not all(one is None or _fits(one, kind) for one, kind in pairs):
             return None
         return [float(one) if kind == "float64" and one is not None else one for one, kind in pairs]
 
 
-def _fits(one: Any, kind: ColumnKind) -> bool:
-    return type(one) in (int, float) if kind == "float64" else type(one) is int and one < 2**63
+def _fits(one: Any, kind: Kind) -> bool:
+    is_long = type(one) is int and one < 2**63
+    return {"float64": type(one) in (int, float), "number": is_long or type(one) is float}.get(kind, is_long)

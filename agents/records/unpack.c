@@ -9,8 +9,8 @@ typedef struct { /* one state: what stands before it, and where it goes */
     const char *prefix;
     Py_ssize_t length;
     int kind;
-    uint8_t *data, *valid;
-    PyObject *data_bytes, *valid_bytes;
+    uint8_t *data, *valid, *tags; /* tags: of a NUMBER alone */
+    PyObject *data_bytes, *valid_bytes, *tag_bytes;
     int64_t nulls;
 } Place;
 
@@ -42,15 +42,16 @@ static inline int read_state(Place *place, int64_t row, const uint8_t **at, cons
     if (end - *at < place->length || memcmp(*at, place->prefix, (size_t)place->length) != 0) return 0;
     *at += place->length;
     if (*at >= end) return 0;
-    int64_t whole;
+    int64_t whole = 0;
     double number;
+    int is_whole = 0;
     if (**at == 0xC0) {
         ++*at;
         return 1; /* null, as it was before */
     }
     if (**at == 0xCB || **at == 0xCA) {
         int size = **at == 0xCB ? 8 : 4;
-        if (place->kind != FLOAT64 || end - *at < 1 + size) return 0;
+        if (place->kind == INT64 || end - *at < 1 + size) return 0;
         uint64_t bits = big_endian(*at + 1, size);
         if (size == 8) {
             memcpy(&number, &bits, 8);
@@ -63,10 +64,12 @@ static inline int read_state(Place *place, int64_t row, const uint8_t **at, cons
         *at += 1 + size;
     } else {
         int found = read_whole(at, end, &whole);
-        if (found == 0 || (found == 2 && place->kind == INT64)) return 0;
+        if (found == 0 || (found == 2 && place->kind != FLOAT64)) return 0;
         number = found == 2 ? (double)(uint64_t)whole : (double)whole;
+        is_whole = place->kind != FLOAT64;
     }
-    memcpy(place->data + row * 8, place->kind == INT64 ? (void *)&whole : (void *)&number, 8);
+    memcpy(place->data + row * 8, is_whole ? (void *)&whole : (void *)&number, 8);
+    if (place->tags != NULL) place->tags[row] = is_whole ? WHOLE : FRACTION;
     place->valid[row >> 3] |= (uint8_t)(1u << (row & 7));
     return 1;
 }
@@ -87,12 +90,13 @@ static int read_all(Place *places, Py_ssize_t count, const Py_buffer *data, cons
             if (*valid & bit) continue;
             places[i].nulls++;
             memset(places[i].data + row * 8, 0, 8);
+            if (places[i].tags != NULL) places[i].tags[row] = NOTHING;
         }
     }
     return 1;
 }
 
-/* unpack([(number of the type, prefix)], buffer, starts, sizes) -> ([(data, None, validity or None, nulls)], a byte for each record: is it odd) */
+/* unpack([(number of the type, prefix)], buffer, starts, sizes) -> ([(data, tags or None, validity or None, nulls)], a byte for each record: is it odd) */
 static PyObject *states_unpack(PyObject *self, PyObject *args) {
     PyObject *list, *columns = NULL, *odd = NULL, *out = NULL;
     Py_buffer data, starts, sizes;
@@ -112,8 +116,8 @@ static PyObject *states_unpack(PyObject *self, PyObject *args) {
         Place *one = &places[i];
         PyObject *tuple = PyList_GET_ITEM(list, i);
         if (!PyTuple_Check(tuple) || !PyArg_ParseTuple(tuple, "iy#", &one->kind, &one->prefix, &one->length) ||
-            (one->kind != INT64 && one->kind != FLOAT64)) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a state is an int64 or a float64");
+            (one->kind != INT64 && one->kind != FLOAT64 && one->kind != NUMBER)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a state is a number");
             goto done;
         }
         one->data_bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)records * 8);
@@ -122,6 +126,10 @@ static PyObject *states_unpack(PyObject *self, PyObject *args) {
         one->data = (uint8_t *)PyBytes_AS_STRING(one->data_bytes);
         one->valid = (uint8_t *)PyBytes_AS_STRING(one->valid_bytes);
         if (records) memset(one->valid, 0, (size_t)(records + 7) / 8);
+        if (one->kind != NUMBER) continue;
+        one->tag_bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)records);
+        if (one->tag_bytes == NULL) goto done;
+        one->tags = (uint8_t *)PyBytes_AS_STRING(one->tag_bytes);
     }
     odd = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)records);
     columns = PyList_New(count);
@@ -136,8 +144,8 @@ static PyObject *states_unpack(PyObject *self, PyObject *args) {
         goto done;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *one = Py_BuildValue("OOOL", places[i].data_bytes, Py_None, places[i].nulls ? places[i].valid_bytes : Py_None,
-                                      (long long)places[i].nulls);
+        PyObject *tags = places[i].tag_bytes, *valid = places[i].nulls && tags == NULL ? places[i].valid_bytes : Py_None;
+        PyObject *one = Py_BuildValue("OOOL", places[i].data_bytes, tags ? tags : Py_None, valid, (long long)places[i].nulls);
         if (one == NULL) goto done;
         PyList_SET_ITEM(columns, i, one);
     }
@@ -146,6 +154,7 @@ done:
     for (Py_ssize_t i = 0; places != NULL && i < count; i++) {
         Py_XDECREF(places[i].data_bytes);
         Py_XDECREF(places[i].valid_bytes);
+        Py_XDECREF(places[i].tag_bytes);
     }
     PyMem_RawFree(places);
     Py_XDECREF(columns);

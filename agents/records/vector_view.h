@@ -6,7 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { INT64, FLOAT64, BOOL, TEXT, KNOWN, WATCHED }; /* KNOWN, WATCHED: fields of a record that make no column */
+/* KNOWN, WATCHED: fields of a record that make no column. NUMBER: an int64 or a float64 a row, as `offsets` says with a tag of each row. */
+enum { INT64, FLOAT64, BOOL, TEXT, KNOWN, WATCHED, NUMBER };
+enum { NOTHING, WHOLE, FRACTION }; /* the tags: null, an int64, a float64 */
 
 typedef struct {
     Py_buffer data, offsets, validity; /* those without memory: `obj` is NULL */
@@ -28,7 +30,19 @@ static inline double double_at(const void *base, int64_t index) {
 static inline int bit_at(const void *base, int64_t index) { return ((const uint8_t *)base)[index >> 3] >> (index & 7) & 1; }
 
 static inline int is_valid(const VectorView *view, int64_t row) {
+    if (view->kind == NUMBER) return ((const uint8_t *)view->offsets.buf)[row] != NOTHING;
     return view->validity.obj == NULL || bit_at(view->validity.buf, row);
+}
+
+/* The type of a row's value. */
+static inline int kind_at(const VectorView *view, int64_t row) {
+    if (view->kind != NUMBER) return view->kind;
+    return ((const uint8_t *)view->offsets.buf)[row] == WHOLE ? INT64 : FLOAT64;
+}
+
+/* The tag of a number of a row. */
+static inline int tag_at(const VectorView *view, int64_t row) {
+    return !is_valid(view, row) ? NOTHING : kind_at(view, row) == INT64 ? WHOLE : FRACTION;
 }
 
 /* Where the text of a row lies. 0 if its offsets make no sense. */
@@ -67,8 +81,9 @@ static inline int vector_of(PyObject *tuple, int64_t length, VectorView *view) {
     if (!PyArg_ParseTuple(tuple, "iOOO", &view->kind, &data, &offsets, &validity)) return -1;
     if (view_of(data, &view->data) < 0 || view_of(offsets, &view->offsets) < 0 || view_of(validity, &view->validity) < 0) return -1;
     int64_t bits = (length + 7) / 8, wanted = view->kind == TEXT ? 0 : view->kind == BOOL ? bits : length * 8;
-    if (view->kind < INT64 || view->kind > TEXT || view->data.obj == NULL || view->data.len < wanted ||
+    if (view->kind < INT64 || (view->kind > TEXT && view->kind != NUMBER) || view->data.obj == NULL || view->data.len < wanted ||
         (view->validity.obj != NULL && view->validity.len < bits) ||
+        (view->kind == NUMBER && (view->offsets.obj == NULL || view->offsets.len < length)) ||
         (view->kind == TEXT && (view->offsets.obj == NULL || view->offsets.len < (length + 1) * 4))) {
         PyErr_SetString(PyExc_ValueError, "a vector is shorter than it says");
         return -1;

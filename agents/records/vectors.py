@@ -3,6 +3,9 @@
 A `Vector` is one column: `int64` and `float64` hold eight bytes a row, `bool` one bit a row, `text` its UTF-8 with `offsets` of 32 bits.
 `validity` has one bit a row, and is None if no row is null. A `VectorBatch` is several of equal length, with their names.
 
+`number` is no type of a declared column: it holds an int64 or a float64 a row, as states of rows do, and `offsets` has one tag a row that
+says which, or that the row is null. It is not exported.
+
 What it decides: nothing. Promises:
 
 - Both export the Arrow PyCapsule interface (`__arrow_c_schema__`, `__arrow_c_array__`): `pyarrow.record_batch(batch)` and
@@ -16,12 +19,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ...core.columns.schema import ColumnKind
 
+Kind = ColumnKind | Literal["number"]
 KINDS: tuple[ColumnKind, ...] = ("int64", "float64", "bool", "text")
 """The types of a column, in the order of the numbers that the compiled part uses."""
+NUMBER = 6
+"""The number of the type `number` in the compiled part."""
+NOTHING, WHOLE, FRACTION = 0, 1, 2
+"""The tags of a `number`: null, an int64, a float64."""
 
 Buffer = Any
 """Anything with the buffer protocol: bytes, bytearray, memoryview, array."""
@@ -31,7 +39,7 @@ Buffer = Any
 class Vector:
     """One column. `nulls` is the number of null rows; their place in `data` is filled with zeros, or is empty text."""
 
-    kind: ColumnKind
+    kind: Kind
     length: int
     data: Buffer
     offsets: Buffer | None = None
@@ -39,7 +47,7 @@ class Vector:
     nulls: int = 0
 
     @classmethod
-    def of(cls, kind: ColumnKind, values: Sequence[Any]) -> Vector:
+    def of(cls, kind: Kind, values: Sequence[Any]) -> Vector:
         """A vector of these values; None is null. The values have been checked: an int of 64 bits, a float, a bool, or text.
 
         >>> Vector.of("text", ["a", None, "ö"]).values()
@@ -56,6 +64,10 @@ class Vector:
             return cls(kind, len(values), b"".join(parts), offsets, validity, nulls)
         if kind == "bool":
             return cls(kind, len(values), _bits(values), None, validity, nulls)
+        if kind == "number":
+            parts = [array("q" if type(value) is int else "d", [value or 0]).tobytes() for value in values]
+            tags = bytes(NOTHING if one is None else WHOLE if type(one) is int else FRACTION for one in values)
+            return cls(kind, len(values), b"".join(parts), tags, None, nulls)
         code = "q" if kind == "int64" else "d"
         data = array(code, [0 if value is None else value for value in values] if nulls else values)
         return cls(kind, len(values), data, None, validity, nulls)
@@ -72,6 +84,10 @@ class Vector:
             found = [data[ends[i] : ends[i + 1]].decode() for i in range(self.length)]
         elif self.kind == "bool":
             found = _from_bits(self.data, self.length)
+        elif self.kind == "number":
+            whole, fractions = (memoryview(self.data).cast("B").cast(code) for code in ("q", "d"))
+            tags = memoryview(self.offsets or b"").cast("B")
+            return [(None, whole[at], fractions[at])[tags[at]] for at in range(self.length)]
         else:
             code = "q" if self.kind == "int64" else "d"
             found = memoryview(self.data).cast("B").cast(code).tolist()[: self.length]
@@ -132,6 +148,16 @@ class VectorBatch:
         from .arrow_capsules import batch_capsules
 
         return batch_capsules(self)
+
+
+def number_of(kind: Kind) -> int:
+    """The number of a type in the compiled part."""
+    return NUMBER if kind == "number" else KINDS.index(kind)
+
+
+def kind_of(number: int) -> Kind:
+    """The type with this number."""
+    return "number" if number == NUMBER else KINDS[number]
 
 
 def longs(buffer: Buffer) -> memoryview:
