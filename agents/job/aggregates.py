@@ -18,7 +18,6 @@ import msgpack
 
 from ...core.errors import DeclarationError
 from ...core.graph.schema import digest
-from ..records.column_chunk import ColumnChunk
 from ..records.selecting import column_of, lacking
 from .checks import check_function, check_selector
 from .schemas import fields_of
@@ -184,7 +183,8 @@ class AggregatePlan:
         self.numeric = all(part.name in NUMERIC for part in self.parts)
         """Whether all aggregates work on numbers alone: then a column of numbers can be added in place, because that cannot fail."""
         self._add_columns, self._merge_columns = _compile_columns(self.parts) if self.numeric else (None, None)
-        self._select = [column_of(part.of) if part.of is not None else None for part in self.parts]
+        self.select = [column_of(part.of) if part.of is not None else None for part in self.parts]
+        """For each aggregate, what selects its values from rows; None for a count."""
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
         self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
@@ -199,15 +199,8 @@ class AggregatePlan:
         """The columns of these rows (or partial states) for `add_columns`, one per aggregate; None if not all of them are numbers."""
         if not self.numeric or not values:
             return None
-        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self._select]
+        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self.select]
         return self._numbers(found, partial=partial)
-
-    def columns_of(self, columns: ColumnChunk) -> ValueColumns | None:
-        """As `columns`, of rows that are in columns already."""
-        if not self.numeric:
-            return None
-        found = [None if part.of is None else columns[str(part.of)] for part in self.parts]
-        return self._numbers(found, partial=False)
 
     def _numbers(self, found: list[Any], *, partial: bool) -> ValueColumns | None:
         for part, column in zip(self.parts, found, strict=True):

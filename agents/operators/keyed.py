@@ -6,23 +6,28 @@ shuffle give the same result as the rows would. `seal` emits everything that was
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress, islice
 from typing import Any
 
-from ...core.columns.schema import ColumnSchema
+from ...core.columns.schema import PYTHON, ColumnSchema
 from ...core.errors import DataError
 from ..job import steps as s
-from ..job.aggregates import NUMERIC, ValueColumns
+from ..job.aggregates import NUMERIC
 from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
+from ..records.groups import KeyTable, null_among, numbers_in
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
-from ..records.serdes import msgpack, writes_utf8
-from ..records.spans import packed
+from ..records.serdes import KEY, msgpack, writes_utf8
+from ..records.spans import packed, pieces
 from ..records.taking import spans_of
+from ..records.vectors import Buffer, Vector, longs
+from .key_arrays import NULL_NUMBER, Addition, KeyArrays, has_arrays
 from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys, select_rows
 
 PARTIAL = msgpack()
@@ -30,20 +35,47 @@ PARTIAL = msgpack()
 
 
 class Addends:
-    """What a chunk of rows, or of partial states, adds to the states of an aggregate."""
+    """What a chunk of rows, or of partial states, adds to the states of an aggregate. Keys are bytes, or text that is to be encoded."""
 
-    def __init__(self, step: s.AggregateStep, rows: Rows, *, partial: bool = False) -> None:
+    limited = False
+    """Numbers of columns have 64 bits; those of rows have as many as they need."""
+
+    def __init__(self, step: s.AggregateStep, keys: list[Any], rows: Rows, *, partial: bool = False) -> None:
         self.step = step
+        self.keys = keys
         self.rows = rows
         self.partial = partial
+
+    @property
+    def timestamps(self) -> list[int]:
+        """The time of each row."""
+        return self.rows.timestamps
 
     def blaming(self) -> blaming:
         """Errors in this block are the aggregate's; the message says which field a row lacks."""
         return blaming(self.step, None if self.partial else self.step.plan.lacking(self.rows.values))
 
-    def columns(self) -> ValueColumns | None:
-        """The columns of numbers for `AggregatePlan.add_columns`; None if they are not all numbers."""
-        return self.step.plan.columns(self.rows.values, partial=self.partial)
+    def numbers(self, keys: KeyTable) -> Buffer:
+        """The numbers of the keys."""
+        return keys.numbers_listed(self.keys)
+
+    def listed(self) -> list[bytes]:
+        """The keys as bytes."""
+        return [key if type(key) is bytes else key.encode() for key in self.keys]
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
+        """The same for arrays; None if something is no number of 64 bits."""
+        values = self.rows.values
+        columns: Sequence[Vector | None] | None
+        if self.partial:
+            columns = arrays.vectors(values)
+        else:
+            found = [select and numbers_in(select(values)) for select in self.step.plan.select]
+            wrong = any(s and (v is None or v.nulls) for s, v in zip(self.step.plan.select, found, strict=True))
+            columns = None if wrong else arrays.columns(found.__getitem__)
+        if columns is None:
+            return None
+        return Addition(self.numbers(arrays.keys), list(columns), None, array("q", self.timestamps), self)
 
     def values(self) -> list[Any]:
         """The rows."""
@@ -51,20 +83,40 @@ class Addends:
 
 
 class ColumnAddends:
-    """What a chunk of columns adds to the states of an aggregate. Rows are made only if its states are not all numbers."""
+    """What a chunk of columns adds to the states of an aggregate. Rows are made only if its states are not all in arrays."""
 
-    def __init__(self, step: s.AggregateStep, chunk: ColumnChunk) -> None:
+    limited = True
+
+    def __init__(self, step: s.AggregateStep, chunk: ColumnChunk, keys: ChunkKeys) -> None:
         self.step = step
         self.chunk = chunk
+        self.keys = keys
+
+    @property
+    def timestamps(self) -> list[int]:
+        """The time of each row."""
+        return self.chunk.timestamps
 
     def blaming(self) -> blaming:
         """Errors in this block are the aggregate's."""
         return blaming(self.step)
 
-    def columns(self) -> ValueColumns | None:
-        """The columns of numbers for `AggregatePlan.add_columns`; None if they are not all numbers."""
+    def numbers(self, keys: KeyTable) -> Buffer:
+        """The numbers of the keys."""
+        return self.keys.numbers(keys)
+
+    def listed(self) -> list[bytes]:
+        """The keys as bytes."""
+        return [key if type(key) is bytes else key.encode() for key in self.keys.listed()]
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
+        """The same for arrays; None if something is no number."""
         self._no_nulls()
-        return self.step.plan.columns_of(self.chunk)
+        chunk, parts = self.chunk, self.step.plan.parts
+        if any(part.of is not None and chunk.vector(str(part.of)).kind not in ("int64", "float64") for part in parts):
+            return None
+        columns = arrays.columns(lambda at: chunk.vector(str(parts[at].of)))
+        return Addition(self.numbers(arrays.keys), columns, chunk.picked, chunk.times, self)
 
     def values(self) -> list[Any]:
         """The columns as rows."""
@@ -73,13 +125,69 @@ class ColumnAddends:
 
     def _no_nulls(self) -> None:
         for part in self.step.plan.parts:
-            column = self.chunk[str(part.of)] if part.name in NUMERIC and part.of is not None else ()
-            if None in column:
+            if part.name not in NUMERIC or part.of is None:
+                continue
+            index = null_among(self.chunk.vector(str(part.of)), self.chunk.picked)
+            if index is not None:
                 raise UserCodeError(
                     self.step,
                     DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())'),
-                    column.index(None),
+                    index,
                 )
+
+
+class ChunkKeys:
+    """The keys of a chunk of columns as a serde encodes them. If a column or the bytes have them so already, no list is made."""
+
+    def __init__(
+        self, column: Vector | None, spans: RecordSpans | None, picked: Buffer | None, listing: Callable[[], list[Any]]
+    ) -> None:
+        self.column = column
+        self.spans = spans
+        self.picked = picked
+        self.listed = listing
+        """The keys as bytes, or text that is to be encoded. Raises if one is missing."""
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        """Their numbers."""
+        if self.spans is not None:
+            found = keys.numbers_of(self.spans, self.picked)
+        elif self.column is not None:
+            found = keys.numbers(self.column, self.picked)
+        else:
+            return keys.numbers_listed(self.listed())
+        if NULL_NUMBER in bytes(found):
+            self.listed()
+        return found
+
+
+def greatest_times(keys: Sequence[Any], timestamps: Sequence[int]) -> dict[Any, int]:
+    """By key, the greatest time of its rows; the keys in the order in which they come first.
+
+    >>> greatest_times("aba", [3, 1, 2])
+    {'a': 3, 'b': 1}
+    """
+    times: dict[Any, int] = {}
+    for key, time in zip(keys, timestamps, strict=True):
+        if time > times.get(key, time - 1):
+            times[key] = time
+    return times
+
+
+def later_times(times: dict[Any, int], others: Mapping[Any, int]) -> None:
+    """Note the greater times of keys."""
+    for key, time in others.items():
+        if time > times.get(key, time - 1):
+            times[key] = time
+
+
+def too_large(step: s.Step, index: int | None) -> UserCodeError:
+    """A sum of columns that 64 bits cannot hold."""
+    return UserCodeError(
+        step,
+        DataError("a sum or count of whole numbers has more than 64 bits", remedy="cast the column: .cast(float)"),
+        index,
+    )
 
 
 class ShuffleOp(Operator):
@@ -151,11 +259,12 @@ class ShuffleOp(Operator):
 class CombineOp(ShuffleOp):
     """The sending side of a shuffle that combines rows for the aggregate behind it: each commit sends one partial state per key.
 
-    Keys are distinguished by their bytes, here and in all later steps: 1 and True are two keys. If the selected keys of a chunk are all
-    text, the text itself is the key: it equals no other key's bytes, and is encoded once per commit.
+    Keys are distinguished by their bytes, here and in all later steps: 1 and True are two keys.
 
-    `settled` holds the partial states of completed chunks of the open transaction, `fresh` those of the running chunk. `settled_ts` and
-    `fresh_ts` hold the time of each key's last row. `prepare` merges the states of keys in both, with the user's `merge`, into `merged`.
+    Numbers of 64 bits are added in `arrays`: what the running chunk adds there waits as `pending`, which changes nothing. All other
+    partial states are lists: `settled` holds those of completed chunks of the open transaction, `fresh` those of the running chunk.
+    `prepare` merges the states of keys in both, with the user's `merge`, into `merged`. A key is in `arrays` or in `settled`. The time of
+    a partial state is the greatest of its rows.
     """
 
     def __init__(self, step: s.ShuffleStep, env: Env) -> None:
@@ -163,15 +272,17 @@ class CombineOp(ShuffleOp):
         assert isinstance(step.combine, s.AggregateStep)
         self.aggregate = step.combine
         self.plan = step.combine.plan
+        self.arrays = KeyArrays(self.plan) if has_arrays(self.plan) else None
+        self.pending: list[Addition] = []
+        self.suspended: list[Addition] = []
+        """What a chunk adds that is set aside while a transaction is sealed."""
+        self.writers: dict[tuple[str, ...], FrameWriter] = {}
+        """What writes frames of columns, by the types of the states."""
         self.settled: dict[Any, list[Any]] = {}
         self.fresh: dict[Any, list[Any]] = {}
         self.settled_ts: dict[Any, int] = {}
         self.fresh_ts: dict[Any, int] = {}
         self.merged: dict[Any, list[Any]] = {}
-        self.numbers: list[tuple[list[Any], Any]] = []
-        """Columns of numbers of the running chunk. Adding them cannot fail, so they wait for `complete` and need no copies."""
-        self.odd = False
-        """Some settled state may not be a number, so columns are not added."""
         self.careful = False
         """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
 
@@ -188,39 +299,53 @@ class CombineOp(ShuffleOp):
         return self._as_text(chunk[str(step.by)])
 
     def _as_text(self, keys: list[Any]) -> list[Any]:
-        return keys if set(map(type, keys)) == {str} else self.encoded(keys)
+        """Keys that are all text stay so, if they can be encoded: text that cannot must fail with its record, not at the commit."""
+        is_text = set(map(type, keys)) == {str} and all(map(str.isascii, keys))
+        return keys if is_text else self.encoded(keys)
 
     def push(self, rows: Rows) -> None:
-        self._combine(self.keys_of(rows), rows.timestamps, Addends(self.aggregate, rows))
+        self._combine(Addends(self.aggregate, self.keys_of(rows), rows))
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self._combine(self.keys_of_columns(chunk), chunk.timestamps, ColumnAddends(self.aggregate, chunk))
+        column = chunk.vector(str(self.shuffle_step.by))
+        same = has_these_bytes(self.shuffle_step.key_serde, column)
+        keys = ChunkKeys(column if same else None, None, chunk.picked, lambda: self.keys_of_columns(chunk))
+        self._combine(ColumnAddends(self.aggregate, chunk, keys))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads | {str(self.shuffle_step.by)}
 
-    def _combine(self, keys: list[Any], timestamps: list[int], of: Addends | ColumnAddends) -> None:
-        times = dict(zip(keys, timestamps, strict=True))
-        if not all(type(key) is bytes or key.isascii() for key in times if key not in self.settled):
-            self.encoded(keys)  # text that cannot be encoded as UTF-8 must fail with its record, not at the commit
+    def _combine(self, of: Addends | ColumnAddends) -> None:
         if self.careful:
+            keys = of.listed()
+            times = greatest_times(keys, of.timestamps)
             self._send(self._added(keys, of, {key: self.plan.start() for key in times}), times)
             return
-        with of.blaming():
-            columns = None if self.fresh or self.odd else of.columns()
-        if columns is not None:
-            self.numbers.append((keys, columns))
-            self.fresh_ts.update(times)
-            return
+        arrays = self.arrays
+        if arrays is not None and not self.fresh and not self.pending:
+            with of.blaming():
+                addition = of.addition(arrays)
+            if addition is not None:
+                self.pending = [addition]
+                return
+        self._to_copies()
+        self._add_to_copies(of)
+
+    def _to_copies(self) -> None:
+        """Add what waits for the arrays to copies, like the rest of the chunk."""
+        waiting, self.pending = self.pending, []
+        for one in waiting:
+            self._add_to_copies(one.source)
+
+    def _add_to_copies(self, of: Addends | ColumnAddends) -> None:
+        keys = of.listed()
+        times = greatest_times(keys, of.timestamps)
         fresh, start = self.fresh, self.plan.start
-        waiting, self.numbers = self.numbers, []
-        for earlier, columns in waiting:  # from here on, the whole chunk goes into copies
-            self.plan.add_columns(earlier, columns, fresh, partial=False)
         for key in times:
             if key not in fresh:
                 fresh[key] = start()
         self._added(keys, of, fresh)
-        self.fresh_ts.update(times)
+        later_times(self.fresh_ts, times)
 
     def _added(
         self, keys: list[Any], of: Addends | ColumnAddends, states: dict[Any, list[Any]]
@@ -228,45 +353,94 @@ class CombineOp(ShuffleOp):
         with of.blaming():
             values = of.values()
             self.plan.add(keys, values, states, items=all_mappings(values))
+            if of.limited:
+                check_sums(self.aggregate, states)
         return states
 
     def prepare(self) -> None:
-        """Merge into copies, because `merge` may be a user function and may raise for any key."""
-        settled, fresh = self.settled, self.fresh
-        both = [key for key in fresh if key in settled]
-        if both:
+        """Refuse a sum of columns that is too large. Merge into copies: `merge` may be a user function, and may raise for any key."""
+        arrays = self.arrays
+        for one in self.pending if arrays is not None else ():
+            refused = arrays.refused(one) if arrays is not None else []
+            if refused and one.source.limited:
+                raise too_large(self.aggregate, refused[0])
+            if refused or (arrays is not None and arrays.meets_odd(one)):
+                self._to_copies()
+        if self.fresh:
+            self._settle_apart()
+            both = [key for key in self.fresh if key in self.settled]
             with blaming(self.aggregate):
-                merged = {key: self.plan.copy(settled[key]) for key in both}
-                self.plan.merge(both, [fresh[key] for key in both], merged)
+                merged = {key: self.plan.copy(self.settled[key]) for key in both}
+                self.plan.merge(both, [self.fresh[key] for key in both], merged)
             self.merged = merged
 
+    def _settle_apart(self) -> None:
+        """From now on, the keys of the running chunk have no states in arrays."""
+        arrays = self.arrays
+        if arrays is None:
+            return
+        keys = list(self.fresh)
+        numbers = arrays.keys.numbers_listed(keys)
+        held = set(longs(arrays.changed()))
+        there = [at for at, number in enumerate(longs(numbers)) if number in held]
+        found = array("q", [longs(numbers)[at] for at in there])
+        vectors, times = arrays.cells.take(found) if there else ([], array("q"))
+        for at, state, time in zip(there, arrays.lists(vectors) if there else [], longs(times), strict=True):
+            self.settled[keys[at]], self.settled_ts[keys[at]] = state, time
+        arrays.odd.update(longs(numbers))
+
     def complete(self) -> None:
-        if self.fresh:
-            self.settled.update(self.fresh)
-            self.settled.update(self.merged)
-            self.odd = True
-        for keys, columns in self.numbers:
-            self.plan.add_columns(keys, columns, self.settled, partial=False)
-        self.settled_ts.update(self.fresh_ts)
+        self.settled.update(self.fresh)
+        self.settled.update(self.merged)
+        for one in self.pending if self.arrays is not None else ():
+            assert self.arrays is not None
+            self.arrays.add(one)
+        later_times(self.settled_ts, self.fresh_ts)
         self.drop()
 
     def drop(self) -> None:
-        self.fresh, self.fresh_ts, self.numbers, self.merged = {}, {}, [], {}
+        self.fresh, self.fresh_ts, self.pending, self.merged = {}, {}, [], {}
 
     def suspend(self) -> Any:
-        aside = self.fresh, self.fresh_ts, self.numbers
+        self.suspended = self.pending
+        aside = self.fresh, self.fresh_ts, self.pending
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        self.fresh, self.fresh_ts, self.numbers = aside
+        self.fresh, self.fresh_ts, self.pending = aside
+        self.suspended = []
 
     def seal(self) -> None:
+        arrays = self.arrays
+        if arrays is not None and len(arrays.keys):
+            changed = arrays.changed()
+            keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
+            arrays.clear()
+            arrays.number(self.suspended)
+            self._send_arrays(keys, states, times)
         if self.settled:
             states, self.settled = self.settled, {}
             times, self.settled_ts = self.settled_ts, {}
-            self.odd = False
             self._send(states, times)
+
+    def _send_arrays(self, keys: RecordSpans, states: list[Vector], times: Buffer) -> None:
+        arrays, step = self.arrays, self.shuffle_step
+        assert arrays is not None
+        if not len(longs(times)):
+            return
+        kinds = tuple(one.kind for one in states)
+        if "number" in kinds:  # whole numbers and floats in one column: no frame of columns has them
+            found: Any = pieces(keys), longs(times).tolist(), pieces(arrays.pack(states))
+            with blaming(step):
+                self.env.shuffle(step.name, step.everyone, *found, plan=self.plan.digest)
+            return
+        writer = self.writers.get(kinds)
+        if writer is None:
+            encode = arrays.pack_batch
+            writer = self.writers[kinds] = FrameWriter(arrays.fields(kinds), encode, plan=self.plan.digest)
+        with blaming(step):
+            self.env.shuffle_columns(step.name, step.everyone, writer, keys, times, arrays.batch(states))
 
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
         step = self.shuffle_step
@@ -279,11 +453,12 @@ class CombineOp(ShuffleOp):
 
 
 class AggregateOp(Operator):
-    """A running aggregate for each key. Its states are a table; each commit passes updates on.
+    """A running aggregate for each key. Its states are a table; each commit passes updates on. Keys are in bytes.
 
-    Between commits the decoded states are kept here: `fresh` holds those of the running chunk (copies, so that a failed chunk leaves no
+    Between commits the states are kept here. Numbers of 64 bits are in `arrays`: what the running chunk adds there waits as `pending`,
+    which changes nothing. All other states are lists: `fresh` holds those of the running chunk (copies, so that a failed chunk leaves no
     trace), `states` those of completed chunks. Each commit writes the changed keys to the table. Unchanged states count as cached rows of
-    the table and can be dropped at any time, because the store has them. Keys are in bytes.
+    the table and can be dropped at any time, because the store has them. The time of an update is the greatest of its rows.
     """
 
     gives_keys = True
@@ -296,17 +471,20 @@ class AggregateOp(Operator):
         self.table = env.table(step.name)
         self.wants_keys = BYTES
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
+        self.arrays: KeyArrays | None = None
+        if has_arrays(self.plan):
+            self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)
+        self.pending: list[Addition] = []
+        self.suspended: list[Addition] = []
+        """What a chunk adds that is set aside while a transaction is sealed."""
         self.states: dict[Any, list[Any]] = {}
-        self.held = self.table.keep(self.states, self._give_back)
-        self.gave_back = False
-        """States that the running chunk has loaded may have been evicted since."""
+        self.held = self.table.keep(self.states, self._give_back, self._reserved)
         self.dirty: dict[Any, int] = {}
+        """The times of the keys in `states` that have changed."""
         self.fresh: dict[Any, list[Any]] = {}
         self.fresh_ts: dict[Any, int] = {}
-        self.numbers: list[tuple[list[Any], Any]] = []
-        """Columns of numbers of the running chunk. Adding them cannot fail, so they wait for `complete` and need no copies."""
-        self.odd: set[Any] = set()
-        """Keys whose states may not be numbers: columns are not added to them."""
+        self.loading = False
+        """States are being loaded: their numbers must stay what they are."""
         self.at_once = False
         """Updates are passed on with each chunk instead of each commit: a later step awaits, which `seal` cannot do, or a failure in a
         later step is to cost a record."""
@@ -315,41 +493,33 @@ class AggregateOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        of = Addends(self.aggregate, rows, partial=self.partial)
+        of = Addends(self.aggregate, keys, rows, partial=self.partial)
         if self.partial and rows.plan != self.plan.digest:
             with of.blaming():
                 of.rows = replace(rows, values=self._of_former_code(rows.plan, rows.values))
-        self._aggregate(keys, rows.timestamps, of)
+        self._aggregate(of)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self._aggregate(keyed(self, chunk, self.key_serde), chunk.timestamps, ColumnAddends(self.aggregate, chunk))
+        self._aggregate(ColumnAddends(self.aggregate, chunk, chunk_keys(self, chunk, self.key_serde)))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads
 
-    def _aggregate(self, keys: list[Any], timestamps: list[int], of: Addends | ColumnAddends) -> None:
+    def _aggregate(self, of: Addends | ColumnAddends) -> None:
+        arrays = self.arrays
         with of.blaming():
-            times = dict(zip(keys, timestamps, strict=True))
-            columns = None if self.fresh or self.at_once else of.columns()
-            if columns is not None:
-                self._know([key for key in times if key not in self.states])
-                if self.odd.isdisjoint(times):
-                    self.numbers.append((keys, columns))
-                    self.fresh_ts.update(times)
+            if arrays is not None and not self.fresh and not self.pending and not self.at_once:
+                addition = of.addition(arrays)
+                if addition is not None:
+                    self.pending = [addition]
+                    self._look_up(arrays)
                     return
-            fresh = self.fresh
             self._to_copies()
-            self._fetch([key for key in times if key not in fresh])
-            values = of.values()
-            if self.partial:
-                self.plan.merge(keys, values, fresh)
-            else:
-                self.plan.add(keys, values, fresh, items=all_mappings(values))
+            times = self._add_to_copies(of)
         if self.careful:
-            self._write(times, fresh)
+            self._write(times, self.fresh)
         if self.at_once:
-            self._give_on(times, fresh)
-        self.fresh_ts.update(times)
+            self._give_on(times, self.fresh)
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
         """Convert partial states that were in flight when the code was changed to the form of this code."""
@@ -357,80 +527,145 @@ class AggregateOp(Operator):
         schema = layout.of_partials(plan)
         return [layout.adapt(schema, value) for value in values]
 
+    # ---------------------------------------------------------------------------------------------------------- copies
+
     def _to_copies(self) -> None:
-        """Add the columns that were held back to copies, like the rest of the chunk."""
-        fresh = self.fresh
-        waiting, self.numbers = self.numbers, []
-        for keys, columns in waiting:
-            self._fetch([key for key in dict.fromkeys(keys) if key not in fresh])
-            self.plan.add_columns(keys, columns, fresh, partial=self.partial)
+        """Add what waits for the arrays to copies, like the rest of the chunk."""
+        waiting, self.pending = self.pending, []
+        for one in waiting:
+            self._add_to_copies(one.source)
+
+    def _add_to_copies(self, of: Addends | ColumnAddends) -> dict[Any, int]:
+        """Returns the times of the keys that it adds to."""
+        fresh, keys = self.fresh, of.listed()
+        times = greatest_times(keys, of.timestamps)
+        self._fetch([key for key in times if key not in fresh])
+        values = of.values()
+        if self.partial:
+            self.plan.merge(keys, values, fresh)
+        else:
+            self.plan.add(keys, values, fresh, items=all_mappings(values))
+        if of.limited:
+            check_sums(self.aggregate, fresh)
+        later_times(self.fresh_ts, times)
+        return times
 
     def _fetch(self, keys: list[Any]) -> None:
         """Copy the states of these keys into `fresh`, for the running chunk."""
-        fresh, states, start, copy = self.fresh, self.states, self.plan.start, self.plan.copy
-        unknown: list[Any] = []
-        for key in keys:
-            known = states.get(key)
-            if known is None:
-                unknown.append(key)
-            else:
-                fresh[key] = copy(known)
-        if unknown:
-            for key, found in zip(unknown, self.table.fetch(unknown), strict=True):
-                fresh[key] = start() if found is None else list(found)
+        fresh, states, copy = self.fresh, self.states, self.plan.copy
+        known = [key for key in keys if key in states]
+        fresh.update((key, copy(states[key])) for key in known)
+        unknown = [key for key in keys if key not in states] if len(known) < len(keys) else []
+        if self.arrays is None:
+            found = self.table.fetch(unknown) if unknown else []
+            fresh.update(
+                (key, self.plan.start() if one is None else list(one)) for key, one in zip(unknown, found, strict=True)
+            )
+        elif unknown:
+            numbers = self.arrays.keys.numbers_listed(unknown)
+            self._look_up(self.arrays)
+            fresh.update(zip(unknown, self.arrays.states(numbers), strict=True))
+            fresh.update((key, copy(states[key])) for key in unknown if key in states)
 
-    def _know(self, unknown: list[Any]) -> None:
-        """Load the committed states of these keys into `states`."""
-        if unknown:
-            states = self.states
-            for key, found in zip(unknown, self.table.fetch(unknown), strict=True):
-                if found is not None:
-                    states[key] = list(found)
-                    if not self.plan.plain(found):
-                        self.odd.add(key)
+    def _look_up(self, arrays: KeyArrays) -> None:
+        """Load the committed states of new keys."""
+        numbers, keys = arrays.unknown()
+        if not keys:
+            return
+        arrays.reserve()
+        self.loading = True
+        try:
+            rows = self.table.newest(keys)
+            stored = [at for at, row in enumerate(rows) if row is not None]
+            if stored:
+                vectors, odd = arrays.unpack(packed([rows[at] for at in stored]))
+                there = array("q", [numbers[at] for at in stored])
+                arrays.cells.put(len(arrays.keys), there, vectors)
+                others = {keys[stored[at]]: rows[stored[at]] for at in odd}
+                found = {key: self.table.read(row) for key, row in others.items()}
+                found = {key: list(state) for key, state in found.items() if state is not None}
+                self._keep(found, None)
+                self.held.add(list(others), list(others.values()))
+            arrays.known = len(arrays.keys)
+        finally:
+            self.loading = False
+            if arrays.known < len(arrays.keys):
+                self.pending = []
+                arrays.forget_unknown()
+
+    def _keep(self, states: dict[Any, list[Any]], times: dict[Any, int] | None) -> None:
+        """Take over states: into arrays what fits. With times they have changed."""
+        arrays = self.arrays
+        apart = states
+        if arrays is not None and states:
+            vectors = arrays.vectors(list(states.values()))
+            apart = {} if vectors is not None else {k: one for k, one in states.items() if not arrays.vectors([one])}
+            fits = {key: one for key, one in states.items() if key not in apart} if apart else states
+            if fits:
+                for key in fits.keys() & self.states.keys():
+                    del self.states[key]
+                    if times is not None:
+                        times[key] = max(times[key], self.dirty.pop(key, times[key]))
+                vectors = vectors or arrays.vectors(list(fits.values()))
+                assert vectors is not None
+                arrays.put(list(fits), vectors, None if times is None else [times[key] for key in fits])
+            if apart:
+                arrays.odd.update(longs(arrays.known_numbers(list(apart))))
+        self.states.update(apart)
+        if times is not None:
+            later_times(self.dirty, {key: times[key] for key in apart})
+
+    # -------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
-        """Use copies if a commit in the middle of the chunk has changed states that were plain when its columns were taken. Load states
-        again that were evicted meanwhile."""
-        if self.numbers and self.gave_back:
-            with blaming(self.step):
-                self._know([key for key in self.fresh_ts if key not in self.states])
-            self.gave_back = False
-        if self.numbers and not self.odd.isdisjoint(self.fresh_ts):
-            with blaming(self.step):
-                self._to_copies()
+        """Refuse a sum of columns that is too large. Use copies for what does not fit into arrays: a commit in the middle of the chunk may
+        have changed states, too."""
+        arrays = self.arrays
+        for one in self.pending if arrays is not None else ():
+            assert arrays is not None
+            odd = arrays.meets_odd(one)
+            refused = [] if odd else arrays.refused(one)
+            if refused and one.source.limited:
+                raise too_large(self.step, refused[0])
+            if refused or odd:
+                with blaming(self.step):
+                    self._to_copies()
 
     def complete(self) -> None:
-        states = self.states
-        states.update(self.fresh)
-        if self.plan.numeric and not self.plan.all_plain(self.fresh.values()):
-            plain = self.plan.plain
-            self.odd.update(key for key, state in self.fresh.items() if not plain(state))
-        for keys, columns in self.numbers:
-            self.plan.add_columns(keys, columns, states, partial=self.partial)
-        self.dirty.update(self.fresh_ts)
+        if self.fresh:
+            self._keep(self.fresh, self.fresh_ts)
+        for one in self.pending:
+            assert self.arrays is not None
+            self.arrays.add(one)
         self.drop()
         self.held.count()
 
+    def _reserved(self) -> int:
+        return 0 if self.arrays is None else self.arrays.memory()
+
     def _give_back(self) -> None:
-        """Evict half of the states, oldest first, but none that a commit or the running chunk needs."""
-        states, dirty, chunk = self.states, self.dirty, self.fresh_ts
-        gone: list[Any] = []
-        if len(states) > len(dirty):
-            half = islice(states, (len(states) + 1) // 2)
-            gone = [k for k in half if k not in dirty and k not in chunk]
-            gone = gone or [k for k in states if k not in dirty and k not in chunk]
-            for key in gone:
-                del states[key]
-            self.odd.difference_update(gone)
-            self.gave_back = True
-        gone += [key for key in self.held.large if key not in states and key not in chunk]
+        """Evict states that neither a commit nor the running chunk needs: all of them from the arrays, half of the lists, oldest first."""
+        if self.loading:
+            return
+        states = self.states
+        additions = [*self.pending, *self.suspended]
+        needed = {*self.dirty, *self.fresh_ts, *(key for one in additions if states for key in one.source.listed())}
+        half = islice(states, (len(states) + 1) // 2)
+        gone = [k for k in half if k not in needed] or [k for k in states if k not in needed]
+        for key in gone:
+            del states[key]
+        if self.arrays is not None and len(self.arrays.keys):
+            self.arrays.retain(additions)
+            self.arrays.set_odd(list(states))
+        gone += [key for key in self.held.large if key not in states and key not in needed]
         self.held.forget(gone)
 
     def drop(self) -> None:
-        self.fresh, self.fresh_ts, self.numbers = {}, {}, []
+        self.fresh, self.fresh_ts, self.pending = {}, {}, []
 
     def seal(self) -> None:
+        if self.arrays is not None:
+            self._seal_arrays(self.arrays)
         if not self.dirty:
             return
         dirty, self.dirty = self.dirty, {}
@@ -439,6 +674,21 @@ class AggregateOp(Operator):
             self._write(dirty, states)
         if not self.at_once:
             self._give_on(dirty, states)
+
+    def _seal_arrays(self, arrays: KeyArrays) -> None:
+        changed = arrays.changed()
+        if not len(changed):
+            return
+        keys, logged = arrays.keys.keys(changed, self.table.prefix)
+        states, times = arrays.cells.take(changed)
+        arrays.cells.settle()
+        if not self.careful:
+            self.table.put_packed(keys, logged, arrays.pack(states))
+        if not self.at_once and self.children:
+            with blaming(self.step):
+                results = self.plan.results(arrays.lists(states))
+            found: Any = pieces(keys)
+            self.forward(Rows(results, longs(times).tolist(), found, key_serde=self.key_serde))
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # later rows must not change what the table keeps
@@ -452,13 +702,38 @@ class AggregateOp(Operator):
         self.forward(Rows(results, list(dirty.values()), list(dirty), key_serde=self.key_serde))
 
     def suspend(self) -> Any:
-        aside = self.fresh, self.fresh_ts, self.numbers
+        self.suspended = self.pending
+        aside = self.fresh, self.fresh_ts, self.pending
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
-        self.fresh, self.fresh_ts, self.numbers = aside
-        self.gave_back = True  # what ran meanwhile may have evicted states
+        self.fresh, self.fresh_ts, self.pending = aside
+        self.suspended = []
+
+
+def check_sums(step: s.AggregateStep, states: Mapping[Any, Sequence[Any]]) -> None:
+    """Raise if a state of columns is a whole number of more than 64 bits."""
+    for state in states.values():
+        for part in state:
+            for one in part if isinstance(part, tuple | list) else (part,):
+                if type(one) is int and not -(2**63) <= one < 2**63:
+                    raise too_large(step, None)
+
+
+def has_these_bytes(serde: Any, column: Vector) -> bool:
+    """Whether keys that this serde writes have the bytes that `KeyTable` gives a column."""
+    if column.kind == "text":
+        return writes_utf8(serde)
+    return column.kind in ("int64", "bool") and serde.name == KEY and serde.type in (None, PYTHON[column.kind])
+
+
+def chunk_keys(operator: Operator, chunk: ColumnChunk, serde: Any) -> ChunkKeys:
+    """The keys of a chunk of columns, as this serde encodes them."""
+    written, values = chunk.key_serde, chunk.key_values
+    same = written is not None and written.name == serde.name and serde.type in (None, written.type)
+    column = values if isinstance(values, Vector) and has_these_bytes(serde, values) else None
+    return ChunkKeys(column, chunk.key_spans if same else None, chunk.picked, lambda: keyed(operator, chunk, serde))
 
 
 def keyed(operator: Operator, rows: Rows | ColumnChunk, serde: Any) -> list[bytes]:

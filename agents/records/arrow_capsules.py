@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 from . import columns as compiled_part
-from .vectors import KINDS, Vector, VectorBatch
+from .vectors import Vector, VectorBatch, number_of
 
 _TYPES = {"int64": "int64", "float64": "float64", "bool": "bool_", "text": "string"}
 
@@ -34,7 +34,7 @@ def batch_capsules(batch: VectorBatch) -> tuple[Any, Any]:
 
 
 def _given(name: str, vector: Vector) -> tuple[str, tuple[Any, ...], int]:
-    return name, (KINDS.index(vector.kind), vector.data, vector.offsets, vector.validity), vector.nulls
+    return name, (number_of(vector.kind), vector.data, vector.offsets, vector.validity), vector.nulls
 
 
 def _arrow_type(vector: Vector) -> Any:

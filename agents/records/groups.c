@@ -220,14 +220,15 @@ static PyObject *keys_numbers(Keys *self, PyObject *args) {
     return numbers_made(self, &from);
 }
 
-/* numbers_of(buffer, offsets, lengths) -> the number of each key, -1 where the length is -1 */
+/* numbers_of(buffer, offsets, lengths, rows or None) -> the number of each key, -1 where the length is -1 */
 static PyObject *keys_numbers_of(Keys *self, PyObject *args) {
     Source from;
+    PyObject *rows;
     memset(&from, 0, sizeof from);
-    if (!PyArg_ParseTuple(args, "y*y*y*", &from.view.data, &from.starts, &from.sizes)) return NULL;
+    if (!PyArg_ParseTuple(args, "y*y*y*O", &from.view.data, &from.starts, &from.sizes, &rows)) return NULL;
     from.length = from.starts.len / 8;
-    if (from.starts.len % 8 || from.sizes.len != from.starts.len) {
-        PyErr_SetString(PyExc_ValueError, "offsets and lengths are not as many");
+    if (from.starts.len % 8 || from.sizes.len != from.starts.len || view_of(rows, &from.rows) < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "offsets and lengths are not as many");
         leave(&from.view.data);
         leave(&from.starts);
         leave(&from.sizes);
@@ -447,12 +448,12 @@ static inline int64_t row_of(const Addition *what, int64_t at) {
 /* Whether this cell adds numbers that come from outside. */
 static inline int adds_numbers(const Cell *cell, int merging) { return cell->op == SUM || (merging && cell->op <= VALUES); }
 
-static inline int state_tag(const Cell *cell, int64_t number) { return cell->tags == NULL ? WHOLE : cell->tags[number]; }
+static inline int state_tag(const Cell *cell, int64_t number) { return cell->tags == NULL ? TAG_WHOLE : cell->tags[number]; }
 
 static uint64_t bound_of(const Cell *cell, int64_t keys) {
     uint64_t most = 0;
     for (int64_t i = 0; i < keys; i++) {
-        uint64_t one = state_tag(cell, i) == WHOLE ? size_of(((const int64_t *)cell->states)[i]) : 0;
+        uint64_t one = state_tag(cell, i) == TAG_WHOLE ? size_of(((const int64_t *)cell->states)[i]) : 0;
         if (one > most) most = one;
     }
     return most;
@@ -463,7 +464,7 @@ static int within_bounds(Cell *cell, const VectorView *column, const Addition *w
     uint64_t total = 0;
     for (int64_t i = 0; i < what->count && total < UNKNOWN && column->kind != FLOAT64; i++) {
         int64_t row = row_of(what, i);
-        if (tag_at(column, row) == WHOLE) total += size_of(long_at(column->data.buf, row));
+        if (tag_at(column, row) == TAG_WHOLE) total += size_of(long_at(column->data.buf, row));
     }
     *raised = cell->bound;
     if (total == 0) return 1;
@@ -491,17 +492,17 @@ static int mark_overflows(Cells *self, Addition *what) {
     for (int64_t i = 0; fine && i < what->count; i++) {
         int64_t number = what->numbers[i], row = row_of(what, i), made;
         for (Py_ssize_t c = 0; c < self->count; c++)
-            if (copies[c].states != NULL && copies[c].tags[number] == WHOLE && tag_at(&what->columns[c], row) == WHOLE &&
+            if (copies[c].states != NULL && copies[c].tags[number] == TAG_WHOLE && tag_at(&what->columns[c], row) == TAG_WHOLE &&
                 __builtin_add_overflow(((int64_t *)copies[c].states)[number], long_at(what->columns[c].data.buf, row), &made))
                 what->skip[i] = 1;
         what->skips += what->skip[i];
         for (Py_ssize_t c = 0; !what->skip[i] && c < self->count; c++) {
             if (copies[c].states == NULL) continue;
             int tag = tag_at(&what->columns[c], row), mine = copies[c].tags[number];
-            int64_t *state = (int64_t *)copies[c].states + number, value = tag == WHOLE ? long_at(what->columns[c].data.buf, row) : 0;
-            if (tag != NOTHING && mine != FRACTION) copies[c].tags[number] = (uint8_t)tag;
-            if (mine == NOTHING) *state = value;
-            else if (mine == WHOLE && tag == WHOLE) *state += value;
+            int64_t *state = (int64_t *)copies[c].states + number, value = tag == TAG_WHOLE ? long_at(what->columns[c].data.buf, row) : 0;
+            if (tag != TAG_NULL && mine != TAG_FRACTION) copies[c].tags[number] = (uint8_t)tag;
+            if (mine == TAG_NULL) *state = value;
+            else if (mine == TAG_WHOLE && tag == TAG_WHOLE) *state += value;
         }
     }
     for (Py_ssize_t c = 0; copies != NULL && c < self->count; c++) {
@@ -536,14 +537,14 @@ static int find_overflows(Cells *self, Addition *what, int keep) {
 /* Whether one number is less than another, as Python compares a whole number with a float: by their values, not rounded. */
 static inline int is_less(int tag, const void *at, int other_tag, const void *other) {
     int64_t whole, cut;
-    if (tag == other_tag) return tag == WHOLE ? long_at(at, 0) < long_at(other, 0) : double_at(at, 0) < double_at(other, 0);
-    double number = double_at(tag == WHOLE ? other : at, 0);
+    if (tag == other_tag) return tag == TAG_WHOLE ? long_at(at, 0) < long_at(other, 0) : double_at(at, 0) < double_at(other, 0);
+    double number = double_at(tag == TAG_WHOLE ? other : at, 0);
     if (number != number) return 0;
-    if (number >= 9223372036854775808.0) return tag == WHOLE;
-    if (number < -9223372036854775808.0) return tag != WHOLE;
-    whole = long_at(tag == WHOLE ? at : other, 0);
+    if (number >= 9223372036854775808.0) return tag == TAG_WHOLE;
+    if (number < -9223372036854775808.0) return tag != TAG_WHOLE;
+    whole = long_at(tag == TAG_WHOLE ? at : other, 0);
     cut = (int64_t)number; /* towards zero: what is left decides if both are equal */
-    if (tag == WHOLE) return whole != cut ? whole < cut : number > (double)cut;
+    if (tag == TAG_WHOLE) return whole != cut ? whole < cut : number > (double)cut;
     return whole != cut ? cut < whole : number < (double)cut;
 }
 
@@ -552,15 +553,15 @@ static inline void add_number(Cell *cell, int op, int64_t number, int tag, const
     int64_t *whole = (int64_t *)cell->states + number;
     double *fraction = (double *)cell->states + number;
     uint8_t *mine = &cell->tags[number];
-    if (*mine == NOTHING || (op == MIN && is_less(tag, at, *mine, whole)) || (op == MAX && is_less(*mine, whole, tag, at))) {
+    if (*mine == TAG_NULL || (op == MIN && is_less(tag, at, *mine, whole)) || (op == MAX && is_less(*mine, whole, tag, at))) {
         memcpy(whole, at, 8);
         *mine = (uint8_t)tag;
-    } else if (op == SUM && *mine == WHOLE && tag == WHOLE) {
+    } else if (op == SUM && *mine == TAG_WHOLE && tag == TAG_WHOLE) {
         *whole += long_at(at, 0);
     } else if (op == SUM) {
-        double value = tag == WHOLE ? (double)long_at(at, 0) : double_at(at, 0);
-        *fraction = (*mine == WHOLE ? (double)*whole : *fraction) + value;
-        *mine = FRACTION;
+        double value = tag == TAG_WHOLE ? (double)long_at(at, 0) : double_at(at, 0);
+        *fraction = (*mine == TAG_WHOLE ? (double)*whole : *fraction) + value;
+        *mine = TAG_FRACTION;
     }
 }
 
@@ -577,7 +578,7 @@ static void add_cell(Cell *cell, const VectorView *column, const Addition *what)
             longs[number] += is_valid(column, row);
             continue;
         }
-        if (tag == NOTHING) continue;
+        if (tag == TAG_NULL) continue;
         const char *at = (const char *)column->data.buf + row * 8;
         if (cell->op <= VALUES) longs[number] += long_at(at, 0); /* of partial states, counts are added up */
         else add_number(cell, cell->op, number, tag, at);
@@ -595,12 +596,12 @@ static int add_cell_plainly(Cell *cell, const VectorView *column, const Addition
         return 1;
     }
     if (cell->op != SUM || column->kind > FLOAT64) return 0;
-    int tag = column->kind == INT64 ? WHOLE : FRACTION;
+    int tag = column->kind == INT64 ? TAG_WHOLE : TAG_FRACTION;
     for (int64_t i = 0; i < what->count; i++) {
         int64_t number = numbers[i];
         const char *at = values + (rows != NULL ? rows[i] : i) * 8;
         if (cell->tags[number] != tag) add_number(cell, SUM, number, tag, at); /* the first one: -0.0 stays what it is */
-        else if (tag == WHOLE) ((int64_t *)cell->states)[number] += long_at(at, 0);
+        else if (tag == TAG_WHOLE) ((int64_t *)cell->states)[number] += long_at(at, 0);
         else ((double *)cell->states)[number] += double_at(at, 0);
     }
     return 1;
@@ -771,11 +772,11 @@ static PyObject *states_of(const Cell *cell, const Py_buffer *numbers, int64_t c
         memcpy(to + i * 8, (const char *)cell->states + number * 8, 8);
         PyBytes_AS_STRING(tags)[i] = (char)tag;
         of[tag]++;
-        if (tag != NOTHING) valid[i >> 3] |= (char)(1 << (i & 7));
+        if (tag != TAG_NULL) valid[i >> 3] |= (char)(1 << (i & 7));
     }
-    int mixed = of[WHOLE] && of[FRACTION], nulls = of[NOTHING] > 0;
-    out = Py_BuildValue("iOOOL", mixed ? NUMBER : of[FRACTION] ? FLOAT64 : INT64, data, mixed ? tags : Py_None,
-                        nulls && !mixed ? validity : Py_None, (long long)of[NOTHING]);
+    int mixed = of[TAG_WHOLE] && of[TAG_FRACTION], nulls = of[TAG_NULL] > 0;
+    out = Py_BuildValue("iOOOL", mixed ? NUMBER : of[TAG_FRACTION] ? FLOAT64 : INT64, data, mixed ? tags : Py_None,
+                        nulls && !mixed ? validity : Py_None, (long long)of[TAG_NULL]);
 done:
     Py_XDECREF(data);
     Py_XDECREF(validity);
@@ -964,10 +965,10 @@ static PyObject *numbers_of_list(PyObject *self, PyObject *list) {
         numbers[i] = i;
         if (PyFloat_CheckExact(one)) {
             ((double *)cell.states)[i] = PyFloat_AS_DOUBLE(one);
-            cell.tags[i] = FRACTION;
+            cell.tags[i] = TAG_FRACTION;
         } else if (PyLong_CheckExact(one)) {
             ((int64_t *)cell.states)[i] = PyLong_AsLongLongAndOverflow(one, &beyond);
-            cell.tags[i] = WHOLE;
+            cell.tags[i] = TAG_WHOLE;
         } else if (one != Py_None) {
             beyond = 1;
         }
@@ -985,7 +986,36 @@ done:
     return out;
 }
 
+/* null_among(vector, length, rows or None) -> the place of the first null among these rows, or None */
+static PyObject *null_among(PyObject *self, PyObject *args) {
+    PyObject *vector, *wanted, *out = NULL;
+    Py_ssize_t length;
+    VectorView view;
+    Py_buffer rows = {0};
+    int64_t place = -1;
+    if (!PyArg_ParseTuple(args, "OnO", &vector, &length, &wanted)) return NULL;
+    if (length < 0 || vector_of(vector, length, &view) < 0) goto done;
+    if (wanted != Py_None) {
+        int64_t count;
+        if (checked_numbers(wanted, length, &rows, &count) < 0) goto done;
+        for (int64_t i = 0; place < 0 && i < count; i++) {
+            int64_t row = long_at(rows.buf, i);
+            if (row < 0 || row >= length || !is_valid(&view, row)) place = i;
+        }
+    } else {
+        for (int64_t i = 0; place < 0 && i < length; i++)
+            if (!is_valid(&view, i)) place = i;
+    }
+    out = place < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(place);
+done:
+    if (length >= 0) leave_vector(&view);
+    else PyErr_SetString(PyExc_ValueError, "no such row");
+    leave(&rows);
+    return out;
+}
+
 static PyMethodDef groups_methods[] = {
+    {"null_among", null_among, METH_VARARGS, "The first null of rows."},
     {"numbers", numbers_of_list, METH_O, "Numbers in a list as a vector."},
     {NULL, NULL, 0, NULL},
 };

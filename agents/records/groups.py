@@ -12,8 +12,8 @@
 A KeyTable gives numbers to keys, and StateColumns hold the states of these numbers.
 
 A cell holds `rows` (how many), `values` (how many that are not null), `sum`, `min` or `max` of numbers; a mean is two of them, `rows` and
-`sum`. Null values are left out, as in SQL; a sum, min or max of no value is null. A state is an int64 or a float64, for each key what Python
-makes of its numbers: a sum of whole numbers is whole until a float is added, and a whole number and a float are compared exactly.
+`sum`. Null values are left out, as in SQL; a sum, min or max of no value is null. A state is an int64 or a float64, for each key what
+Python makes of its numbers: a sum of whole numbers is whole until a float is added; a whole number and a float are compared exactly.
 
 What it decides: what the state of a key becomes. Promises:
 
@@ -69,9 +69,9 @@ class KeyTable:
         """The number of the key of each row, or of each of `rows`; new keys are added."""
         return self._made.numbers(_parts(vector), vector.length, rows)
 
-    def numbers_of(self, spans: RecordSpans) -> Buffer:
+    def numbers_of(self, spans: RecordSpans, rows: Buffer | None = None) -> Buffer:
         """The same for keys that are encoded already; a length of -1 is null."""
-        return self._made.numbers_of(*spans)
+        return self._made.numbers_of(*spans, rows)
 
     def numbers_listed(self, keys: list[Any]) -> Buffer:
         """The same for keys in a list: bytes that are encoded already, text, or None."""
@@ -171,16 +171,32 @@ def numbers_in(values: Sequence[Any]) -> Vector | None:
     """
     if compiled_part.compiled is None:
         found = list(values)
-        if not all(one is None or type(one) is float or (type(one) is int and -(2**63) <= one < 2**63) for one in found):
+        if not all(one is None or type(one) is float or _is_long(one) for one in found):
             return None
         return _narrow(found)
     made: Any = compiled_part.compiled.numbers(values)
     return None if made is None else Vector(kind_of(made[0]), len(values), *made[1:])
 
 
+def null_among(vector: Vector, rows: Buffer | None) -> int | None:
+    """The first of these rows that is null, by its place among them."""
+    if vector.validity is None and vector.kind != "number":
+        return None
+    if compiled_part.compiled is None:
+        values = vector.values()
+        found = values if rows is None else [values[row] for row in longs(rows)]
+        return found.index(None) if None in found else None
+    return compiled_part.compiled.null_among(_parts(vector), vector.length, rows)
+
+
+def _is_long(one: Any) -> bool:
+    return type(one) is int and -(2**63) <= one < 2**63
+
+
 def _narrow(values: list[Any]) -> Vector:
-    types = set(map(type, values)) - {type(None)}
-    return Vector.of("number" if len(types) == 2 else "float64" if types == {float} else "int64", values)
+    types: set[type] = set(map(type, values))
+    is_float = float in types
+    return Vector.of("number" if is_float and int in types else "float64" if is_float else "int64", values)
 
 
 def _addition(
@@ -228,19 +244,21 @@ class _PlainKeys:
         found = values if rows is None else [values[row] for row in _checked(rows, length)]
         return self._numbered([None if one is None else encode(one) for one in found])
 
-    def numbers_of(self, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> array[int]:
+    def numbers_of(self, buffer: Buffer, offsets: Buffer, lengths: Buffer, rows: Buffer | None) -> array[int]:
         starts, sizes, data = longs(offsets).tolist(), longs(lengths).tolist(), bytes(buffer)
         if len(starts) != len(sizes):
             raise ValueError("offsets and lengths are not as many")
         for start, size in zip(starts, sizes, strict=True):
             if size != -1 and (start < 0 or size < 0 or start + size > len(data)):
                 raise ValueError("a key lies outside of its column")
-        return self._numbered(
-            [None if size == -1 else data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-        )
+        found = [None if size == -1 else data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        return self._numbered(found if rows is None else [found[row] for row in _checked(rows, len(found))])
 
     def numbers_listed(self, keys: list[Any]) -> array[int]:
-        return self._numbered([one.encode() if isinstance(one, str) else one for one in keys])
+        found = [one.encode() if isinstance(one, str) else one for one in keys]
+        if not all(one is None or isinstance(one, bytes) for one in found):
+            raise TypeError("a key is bytes or text")
+        return self._numbered(found)
 
     def keys(self, numbers: Buffer, prefix: bytes) -> tuple[Any, ...]:
         listed = list(self.known)
@@ -265,7 +283,7 @@ class _PlainCells:
     """As `Cells` of the compiled part, with a list for each cell; a state of None is null."""
 
     def __init__(self, cells: list[int]) -> None:
-        self.cells = [_HELD[held] for held in cells]
+        self.cells: list[Holding] = [_HELD[held] for held in cells]
         self.states: list[list[Any]] = [[] for _ in cells]
         self.changed: dict[int, int] = {}
         self.times: list[int] = []
@@ -279,14 +297,14 @@ class _PlainCells:
         chosen = range(length) if rows is None else _checked(rows, length)
         if len(found) != len(chosen) or (times is not None and len(longs(times)) < length):
             raise ValueError("columns have different lengths")
-        values: list[list[Any] | None] = []
+        values: list[Any] = []
         for held, column in zip(self.cells, columns, strict=True):
             if column is None and (merging or held != "rows"):
                 raise TypeError("a cell without a column")
             counts = held in ("rows", "values")
-            if column is not None and (merging or held != "values"):
-                if kind_of(column[0]) not in (("int64",) if counts else ("int64", "float64", "number")):
-                    raise ValueError("a cell gets a column of another type")
+            allowed = ("int64",) if counts else ("int64", "float64", "number")
+            if column is not None and (merging or held != "values") and kind_of(column[0]) not in allowed:
+                raise ValueError("a cell gets a column of another type")
             values.append(None if column is None else _values(column, length))
         for held, states in zip(self.cells, self.states, strict=True):
             states.extend([0 if held in ("rows", "values") else None] * (keys - len(states)))
@@ -348,8 +366,9 @@ class _PlainCells:
         for held, states, column in zip(self.cells, self.states, values, strict=True):
             for number, row in pairs:
                 states[number] = 0 if column[row] is None and held in ("rows", "values") else column[row]
-        for number, row in pairs if times is not None else ():
-            self._touch(number, times[row])
+        if times is not None:
+            for number, row in pairs:
+                self._touch(number, times[row])
 
     def take(self, numbers: Buffer) -> tuple[list[Any], array[int]]:
         found = _checked(numbers, len(self.times))

@@ -10,8 +10,8 @@ What it decides: nothing. Promises:
 
 - A record is the head and what `msgpack.packb` makes of the list of the states, with a list inside for each list of the shape: what a row
   pipeline stores for the same states, byte for byte.
-- `unpack` takes whole numbers for a float64, as states of former code may be; a `number` stays what it is. A record that holds something else (another number of
-  states, another type, a whole number beyond 64 bits with a sign) is named in `odd`, and is null in every vector.
+- `unpack` takes whole numbers for a float64, as states of former code may be; a `number` stays what it is. A record that holds something
+  else (another number of states, another type, a whole number beyond 64 bits with a sign) is named in `odd`, and is null in every vector.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ static inline int read_state(Place *place, int64_t row, const uint8_t **at, cons
         is_whole = place->kind != FLOAT64;
     }
     memcpy(place->data + row * 8, is_whole ? (void *)&whole : (void *)&number, 8);
-    if (place->tags != NULL) place->tags[row] = is_whole ? WHOLE : FRACTION;
+    if (place->tags != NULL) place->tags[row] = is_whole ? TAG_WHOLE : TAG_FRACTION;
     place->valid[row >> 3] |= (uint8_t)(1u << (row & 7));
     return 1;
 }
@@ -90,7 +90,7 @@ static int read_all(Place *places, Py_ssize_t count, const Py_buffer *data, cons
             if (*valid & bit) continue;
             places[i].nulls++;
             memset(places[i].data + row * 8, 0, 8);
-            if (places[i].tags != NULL) places[i].tags[row] = NOTHING;
+            if (places[i].tags != NULL) places[i].tags[row] = TAG_NULL;
         }
     }
     return 1;

@@ -8,7 +8,7 @@
 
 /* KNOWN, WATCHED: fields of a record that make no column. NUMBER: an int64 or a float64 a row, as `offsets` says with a tag of each row. */
 enum { INT64, FLOAT64, BOOL, TEXT, KNOWN, WATCHED, NUMBER };
-enum { NOTHING, WHOLE, FRACTION }; /* the tags: null, an int64, a float64 */
+enum { TAG_NULL, TAG_WHOLE, TAG_FRACTION }; /* the tags: null, an int64, a float64 */
 
 typedef struct {
     Py_buffer data, offsets, validity; /* those without memory: `obj` is NULL */
@@ -30,19 +30,19 @@ static inline double double_at(const void *base, int64_t index) {
 static inline int bit_at(const void *base, int64_t index) { return ((const uint8_t *)base)[index >> 3] >> (index & 7) & 1; }
 
 static inline int is_valid(const VectorView *view, int64_t row) {
-    if (view->kind == NUMBER) return ((const uint8_t *)view->offsets.buf)[row] != NOTHING;
+    if (view->kind == NUMBER) return ((const uint8_t *)view->offsets.buf)[row] != TAG_NULL;
     return view->validity.obj == NULL || bit_at(view->validity.buf, row);
 }
 
 /* The type of a row's value. */
 static inline int kind_at(const VectorView *view, int64_t row) {
     if (view->kind != NUMBER) return view->kind;
-    return ((const uint8_t *)view->offsets.buf)[row] == WHOLE ? INT64 : FLOAT64;
+    return ((const uint8_t *)view->offsets.buf)[row] == TAG_WHOLE ? INT64 : FLOAT64;
 }
 
 /* The tag of a number of a row. */
 static inline int tag_at(const VectorView *view, int64_t row) {
-    return !is_valid(view, row) ? NOTHING : kind_at(view, row) == INT64 ? WHOLE : FRACTION;
+    return !is_valid(view, row) ? TAG_NULL : kind_at(view, row) == INT64 ? TAG_WHOLE : TAG_FRACTION;
 }
 
 /* Where the text of a row lies. 0 if its offsets make no sense. */

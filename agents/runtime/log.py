@@ -19,7 +19,9 @@ from ...core.names import StreamPartition
 from ...core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..port.port import Port
 from ..records.chunks import Chunk
+from ..records.spans import pieces
 from ..state.expiry_index import IndexRows, indexed
+from ..state.packed_rows import PackedRows
 from ..state.store import Store, write_in_turn
 from .buffer import LogWrite
 from .intake import Intake, PartitionSource
@@ -31,14 +33,19 @@ RESTORE_RECORDS = 20_000
 
 
 def log_write(
-    task: str, at: StreamPartition, changes: Mapping[str, IndexRows], checkpoint: bytes | None, *, now_ms: int
+    task: str,
+    at: StreamPartition,
+    changes: Mapping[str, Mapping[bytes, bytes | None]],
+    checkpoint: bytes | None,
+    *,
+    now_ms: int,
 ) -> LogWrite:
     """The records that one commit writes to a task's log."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     for table, rows in changes.items():
         prefix = table_prefix(table)
-        keys.extend([prefix + key for key in rows])
+        keys.extend(pieces(rows.logged) if isinstance(rows, PackedRows) else [prefix + key for key in rows])
         values.extend(rows.values())
     if checkpoint is not None:
         keys.append(CHECKPOINT_KEY)

@@ -7,6 +7,7 @@ It decides which cache must release memory, and when. Promises:
   large rows do not disappear in an average.
 - While all caches together exceed the limit, the largest one drops half of its rows. So an idle task cannot withhold unused memory from a
   busy one. Only rows that a running chunk or an open transaction has changed stay.
+- States in arrays weigh the bytes that are reserved for them.
 - A closed cache does not count.
 """
 
@@ -33,12 +34,12 @@ class CacheMemory:
         self._held: dict[Held, None] = {}
         self._asks_at = limit
 
-    def hold(self, rows: Sized, give_back: Callable[[], None]) -> Held:
-        """Add a cache that contains `rows`.
+    def hold(self, rows: Sized, give_back: Callable[[], None], arrays: Callable[[], int] = lambda: 0) -> Held:
+        """Add a cache that contains `rows`, and the bytes that `arrays` says.
 
         `give_back` drops about half of what the cache can drop. It may be called whenever something is counted.
         """
-        made = Held(self, rows, give_back)
+        made = Held(self, rows, give_back, arrays)
         self._held[made] = None
         return made
 
@@ -74,8 +75,11 @@ class CacheMemory:
 class Held:
     """The weight of one cache. Made by `CacheMemory.hold`."""
 
-    def __init__(self, memory: CacheMemory, rows: Sized, give_back: Callable[[], None]) -> None:
+    def __init__(
+        self, memory: CacheMemory, rows: Sized, give_back: Callable[[], None], arrays: Callable[[], int]
+    ) -> None:
         self.give_back = give_back
+        self._arrays = arrays
         self.large: dict[Any, int] = {}
         """The encoded size of each value that is not small, by key."""
         self.bytes = 0
@@ -103,7 +107,7 @@ class Held:
 
     def count(self) -> None:
         """Recalculate the weight after rows were added or removed."""
-        weight = len(self._rows) * ROW_BYTES + self._encoded * DECODED
+        weight = len(self._rows) * ROW_BYTES + self._encoded * DECODED + self._arrays()
         change, self.bytes = weight - self.bytes, weight
         self._memory.count(change)
 

@@ -28,10 +28,12 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from ...core.errors import DataError, RowRefused
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
+from ..records.decoder import RecordSpans
 from ..records.keys import KeyRefused
 from ..records.serdes import Serde, writes_utf8
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, IndexRows
+from .packed_rows import PackedRows
 from .store import Store
 
 K = TypeVar("K")
@@ -102,8 +104,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed: dict[bytes, None] = {}
         self._read: list[Sequence[bytes]] = []
         self._ready: tuple[list[bytes], list[bytes | None]] | None = None
+        self._arrived: PackedRows | None = None
+        """Rows of the running letter that were encoded by whoever put them."""
         self.dirty: IndexRows = {}
-        self.sealed: deque[IndexRows] = deque()
+        self.packed: PackedRows | None = None
+        """As `dirty`; a key is in one of them, or newer in `dirty`."""
+        self.sealed: deque[Mapping[bytes, bytes | None]] = deque()
         self.expiry = ExpiryIndex(name, store)
 
     # ---------------------------------------------------------------------------------------------------------- reading
@@ -153,6 +159,20 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._weigh(missing, raw)
         return found
 
+    def newest(self, keys: list[bytes]) -> list[bytes | None]:
+        """The stored rows of encoded keys: what `head` begins, or another row that `read` decodes. The caller caches them, and puts them
+        back with `put_packed` or `put`."""
+        return self._newest_many(keys)
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes of rows as they are written now."""
+        return self._head
+
+    def read(self, data: bytes) -> V | None:
+        """The value of a stored row; None if it has expired."""
+        return self._decode(data)
+
     def key_bytes(self, key: K) -> bytes:
         """The encoded key, which identifies it. Raises a `DataError` that names this table."""
         try:  # text is the common case, and needs no call of the serde
@@ -179,17 +199,19 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return DataError(f"table {self.name}: the {part} {error.what}", remedy=remedy)
 
     def _newest(self, key: bytes) -> bytes | None:
-        if key in self.dirty:
-            return self.dirty[key]
-        for layer in reversed(self.sealed):
+        for layer in self._layers():
             if key in layer:
                 return layer[key]
         return self._store.get(self.name, key)
 
+    def _layers(self) -> list[Mapping[bytes, bytes | None]]:
+        """What is not in the store yet, the newest first."""
+        return [one for one in (self.dirty, self.packed, *reversed(self.sealed)) if one]
+
     def _newest_many(self, keys: list[bytes]) -> list[bytes | None]:
-        if not self.dirty and not self.sealed:
+        layers = self._layers()
+        if not layers:
             return self._store.get_many(self.name, keys)
-        layers = [self.dirty, *reversed(self.sealed)]
         out: list[bytes | None] = [None] * len(keys)
         asked: list[int] = []
         for index, key in enumerate(keys):
@@ -247,6 +269,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._live.update(changes)
         self._changed.update(dict.fromkeys(changes))
 
+    def put_packed(self, keys: RecordSpans, logged: RecordSpans, rows: RecordSpans) -> None:
+        """Like `put`, with rows that are encoded, including their head. `logged`: the keys with the table's prefix. Once between two
+        completions; nothing of them is cached here."""
+        assert self._ttl_ms is None, "packed rows do not expire"
+        self._arrived = PackedRows(keys, logged, rows)
+
     def delete_many(self, keys: Iterable[K]) -> None:
         """Delete keys, whether they exist or not."""
         self.remove(self._all_bytes(keys))
@@ -271,7 +299,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 if value is not None:
                     yield self._key.loads(key), value
             return
-        for layer in [*self.sealed, self.dirty]:
+        for layer in reversed(self._layers()):
             _overlay(rows, layer, low, high)
         fresh = {key: self._live[key] for key in self._changed}
         _overlay(rows, dict.fromkeys(fresh, b""), low, high)
@@ -281,7 +309,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 yield self._key.loads(key), value
 
     def _overlaid(self) -> bool:
-        return bool(self._changed or self.dirty or self.sealed)
+        return bool(self._changed or self.changed or self.sealed)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a commit would log rows of this table."""
+        return bool(self.dirty or self.packed)
 
     def __iter__(self) -> Iterator[K]:
         return (key for key, _ in self.range())
@@ -293,6 +326,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def prepare(self) -> None:
         """Encode what the chunk changed. Raises the first `DataError`; nothing has changed then."""
+        arrived, most = self._arrived, self._most_bytes
+        if arrived is not None and most is not None and arrived.largest() > most:
+            self._must_fit(list(arrived), list(arrived.values()), most)
         if not self._changed:
             self._ready = None
             return
@@ -336,10 +372,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def complete(self) -> None:
         """The chunk is done: queue what `prepare` encoded for the commit."""
+        if self._arrived is not None:
+            arrived, self._arrived = self._arrived, None
+            if self.changed:
+                self._unfold().update(arrived.pairs())
+            else:
+                self.packed = arrived
         if self._ready is not None:
             keys, values = self._ready
             self._ready = None
-            dirty = self.dirty
+            dirty = self._unfold()
             head = self._head
             if self._ttl_ms is not None:
                 expires = self._clock() + self._ttl_ms
@@ -354,13 +396,20 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._live.clear()
             self._held.forget(list(self._held.large))
 
-    def keep(self, rows: Sized, give_back: Callable[[], None]) -> Held:
-        """Count rows of this table that a caller caches in its own form. They weigh what they weigh here, until the table is closed or
-        another caller replaces this one.
+    def _unfold(self) -> IndexRows:
+        """All changes as a dict."""
+        if self.packed is not None:
+            self.dirty = {**dict(self.packed.pairs()), **self.dirty}
+            self.packed = None
+        return self.dirty
+
+    def keep(self, rows: Sized, give_back: Callable[[], None], arrays: Callable[[], int]) -> Held:
+        """Count rows of this table that a caller caches in its own form: `rows` weigh what they weigh here, and `arrays` says how many
+        bytes the others take. Until the table is closed or another caller replaces this one.
         """
         if self._kept is not None:
             self._kept.close()
-        self._kept = self._memory.hold(rows, give_back)
+        self._kept = self._memory.hold(rows, give_back, arrays)
         return self._kept
 
     def close(self) -> None:
@@ -392,7 +441,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._forget([*self._changed, *chain.from_iterable(self._read)])
         self._changed.clear()
         self._read.clear()
-        self._ready = None
+        self._ready = self._arrived = None
 
     def suspend(self) -> Aside:
         """Set aside the changes of the unfinished chunk, so that a commit in the middle of it neither sees nor includes them."""
@@ -452,11 +501,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._swept = rows[-1][0] + b"\x00"
         return len(rows)
 
-    def seal(self) -> IndexRows:
+    def seal(self) -> Mapping[bytes, bytes | None]:
         """What this commit logs. Reads find it here until it is applied."""
-        self.sealed.append(self.dirty)
+        self.sealed.append(self._unfold() if self.dirty or self.packed is None else self.packed)
         self.expiry.seal()
-        self.dirty = {}
+        self.dirty, self.packed = {}, None
         return self.sealed[-1]
 
     def applied(self) -> None:

@@ -151,12 +151,13 @@ class TaskTables:
     @property
     def changed(self) -> bool:
         """Whether a commit would log anything."""
-        return bool(self._raw) or any(table.dirty or table.expiry.changed for table in self._tables.values())
+        return bool(self._raw) or any(table.changed or table.expiry.changed for table in self._tables.values())
 
-    def seal(self) -> dict[str, IndexRows]:
+    def seal(self) -> dict[str, Mapping[bytes, bytes | None]]:
         """What goes into the task log with this commit, by table."""
-        changes, self._raw = self._raw, {}
-        self._sealed_raw.append(dict(changes))
+        changes: dict[str, Mapping[bytes, bytes | None]] = {**self._raw}
+        self._sealed_raw.append(self._raw)
+        self._raw = {}
         for name, table in self._tables.items():
             rows = table.seal()
             if rows:
@@ -166,7 +167,7 @@ class TaskTables:
     def applied(self, position: int, *, checkpoint: bytes | None = None, followed_until_ms: int | None = None) -> None:
         """Write the oldest seal, which is durable now, into the store in one write."""
         tables = {name: table for name, table in self._tables.items() if table.sealed}
-        changes = {
+        changes: dict[str, Mapping[bytes, bytes | None]] = {
             **(self._sealed_raw[0] if self._sealed_raw else {}),
             **{n: t.sealed[0] for n, t in tables.items() if t.sealed[0]},
         }

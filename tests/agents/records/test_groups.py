@@ -13,7 +13,7 @@ import pytest
 
 from headgate.agents.records import columns, keys
 from headgate.agents.records.decoder import RecordSpans
-from headgate.agents.records.groups import KeyTable, StateColumns, numbers_in
+from headgate.agents.records.groups import KeyTable, StateColumns, null_among, numbers_in
 from headgate.agents.records.vectors import Vector, longs
 
 from .mutations import spans
@@ -188,6 +188,75 @@ def test_a_commit_takes_what_has_changed():
     sums.retain(q(1, 2))
     assert (listed(sums.dirty()), states_of(sums, q(0, 1))) == ([1], ([[0, 12]], [0, 1]))
     assert sums.memory() > 0
+
+
+@pytest.mark.usefixtures("way")
+def test_a_state_is_a_whole_number_until_a_float_comes():
+    """As Python adds and compares them: the result has the type and every bit of its."""
+    border = [
+        2**53 + 1,
+        float(2**53),
+        2**63 - 1,
+        2.0**63,
+        -(2**63),
+        -(2.0**63),
+        0,
+        -0.0,
+        0.5,
+        -0.5,
+        1,
+        1.0,
+        3,
+        2.5,
+        -3,
+        -2.5,
+    ]
+    pairs = [(a, b) for a in border for b in border if type(a) is not type(b)]
+    for first, second in pairs:
+        found = StateColumns(["sum", "min", "max"])
+        for one in (first, second):
+            found.add(1, q(0), [numbers_in([one])] * 3)
+        wanted = [first + second, second if second < first else first, second if second > first else first]
+        assert [one.values() for one in found.take(q(0))[0]] == [[one] for one in wanted]
+        assert [type(one.values()[0]) for one in found.take(q(0))[0]] == list(map(type, wanted)), (first, second)
+
+
+@pytest.mark.usefixtures("way")
+def test_numbers_in_a_list():
+    """Ints of 64 bits, floats and nulls; anything else is no column of numbers."""
+    for values in ([], [1, None], [1.5, -0.0], [2**63 - 1, 0.5, None, -(2**63)], [None]):
+        found = numbers_in(values)
+        assert [shown(one) for one in found.values()] == [shown(one) for one in values]
+        assert found.nulls == values.count(None)
+        assert null_among(found, None) == (values.index(None) if None in values else None)
+        assert null_among(found, q(0)) == (0 if values == [None] else None) if values else True
+    for values in ([True], ["1"], [2**63], [-(2**63) - 1], [b""]):
+        assert numbers_in(values) is None
+
+
+@pytest.mark.usefixtures("way")
+def test_keys_in_a_list_and_behind_a_prefix():
+    """The same keys as in a column; log and store share their bytes."""
+    table = KeyTable()
+    table.numbers(Vector.of("text", ["b", "ü"]))
+    assert listed(table.numbers_listed(["ü", b"b", None, "c"])) == [1, 0, -1, 2]
+    plain, prefixed = table.keys(q(1, 2), b"\x02t")
+    assert bytes_of(plain) == ["ü".encode(), b"c"]
+    assert bytes_of(prefixed) == [b"\x02t" + "ü".encode(), b"\x02tc"]
+    with pytest.raises(TypeError):
+        table.numbers_listed([7])
+    assert listed(table.numbers_of(RecordSpans(b"abc", q(0, 1, 2), q(1, -1, 1)), q(2, 1))) == [2, -1]
+    with pytest.raises(UnicodeEncodeError):
+        table.numbers_listed(["\ud800"])
+
+
+@pytest.mark.usefixtures("way")
+def test_states_that_are_put_with_their_times_are_changed():
+    """As if rows had made them so."""
+    sums = StateColumns(["sum"])
+    sums.put(2, q(1, 0), [numbers_in([7, 2.5])], times=q(3, 9))
+    sums.put(2, q(1), [numbers_in([8])], times=q(1))
+    assert (listed(sums.dirty()), states_of(sums, q(0, 1))) == ([1, 0], ([[shown(2.5), 8]], [9, 3]))
 
 
 def column(chance, kind, count):
