@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from math import isfinite
 from operator import attrgetter, itemgetter
@@ -31,7 +32,7 @@ from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw, RecordSpans
 from .record import Headers, Rows
 from .selecting import field_of
 from .spans import headers_of, packed, packed_headers, pieces
-from .vectors import Buffer, Vector, VectorBatch, longs
+from .vectors import Buffer, Vector, VectorBatch, dicts_of, longs
 
 _NO_OBJECTS = frozenset((str, int, float, bool, list, tuple, type(None)))
 _MISSING = object()
@@ -166,12 +167,9 @@ class ColumnChunk:
         vectors = tuple(self.vectors[name] for name in schema.names)
         return VectorBatch(schema.names, vectors, self.base_length), self.picked
 
-    def rows(self, names: Sequence[str], make: Callable[[dict[str, Any]], Any] | None = None) -> Rows:
-        """The rows as dicts of these columns, or as what `make` makes of such a dict."""
-        records = zip(*[self[name] for name in names], strict=True) if names else [()] * len(self)
-        values: list[Any] = [dict(zip(names, record, strict=True)) for record in records]
-        if make is not None:
-            values = list(map(make, values))
+    def rows(self, names: Sequence[str], make: Callable[[list[list[Any]]], list[Any]] | None = None) -> Rows:
+        """The rows as dicts of these columns, or as what `make` makes of the columns."""
+        values = (make or partial(dicts_of, tuple(names), len(self)))([self[name] for name in names])
         return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
 
 

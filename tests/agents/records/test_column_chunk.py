@@ -1,16 +1,22 @@
-"""Values become columns in the same way whether they are looked at a column or a value at a time."""
+"""Values become columns in the same way whether they are looked at a column or a value at a time, and columns become values again."""
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records import column_chunk
-from headgate.agents.records.column_chunk import columns_of_values
+from headgate.agents.records import column_chunk, columns
+from headgate.agents.records.column_chunk import ColumnChunk, columns_of_values
+from headgate.agents.records.column_types import columns_of_type, maker
+from headgate.agents.records.record import Rows
+from headgate.agents.records.vectors import Vector
 from headgate.core.columns.schema import ColumnSchema, ColumnSpec
 
 SCHEMA = ColumnSchema(
@@ -33,8 +39,8 @@ ANYTHING = st.one_of(
 
 
 def shown(found: Any) -> Any:
-    columns, bad = found
-    return repr(columns), [(index, str(error)) for index, error in bad]
+    made, bad = found
+    return repr(made), [(index, str(error)) for index, error in bad]
 
 
 @settings(deadline=None, max_examples=300)
@@ -57,5 +63,67 @@ def test_values_that_fit_are_not_looked_at_one_by_one(monkeypatch: pytest.Monkey
     """That would cost ten times as much."""
     monkeypatch.setattr(column_chunk, "_one", None)
     rows = [{"s": "a", "n": 1, "f": 0.5, "b": True}, {"s": "b", "n": None, "f": 1.0}]
-    columns, bad = columns_of_values(rows, SCHEMA)
-    assert (columns, bad) == ({"s": ["a", "b"], "n": [1, None], "f": [0.5, 1.0], "b": [True, None]}, [])
+    made, bad = columns_of_values(rows, SCHEMA)
+    assert (made, bad) == ({"s": ["a", "b"], "n": [1, None], "f": [0.5, 1.0], "b": [True, None]}, [])
+
+
+class Typed(TypedDict):
+    s: str
+    n: int | None
+    f: float
+    b: bool | None
+
+
+class Renamed(msgspec.Struct, rename={"text": "s"}):
+    text: str
+    n: int | None
+    f: float
+    b: bool | None = None
+
+
+class ByName(msgspec.Struct, kw_only=True):
+    s: str
+    n: int | None = None
+    f: float
+    b: bool | None = None
+
+
+@dataclass
+class Placed:
+    s: str
+    n: int | None
+    f: float
+    b: bool | None
+    made: int = field(init=False, default=7)
+
+
+@dataclass
+class Named:
+    s: str = field(kw_only=True)
+    n: int | None
+    f: float
+    b: bool | None
+
+
+@pytest.mark.parametrize("kind", [Typed, Renamed, ByName, Placed, Named])
+@pytest.mark.parametrize("plain", [False, True])
+def test_rows_are_values_of_their_type(kind: Any, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its fields may be given by position or not; of the selected rows alone."""
+    if plain:
+        monkeypatch.setattr(columns, "compiled", None)
+    schema = columns_of_type(kind)
+    found = {"s": ["a", "ü", ""], "n": [1, None, -(2**63)], "f": [0.5, 1.0, -0.0], "b": [True, None, False]}
+    chunk = ColumnChunk.of_rows(Rows([None] * 3, [1, 2, 3]), found, schema).kept(array("q", [0, 2]))
+    own = {"text" if kind is Renamed and name == "s" else name: column for name, column in found.items()}
+    wanted = [kind(**{name: column[row] for name, column in own.items()}) for row in (0, 2)]
+    assert chunk.rows(schema.names, maker(kind)).values == wanted
+
+
+def test_a_damaged_vector_makes_no_list() -> None:
+    """Its offsets are looked at before its text."""
+    for offsets in ([0, 9], [2, 1], [-1, 1]):
+        with pytest.raises((ValueError, IndexError, AssertionError)):
+            assert Vector("text", 1, b"abc", array("i", offsets)).values() == ["not this"]
+    for damaged in (Vector("int64", 2, b"1234567"), Vector("text", 1, b"", array("i", [0])), Vector("bool", 9, b"1")):
+        with pytest.raises((ValueError, IndexError)):
+            damaged.values()
