@@ -122,6 +122,8 @@ class StateColumns:
         self, keys: int, numbers: Buffer, columns: Sequence[Vector | None], *, rows: Buffer | None = None
     ) -> list[int]:
         """The rows that `add` would leave out. Costs one pass over the whole numbers, and nothing is changed."""
+        if all(one is None for one in columns):  # counts alone, of which no column says how many rows there are
+            return []
         return self._made.overflows(*_addition(keys, numbers, columns, rows, None))
 
     def merge(self, keys: int, numbers: Buffer, states: Sequence[Vector], *, times: Buffer | None = None) -> list[int]:
