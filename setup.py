@@ -11,12 +11,12 @@ PARTS = [
     "longs.c",
     "spans.c",
     "take.c",
+    "window_rows.c",
     "unpack.c",
     "expressions.c",
     "arrow_give.c",
     "arrow_take.c",
     "leaving.c",
-    "lists.c",
 ]
 HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "span_view.h", "varints.h", "vector_view.h"]
 

@@ -10,9 +10,13 @@ from typing import Any
 
 from ...core.progress.frames import NO_TIME
 from ..job import steps as s
+from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
-from .keyed import PARTIAL, ShuffleOp
+from ..records.window_rows import rows_of_times
+from .key_arrays import KeyArrays
+from .keyed import PARTIAL, ShuffleOp, refuse_nulls, too_large
+from .open_arrays import OpenArrays, addition_of, has_window_arrays, plan_of_partials
 from .open_windows import OpenWindows, Tally
 from .stateless import Env, blaming, encode
 
@@ -27,33 +31,58 @@ class WindowCombineOp(ShuffleOp):
         self.plan = step.combine.plan
         self.careful = False
         """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
+        self.writers: dict[tuple[str, ...], FrameWriter] = {}
+        """What writes frames of columns, by the types of the states."""
+        self.in_arrays = has_window_arrays(self.window)
         self.tally = Tally()
         self.kept = self._empty()
 
-    def _empty(self) -> OpenWindows:
-        assert self.window.window.spans is not None
+    def _empty(self) -> OpenWindows | OpenArrays:
+        spans = self.window.window.spans
+        assert spans is not None
+        if self.in_arrays:
+            return OpenArrays(spans, plan_of_partials(self.window), None)
         self.tally = Tally()
-        return OpenWindows(self.window.window.spans, self.plan, None, tally=self.tally)
+        return OpenWindows(spans, self.plan, None, tally=self.tally)
 
     def push(self, rows: Rows) -> None:
         keys = self.keys_of(rows)
         if self.careful:
             self.kept = self._empty()
+        assert isinstance(self.kept, OpenWindows)
         with blaming(self.window, self.plan.lacking(rows.values)):
             self.kept.take(keys, rows.timestamps, rows.values, NO_TIME)
             if self.careful:
                 self.kept.prepare()
+        self._send_if_careful()
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        if not self.in_arrays:
+            self.push(chunk.rows(sorted(self.reads(frozenset()))))
+            return
+        refuse_nulls(self.window, chunk)
+        if self.careful:
+            self.kept = self._empty()
+        kept = self.kept
+        assert isinstance(kept, OpenArrays)
+        for end, rows in rows_of_times(kept.spans, chunk.times, chunk.picked, NO_TIME).open:
+            part = chunk if rows is None else chunk.kept(rows)
+            kept.take(end, addition_of(part, self.chunk_keys(part), end))
+        if self.careful:
+            self.prepare()
+        self._send_if_careful()
+
+    def _send_if_careful(self) -> None:
         if self.careful:
             self.kept.complete()
             self.seal()
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        self.push(chunk.rows(sorted(self.reads(frozenset()))))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads | {str(self.shuffle_step.by)}
 
     def prepare(self) -> None:
+        if isinstance(self.kept, OpenArrays) and self.kept.refused():
+            raise too_large(self.window, None)
         with blaming(self.window):
             self.kept.prepare()
 
@@ -71,10 +100,18 @@ class WindowCombineOp(ShuffleOp):
 
     def seal(self) -> None:
         """Send what was held back."""
-        if not self.kept.open:
+        kept, tally = self.kept, self.tally
+        if not kept.open:
             return
-        kept, tally, step = self.kept, self.tally, self.shuffle_step
         self.kept = self._empty()
+        if isinstance(kept, OpenArrays):
+            for end in kept.ends:
+                self._send_arrays(kept.open[end].arrays)
+        else:
+            self._send_lists(kept, tally)
+
+    def _send_lists(self, kept: OpenWindows, tally: Tally) -> None:
+        step = self.shuffle_step
         keys: list[bytes | None] = []
         states: list[list[Any]] = []
         times: list[int] = []
@@ -87,3 +124,15 @@ class WindowCombineOp(ShuffleOp):
         values = encode(step, PARTIAL, states)
         with blaming(step):
             self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
+
+    def _send_arrays(self, arrays: KeyArrays) -> None:
+        step = self.shuffle_step
+        changed = arrays.changed()
+        keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
+        kinds = tuple(one.kind for one in states)
+        writer = self.writers.get(kinds)
+        if writer is None:
+            made = FrameWriter(arrays.fields(kinds), arrays.pack_batch, plan=self.plan.digest)
+            writer = self.writers[kinds] = made
+        with blaming(step):
+            self.env.shuffle_columns(step.name, step.everyone, writer, keys, times, arrays.batch(states))

@@ -94,13 +94,13 @@ class KeyArrays:
     def refused(self, one: Addition) -> list[int]:
         """The rows with which a whole number would have more than 64 bits."""
         if self.partial:
-            return self.cells.merge_overflows(len(self.keys), one.numbers, _all(one.columns))
+            return self.cells.merge_overflows(len(self.keys), one.numbers, _all(one.columns), rows=one.rows)
         return self.cells.overflows(len(self.keys), one.numbers, one.columns, rows=one.rows)
 
     def add(self, one: Addition) -> None:
         """Add what `refused` does not name."""
         if self.partial:
-            self.cells.merge(len(self.keys), one.numbers, _all(one.columns), times=one.times)
+            self.cells.merge(len(self.keys), one.numbers, _all(one.columns), rows=one.rows, times=one.times)
         else:
             self.cells.add(len(self.keys), one.numbers, one.columns, rows=one.rows, times=one.times)
 
@@ -219,6 +219,15 @@ class KeyArrays:
     def reserve(self) -> None:
         """Each key has a state."""
         self.cells.put(len(self.keys), array("q"), [Vector.of("int64", []) for _ in self._held])
+
+    def copied(self) -> KeyArrays:
+        """The same keys and states, to try additions on. The keys are shared."""
+        self.reserve()
+        made = KeyArrays(self.plan, partial=self.partial)
+        numbers = array("q", range(len(self.keys)))
+        made.keys = self.keys
+        made.cells.put(len(self.keys), numbers, self.cells.take(numbers)[0])
+        return made
 
     def _renumber(self, kept: Buffer) -> None:
         self.reserve()

@@ -111,7 +111,7 @@ class ColumnAddends:
 
     def addition(self, arrays: KeyArrays) -> Addition | None:
         """The same for arrays; None if something is no number."""
-        self._no_nulls()
+        refuse_nulls(self.step, self.chunk)
         chunk, parts = self.chunk, self.step.plan.parts
         if any(part.of is not None and chunk.vector(str(part.of)).kind not in ("int64", "float64") for part in parts):
             return None
@@ -120,20 +120,22 @@ class ColumnAddends:
 
     def values(self) -> list[Any]:
         """The columns as rows."""
-        self._no_nulls()
+        refuse_nulls(self.step, self.chunk)
         return self.chunk.rows(sorted(self.step.plan.reads)).values
 
-    def _no_nulls(self) -> None:
-        for part in self.step.plan.parts:
-            if part.name not in NUMERIC or part.of is None:
-                continue
-            index = null_among(self.chunk.vector(str(part.of)), self.chunk.picked)
-            if index is not None:
-                raise UserCodeError(
-                    self.step,
-                    DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())'),
-                    index,
-                )
+
+def refuse_nulls(step: s.AggregateStep | s.WindowStep, chunk: ColumnChunk) -> None:
+    """Refuse a null in a column of which numbers are aggregated."""
+    for part in step.plan.parts:
+        if part.name not in NUMERIC or part.of is None:
+            continue
+        index = null_among(chunk.vector(str(part.of)), chunk.picked)
+        if index is not None:
+            raise UserCodeError(
+                step,
+                DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())'),
+                index,
+            )
 
 
 class ChunkKeys:
@@ -200,7 +202,9 @@ class ShuffleOp(Operator):
         self.wants_keys = BYTES if step.by is None else ""
         schema = step.schema if step.schema is not None else ColumnSchema(())
         self.columns = schema.names
-        self.writer = FrameWriter(self.columns, Encoder(self.columns).encode, schema=str(schema))
+        self.writer = FrameWriter(
+            [(one.name, one.type) for one in schema.columns], Encoder(self.columns).encode, schema=str(schema)
+        )
 
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""
@@ -249,6 +253,12 @@ class ShuffleOp(Operator):
     def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
         """The key of each row of columns, in bytes."""
         return self.encoded(chunk[str(self.shuffle_step.by)])
+
+    def chunk_keys(self, chunk: ColumnChunk) -> ChunkKeys:
+        """The keys of a chunk of columns."""
+        column = chunk.vector(str(self.shuffle_step.by))
+        same = has_these_bytes(self.shuffle_step.key_serde, column)
+        return ChunkKeys(column if same else None, None, chunk.picked, lambda: self.keys_of_columns(chunk))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)
@@ -305,10 +315,7 @@ class CombineOp(ShuffleOp):
         self._combine(Addends(self.aggregate, self.keys_of(rows), rows))
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        column = chunk.vector(str(self.shuffle_step.by))
-        same = has_these_bytes(self.shuffle_step.key_serde, column)
-        keys = ChunkKeys(column if same else None, None, chunk.picked, lambda: self.keys_of_columns(chunk))
-        self._combine(ColumnAddends(self.aggregate, chunk, keys))
+        self._combine(ColumnAddends(self.aggregate, chunk, self.chunk_keys(chunk)))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads | {str(self.shuffle_step.by)}

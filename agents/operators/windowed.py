@@ -16,6 +16,7 @@ Promises:
 
 from __future__ import annotations
 
+from array import array
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -31,11 +32,15 @@ from ...core.windows.results import (
     WATERMARK,
     result_time,
 )
+from ...core.windows.spans import Spans
 from ..job import steps as s
 from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
 from ..records.record import Headers, Rows
-from .keyed import keyed
+from ..records.vectors import longs
+from ..records.window_rows import rows_of_ends, rows_of_times
+from .keyed import chunk_keys, keyed, refuse_nulls, too_large
+from .open_arrays import OpenArrays, addition_of, has_window_arrays, partials_of
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
@@ -81,13 +86,13 @@ class WindowOp(Operator):
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
-        self.kept: OpenSessions | OpenRows | OpenWindows
+        self.kept: OpenSessions | OpenRows | OpenWindows | OpenArrays
         if window.spans is None:
             self.kept = OpenSessions(window.gap_ms, step.plan, self.table)
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
-            self.kept = OpenWindows(window.spans, step.plan, self.table, early=step.updates, partial=self.partial)
+            self.kept = self._of_spans(window.spans, in_arrays=has_window_arrays(step))
         self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
         self.by_clock = window.by_clock
@@ -106,6 +111,12 @@ class WindowOp(Operator):
         self._late_now = LateCounts()
         """Late rows of the running letter."""
 
+    def _of_spans(self, spans: Spans, *, in_arrays: bool) -> OpenWindows | OpenArrays:
+        step = self.window_step
+        if in_arrays and (made := OpenArrays(spans, self.plan, self.table, partial=self.partial)).fits:
+            return made
+        return OpenWindows(spans, self.plan, self.table, early=step.updates, partial=self.partial)
+
     @property
     def _closed(self) -> int:
         """Windows that end at this time or before are closed."""
@@ -116,11 +127,16 @@ class WindowOp(Operator):
 
     def be_careful(self) -> None:
         """A commit has failed on what was held back: from now on, each letter writes its changes to the table."""
+        if isinstance(self.kept, OpenArrays):
+            self.kept = self._of_spans(self.kept.spans, in_arrays=False)
         self.kept.careful = True
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def push(self, rows: Rows) -> None:
+        if isinstance(self.kept, OpenArrays):
+            self._push_partials(self.kept, rows)
+            return
         keys = keyed(self, rows, self.window_step.key_serde)
         times, values = rows.timestamps, rows.values
         if self.partial and rows.plan != self.plan.digest:
@@ -137,7 +153,37 @@ class WindowOp(Operator):
             self._late(rows, late)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self.push(chunk.rows(sorted(self.reads(frozenset()))))
+        if not isinstance(self.kept, OpenArrays):
+            self.push(chunk.rows(sorted(self.reads(frozenset()))))
+            return
+        kept = self.kept
+        refuse_nulls(self.window_step, chunk)
+        times = chunk.times
+        if self.by_clock:
+            times = array("q", [max(self.env.now_ms(), self.floor)]) * chunk.base_length
+        found = rows_of_times(kept.spans, times, chunk.picked, self._closed)
+        for end, rows in found.open:
+            part = chunk if rows is None else chunk.kept(rows)
+            kept.take(end, addition_of(part, chunk_keys(self, part, self.window_step.key_serde)))
+        late = 0 if found.late is None else len(longs(found.late))
+        self._late_now = self._late_now.plus(late, found.partly)
+        if found.late is not None and self.window_step.late is not None:
+            missed = chunk.kept(found.late).rows(self.window_step.schema.names if self.window_step.schema else ())
+            self._late(missed, list(range(late)))
+
+    def _push_partials(self, kept: OpenArrays, rows: Rows) -> None:
+        """Partial states as rows: few of them, or of former code."""
+        values = rows.values if rows.plan == self.plan.digest else self._of_former_code(rows.plan, rows.values)
+        keys = keyed(self, rows, self.window_step.key_serde)
+        found = rows_of_ends(array("q", [value[0] for value in values]), self._closed)
+        times = array("q", rows.timestamps)
+        for end, places in found.open:
+            listed = keys if places is None else pick(keys, longs(places).tolist())
+            states = [value[2:] for value in (values if places is None else pick(values, longs(places).tolist()))]
+            when = times if places is None else array("q", pick(rows.timestamps, longs(places).tolist()))
+            kept.take(end, partials_of(self.step, listed, states, when))
+        if found.late is not None:
+            self._late_now = self._late_now.plus(sum(values[place][1] for place in longs(found.late)), 0)
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         schema = self.window_step.schema
@@ -169,6 +215,8 @@ class WindowOp(Operator):
     # ------------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
+        if isinstance(self.kept, OpenArrays) and self.kept.refused():
+            raise too_large(self.step, None)
         with blaming(self.step):
             self.kept.prepare()
 

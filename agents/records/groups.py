@@ -126,13 +126,23 @@ class StateColumns:
             return []
         return self._made.overflows(*_addition(keys, numbers, columns, rows, None))
 
-    def merge(self, keys: int, numbers: Buffer, states: Sequence[Vector], *, times: Buffer | None = None) -> list[int]:
+    def merge(
+        self,
+        keys: int,
+        numbers: Buffer,
+        states: Sequence[Vector],
+        *,
+        rows: Buffer | None = None,
+        times: Buffer | None = None,
+    ) -> list[int]:
         """Add partial states, one vector for each cell. Returns those that were left out."""
-        return self._made.merge(*_addition(keys, numbers, states, None, times))
+        return self._made.merge(*_addition(keys, numbers, states, rows, times))
 
-    def merge_overflows(self, keys: int, numbers: Buffer, states: Sequence[Vector]) -> list[int]:
+    def merge_overflows(
+        self, keys: int, numbers: Buffer, states: Sequence[Vector], *, rows: Buffer | None = None
+    ) -> list[int]:
         """The partial states that `merge` would leave out."""
-        return self._made.merge_overflows(*_addition(keys, numbers, states, None, None))
+        return self._made.merge_overflows(*_addition(keys, numbers, states, rows, None))
 
     def put(self, keys: int, numbers: Buffer, states: Sequence[Vector], *, times: Buffer | None = None) -> None:
         """Set the states of these keys. With `times` they count as changed."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
-from headgate.agents.operators import open_windows
+from headgate.agents.operators import open_arrays, open_windows
+from headgate.agents.operators.key_arrays import Addition, KeyArrays
+from headgate.agents.operators.open_arrays import OpenArrays
 from headgate.agents.operators.open_rows import OpenRows
 from headgate.agents.operators.open_sessions import OpenSessions
 from headgate.agents.operators.open_windows import OpenWindows
@@ -24,7 +28,12 @@ from headgate.core.windows.slots import holds_window
 BEFORE_ALL_TIME = -(10**9)
 SPAN = 10
 """The size of the windows, and the gap of the sessions."""
-WINDOWS = {"states": hg.tumbling(SPAN / 1000), "rows": hg.tumbling(SPAN / 1000), "sessions": hg.session(SPAN / 1000)}
+WINDOWS = {
+    "states": hg.tumbling(SPAN / 1000),
+    "arrays": hg.tumbling(SPAN / 1000),
+    "rows": hg.tumbling(SPAN / 1000),
+    "sessions": hg.session(SPAN / 1000),
+}
 Row = tuple[bytes, int]
 Given = tuple[int, int, bytes]
 """Start, end and key of what closes."""
@@ -60,6 +69,9 @@ class Task:
             self.kept = OpenSessions(SPAN, self.plan, table)
         elif self.kind == "rows":
             self.kept = OpenRows(self.spans, table)
+        elif self.kind == "arrays":
+            self.kept = OpenArrays(self.spans, self.plan, table)
+            assert self.kept.fits
         else:
             self.kept = OpenWindows(self.spans, self.plan, table)
         self.kept.careful = self.careful
@@ -98,12 +110,22 @@ class Task:
         values: list[Any] = [[time, b"v", None] if self.kind == "rows" else {} for _, time in rows]
         for at in (slice(0, len(rows) // 2), slice(len(rows) // 2, None)):
             keys, times = [key for key, _ in rows[at]], [time for _, time in rows[at]]
-            self.kept.take(keys, times, values[at], BEFORE_ALL_TIME)
+            if self.kind == "arrays":
+                self._take_arrays(keys, times)
+            else:
+                self.kept.take(keys, times, values[at], BEFORE_ALL_TIME)
             if interrupted and at.start == 0:
                 self.commit()
         if not fails:
             self.rows.update(rows)
         self.ends(fails)
+
+    def _take_arrays(self, keys: list[bytes], times: list[int]) -> None:
+        assert self.spans is not None
+        for end, places in self.spans.assign(times).items():
+            some = range(len(times)) if places is None else places
+            own, when = [keys[place] for place in some], array("q", [times[place] for place in some])
+            self.kept.take(end, partial(_counted, own, when))
 
     def close(self, upto: int | None, room: int, between: list[str]) -> None:
         """In steps; a failure, a commit or a crash between them."""
@@ -156,6 +178,10 @@ class Task:
         assert sum(map(holds_window, self.log)) <= self.most
 
 
+def _counted(keys: list[bytes], times: Any, arrays: KeyArrays) -> Addition:
+    return Addition(arrays.keys.numbers_listed(keys), [None], None, times, None)
+
+
 KEYS = st.sampled_from([bytes([key]) for key in b"abcdefgh"])
 TIMES = st.one_of(st.sampled_from([1, 3, 12]), st.integers(-15, 45))
 ROWS = st.lists(st.tuples(KEYS, TIMES), min_size=1, max_size=8)
@@ -171,13 +197,16 @@ ACTIONS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("careful", [False, True], ids=["", "careful"])
-@pytest.mark.parametrize("kind", list(WINDOWS))
+@pytest.mark.parametrize(
+    ("kind", "careful"),
+    [(kind, careful) for kind in WINDOWS for careful in (False, True) if (kind, careful) != ("arrays", True)],
+)
 @given(actions=st.lists(ACTIONS, max_size=25))
 @settings(deadline=None, max_examples=60)
 def test_what_is_stored_is_what_is_open(kind: str, careful: bool, actions: list[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_windows, "BLOCK_KEYS", 2)
+        patch.setattr(open_arrays, "BLOCK_KEYS", 2)
         patch.setattr(blocks, "BLOCK_ROWS", 2)
         task = Task(kind, careful)
         for what, *how in actions:
@@ -206,15 +235,17 @@ def test_golden_bytes_of_stored_windows() -> None:
         written |= {f"{kind} {key.hex()}": msgpack().loads((value or b"")[1:]) for key, value in task.log.items()}
     assert written == {
         "states 0000000000000000": [10, 0, [b"a"], [[2]]],
+        "arrays 0000000000000000": [10, 0, [b"a"], [[2]]],
         "rows 0000000000000000": [10, 0, [b"a", b"a"], [[1, b"v", None], [3, b"v", None]]],
         "sessions 0000000000000000": [b"a", 1, 3, [2]],
     }
 
 
-@pytest.mark.parametrize("kind", ["states", "rows"])
+@pytest.mark.parametrize("kind", ["states", "arrays", "rows"])
 def test_blocks_of_a_window_may_stand_in_any_slots(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers say where keys and rows belong, also if a later block stands in a lower slot."""
     monkeypatch.setattr(open_windows, "BLOCK_KEYS", 2)
+    monkeypatch.setattr(open_arrays, "BLOCK_KEYS", 2)
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 2)
     task = Task(kind, careful=False)
     for rows in ([(b"x", 1)], [(b"a", 11), (b"b", 11)]):
