@@ -15,9 +15,6 @@ from .connect import closed, started
 from .private import observe, reads_no_more, set_long_poll, taker
 from .settings import ClientSettings
 
-LOOK_MS = 2000
-"""How often aiokafka's fetcher looks for something to fetch even if nothing has happened; it wakes up for whatever happens."""
-
 
 class KafkaConsumer:
     """Wraps one `AIOKafkaConsumer`. It never resets a position by itself."""
@@ -39,7 +36,6 @@ class KafkaConsumer:
             "max_partition_fetch_bytes": fetch_bytes,
             "fetch_max_wait_ms": max_wait_ms,
             "client_id": name,
-            "consumer_timeout_ms": LOOK_MS,
         }
         self._raw = raw
         self._take: Any = None

@@ -34,7 +34,14 @@ def shortcomings() -> list[str]:
     need(fetcher_module, "MemoryRecords")
     need(fetcher_module, "PartitionRecords", "self._records", "self._aborted_transactions", "self.next_fetch_offset")
     need(fetcher_module, "FetchError", "def check_raise")
-    need(fetcher_module.Fetcher, "__init__", "self._records =", "self._wait_consume_future", "self._fetch_max_wait_ms")
+    need(
+        fetcher_module.Fetcher,
+        "__init__",
+        "self._records =",
+        "self._wait_consume_future",
+        "self._fetch_max_wait_ms",
+        "self._in_flight =",
+    )
     need(fetcher_module.Fetcher, "_notify")
     need(fetcher_module.Fetcher, "_proc_fetch_request", "self._client.send(node_id, request)", "tp_state.position")
     need(fetcher_module.Fetcher, "_proc_fetch_request", "MemoryRecords(")

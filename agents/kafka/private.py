@@ -271,10 +271,28 @@ if not rawcontract.READING_SHORTCOMINGS:
     fetcher_module.PartitionRecords._contains_abort_marker = _emptied_or_abort
 
 
+class _InFlight(set[Any]):
+    """The nodes with a fetch under way. aiokafka's fetcher may look at them between the end of a fetch and the callback that removes its
+    node, if a partition is resumed in that moment; then it fetched nothing more until its timeout. This wakes it up.
+    """
+
+    def __init__(self, fetcher: Any) -> None:
+        super().__init__(fetcher._in_flight)
+        self._fetcher = fetcher
+
+    def discard(self, node: Any) -> None:
+        """See `set`."""
+        super().discard(node)
+        self._fetcher._notify(self._fetcher._wait_consume_future)
+
+
 def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, FetchAnswer], None]) -> None:
     """Report every fetch answer, also those that aiokafka only logs. Call it after `start()`."""
     client: Any = consumer._client
+    fetcher: Any = consumer._fetcher
     _pace(client)
+    if hasattr(fetcher, "_in_flight"):
+        fetcher._in_flight = _InFlight(fetcher)
     send = client.send
 
     async def observed(node_id: Any, request: Any, **options: Any) -> Any:

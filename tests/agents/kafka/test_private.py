@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import aiokafka
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -83,3 +90,44 @@ def test_metadata_requests_of_ours_create_nothing():
     with rawkafka.quiet_metadata():
         assert rawkafka._metadata_request(["t"])._allow_auto_topic_creation is False
     assert rawkafka._metadata_request(["t"])._allow_auto_topic_creation is None
+
+
+@pytest.mark.asyncio
+async def test_a_partition_that_is_resumed_as_a_fetch_ends_is_fetched_at_once() -> None:
+    """Between the end of a fetch and the callback that removes its node, the fetcher took the node for busy, and waited for its timeout."""
+    loop = asyncio.get_running_loop()
+    asked: list[list[int]] = []
+    answers: list[asyncio.Future[Any]] = []
+
+    async def send(node: int, request: Any) -> Any:
+        asked.append(sorted(partition for _, partitions in request.topics for partition, *_ in partitions))
+        answers.append(loop.create_future())
+        return await answers[-1]
+
+    cluster = SimpleNamespace(leader_for_partition=lambda tp: 1, broker_metadata=lambda node: node)
+    client: Any = SimpleNamespace(_loop=loop, _metadata_max_age_ms=1000, cluster=cluster, send=send)
+    subscriptions = SubscriptionState()
+    one, two = TopicPartition("t", 1), TopicPartition("t", 2)
+    subscriptions.assign_from_user([one, two])
+    for tp in (one, two):
+        subscriptions.subscription.assignment.state_value(tp).seek(0)
+    subscriptions.pause(two)
+    fetcher: Any = Fetcher(client, subscriptions, fetcher_timeout=3600.0)
+    consumer: Any = SimpleNamespace(_client=client, _fetcher=fetcher)
+    client.force_metadata_update = None
+    try:
+        rawkafka.observe(consumer, lambda at, answer: None)
+        await turns_until(lambda: asked == [[1]])
+        loop.call_soon(answers[0].set_result, SimpleNamespace(API_VERSION=4, topics=[]))
+        subscriptions.resume(two)
+        await turns_until(lambda: any(2 in partitions for partitions in asked))
+    finally:
+        await fetcher.close()
+
+
+async def turns_until(condition: Any) -> None:
+    for _ in range(100):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come to hold")
