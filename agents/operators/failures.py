@@ -79,7 +79,12 @@ async def find_bad(
 def keeps_state(pipeline: Pipeline, stream: str) -> bool:
     """Whether the effect of a row of this stream may depend on earlier rows."""
     behind = (op.step for op in pipeline.operators if stream in pipeline.reads[id(op)])
-    return bool(pipeline.app.tables) or any(step.remembers for step in behind)
+    return bool(pipeline.app.tables) or any(step.remembers or _adds_columns(step) for step in behind)
+
+
+def _adds_columns(step: s.Step) -> bool:
+    """Whether it adds whole numbers of columns: a sum has 64 bits, so it depends on earlier rows whether a row can be added."""
+    return isinstance(step, s.ShuffleStep) and step.combine is not None and step.schema is not None
 
 
 def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:

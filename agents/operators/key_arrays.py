@@ -30,6 +30,7 @@ _HELD: dict[str, tuple[Holding, ...]] = {
     "max": ("max",),
     "mean": ("rows", "sum"),
 }
+MEAN = ("count", "sum")
 COUNTS = ("rows", "values")
 NULL_NUMBER = b"\xff" * 8
 """The number of a missing key, -1. No other number has these bytes."""
@@ -62,6 +63,10 @@ class KeyArrays:
             states: list[State] = [(next(places), "int64" if one in COUNTS else "number") for one in part]
             shape.append(states if len(part) > 1 else states[0])
         self._packing = StatePacking(shape, head)
+        self.fields: list[FrameColumn] = [
+            (name, MEAN) if part.name == "mean" else name for name, part in zip(plan.names, plan.parts, strict=True)
+        ]
+        """The columns of a frame of partial states."""
         self.keys = KeyTable()
         self.cells = StateColumns(self._held)
         self.odd: set[int] = set()
@@ -141,6 +146,20 @@ class KeyArrays:
                 columns.append(left.pop(0))
         return [list(one) for one in zip(*columns, strict=True)]
 
+    def results(self, vectors: Sequence[Vector]) -> list[Vector]:
+        """What users see of states, a column for each aggregate."""
+        left, found = list(vectors), list[Vector]()
+        for part in self.plan.parts:
+            one = left.pop(0)
+            if part.name == "mean":
+                sums = left.pop(0).values()
+                means = [None if not n else total / n for n, total in zip(one.values(), sums, strict=True)]
+                one = Vector.of("float64", means)
+            elif part.name == "sum" and one.nulls:
+                one = numbers_in([value or 0 for value in one.values()]) or one
+            found.append(one)
+        return found
+
     def put(self, keys: list[bytes], vectors: Sequence[Vector], times: Sequence[int] | None) -> None:
         """Set the states of these keys. With times they count as changed."""
         numbers = self.known_numbers(keys)
@@ -177,14 +196,6 @@ class KeyArrays:
     def pack_batch(self, batch: VectorBatch) -> RecordSpans:
         """The same of a batch."""
         return self._packing.pack(batch)
-
-    def fields(self, kinds: Sequence[str]) -> list[FrameColumn]:
-        """The columns of a frame of partial states of these types."""
-        left, found = list[Any](kinds), list[FrameColumn]()
-        for name, part in zip(self.plan.names, self.plan.parts, strict=True):
-            inner: Any = [(one, left.pop(0)) for one in (("count", "sum") if part.name == "mean" else (name,))]
-            found.append((name, inner) if part.name == "mean" else inner[0])
-        return found
 
     def unpack(self, rows: RecordSpans) -> tuple[list[Vector], list[int]]:
         """Stored states, and which of the rows are something else."""

@@ -284,8 +284,9 @@ class CombineOp(ShuffleOp):
         self.pending: list[Addition] = []
         self.suspended: list[Addition] = []
         """What a chunk adds that is set aside while a transaction is sealed."""
-        self.writers: dict[tuple[str, ...], FrameWriter] = {}
-        """What writes frames of columns, by the types of the states."""
+        self.partials: FrameWriter | None = None
+        if self.arrays is not None:
+            self.partials = FrameWriter(self.arrays.fields, self.arrays.pack_batch, plan=self.plan.digest)
         self.settled: dict[Any, list[Any]] = {}
         self.fresh: dict[Any, list[Any]] = {}
         self.settled_ts: dict[Any, int] = {}
@@ -332,6 +333,8 @@ class CombineOp(ShuffleOp):
                 addition = of.addition(arrays)
             if addition is not None:
                 self.pending = [addition]
+                if of.limited:
+                    refuse_large(self.aggregate, arrays, addition)
                 return
         self._to_copies()
         self._add_to_copies(of)
@@ -366,9 +369,9 @@ class CombineOp(ShuffleOp):
         """Refuse a sum of columns that is too large. Merge into copies: `merge` may be a user function, and may raise for any key."""
         arrays = self.arrays
         for one in self.pending if arrays is not None else ():
+            if arrays is not None and one.source.limited:
+                refuse_large(self.aggregate, arrays, one)
             refused = arrays.refused(one) if arrays is not None else []
-            if refused and one.source.limited:
-                raise too_large(self.aggregate, refused[0])
             if refused or (arrays is not None and arrays.meets_odd(one)):
                 self._to_copies()
         if self.fresh:
@@ -423,27 +426,17 @@ class CombineOp(ShuffleOp):
             keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
             arrays.clear()
             arrays.number(self.suspended)
-            self._send_arrays(keys, states, times)
+            if len(changed):
+                self._send_arrays(keys, states, times)
         if self.settled:
             states, self.settled = self.settled, {}
             times, self.settled_ts = self.settled_ts, {}
             self._send(states, times)
 
     def _send_arrays(self, keys: RecordSpans, states: list[Vector], times: Buffer) -> None:
-        arrays, step = self.arrays, self.shuffle_step
+        arrays, writer, step = self.arrays, self.partials, self.shuffle_step
         assert arrays is not None
-        if not len(longs(times)):
-            return
-        kinds = tuple(one.kind for one in states)
-        if "number" in kinds:  # whole numbers and floats in one column: no frame of columns has them
-            found: Any = pieces(keys), longs(times).tolist(), pieces(arrays.pack(states))
-            with blaming(step):
-                self.env.shuffle(step.name, step.everyone, *found, plan=self.plan.digest)
-            return
-        writer = self.writers.get(kinds)
-        if writer is None:
-            encode = arrays.pack_batch
-            writer = self.writers[kinds] = FrameWriter(arrays.fields(kinds), encode, plan=self.plan.digest)
+        assert writer is not None
         with blaming(step):
             self.env.shuffle_columns(step.name, step.everyone, writer, keys, times, arrays.batch(states))
 
@@ -518,6 +511,8 @@ class AggregateOp(Operator):
                 if addition is not None:
                     self.pending = [addition]
                     self._look_up(arrays)
+                    if of.limited and not arrays.meets_odd(addition):
+                        refuse_large(self.aggregate, arrays, addition)
                     return
             self._to_copies()
             times = self._add_to_copies(of)
@@ -629,10 +624,9 @@ class AggregateOp(Operator):
         for one in self.pending if arrays is not None else ():
             assert arrays is not None
             odd = arrays.meets_odd(one)
-            refused = [] if odd else arrays.refused(one)
-            if refused and one.source.limited:
-                raise too_large(self.step, refused[0])
-            if refused or odd:
+            if one.source.limited and not odd:
+                refuse_large(self.aggregate, arrays, one)
+            if odd or arrays.refused(one):
                 with blaming(self.step):
                     self._to_copies()
 
@@ -689,11 +683,21 @@ class AggregateOp(Operator):
         arrays.cells.settle()
         if not self.careful:
             self.table.put_packed(keys, logged, arrays.pack(states))
-        if not self.at_once and self.children:
+        if self.at_once:
+            return
+        if any(child.takes_updates() for child in self.children):
+            results = dict(zip(self.plan.names, arrays.results(states), strict=True))
+            chunk = ColumnChunk(results, times, key_spans=keys, key_serde=self.key_serde)
+            for child in self.children:
+                if child.takes_updates():
+                    child.push_updates(chunk)
+        others = [child for child in self.children if not child.takes_updates()]
+        if others:
             with blaming(self.step):
                 results = self.plan.results(arrays.lists(states))
             found: Any = pieces(keys)
-            self.forward(Rows(results, longs(times).tolist(), found, key_serde=self.key_serde))
+            for child in others:
+                child.push(Rows(results, longs(times).tolist(), found, key_serde=self.key_serde))
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # later rows must not change what the table keeps
@@ -715,6 +719,13 @@ class AggregateOp(Operator):
     def resume(self, aside: Any) -> None:
         self.fresh, self.fresh_ts, self.pending = aside
         self.suspended = []
+
+
+def refuse_large(step: s.AggregateStep, arrays: KeyArrays, one: Addition) -> None:
+    """Raise for the first row of columns with which a sum has more than 64 bits."""
+    refused = arrays.refused(one)
+    if refused:
+        raise too_large(step, refused[0] if one.rows is None else None)
 
 
 def check_sums(step: s.AggregateStep, states: Mapping[Any, Sequence[Any]]) -> None:

@@ -20,7 +20,7 @@ from ..records.record import Rows
 from ..records.selecting import column_of
 from ..records.serdes import KEY, OUTPUT_KEY, is_json, writes_utf8
 from ..records.spans import SpannedRecords, marked, packed, text_spans
-from ..records.vectors import Vector
+from ..records.vectors import Vector, VectorBatch
 from ..records.writable import Unwritable
 from .stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
 
@@ -35,6 +35,9 @@ class ToOp(Operator):
         added = added_fields(step)
         self.spliced = added is not None
         self.encoder = Encoder(self.columns, added=added or ()) if is_json(step.serde) else None
+        self.encoded_names: tuple[str, ...] = ()
+        self.updates = Encoder(())
+        """Writes columns of these names where others get rows."""
         self.digits = Computation(col("key").cast(str).node, ColumnSchema((ColumnSpec("key", INT, optional=True),)))
         self.by = START_FIELD if step.key is window_key else step.key
         self.key = column_of(self.by) if self.by is not None else None
@@ -75,6 +78,20 @@ class ToOp(Operator):
             values = self.encoder.encode(batch, picked, *original, aligned=True)
             records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
             self.env.emit_spans(step.topic, None, records, picked)
+
+    def takes_updates(self) -> bool:
+        step = self.to
+        return self.encoder is not None and step.serde.type is None and step.partition is None and step.key is None
+
+    def push_updates(self, chunk: ColumnChunk) -> None:
+        names, step = tuple(chunk.vectors), self.to
+        if names != self.encoded_names:
+            self.encoded_names, self.updates = names, Encoder(names)
+        keys = self._keys_of(chunk)
+        batch = VectorBatch(names, tuple(chunk.vectors.values()), chunk.base_length)
+        with blaming(step):  # a record that the topic does not accept
+            values = self.updates.encode(batch)
+            self.env.emit_spans(step.topic, None, SpannedRecords(values, chunk.times, 0, keys))
 
     def _keys_of(self, chunk: ColumnChunk) -> RecordSpans | None:
         """The keys of columns as the topic has them, of the base rows."""

@@ -189,6 +189,14 @@ class Operator:
         """Process columns of a chunk."""
         self.forward_columns(chunk)
 
+    def takes_updates(self) -> bool:
+        """Whether `push_updates` takes columns, so that no rows need to be made."""
+        return False
+
+    def push_updates(self, chunk: ColumnChunk) -> None:
+        """Process columns where others get rows: numbers, each an int64 or a float64."""
+        raise NotImplementedError
+
     def forward_columns(self, chunk: ColumnChunk) -> None:
         """Push columns to every child."""
         if len(chunk):

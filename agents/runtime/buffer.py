@@ -79,6 +79,8 @@ class LogWrite:
     keys: Sequence[Bytes]
     values: Sequence[Bytes]
     timestamps: Stamps
+    spanned: Sequence[SpannedRecords] = ()
+    """Records that lie in buffers; they come before the others."""
 
 
 @dataclass(frozen=True, slots=True)

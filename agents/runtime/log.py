@@ -11,6 +11,7 @@ What it decides: what each record of the log means. Promises:
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from ...core.names import StreamPartition
 from ...core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..port.port import Port
 from ..records.chunks import Chunk
-from ..records.spans import pieces
+from ..records.spans import SpannedRecords
 from ..state.expiry_index import IndexRows, indexed
 from ..state.packed_rows import PackedRows
 from ..state.store import Store, write_in_turn
@@ -43,14 +44,18 @@ def log_write(
     """The records that one commit writes to a task's log."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
+    spanned: list[SpannedRecords] = []
     for table, rows in changes.items():
+        if isinstance(rows, PackedRows):
+            spanned.append(SpannedRecords(rows.packed, array("q", [now_ms]) * len(rows), 0, rows.logged))
+            continue
         prefix = table_prefix(table)
-        keys.extend(pieces(rows.logged) if isinstance(rows, PackedRows) else [prefix + key for key in rows])
+        keys.extend([prefix + key for key in rows])
         values.extend(rows.values())
     if checkpoint is not None:
         keys.append(CHECKPOINT_KEY)
         values.append(checkpoint)
-    return LogWrite(task, at, keys, values, now_ms)
+    return LogWrite(task, at, keys, values, now_ms, spanned)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from ..cancellation import passes
 from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from ..port.port import BatchInWork, Port, Producer
 from ..port.waiting import Within, at_once, wait
-from .buffer import Joining, Listed, LogWrite, Sent, Transaction
+from .buffer import Joining, Listed, LogWrite, Sent, Spanned, Transaction
 
 log = structlog.get_logger("headgate.outbox")
 GONE_AFTER_S = 10.0
@@ -162,6 +162,8 @@ class Outbox(Joining):
         if self._divided is not None:
             raise RuntimeError("a transaction that was divided off is neither committed nor given up")
         for write in writes:
+            for records in write.spanned:
+                self._join(write.task, write.at, Spanned(records, None))
             self._join(write.task, write.at, Listed(write.keys, write.values, write.timestamps))
         self._divided, self._open, self._flushed = self._open, Transaction(), False
 
