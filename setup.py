@@ -17,6 +17,7 @@ PARTS = [
     "arrow_give.c",
     "arrow_take.c",
     "leaving.c",
+    "lists.c",
 ]
 HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "span_view.h", "varints.h", "vector_view.h"]
 

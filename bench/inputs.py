@@ -76,6 +76,18 @@ class Input:
 
         return make
 
+    def doubled(self, p: int, i: int) -> dict[str, str | int]:
+        """What A makes of a record."""
+        amount = self.amount(p, i)
+        used: dict[str, str | int] = {
+            "user": f"user{self.user(p, i)}",
+            "amount": amount,
+            "p": p,
+            "i": i,
+            "total": 2 * amount,
+        }
+        return used if self.shape == "nested" else {**used, "city": "Leuven", "pad": PAD}
+
     def total(self) -> int:
         """The sum of all amounts."""
         return sum(

@@ -64,7 +64,7 @@ def of_a(bootstrap: str, target: str, given: Input) -> Judged:
         value = loads(message.value())
         p, i = value["p"], value["i"]
         seen[p][i] += 1
-        bad += value["total"] != 2 * given.amount(p, i) or value["user"] != f"user{given.user(p, i)}"
+        bad += value != given.doubled(p, i)
         outputs += 1
         stamp = message.timestamp()[1]
         stamps[stamp] = stamps.get(stamp, 0) + 1

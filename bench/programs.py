@@ -101,6 +101,7 @@ def program(peer: str, job: Job, bootstrap: str, directory: Path, settings: Sequ
         case "headgate":
             words = [sys.executable, "-m", "headgate.agents.cli", "run", "headgate_work:app", "--app-dir", str(peers)]
             words += ["-b", bootstrap, "--state-dir", str(state), "--log-format", "json"]
+            words += ["--processor-id", f"worker-{job.worker}"] if job.worker else []
             for pair in (*one.settings, *settings):
                 words += ["--set", pair]
         case "streams":

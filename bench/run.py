@@ -36,7 +36,7 @@ SETTLE_S = 3.0
 """After the last input was read, the time for outstanding outputs."""
 
 #            warm      round      and in a quick run
-FAST = (4_000_000, 2_000_000), (200_000, 200_000)
+FAST = (4_000_000, 2_000_000), (400_000, 600_000)
 MIDDLE = (4_000_000, 500_000), (200_000, 200_000)
 SLOW = (200_000, 100_000), (40_000, 20_000)
 SIZES = {

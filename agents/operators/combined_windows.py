@@ -31,8 +31,8 @@ class WindowCombineOp(ShuffleOp):
         self.plan = step.combine.plan
         self.careful = False
         """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
-        self.writers: dict[tuple[str, ...], FrameWriter] = {}
-        """What writes frames of columns, by the types of the states."""
+        self.partials: FrameWriter | None = None
+        """Writes states of arrays; made when there are some."""
         self.in_arrays = has_window_arrays(self.window)
         self.tally = Tally()
         self.kept = self._empty()
@@ -129,10 +129,7 @@ class WindowCombineOp(ShuffleOp):
         step = self.shuffle_step
         changed = arrays.changed()
         keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
-        kinds = tuple(one.kind for one in states)
-        writer = self.writers.get(kinds)
-        if writer is None:
-            made = FrameWriter(arrays.fields(kinds), arrays.pack_batch, plan=self.plan.digest)
-            writer = self.writers[kinds] = made
+        if self.partials is None:
+            self.partials = FrameWriter(arrays.fields, arrays.pack_batch, plan=self.plan.digest)
         with blaming(step):
-            self.env.shuffle_columns(step.name, step.everyone, writer, keys, times, arrays.batch(states))
+            self.env.shuffle_columns(step.name, step.everyone, self.partials, keys, times, arrays.batch(states))

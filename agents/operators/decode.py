@@ -19,15 +19,18 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.schemas import NOT_TEXT
 from ..job.timestamps import BadTimestamp, TimeField, times_of_column, timestamps_of
+from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
 from ..records.column_chunk import ColumnChunk, decoded, why_bad
 from ..records.columns import pick
 from ..records.decoder import Decoder
+from ..records.longs import extremes, gathered
 from ..records.record import Rows
 from ..records.selecting import column_of
 from ..records.spans import packed, packed_headers
 from ..records.vectors import VectorBatch
 from ..records.writable import TIME_LIMIT, Unwritable
+from .arrived import arrived_chunk
 from .columnar import ColumnsOp, RowsOp
 from .keyed import PARTIAL
 from .stateless import VALUES, Operator
@@ -164,10 +167,8 @@ class SourceOp(Operator):
 
     @property
     def spanned(self) -> bool:
-        """Whether its records are read in spans: nothing but columns is made of them, as a rule."""
-        if self.instead is not None:
-            return True
-        return isinstance(self.step, s.InputStep) and bool(self.column_sources) and not self._row_children
+        """Whether its records are read in spans, and frames of columns as columns: nothing but columns is made of them, as a rule."""
+        return self.instead is not None or (bool(self.column_sources) and not self._row_children)
 
     @property
     def bulk(self) -> bool:
@@ -297,10 +298,15 @@ class ColumnSource:
         time = step.timestamp if isinstance(step, s.InputStep) else None
         self._time = time.name if isinstance(time, TimeField) else time
         self._times = times_of_column(time.unit if isinstance(time, TimeField) else "ms")
+        self._schema = schema
         self._decoder = Decoder(schema.columns)
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
+        if isinstance(chunk.columns, ArrivedColumns):
+            arrived = arrived_chunk(self._source, self._schema, chunk.columns, skip)
+            if arrived is not None:
+                return self._push_arrived(chunk, arrived, skip)
         source, values = self._source, chunk.values
         kept: list[int] | None = None
         if skip or None in values:
@@ -349,6 +355,15 @@ class ColumnSource:
             for child in self._children:
                 child.push_columns(made)
         return greatest
+
+    def _push_arrived(self, chunk: Chunk, made: ColumnChunk, skip: frozenset[int]) -> int | None:
+        offsets = [chunk.columns.every_offset()[row] for row in made.indexes()] if skip else None
+        self._source.pipeline.runs(chunk, Rows([], made.timestamps), offsets, skip)
+        if not len(made):
+            return None
+        for child in self._children:
+            child.push_columns(made)
+        return extremes(made.times if made.picked is None else gathered(made.times, made.picked))[1]
 
     def _keys(
         self,

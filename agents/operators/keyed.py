@@ -202,9 +202,7 @@ class ShuffleOp(Operator):
         self.wants_keys = BYTES if step.by is None else ""
         schema = step.schema if step.schema is not None else ColumnSchema(())
         self.columns = schema.names
-        self.writer = FrameWriter(
-            [(one.name, one.type) for one in schema.columns], Encoder(self.columns).encode, schema=str(schema)
-        )
+        self.writer = FrameWriter(self.columns, Encoder(self.columns).encode, schema=str(schema))
 
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""

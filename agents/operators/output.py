@@ -1,4 +1,9 @@
-"""The operator that writes to an output topic."""
+"""The operator that writes to an output topic.
+
+What it decides: the bytes of a record of columns. If its columns come from an input in JSON, none of them has been replaced, and the record
+holds just declared fields, it is its original bytes with the added fields behind; otherwise it is written in full (`added_fields`). The
+columns that a topic gets are used columns: all of them are decoded and judged, whether a step reads them or not.
+"""
 
 from __future__ import annotations
 

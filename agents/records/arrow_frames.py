@@ -1,29 +1,24 @@
-"""Frames of columns: vectors are written as Arrow frames (type 5), and Arrow frames are read as vectors. No library is needed.
+"""Frames of columns: rows of vectors are written as Arrow frames (type 5), without a library. `arrow_columns` reads them.
 
-    writer = FrameWriter([("user", "text"), ("avg", [("count", "int64"), ("sum", "float64")])], encode)
-    for record in writer.records(keys, times, batch, rows=rows): ...      # FrameRecord(value, type, first_ms)
-    arrived = arrived_columns(frames)                                     # of frames that are alike
-    arrived.vector("avg.sum"), arrived.keys, arrived.times, arrived.headers
+    writer = FrameWriter(["user", ("avg", ("count", "sum"))], encode)       # a column, and a struct of two
+    for record in writer.records(keys, times, batch, rows=rows): ...        # FrameRecord(value, type, first_ms)
 
-What it decides: how many rows a frame has, and which frames are written in columns at all. Promises:
+What it decides: how many rows a frame has, and which rows are written in columns at all. Promises:
 
 - Rows stay in their order. A frame has at most `COLUMN_FRAME_RECORDS` rows and `FRAME_BYTES` bytes, unless a single row is larger.
-- Fewer than `FEWEST` rows are written as a batch frame of `encode(batch)`, which is smaller and cheaper to read there.
-- A frame that was written here reads as the vectors that were given, bit for bit. Vectors of one frame lie in its bytes; those of several
-  are copied once.
+- Fewer than `FEWEST` rows, and columns that no Arrow frame can hold (a name that begins with `__`, no column at all, a `number`), are
+  written as batch frames of `encode(batch)`.
+- A frame that was written here reads as the vectors that were given, bit for bit.
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ...core.columns.schema import ColumnKind
-from ...core.progress.arrow import HEADERS, KEY, KIND_OF, SCHEMA_OF, TIMESTAMP, VERSION_OF, ArrowField, ArrowPart
+from ...core.progress.arrow import KIND_OF, SCHEMA_OF, VERSION_OF
 from ...core.progress.arrow_writer import (
     HEADERS_FIELD,
     KEY_FIELD,
@@ -39,7 +34,6 @@ from ...core.progress.frames import (
     ROWS,
     TYPE_NAMES,
     VERSION,
-    ArrowFrame,
     BatchFrame,
     header_value,
 )
@@ -47,23 +41,16 @@ from ...core.progress.frames import encode as encode_frame
 from .columns import Header
 from .decoder import RecordSpans
 from .framing import FRAME_BYTES, frame_cuts
-from .spans import headers_of, packed_headers, pieces
-from .taking import join, spans_of, take_batch, take_longs, take_spans
+from .spans import headers_of, pieces
+from .taking import spans_of, take_batch, take_longs, take_spans
 from .vectors import Buffer, Vector, VectorBatch, longs
 
 FEWEST = 64
 COLUMN_FRAME_RECORDS = 16_384
 
-FrameColumn = tuple[str, ColumnKind | Sequence[tuple[str, ColumnKind]]]
+FrameColumn = str | tuple[str, Sequence[str]]
 """A column of a frame, or a struct of several: each of these is a vector of the batch, in this order."""
-_WRITTEN: Mapping[ColumnKind, WrittenType] = {"int64": "int64", "float64": "float64", "bool": "bool", "text": "utf8"}
-_READ: Mapping[str, ColumnKind] = {
-    "int64": "int64",
-    "float64": "float64",
-    "bool": "bool",
-    "utf8": "text",
-    "binary": "text",
-}
+_WRITTEN: Mapping[Any, WrittenType] = {"int64": "int64", "float64": "float64", "bool": "bool", "text": "utf8"}
 
 
 class FrameRecord(NamedTuple):
@@ -75,7 +62,7 @@ class FrameRecord(NamedTuple):
 
 
 class FrameWriter:
-    """Writes rows of one schema, or partial states of one plan, as frames."""
+    """Writes rows of one stream, or partial states of one plan, as frames."""
 
     def __init__(
         self,
@@ -88,11 +75,26 @@ class FrameWriter:
         """`encode`: the values of rows for a batch frame. `plan`: the digest of the plan whose partial states the rows are."""
         self.encode = encode
         self.plan = plan
-        self._fields = [_written(name, kind) for name, kind in columns]
+        self._columns = columns
+        names = [one if isinstance(one, str) else one[0] for one in columns]
+        self._named = bool(names) and not any(name.startswith("__") for name in names)
         kind = str(ROWS) if plan is None else f"{PARTIAL_STATES} {plan}"
         self._metadata = {VERSION_OF: str(VERSION), KIND_OF: kind, **({SCHEMA_OF: schema} if schema else {})}
-        self._plain = StreamWriter([KEY_FIELD, TIMESTAMP_FIELD, *self._fields], self._metadata)
-        self._with_headers: StreamWriter | None = None
+        self._streams: dict[tuple[Any, ...], StreamWriter] = {}
+        """By the types of the columns, and whether there are headers."""
+
+    def _stream(self, batch: VectorBatch, headers: bool) -> StreamWriter:
+        kinds = (headers, *(one.kind for one in batch.vectors))
+        found = self._streams.get(kinds)
+        if found is None:
+            written: list[WrittenType] = [_WRITTEN[one.kind] for one in batch.vectors]
+            types = iter(written)
+            fields = [_field(one, types) for one in self._columns]
+            found = StreamWriter(
+                [KEY_FIELD, TIMESTAMP_FIELD, *fields, *([HEADERS_FIELD] if headers else [])], self._metadata
+            )
+            self._streams[kinds] = found
+        return found
 
     def records(
         self,
@@ -106,7 +108,10 @@ class FrameWriter:
         """The frames of these rows of the batch; of all for None."""
         count = batch.length if rows is None else memoryview(rows).nbytes // 8
         parts = -(-count // COLUMN_FRAME_RECORDS)
-        if parts == 1 and count >= FEWEST:
+        if count < FEWEST or not self._named or not all(one.kind in _WRITTEN for one in batch.vectors):
+            yield from self._as_batches(keys, times, batch, rows, headers)
+            return
+        if parts == 1:
             value = self._frame(
                 _keys(keys, rows, count), take_longs(times, rows), take_batch(batch, rows), headers, rows
             )
@@ -116,9 +121,6 @@ class FrameWriter:
                     value, TYPE_NAMES[ARROW].encode(), longs(times)[0 if rows is None else longs(rows)[0]]
                 )
                 return
-        if count < FEWEST:
-            yield from self._as_batches(keys, times, batch, rows, headers)
-            return
         cut = -(-count // parts)
         every = memoryview(array("q", range(count))) if rows is None else longs(rows)
         for first in range(0, count, cut):
@@ -147,24 +149,24 @@ class FrameWriter:
         pairs = _pairs(headers, rows)
         parts = [_part(keys), WrittenPart(batch.length, 0, (b"", times))]
         vectors = iter(batch.vectors)
-        for field in self._fields:
-            if field.children:
+        for column in self._columns:
+            if isinstance(column, str):
+                parts.append(_part(next(vectors)))
+            else:
                 parts.append(WrittenPart(batch.length, 0, (b"",)))
-            parts += [_part(next(vectors)) for _ in field.children or (field,)]
-        writer = self._plain
-        if pairs is not None and any(pairs):
+                parts += [_part(next(vectors)) for _ in column[1]]
+        some = pairs is not None and any(pairs)
+        if pairs is not None and some:
             parts += _header_parts(pairs)
-            if self._with_headers is None:
-                fields = [KEY_FIELD, TIMESTAMP_FIELD, *self._fields, HEADERS_FIELD]
-                self._with_headers = StreamWriter(fields, self._metadata)
-            writer = self._with_headers
-        return b"".join((bytes((ARROW,)), *writer.stream(batch.length, parts)))
+        return b"".join((bytes((ARROW,)), *self._stream(batch, some).stream(batch.length, parts)))
 
 
-def _written(name: str, kind: ColumnKind | Sequence[tuple[str, ColumnKind]]) -> WrittenField:
-    if isinstance(kind, str):
-        return WrittenField(name, _WRITTEN[kind])
-    return WrittenField(name, "struct", nullable=False, children=tuple(_written(*one) for one in kind))
+def _field(column: FrameColumn, types: Iterator[WrittenType]) -> WrittenField:
+    if isinstance(column, str):
+        return WrittenField(column, next(types))
+    name, parts = column
+    children = tuple(WrittenField(part, next(types)) for part in parts)
+    return WrittenField(name, "struct", nullable=False, children=children)
 
 
 def _keys(keys: RecordSpans | None, rows: Buffer | None, count: int) -> Vector:
@@ -209,118 +211,3 @@ def _header_parts(pairs: list[list[Header]]) -> list[WrittenPart]:
         _part(Vector.of("text", names)),
         _part(bodies),
     ]
-
-
-# ---------------------------------------------------------------------------------------------------------------- reading
-
-
-@dataclass(slots=True)
-class ArrivedColumns:
-    """Arrow frames of one schema and one kind as columns: the rows of the first frame, then those of the next."""
-
-    frames: list[ArrowFrame]
-    kinds: dict[str, ColumnKind]
-    """The columns in their order; those of a struct as `struct.column`."""
-
-    def __len__(self) -> int:
-        return sum(frame.records for frame in self.frames)
-
-    @property
-    def plan(self) -> int | None:
-        """The digest of the plan whose partial states the rows are; None for rows."""
-        return self.frames[0].plan
-
-    def vector(self, name: str) -> Vector:
-        """A column."""
-        return self._column(name, self.kinds[name])
-
-    @property
-    def keys(self) -> RecordSpans:
-        """The keys; a length of -1 is null."""
-        return spans_of(self._column(KEY, "text"))
-
-    @property
-    def times(self) -> Buffer:
-        """The timestamps, 64-bit integers."""
-        return self._column(TIMESTAMP, "int64").data
-
-    @property
-    def headers(self) -> RecordSpans | None:
-        """The headers in Kafka's format; None if no row has any."""
-        if all(field.name != HEADERS for field in self.frames[0].fields):
-            return None
-        rows = [row for frame in self.frames for parts in frame.batches for row in _headers_in(frame, parts)]
-        return packed_headers(rows) if any(rows) else None
-
-    def _column(self, name: str, kind: ColumnKind) -> Vector:
-        at = _places(self.frames[0].fields)[name]
-        return _joined([_vector(frame.body, kind, parts[at]) for frame in self.frames for parts in frame.batches], kind)
-
-
-def _joined(vectors: Sequence[Vector], kind: ColumnKind) -> Vector:
-    """Several vectors as one; a single one stays what it is."""
-    if len(vectors) == 1:
-        return vectors[0]
-    return join(vectors) if vectors else Vector.of(kind, [])
-
-
-def arrived_columns(frame: ArrowFrame) -> ArrivedColumns | None:
-    """The columns of a frame; None if one of them has a type that no vector has."""
-    kinds: dict[str, ColumnKind] = {}
-    for field in frame.fields:
-        if field.name in (KEY, TIMESTAMP, HEADERS):
-            continue
-        inner = field.kind == "struct" and frame.plan is not None
-        if inner and any(parts[_places(frame.fields)[field.name]].nulls for parts in frame.batches):
-            return None
-        for one in field.children if inner else (field,):
-            kind = _READ.get(one.kind) if one.kind != "binary" else None
-            if kind is None:
-                return None
-            kinds[f"{field.name}.{one.name}" if inner else one.name] = kind
-    return ArrivedColumns([frame], kinds)
-
-
-def _places(fields: Sequence[ArrowField]) -> dict[str, int]:
-    """Which part of a batch has a field, or the child of a struct (`struct.child`); children stand behind their parents."""
-    found: dict[str, int] = {}
-    at = 0
-
-    def walk(field: ArrowField, name: str) -> None:
-        nonlocal at
-        found[name] = at
-        at += 1
-        for child in field.children:
-            walk(child, f"{name}.{child.name}")
-
-    for field in fields:
-        walk(field, field.name)
-    return found
-
-
-def _vector(body: bytes, kind: ColumnKind, part: ArrowPart) -> Vector:
-    """A column of a batch, in the bytes of its frame."""
-    view = memoryview(body)
-    buffers = [view[first:behind] for first, behind in part.buffers]
-    validity = buffers[0] if part.nulls else None
-    if kind != "text":
-        size = part.length * 8
-        return Vector(
-            kind, part.length, buffers[1] if kind == "bool" else buffers[1][:size], None, validity, part.nulls
-        )
-    return Vector(kind, part.length, buffers[2], buffers[1] if len(buffers[1]) else bytes(4), validity, part.nulls)
-
-
-def _headers_in(frame: ArrowFrame, parts: Sequence[ArrowPart]) -> list[list[Header]]:
-    """The headers of a batch. Reading them makes objects: few records have any."""
-    at = _places(frame.fields)[HEADERS]
-    rows, _, names, values = parts[at : at + 4]
-    first, behind = rows.buffers[1]
-    ends = struct.unpack_from(f"<{rows.length + 1}i", frame.body, first) if behind > first else (0,)
-    there = [True] * rows.length
-    if rows.nulls:
-        there = Vector("bool", rows.length, memoryview(frame.body)[slice(*rows.buffers[0])]).values()
-    texts = _vector(frame.body, "text", names).values()
-    bodies = pieces(spans_of(_vector(frame.body, "text", values)))
-    pairs: list[Header] = list(zip(texts, bodies, strict=False))
-    return [pairs[ends[i] : ends[i + 1]] if there[i] else [] for i in range(rows.length)]

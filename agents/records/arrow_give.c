@@ -144,6 +144,11 @@ static int array_of(PyObject *tuple, int64_t length, int64_t nulls, struct Arrow
         leave_vector(&view);
         return -1;
     }
+    if (view.kind > TEXT) {
+        leave_vector(&view);
+        PyErr_SetString(PyExc_ValueError, "a vector of this kind has no type in Arrow");
+        return -1;
+    }
     Held *held = made->private_data;
     Py_buffer *order[] = {&view.validity, view.kind == TEXT ? &view.offsets : &view.data, &view.data};
     made->n_buffers = view.kind == TEXT ? 3 : 2;

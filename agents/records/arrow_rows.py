@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 from ...core.progress.arrow import HEADERS, KEY, TIMESTAMP
 from ...core.progress.frames import ArrowFrame, BatchFrame, FrameError
-from .arrow_frames import arrived_columns
-from .columns import Header
-from .serdes import Serde
-from .spans import headers_of, pieces
-from .vectors import longs
+from .arrow_columns import ArrivedColumns, in_vectors
+from .columns import Bytes, Header
+from .serdes import Serde, msgpack
 
 
 class PlainRows(NamedTuple):
@@ -30,11 +28,10 @@ class PlainRows(NamedTuple):
 
 def plain_rows(frame: ArrowFrame) -> PlainRows:
     """The rows of an Arrow frame. Raises `FrameError` if a value has no counterpart in Python."""
-    found = arrived_columns(frame)
-    if found is not None:
-        columns = {name: found.vector(name).values() for name in found.kinds}
-        made = pieces(found.keys), longs(found.times).tolist(), _values(frame, columns)
-        return PlainRows(*made, None if found.headers is None else list(map(headers_of, pieces(found.headers))))
+    if in_vectors(frame):
+        found = ArrivedColumns([(frame, 0)], msgpack())
+        keys: list[Bytes] = [None] * len(found) if found.keys is None else found.keys
+        return PlainRows(keys, found.timestamps, found.plain_values(), found.headers)
     pa: Any = importlib.import_module("pyarrow")
     try:
         table: Any = pa.ipc.open_stream(frame.body).read_all()
@@ -43,21 +40,9 @@ def plain_rows(frame: ArrowFrame) -> PlainRows:
         raise FrameError(f"its columns cannot be read as rows: {error}") from error
     keys, timestamps, headers = columns.pop(KEY), columns.pop(TIMESTAMP), columns.pop(HEADERS, None)
     pairs = None if headers is None else [[(one["name"], one["value"]) for one in row or ()] for row in headers]
-    return PlainRows(keys, timestamps, _values(frame, columns), pairs)
-
-
-def _values(frame: ArrowFrame, columns: dict[str, list[Any]]) -> list[Any]:
-    """The values of the rows: dicts, or the lists of partial states, in which a struct is a list, too."""
-    if frame.plan is None:
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    states: list[list[Any]] = []
-    for field in frame.fields:
-        if field.name in columns:
-            states.append(columns[field.name])
-        elif field.kind == "struct":
-            parts = [columns[f"{field.name}.{one.name}"] for one in field.children]
-            states.append(list(map(list, zip(*parts, strict=True))))
-    return list(map(list, zip(*states, strict=True)))
+    rows = zip(*columns.values(), strict=True)
+    values = [dict(zip(columns, row, strict=True)) for row in rows] if frame.plan is None else list(map(list, rows))
+    return PlainRows(keys, timestamps, values, pairs)
 
 
 def as_batch(frame: ArrowFrame, serde: Serde[Any]) -> BatchFrame:

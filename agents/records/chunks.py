@@ -7,7 +7,7 @@ What it decides: where a chunk ends. Promises:
   records do not fit any more.
 - All records of a chunk are rows, or all are partial states of one aggregate plan.
 - In a framed stream, each control message and each unreadable frame is a chunk of its own. User records, batch frames and Arrow frames
-  may share a chunk.
+  may share a chunk. Where the reader works in columns, Arrow frames stay columns: then consecutive ones of one schema are a chunk.
 - `next_position` is a Kafka offset; it skips what cannot be read (control batches, aborted and compacted records).
 - A column that is not used is never built. Of records that are read in spans, no object is made until somebody asks for a list.
 - Reading properties changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays in place as
@@ -32,6 +32,7 @@ from ...core.progress.frames import (
     decode,
     is_control,
 )
+from .arrow_columns import ArrivedColumns, in_vectors
 from .arrow_rows import as_batch
 from .columns import Bytes, Columns, DamagedBatch, Header, joined
 from .fetched import RecordBatch
@@ -64,7 +65,7 @@ class Chunk:
         self,
         at: StreamPartition,
         next_position: int,
-        columns: Records,
+        columns: Records | ArrivedColumns,
         *,
         control: ControlFrame | None = None,
         bad: FrameError | None = None,
@@ -185,14 +186,15 @@ class FetchBuffer:
         times: Callable[[Records], list[int]] | None = None,
         spanned: bool = False,
     ) -> None:
-        """`framed`: the serde of the values, if the stream holds frames. `spanned`: the records are read in spans; frames never are.
+        """`framed`: the serde of the values, if the stream holds frames. `spanned`: the records are read in spans; of frames, those of
+        columns stay columns.
 
         `times`: computes the times that the chooser uses, if they are not Kafka's timestamps.
         """
         self.at = at
         self._times = times
         self.framed = framed
-        self.spanned = spanned and framed is None
+        self.spanned = spanned
         self.until = until
         self.clear(position)
 
@@ -266,7 +268,8 @@ class FetchBuffer:
             head: Records = _EMPTY
             if batch is not None:
                 try:
-                    head = SpannedColumns(batch.spans()) if self.spanned else batch.columns()
+                    spanned = self.spanned and self.framed is None
+                    head = SpannedColumns(batch.spans()) if spanned else batch.columns()
                 except DamagedBatch as error:
                     self.damaged = error, following
                     return
@@ -319,14 +322,14 @@ class FetchBuffer:
 
     def take(self, most: int, up_to_ms: int | None = None, most_bytes: int | None = None) -> Chunk | None:
         """The next chunk: at most `most` records, none later than `up_to_ms`; None if there is none. `most_bytes` bounds a chunk that is
-        read in spans."""
+        read in spans, or holds frames of columns."""
         if self.empty or self.ended or most <= 0:
             return None
         framed = self.framed
         if framed is None:
             chunk = self._take_plain(most, up_to_ms, most_bytes)
         else:
-            chunk = self._take_framed(framed, most, up_to_ms)
+            chunk = self._take_framed(framed, most, up_to_ms, most_bytes)
         self._settle()
         return chunk
 
@@ -369,40 +372,39 @@ class FetchBuffer:
         self.position = self._after()
         return Chunk(self.at, self.position, _joined(parts))
 
-    def _take_framed(self, serde: Serde[Any], most: int, up_to_ms: int | None) -> Chunk | None:
-        rows = _Rows()
-        while len(rows.values) < most and not self.empty:
+    def _take_framed(self, serde: Serde[Any], most: int, up_to_ms: int | None, room: int | None) -> Chunk | None:
+        rows = _Rows(most, room)
+        while len(rows) < most and not self.empty:
             index = self._index
             if self._run(1, up_to_ms) == index:
                 break
             head = self._head
             try:
-                frame = decode(head.values[index] or b"")
-                if isinstance(frame, ArrowFrame):
+                data = head.values[index] or b""
+                frame = decode(data)
+                if isinstance(frame, ArrowFrame) and not (self.spanned and in_vectors(frame)):
                     frame = as_batch(frame, serde)
             except FrameError as error:
                 return self._alone(rows, bad=error)
-            if isinstance(frame, UserFrame):
-                if rows.values and rows.plan is not None:
-                    break
-                rows.user(frame.body, head, index)
+            if isinstance(frame, ArrowFrame):
+                taken = rows.columns(frame, head.offset(index))
             elif isinstance(frame, BatchFrame):
-                if rows.values and (frame.plan != rows.plan or len(rows.values) + len(frame.values) > most):
-                    break
-                rows.batch(frame, head.offset(index))
+                taken = rows.batch(frame, head.offset(index), len(data))
+            elif isinstance(frame, UserFrame):
+                taken = rows.user(frame.body, head, index)
             else:
                 return self._alone(rows, control=frame)
+            if not taken:
+                break
             self._index += 1
             self._settle()
             self.position = self._after()
-        if not rows.values:
-            return None
-        return rows.chunk(self.at, self.position)
+        return rows.chunk(self.at, self.position, serde) if len(rows) else None
 
     def _alone(self, before: _Rows, *, control: ControlFrame | None = None, bad: FrameError | None = None) -> Chunk:
         """A frame that is a chunk of its own; records collected before it are returned first."""
-        if before.values:
-            return before.chunk(self.at, self.position)
+        if len(before):
+            return before.chunk(self.at, self.position, self.framed)
         own = self._head.cut(self._index, self._index + 1)
         self._index += 1
         self.position = self._after()
@@ -410,25 +412,47 @@ class FetchBuffer:
 
 
 class _Rows:
-    """Records of a framed stream, collected from user frames and batch frames of one kind."""
+    """Records of a framed stream, collected from frames of one kind: user and batch frames, or frames of columns."""
 
-    __slots__ = ("headers", "keys", "offsets", "plan", "stamps", "values")
+    __slots__ = ("_frames", "_length", "_most", "_room", "headers", "keys", "offsets", "plan", "stamps", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, room: int | None) -> None:
+        """`most`: rows, `room`: bytes; the first frame is taken in any case."""
+        self._most = most
+        self._room = room
         self.values: list[Bytes] = []
         self.keys: list[Bytes] = []
         self.stamps: list[int] = []
         self.offsets: list[int] = []
         self.headers: list[list[Header]] | None = None
         self.plan: int | None = None
+        self._frames: list[tuple[ArrowFrame, int]] = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _fits(self, plan: int | None, records: int, size: int) -> bool:
+        """Whether so many records of this kind may be added."""
+        if self._length and (plan != self.plan or self._length + records > self._most):
+            return False
+        if self._room is not None:
+            if self._length and size > self._room:
+                return False
+            self._room -= size
+        self.plan = plan
+        self._length += records
+        return True
 
     def _more_headers(self, more: list[list[Header]]) -> None:
         if self.headers is None:
             self.headers = [[] for _ in self.values]
         self.headers += more
 
-    def user(self, body: bytes, head: Records, index: int) -> None:
+    def user(self, body: bytes, head: Records, index: int) -> bool:
         """Add the record of a user frame. Its headers are those of the Kafka record, without the one that repeats the type."""
+        if self._frames or not self._fits(None, 1, len(body)):
+            return False
         own = [] if head.headers is None else [one for one in head.headers[index] if one[0] != HEADER]
         if own or self.headers is not None:
             self._more_headers([own])
@@ -436,20 +460,36 @@ class _Rows:
         self.keys.append(None if head.keys is None else head.keys[index])
         self.stamps.append(head.timestamps[index])
         self.offsets.append(head.offset(index))
+        return True
 
-    def batch(self, frame: BatchFrame, offset: int) -> None:
+    def batch(self, frame: BatchFrame, offset: int, bytes_: int) -> bool:
         """Add the records of a batch frame; they share the frame's offset."""
         size = len(frame.values)
+        if self._frames or not self._fits(frame.plan, size, bytes_):
+            return False
         if frame.headers is not None or self.headers is not None:
             self._more_headers([[] for _ in range(size)] if frame.headers is None else frame.headers)
-        self.plan = frame.plan
         self.values += frame.values
         self.keys += frame.keys
         self.stamps += frame.timestamps
         self.offsets += [offset] * size
+        return True
 
-    def chunk(self, at: StreamPartition, next_position: int) -> Chunk:
-        """The collected records as a chunk."""
+    def columns(self, frame: ArrowFrame, offset: int) -> bool:
+        """Add the rows of a frame of columns."""
+        if not frame.records:
+            return True
+        if self.values or (self._frames and self._frames[0][0].fields != frame.fields):
+            return False
+        if not self._fits(frame.plan, frame.records, len(frame.body)):
+            return False
+        self._frames.append((frame, offset))
+        return True
+
+    def chunk(self, at: StreamPartition, next_position: int, serde: Any) -> Chunk:
+        """The collected records as a chunk. `serde`: that of the stream."""
+        if self._frames:
+            return Chunk(at, next_position, ArrivedColumns(self._frames, serde), plan=self.plan)
         keys = None if self.keys.count(None) == len(self.keys) else self.keys
         columns = Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
         return Chunk(at, next_position, columns, plan=self.plan)

@@ -17,8 +17,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from math import isfinite
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import orjson
@@ -30,7 +32,7 @@ from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw, RecordSpans
 from .record import Headers, Rows
 from .selecting import field_of
 from .spans import headers_of, packed, packed_headers, pieces
-from .vectors import Buffer, Vector, VectorBatch, longs
+from .vectors import Buffer, Vector, VectorBatch, dicts_of, longs
 
 _NO_OBJECTS = frozenset((str, int, float, bool, list, tuple, type(None)))
 _MISSING = object()
@@ -165,12 +167,9 @@ class ColumnChunk:
         vectors = tuple(self.vectors[name] for name in schema.names)
         return VectorBatch(schema.names, vectors, self.base_length), self.picked
 
-    def rows(self, names: Sequence[str], make: Callable[[dict[str, Any]], Any] | None = None) -> Rows:
-        """The rows as dicts of these columns, or as what `make` makes of such a dict."""
-        records = zip(*[self[name] for name in names], strict=True) if names else [()] * len(self)
-        values: list[Any] = [dict(zip(names, record, strict=True)) for record in records]
-        if make is not None:
-            values = list(map(make, values))
+    def rows(self, names: Sequence[str], make: Callable[[list[list[Any]]], list[Any]] | None = None) -> Rows:
+        """The rows as dicts of these columns, or as what `make` makes of the columns."""
+        values = (make or partial(dicts_of, tuple(names), len(self)))([self[name] for name in names])
         return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
 
 
@@ -219,6 +218,8 @@ def columns_of_values(
     >>> columns, bad[0][1].what
     ({'a': ['x', None]}, "the field 'a' is 1, not text")
     """
+    if (plain := _plainly(values, schema)) is not None:
+        return plain, []
     bad: list[tuple[int, DataError]] = []
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for index, value in enumerate(values):
@@ -232,6 +233,41 @@ def columns_of_values(
         for name, found in zip(schema.names, row, strict=True):
             columns[name].append(found)
     return columns, bad
+
+
+def _plainly(values: Sequence[Any], schema: ColumnSchema) -> dict[str, list[Any]] | None:
+    """The columns of values of one type that fit without a conversion, a column at a time; None if there is anything else among them."""
+    kinds = set(map(type, values))
+    if len(kinds) != 1 or not kinds.isdisjoint(_NO_OBJECTS):
+        return None
+    (kind,) = kinds
+    if kind is not dict and (issubclass(kind, Mapping) or any("." in name for name in schema.names)):
+        return None
+    columns: dict[str, list[Any]] = {}
+    for one in schema.columns:
+        try:
+            columns[one.name] = list(map(itemgetter(one.name) if kind is dict else attrgetter(one.name), values))
+        except (KeyError, AttributeError):
+            if kind is not dict or not one.optional:
+                return None
+            columns[one.name] = [value.get(one.name) for value in values]
+        if not _all_fit(columns[one.name], one):
+            return None
+    return columns
+
+
+def _all_fit(column: list[Any], spec: ColumnSpec) -> bool:
+    types = set(map(type, column))
+    if type(None) in types:
+        if not spec.optional:
+            return False
+        types.discard(type(None))
+        column = [value for value in column if value is not None]
+    if not types <= {PYTHON[spec.type]}:
+        return False
+    if spec.type == INT:
+        return not column or LEAST <= min(column) <= max(column) <= MOST
+    return spec.type != FLOAT or all(map(isfinite, column))
 
 
 def _one(value: Any, spec: ColumnSpec) -> Any:

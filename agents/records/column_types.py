@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from types import NoneType, UnionType
 from typing import (
@@ -63,14 +64,15 @@ def columns_of_type(kind: Any) -> ColumnSchema:
     return ColumnSchema(found)
 
 
-def maker(kind: Any) -> Callable[[dict[str, Any]], Any] | None:
-    """The function that makes a value of a type of a dict of its columns; None if the dict is the value."""
+def maker(kind: Any) -> Callable[[list[list[Any]]], list[Any]] | None:
+    """The function that makes values of a type of its columns, in the order of its schema; None if dicts are the values."""
     if kind is None or is_typeddict(kind):
         return None
-    names = {name: attribute for name, attribute, _ in _fields(kind, {})}
-    if all(name == attribute for name, attribute in names.items()):
-        return lambda row: kind(**row)
-    return lambda row: kind(**{names[name]: value for name, value in row.items()})
+    attributes = [attribute for _, attribute, _ in _fields(kind, {})]
+    given = list(inspect.signature(kind).parameters.values())[: len(attributes)]
+    if [one.name for one in given] == attributes and all(one.kind == one.POSITIONAL_OR_KEYWORD for one in given):
+        return lambda columns: list(map(kind, *columns))
+    return lambda columns: [kind(**dict(zip(attributes, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
 class PlainField(NamedTuple):

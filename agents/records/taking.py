@@ -28,6 +28,10 @@ def take(vector: Vector, rows: Buffer | None) -> Vector:
     """
     if rows is None:
         return vector
+    if vector.kind not in KINDS:  # a `number`: its offsets are tags
+        tags, wanted = memoryview(vector.offsets or b"").cast("B"), _checked(rows, vector.length)
+        data = take(Vector("int64", vector.length, vector.data), rows).data
+        return Vector(vector.kind, len(wanted), data, bytes(tags[row] for row in wanted), None, vector.nulls)
     if compiled_part.compiled is not None:
         size = memoryview(rows).nbytes // 8
         return Vector(vector.kind, size, *compiled_part.compiled.take(_parts(vector), vector.length, rows))

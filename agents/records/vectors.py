@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...core.columns.schema import ColumnKind
+from . import columns as compiled_part
 
 Kind = ColumnKind | Literal["number"]
 KINDS: tuple[ColumnKind, ...] = ("int64", "float64", "bool", "text")
@@ -78,6 +79,9 @@ class Vector:
     def values(self) -> list[Any]:
         """The column as plain values, with None for null: for tests, and for steps that work in rows."""
         found: list[Any]
+        if compiled_part.compiled is not None and self.kind != "number":
+            parts = KINDS.index(self.kind), self.data, self.offsets, self.validity
+            return compiled_part.compiled.values(parts, self.length)
         if self.kind == "text":
             assert self.offsets is not None
             data, ends = bytes(self.data), memoryview(self.offsets).cast("B").cast("i").tolist()
@@ -136,10 +140,7 @@ class VectorBatch:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
-        if not self.vectors:
-            return [{} for _ in range(self.length)]
-        columns = [vector.values() for vector in self.vectors]
-        return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return dicts_of(self.names, self.length, [vector.values() for vector in self.vectors])
 
     def __arrow_c_schema__(self) -> Any:
         return self.__arrow_c_array__()[0]
@@ -158,6 +159,18 @@ def number_of(kind: Kind) -> int:
 def kind_of(number: int) -> Kind:
     """The type with this number."""
     return "number" if number == NUMBER else KINDS[number]
+
+
+def dicts_of(names: tuple[str, ...], length: int, columns: list[list[Any]]) -> list[dict[str, Any]]:
+    """Columns as a dict for each row.
+
+    >>> dicts_of(("a", "b"), 2, [[1, 2], [3, 4]])
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.dicts(names, columns, length)
+    records = zip(*columns, strict=True) if columns else [()] * length
+    return [dict(zip(names, record, strict=True)) for record in records]
 
 
 def longs(buffer: Buffer) -> memoryview:

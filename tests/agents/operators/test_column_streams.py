@@ -14,7 +14,10 @@ import pyarrow
 import pytest
 
 import headgate as hg
+from headgate.agents.operators.decode import SourceOp
 from headgate.agents.operators.keyed import AggregateOp, CombineOp
+from headgate.agents.operators.stateless import UserCodeError
+from headgate.agents.records.target_rules import Rules
 from headgate.agents.testing.driver import Driver
 
 from .test_pipeline import Rig, chunk
@@ -323,6 +326,66 @@ def test_keys_of_outputs_are_those_of_rows(key: str | None, key_serde: Any, own:
         except Exception as error:  # noqa: BLE001 - both refuse it, or none
             found.append((str(error).partition("): ")[2], getattr(error, "index", None)))
     assert found[0] == found[1]
+
+
+def columns_rowed(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
+    shuffled = orders.columns().repartition("ts", key_serde=hg.key())
+    shuffled.agg(n=hg.count()).to("counts")
+    return shuffled.rows().filter(lambda o: o["country"] != "FR" and o["country"] is not None).to("out")
+
+
+@pytest.mark.parametrize("by_columns", [columns_shuffled, columns_rowed])
+def test_columns_go_through_a_shuffle_as_frames_of_columns(by_columns: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough rows for such frames, from one to many in a chunk; a few in batches between them; what comes out is what rows give."""
+    taken: list[str] = []
+
+    def seen(self: Any, chunk: Any, skip: Any) -> Any:
+        taken.append(type(chunk.columns).__name__)
+        return push_chunk(self, chunk, skip)
+
+    push_chunk = SourceOp.push_chunk
+    monkeypatch.setattr(SourceOp, "push_chunk", seen)
+    sent = [one for seed in range(12) for one in records(seed, bad=False)]
+    sent = [hg.Record(one.key, one.value, number, one.headers) for number, one in enumerate(sent)]
+    for size in (100, 690):  # the last chunk has few rows
+        wanted = outcome(rows_shuffled, sent, size)
+        taken.clear()
+        assert outcome(by_columns, sent, size) == wanted
+        assert {"ArrivedColumns", "Columns"} <= set(taken)
+
+
+@pytest.mark.parametrize(
+    ("rules", "limit", "bad"),
+    [
+        (None, 200, b'{"user":"' + b"x" * 200 + b'","amount":1,"ts":5}'),
+        (None, 1 << 20, b'{"user":"a","amount":1,"ts":-7}'),
+        (Rules(after_ms=1_000), 1 << 20, b'{"user":"a","amount":1,"ts":4102444800000}'),
+        (Rules(compacted=True), 1 << 20, b'{"user":"a","amount":1,"ts":5}'),
+    ],
+    ids=["too large", "before 1970", "too new", "without a key"],
+)
+def test_what_a_topic_refuses_is_the_record_that_rows_would_blame(rules: Rules | None, limit: int, bad: bytes) -> None:
+    """With its index in the chunk that is written, and the same words."""
+    good, found = b'{"user":"a","amount":1,"ts":5}', []
+    for columns in (False, True):
+        app = hg.App("job")
+        orders: Any = app.input("in", serde=hg.json(Order), timestamp="ts")
+        kept = orders.columns().filter(hg.col("amount") > 0) if columns else orders.filter(lambda o: o["amount"] > 0)
+        kept.to("out")
+        rig = Rig(app)
+        rig.topics.know("out", 1, limit, rules)
+        with pytest.raises(UserCodeError) as raised:
+            asyncio.run(
+                rig.run(chunk(b'{"user":"a","amount":0,"ts":5}', good, bad, good, keys=[b"k", b"k", None, b"k"]))
+            )
+        found.append((raised.value.index, str(raised.value.__cause__)))
+        assert rig.out() == []
+    assert found[0][0] == 1
+    if limit > 200:
+        assert found[0] == found[1]
+    else:  # rows are written in other bytes
+        assert found[1][0] == 1
+        assert "a record for out takes" in found[1][1]
 
 
 @pytest.mark.parametrize(

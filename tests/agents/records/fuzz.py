@@ -87,6 +87,7 @@ def tests_sanitized() -> int:
             "taking",
             "arrow_frames",
             "arrow_take",
+            "column_chunk",
         )
     ]
     files.append(str(ROOT / "tests" / "agents" / "runtime" / "test_buffer.py"))

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import columns
-from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameWriter, arrived_columns
+from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
+from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameWriter
 from headgate.agents.records.arrow_rows import plain_rows
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.framing import FRAME_BYTES
 from headgate.agents.records.packing import StatePacking
+from headgate.agents.records.serdes import json
 from headgate.agents.records.spans import headers_of, packed, packed_headers, pieces
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, decode
@@ -42,23 +44,21 @@ def way(request, monkeypatch):
         monkeypatch.setattr(columns, "compiled", None)
 
 
-def writer_of(names=NAMES, kinds=KINDS):
-    return FrameWriter(list(zip(names, kinds, strict=True)), Encoder(names).encode, schema="Row")
+def writer_of(names=NAMES):
+    return FrameWriter(names, Encoder(names).encode, schema="Row")
 
 
 def arrived(found):
     """All frames of columns as one."""
-    made = arrived_columns(found[0])
-    made.frames += found[1:]
-    return made
+    return ArrivedColumns([(one, 7 + at) for at, one in enumerate(found)], json())
 
 
 def back(one):
     """The rows of columns that have arrived: key, time, columns, headers."""
-    headers = one.headers
+    headers = one.header_spans
     return list(
         zip(
-            pieces(one.keys),
+            pieces(one.key_spans),
             longs(one.times).tolist(),
             *(one.vector(name).values() for name in one.kinds),
             [[] for _ in range(len(one))] if headers is None else map(headers_of, pieces(headers)),
@@ -100,14 +100,14 @@ def test_what_is_written_is_what_is_read(drawn, data):
 def test_partial_states_keep_their_shape():
     """A state of several numbers is a struct, and a list within the list of a partial state; a few go as a row pipeline sends them."""
     shape = [("n", "int64"), [("count", "int64"), ("sum", "float64")]]
-    writer = FrameWriter([("n", "int64"), ("avg", shape[1])], StatePacking(shape).pack, plan=7)
+    writer = FrameWriter(["n", ("avg", ("count", "sum"))], StatePacking(shape).pack, plan=7)
     vectors = [Vector.of("int64", range(70)), Vector.of("int64", [2] * 70), Vector.of("float64", [0.5] * 69 + [None])]
     batch = VectorBatch(("n", "count", "sum"), tuple(vectors), 70)
     keys, times = packed([b"%d" % n for n in range(70)]), array("q", range(70))
     [one] = writer.records(keys, times, batch)
     frame = decode(one.value)
     assert (frame.plan, plain_rows(frame).values[68:]) == (7, [[68, [2, 0.5]], [69, [2, None]]])
-    made = arrived_columns(frame)
+    made = arrived([frame])
     assert (made.plan, list(made.kinds)) == (7, ["n", "avg.count", "avg.sum"])
     assert made.vector("avg.sum").values() == [0.5] * 69 + [None]
     [few] = writer.records(keys, times, batch, rows=array("q", [3]))
@@ -119,12 +119,12 @@ def test_partial_states_keep_their_shape():
 def test_rows_are_cut_by_number_and_by_size(rows, size):
     """Each frame fits into a Kafka record; only a row that is larger stands in a larger frame of its own."""
     batch = VectorBatch(("t",), (Vector.of("text", ["x" * size] * rows),), rows)
-    found = list(writer_of(("t",), ("text",)).records(None, array("q", range(rows)), batch))
+    found = list(writer_of(("t",)).records(None, array("q", range(rows)), batch))
     assert len(found) > 1
     times: list[int] = []
     for one in found:
         read = decode(one.value)
-        own = read.timestamps if isinstance(read, BatchFrame) else longs(arrived_columns(read).times).tolist()
+        own = read.timestamps if isinstance(read, BatchFrame) else longs(arrived([read]).times).tolist()
         assert one.first_ms == own[0]
         assert len(own) == 1 if size > FRAME_BYTES else len(one.value) <= FRAME_BYTES
         times += own
@@ -136,10 +136,10 @@ def test_columns_of_other_programs():
     """Several batches are one column; what no vector holds is left to readers of rows."""
     table = records(4, v=[1, None, 3, 4], t=["a", "b", None, "ä"])
     several = decode(frame(pa.concat_tables([table, table.slice(1, 2)])))
-    assert arrived_columns(several).vector("t").values() == ["a", "b", None, "ä", "b", None]
-    assert arrived_columns(decode(frame(table.slice(0, 0)))).vector("v").values() == []
+    assert arrived([several]).vector("t").values() == ["a", "b", None, "ä", "b", None]
+    assert arrived([decode(frame(table.slice(0, 0)))]).vector("v").values() == []
     for other in (pa.array([1, 2, 3], pa.int32()), pa.array([b"a", b"b", b"c"]), pa.array([{"a": 1}] * 3)):
-        assert arrived_columns(decode(frame(records(v=other)))) is None
+        assert not in_vectors(decode(frame(records(v=other))))
     states = {"hg.v": "1", "hg.kind": "1 7"}
-    assert arrived_columns(decode(frame(records(v=pa.array([{"a": 1}, None, {"a": 2}])), states))) is None
+    assert not in_vectors(decode(frame(records(v=pa.array([{"a": 1}, None, {"a": 2}])), states)))
     assert plain_rows(decode(frame(records(v=pa.array([1, 2, 3], pa.int32()))))).values[2] == {"v": 3}

@@ -73,7 +73,7 @@ def test_a_column_has_the_name_that_the_record_has() -> None:
     assert columns_of_type(Renamed).names == ("userName", "atMs")
     make = maker(Renamed)
     assert make is not None
-    assert make({"userName": "a", "atMs": 1}) == Renamed("a", 1)
+    assert make([["a"], [1]]) == [Renamed("a", 1)]
 
 
 def test_rows_are_values_of_the_type() -> None:
@@ -84,7 +84,7 @@ def test_rows_are_values_of_the_type() -> None:
     for kind in (AsData, AsStruct):
         make = maker(kind)
         assert make is not None
-        assert make(row) == kind("a", 1.0, None, True)
+        assert make([[value] for value in row.values()]) == [kind("a", 1.0, None, True)]
 
 
 def typed(name: str, hint: Any, **more: Any) -> Any:
