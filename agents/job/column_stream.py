@@ -21,7 +21,7 @@ from ...core.errors import DeclarationError
 from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ..records.frame_libraries import check_library
 from ..records.framed_columns import HIDDEN
-from ..records.serdes import OUTPUT_KEY, json, raw
+from ..records.serdes import OUTPUT_KEY, is_json, json, raw
 from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
@@ -44,6 +44,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 W = TypeVar("W")
 OF_NUMBERS = ("sum", "mean")
+KEEP, SHUFFLED = "keep", "shuffled"
+_WITHOUT = "write them before, or take .columns() without extra='keep' for this branch"
 OF_ROWS = ("aggregate",)
 """Aggregates whose functions get the whole value."""
 
@@ -55,13 +57,20 @@ class ColumnStream(Generic[K, V]):
     """
 
     def __init__(
-        self, stream: Stream[Any, Any], schema: ColumnSchema, kind: Any = None, made: Mapping[str, Node] | None = None
+        self,
+        stream: Stream[Any, Any],
+        schema: ColumnSchema,
+        kind: Any = None,
+        made: Mapping[str, Node] | None = None,
+        extra: str | None = None,
     ) -> None:
-        """`kind`: the type of the rows; None for dicts. `made`: the columns that expressions have made, each of decoded columns alone."""
+        """`kind`: the type of the rows; None for dicts. `made`: the columns that expressions have made, each of decoded columns alone.
+        `extra`: whether the other fields of each record are kept, or were before a repartition."""
         self._stream = stream
         self.schema = schema
         self._kind = kind
         self._made: Mapping[str, Node] = made or {}
+        self._extra = extra
 
     def __repr__(self) -> str:
         return f"<ColumnStream of {self._stream.app.name}: {self.schema}>"
@@ -93,7 +102,7 @@ class ColumnStream(Generic[K, V]):
             on_error=check_policy(on_error, "filter(on_error)"),
             where=called_from(),
         )
-        return ColumnStream(self._then(step), self.schema, self._kind, self._made)
+        return ColumnStream(self._then(step), self.schema, self._kind, self._made, self._extra)
 
     def with_columns(
         self, *, on_error: s.Policy = None, **columns: Expression | Scalar
@@ -118,7 +127,7 @@ class ColumnStream(Generic[K, V]):
             where=called_from(),
         )
         made = {**self._made, **{name: substituted(node, self._made) for name, node in nodes.items()}}
-        return ColumnStream(self._then(step), self.schema.extended(specs), None, made)
+        return ColumnStream(self._then(step), self.schema.extended(specs), None, made, self._extra)
 
     # ---------------------------------------------------------------------------------------------------- keys and state
 
@@ -152,7 +161,7 @@ class ColumnStream(Generic[K, V]):
             on_error=check_policy(on_error, "repartition(on_error)"),
             where=called_from(),
         )
-        return ColumnStream(self._then(step), self.schema, self._kind, self._made)
+        return ColumnStream(self._then(step), self.schema, self._kind, self._made, self._extra and SHUFFLED)
 
     def agg(
         self,
@@ -243,10 +252,19 @@ class ColumnStream(Generic[K, V]):
 
         >>> orders.columns().filter(hg.col("amount") > 0).batch(max_age="10s").spark(revenue, schema="country string, revenue double")
         """
+        self._only_columns("batch")
         step = batch_step(self._stream.step, max_rows, max_bytes, max_age, name, self.schema)
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 
     # ------------------------------------------------------------------------------------------------------------- borders
+
+    def _only_columns(self, verb: str) -> None:
+        """Refuse to lose the fields that are kept."""
+        if self._extra is not None:
+            raise DeclarationError(
+                f"{verb}() gets the declared columns alone, and extra='keep' keeps all fields of a record",
+                remedy=_WITHOUT,
+            )
 
     @overload
     def frame(
@@ -288,6 +306,7 @@ class ColumnStream(Generic[K, V]):
         >>> orders.columns().frame(enrich, like="polars", schema=Enriched).to("enriched")
         """
         check_function(fn, "frame", signature="(frame)")
+        self._only_columns("frame")
         if like is not None:
             check_library(like)
         hidden = next((one.name for one in HIDDEN if one.name in self.schema.names), None)
@@ -310,6 +329,7 @@ class ColumnStream(Generic[K, V]):
 
         One such border in a pipeline is enough: each costs an object for each record.
         """
+        self._only_columns("rows")
         step = s.RowsStep(parents=(self._stream.step,), schema=self.schema, kind=self._kind, where=called_from())
         return self._then(step)
 
@@ -327,10 +347,16 @@ class ColumnStream(Generic[K, V]):
         Without `key`, the record's own key is written.
         """
         check_topic(topic, "to")
+        if self._extra == SHUFFLED:
+            raise DeclarationError(
+                f"to('{topic}'): the fields that extra='keep' keeps do not pass a repartition", remedy=_WITHOUT
+            )
         app = self._stream.app
         for what, given in (("serde", serde), ("key_serde", key_serde)):
             if given is not None:
                 check_serde(given, f"to('{topic}', {what}")
+        if self._extra is not None and not is_json(serde if serde is not None else app.serde):
+            raise DeclarationError(f"to('{topic}'): extra='keep' keeps fields in JSON", remedy="to(…, serde=hg.json())")
         own = key_serde if key_serde is not None else app.output_key_serde
         if key is not None:
             self._key_column(key, f"to('{topic}', key=…)", or_boolean=own.name != OUTPUT_KEY)
@@ -355,6 +381,7 @@ class ColumnStream(Generic[K, V]):
 
         >>> orders.filter(hg.col("amount") >= 10).sink(lambda batch: print(polars.DataFrame(batch)))
         """
+        self._only_columns("sink")
         check_function(fn, "sink", signature="(batch)", awaits=True)
         self._then(
             s.SinkStep(
@@ -412,7 +439,7 @@ def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:
 # -------------------------------------------------------------------------------------------------- from rows to columns
 
 
-def columns_behind(stream: Stream[Any, Any], kind: Any, on_error: s.Policy) -> ColumnStream[Any, Any]:
+def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.Policy) -> ColumnStream[Any, Any]:
     """The columns of a stream of rows: of the type that its input declares or, with `kind`, of that type.
 
     Behind an input of JSON, the bytes are decoded into columns directly.
@@ -427,7 +454,14 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, on_error: s.Policy) -> C
             "columns() does not know the columns",
             remedy="declare them: app.input(…, serde=hg.json(Order)), or .columns(Order)",
         )
+    if extra not in (None, KEEP):
+        raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
     direct = serde.name.partition("(")[0] == "json" and known in (None, kind or known)
+    if extra is not None and not (direct and isinstance(parent, s.InputStep)):
+        raise DeclarationError(
+            "columns(extra='keep') needs the bytes of an input in JSON",
+            remedy="put it directly behind the input: app.input(…, serde=hg.json(Order)).columns(extra='keep')",
+        )
     kind = kind or known
     schema = columns_of_type(kind)
     if direct and isinstance(parent, s.InputStep):
@@ -436,10 +470,11 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, on_error: s.Policy) -> C
         parents=(parent,),
         schema=schema,
         direct=direct,
+        keeps=extra is not None,
         on_error=check_policy(on_error, "columns(on_error)"),
         where=called_from(),
     )
-    return ColumnStream(stream._then(step), schema, kind)
+    return ColumnStream(stream._then(step), schema, kind, extra=extra)
 
 
 def _check_input(step: s.InputStep, schema: ColumnSchema) -> None:

@@ -115,6 +115,8 @@ class ColumnsStep(Step):
     schema: ColumnSchema
     direct: bool = False
     """The columns are decoded from the bytes of the input before this step."""
+    keeps: bool = False
+    """An output has the fields of its record that are no columns, too."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -162,20 +162,31 @@ class Stream(Generic[K, V]):
         return self._then(step)
 
     @overload
-    def columns(self, kind: None = ..., *, on_error: s.Policy = ...) -> ColumnStream[K, V]: ...
+    def columns(
+        self, kind: None = ..., *, extra: Literal["keep"] | None = ..., on_error: s.Policy = ...
+    ) -> ColumnStream[K, V]: ...
     @overload
-    def columns(self, kind: type[W], *, on_error: s.Policy = ...) -> ColumnStream[K, W]: ...
+    def columns(
+        self, kind: type[W], *, extra: Literal["keep"] | None = ..., on_error: s.Policy = ...
+    ) -> ColumnStream[K, W]: ...
     @overload
-    def columns(self, kind: ArrowSchema, *, on_error: s.Policy = ...) -> ColumnStream[K, dict[str, Any]]: ...
-    def columns(self, kind: Any = None, *, on_error: s.Policy = None) -> ColumnStream[K, Any]:
+    def columns(
+        self, kind: ArrowSchema, *, extra: Literal["keep"] | None = ..., on_error: s.Policy = ...
+    ) -> ColumnStream[K, dict[str, Any]]: ...
+    def columns(
+        self, kind: Any = None, *, extra: Literal["keep"] | None = None, on_error: s.Policy = None
+    ) -> ColumnStream[K, Any]:
         """Turn to columns: of the type that the input declares (`serde=hg.json(Order)`), or of `kind`.
 
         Directly behind such an input, only the columns that the job uses are decoded, and no value is made of a record. Behind other steps,
         a value that does not fit the type is an error of its record. Null values are no rows: they are counted and dropped.
 
+        With `extra="keep"`, `.to(…)` also writes the fields that the type does not have, byte for byte. They pass `filter` and
+        `with_columns`, and nothing else: a step that would lose them is refused.
+
         >>> app.input("orders", serde=hg.json(Order)).columns().filter(hg.col("amount") >= 10)
         """
-        return columns_behind(self, kind, on_error)
+        return columns_behind(self, kind, extra, on_error)
 
     @overload
     def map_async(

@@ -25,6 +25,7 @@ class ColumnsOp(Operator):
     def __init__(self, step: s.ColumnsStep, env: Env) -> None:
         super().__init__(step, env)
         self.direct = step.direct
+        self.keeps = step.keeps
         self.schema = step.schema
         self.tombstones = 0
         """How many null values of the running letter were dropped."""

@@ -31,7 +31,7 @@ from ..records.spans import packed, packed_headers
 from ..records.vectors import VectorBatch
 from ..records.writable import TIME_LIMIT, Unwritable
 from .arrived import arrived_chunk
-from .columnar import ColumnsOp, RowsOp
+from .columnar import ColumnsOp, RowsOp, WithColumnsOp
 from .keyed import PARTIAL
 from .stateless import VALUES, Operator
 
@@ -299,7 +299,8 @@ class ColumnSource:
         self._time = time.name if isinstance(time, TimeField) else time
         self._times = times_of_column(time.unit if isinstance(time, TimeField) else "ms")
         self._schema = schema
-        self._decoder = Decoder(schema.columns)
+        watched = _made_behind(counts) - frozenset(schema.names) if counts is not None and counts.keeps else ()
+        self._decoder = Decoder(schema.columns, watched=sorted(watched))
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
@@ -406,6 +407,11 @@ def _behind(source: Operator) -> Iterator[Operator]:
             seen.add(id(operator))
             stack += operator.children
             yield operator
+
+
+def _made_behind(operator: Operator) -> frozenset[str]:
+    """The columns that steps make behind this operator."""
+    return frozenset(name for one in _behind(operator) if isinstance(one, WithColumnsOp) for name in one.made)
 
 
 def _or_never(time: int | None) -> int:

@@ -17,7 +17,8 @@ from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..job import steps as s
 from ..job.windows import window_key
 from ..records.column_chunk import ColumnChunk
-from ..records.decoder import RecordSpans
+from ..records.cut_fields import without_fields
+from ..records.decoder import HAS_WATCHED, RecordSpans
 from ..records.encoder import Encoder
 from ..records.expressions import Computation
 from ..records.keys import MARK
@@ -39,7 +40,14 @@ class ToOp(Operator):
         self.columns = step.schema.names if step.schema is not None else ()
         added = added_fields(step)
         self.spliced = added is not None
-        self.encoder = Encoder(self.columns, added=added or ()) if is_json(step.serde) else None
+        source, made = _made_above(step)
+        self.keeps = isinstance(source, s.ColumnsStep) and source.keeps
+        self.made = frozenset(made)
+        """The columns that steps have made."""
+        self.replaces = isinstance(source, s.ColumnsStep) and not self.made.isdisjoint(source.schema.names)
+        self.encoder = (
+            Encoder(self.columns, added=tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
+        )
         self.encoded_names: tuple[str, ...] = ()
         self.updates = Encoder(())
         """Writes columns of these names where others get rows."""
@@ -78,11 +86,23 @@ class ToOp(Operator):
             return
         keys = self._keys_of(chunk)
         batch, picked = chunk.batch(step.schema)
-        original = (chunk.origin, chunk.others) if self.spliced else ()
+        original: tuple[Any, ...] = (chunk.origin, chunk.others) if self.spliced else ()
+        if self.keeps:
+            original = (self._kept(chunk), None)
         with blaming(step):  # a record that the topic does not accept
             values = self.encoder.encode(batch, picked, *original, aligned=True)
             records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
             self.env.emit_spans(step.topic, None, records, picked)
+
+    def _kept(self, chunk: ColumnChunk) -> RecordSpans | None:
+        """The original records without the fields that steps have made, so that they can be added to all of them."""
+        others, origin = chunk.others, chunk.origin
+        if origin is None or (not self.replaces and others is None):
+            return origin
+        rows = chunk.indexes()
+        if not self.replaces and others is not None:
+            rows = [row for row in rows if others[row] & HAS_WATCHED]
+        return without_fields(origin, rows, self.made)
 
     def takes_updates(self) -> bool:
         step = self.to
@@ -154,15 +174,21 @@ def added_fields(step: s.ToStep) -> tuple[str, ...] | None:
 
     A single record is written in full, too, if it has a field that is not declared, or one that is added.
     """
+    above, made = _made_above(step)
+    if not isinstance(above, s.ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
+        return None
+    return tuple(made)
+
+
+def _made_above(step: s.ToStep) -> tuple[s.Step | None, dict[str, None]]:
+    """The step that columns come from, and the columns that were made behind it, in order."""
     made: dict[str, None] = {}
-    above: s.Step = step.parents[0]
+    above = step.parents[0] if step.parents else None
     while isinstance(above, s.FilterColumnsStep | s.WithColumnsStep):
         if isinstance(above, s.WithColumnsStep):
             made = {**dict.fromkeys(above.made), **made}
         above = above.parents[0]
-    if not isinstance(above, s.ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
-        return None
-    return tuple(made)
+    return above, made
 
 
 def told_windows(rows: Rows) -> list[Any]:
