@@ -202,7 +202,7 @@ def _check_columns(step: s.Step, schema: ColumnSchema) -> None:
     plan = None
     if isinstance(step, s.ShuffleStep):
         if not isinstance(step.combine, s.AggregateStep):
-            raise _NeedsValue(step, "combines windows, which takes rows")
+            raise _NeedsValue(step, "is into a window, which takes rows")
         if step.by is None:
             raise _NeedsValue(step, "has no field, but the key of the record")
         if types.get(str(step.by)) == FLOAT:

@@ -36,7 +36,7 @@ from .actor import ActorOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from .combined_windows import WindowCombineOp
-from .decode import BadRecord, SourceOp
+from .decode import BadRecord, ColumnSource, NoColumns, SourceOp
 from .failures import chunk_id
 from .framed import FrameOp
 from .key_test import KeyTest
@@ -402,13 +402,27 @@ class Pipeline:
     async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
         """Run a chunk, without the rows in `skip`. Returns its greatest event time. If user code or data raise, nothing is kept.
 
+        Where columns are read instead of rows, a chunk that fails is run again as rows, which decide what is bad, and why.
+
         Raises `UnknownTarget`, even if user code has caught it, when the metadata of a topic must be fetched before the chunk can run.
         """
         source = self.sources[chunk.at.stream]
+        if source.instead is not None and not self._careful and chunk.bad is None and chunk.plan is None:
+            try:
+                return await self._run(source.instead, chunk, skip)
+            except (BadRecord, NoColumns, UserCodeError) as error:
+                if isinstance(error, UserCodeError) and error.step.irrevocable:
+                    raise
+                if isinstance(error, BadRecord) and (told := source.judged(chunk, error.index)) is not None:
+                    self.trouble = told
+                    raise told from None
+        return await self._run(source, chunk, skip)
+
+    async def _run(self, source: SourceOp | ColumnSource, chunk: Chunk, skip: frozenset[int]) -> int | None:
         self._begin()
         try:
             with bound(cast("Any", self)):
-                greatest = self._push(source, chunk, skip)
+                greatest = source.push_chunk(chunk, skip)
                 self._flow()
                 await self.settle()
                 self._refuse()
@@ -417,23 +431,6 @@ class Pipeline:
             self._failed(error)
             raise
         return greatest
-
-    def _push(self, source: SourceOp, chunk: Chunk, skip: frozenset[int]) -> int | None:
-        """Push a chunk through the operators: as columns where that is possible, else as rows.
-
-        Whatever fails with columns is decided by rows, which have the same records: so errors and policies are those of rows.
-        """
-        if source.instead is None or self._careful or chunk.bad is not None or chunk.plan is not None:
-            return source.push_chunk(chunk, skip)
-        try:
-            return source.instead.push_chunk(chunk, skip)
-        except BaseException as error:
-            if passes(error) or self._unknown is not None:
-                raise
-            if isinstance(error, BadRecord) and (told := source.judged(chunk, error.index)) is not None:
-                raise told from None
-        self.drop()
-        return source.push_chunk(chunk, skip)
 
     async def step(
         self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: StepTimes = ()
