@@ -32,7 +32,7 @@ from ..records.vectors import VectorBatch
 from ..records.writable import TIME_LIMIT, Unwritable
 from .arrived import arrived_chunk
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
-from .keyed import PARTIAL
+from .keyed import PARTIAL, AggregateOp
 from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class SourceOp(Operator):
         self.key = None
         self.timestamp = None
         self.column_sources: list[ColumnSource] = []
+        self._partials: AggregateOp | None = None
+        """What takes frames of partial states as columns."""
         self.instead: ColumnSource | None = None
         """Decodes columns instead of rows: all steps behind only name fields."""
         self._row_children: list[Operator] = []
@@ -135,6 +137,12 @@ class SourceOp(Operator):
         greatest = max((one.push_chunk(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
         if self.column_sources and not self._row_children:
             return greatest
+        if self._partials is not None and isinstance(chunk.columns, ArrivedColumns) and not skip:
+            least, greatest = extremes(chunk.columns.times)
+            if least > -TIME_LIMIT and greatest < TIME_LIMIT:
+                self.pipeline.runs(chunk, Rows([], []), None, skip)
+                if self._partials.push_partials(chunk.columns, self.key_serde):
+                    return greatest
         rows, offsets = self._rows(chunk, skip)
         greatest = greatest_of(rows.timestamps, [i for i in range(len(chunk)) if i not in skip] if skip else None)
         if self.wants_offsets:
@@ -159,6 +167,13 @@ class SourceOp(Operator):
             names = frozenset[str]().union(*map(needed, children))
             self.column_sources = [ColumnSource(self, step.schema.only(names), children)]
             return
+        if (
+            self.partial
+            and len(children) == 1
+            and isinstance(children[0], AggregateOp)
+            and children[0].arrays is not None
+        ):
+            self._partials = children[0]
         for child in children:
             if isinstance(child, ColumnsOp) and child.direct:
                 self.column_sources.append(ColumnSource(self, self._used(child.schema, needed(child)), [child], child))
@@ -168,7 +183,11 @@ class SourceOp(Operator):
     @property
     def spanned(self) -> bool:
         """Whether its records are read in spans, and frames of columns as columns: nothing but columns is made of them, as a rule."""
-        return self.instead is not None or (bool(self.column_sources) and not self._row_children)
+        return (
+            self.instead is not None
+            or self._partials is not None
+            or bool(self.column_sources and not self._row_children)
+        )
 
     @property
     def bulk(self) -> bool:

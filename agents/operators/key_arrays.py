@@ -67,6 +67,12 @@ class KeyArrays:
             (name, MEAN) if part.name == "mean" else name for name, part in zip(plan.names, plan.parts, strict=True)
         ]
         """The columns of a frame of partial states."""
+        self.columns_of_partials = [
+            one
+            for name, part in zip(plan.names, plan.parts, strict=True)
+            for one in ([f"{name}.{half}" for half in MEAN] if part.name == "mean" else [name])
+        ]
+        """The same as whoever reads the frame names them."""
         self.keys = KeyTable()
         self.cells = StateColumns(self._held)
         self.odd: set[int] = set()
@@ -91,6 +97,17 @@ class KeyArrays:
         for at, part in enumerate(self.plan.parts):
             found += [None if held in COUNTS else of(at) for held in _HELD[part.name]]
         return found
+
+    def takes(self, vectors: Sequence[Vector]) -> bool:
+        """Whether these are partial states: a vector for each cell, counts without nulls. Sums have no nulls, either."""
+        if len(vectors) != len(self._held):
+            return False
+        for held, one in zip(self._held, vectors, strict=True):
+            if one.kind != "int64" and (held in COUNTS or one.kind != "float64"):
+                return False
+            if one.nulls and held not in ("min", "max"):
+                return False
+        return True
 
     def meets_odd(self, addition: Addition) -> bool:
         """Whether it adds to a state that is kept elsewhere."""

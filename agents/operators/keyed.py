@@ -16,6 +16,7 @@ from ...core.columns.schema import PYTHON, ColumnSchema
 from ...core.errors import DataError
 from ..job import steps as s
 from ..job.aggregates import NUMERIC
+from ..records.arrow_columns import ArrivedColumns
 from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.decoder import RecordSpans
@@ -80,6 +81,46 @@ class Addends:
     def values(self) -> list[Any]:
         """The rows."""
         return self.rows.values
+
+
+class PartialAddends:
+    """What frames of partial states in columns add to the states of an aggregate."""
+
+    def __init__(self, step: s.AggregateStep, columns: ArrivedColumns) -> None:
+        self.step = step
+        self.columns = columns
+        self.limited = False
+
+    @property
+    def timestamps(self) -> list[int]:
+        """The time of each partial state."""
+        return self.columns.timestamps
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's."""
+        return blaming(self.step)
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        """The numbers of the keys."""
+        return keys.numbers_of(self.columns.key_spans)
+
+    def listed(self) -> list[Any]:
+        """The keys as bytes."""
+        return list(self.columns.keys or ())
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
+        """The same for arrays; None if these are no numbers."""
+        found = [self.columns.vector(name) for name in arrays.columns_of_partials if name in self.columns.kinds]
+        if not arrays.takes(found):
+            return None
+        numbers = self.numbers(arrays.keys)
+        if NULL_NUMBER in bytes(numbers):
+            return None
+        return Addition(numbers, list(found), None, self.columns.times, self)
+
+    def values(self) -> list[Any]:
+        """The states, a list for each key."""
+        return self.columns.plain_values()
 
 
 class ColumnAddends:
@@ -498,6 +539,24 @@ class AggregateOp(Operator):
     def push_columns(self, chunk: ColumnChunk) -> None:
         self._aggregate(ColumnAddends(self.aggregate, chunk, chunk_keys(self, chunk, self.key_serde)))
 
+    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+        """Merge partial states in columns. False if they must be read as rows: these are of former code, or no numbers.
+
+        `written`: the serde of their keys.
+        """
+        serde, arrays = self.key_serde, self.arrays
+        same = written.name == serde.name and serde.type in (None, written.type)
+        if arrays is None or not same or columns.plan != self.plan.digest or not columns.has_keys:
+            return False
+        of = PartialAddends(self.aggregate, columns)
+        with of.blaming():
+            addition = None if self.fresh or self.pending or self.at_once else of.addition(arrays)
+            if addition is None:
+                return False
+            self.pending = [addition]
+            self._look_up(arrays)
+        return True
+
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads
 
@@ -533,7 +592,7 @@ class AggregateOp(Operator):
         for one in waiting:
             self._add_to_copies(one.source)
 
-    def _add_to_copies(self, of: Addends | ColumnAddends) -> dict[Any, int]:
+    def _add_to_copies(self, of: Addends | ColumnAddends | PartialAddends) -> dict[Any, int]:
         """Returns the times of the keys that it adds to."""
         fresh, keys = self.fresh, of.listed()
         times = greatest_times(keys, of.timestamps)

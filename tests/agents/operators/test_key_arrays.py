@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.operators.keyed import AggregateOp
 from headgate.agents.records import columns
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
@@ -169,3 +170,31 @@ def test_an_update_has_the_greatest_time_of_its_rows() -> None:
             d.send_all("in", [{"k": "a", "n": n} for n in (5, 9, 7)])
             d.send("in", {"k": "a", "n": 3})
             assert [record.timestamp for record in d.read("out")] == [9, 3]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("columnar", [False, True])
+def test_partial_states_in_columns_are_merged_as_columns(columnar: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a few keys travel as a frame of columns, and no list is made of its states; the results are those of rows."""
+    app = hg.App("job")
+    stream: Any = app.input("in", serde=hg.json(Order))
+    (stream.columns() if columnar else stream).repartition("k").agg(name="agg", **AGGREGATES).to("out")
+    taken: list[int] = []
+    push = AggregateOp.push_partials
+
+    def pushed(self: AggregateOp, columns: Any, written: Any) -> bool:
+        taken.append(len(columns))
+        return push(self, columns, written)
+
+    monkeypatch.setattr(AggregateOp, "push_partials", pushed)
+    sent = [{"k": f"k{n % 100}", "n": n, "x": n / 7} for n in range(300)]
+    with Driver(app) as d:
+        d.send_all("in", sent)
+        d.restart()
+        d.send_all("in", sent[:150])
+        found = {one.key: one.value for one in d.read("out")}
+    assert taken == [100, 100]
+    wanted = model([*sent, *sent[:150]])
+    assert {key.encode(): [repr(one) for one in list(value.values())[:4]] for key, value in found.items()} == {
+        key: state[:4] for key, state in wanted.items()
+    }
