@@ -7,8 +7,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
@@ -18,19 +17,15 @@ from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.schemas import NOT_TEXT
-from ..job.timestamps import BadTimestamp, TimeField, times_of_column, timestamps_of
+from ..job.timestamps import BadTimestamp, TimeField, timestamps_of
 from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
-from ..records.column_chunk import ColumnChunk, decoded, why_bad
-from ..records.columns import pick
-from ..records.decoder import Decoder
-from ..records.longs import extremes, gathered
+from ..records.longs import extremes
 from ..records.record import Rows
 from ..records.selecting import column_of
-from ..records.spans import packed, packed_headers
-from ..records.vectors import VectorBatch
-from ..records.writable import TIME_LIMIT, Unwritable
-from .arrived import arrived_chunk
+from ..records.writable import TIME_LIMIT
+from .bad_records import BadRecord, greatest_of
+from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
 from .keyed import PARTIAL, AggregateOp
 from .stateless import VALUES, Operator
@@ -39,19 +34,6 @@ if TYPE_CHECKING:
     from .pipeline import Pipeline
 
 _OTHER_KIND = ("partial states instead of rows", "rows instead of partial states")
-
-
-class BadRecord(Exception):
-    """Row `index` of a chunk cannot be read."""
-
-    def __init__(self, index: int, cause: BaseException) -> None:
-        super().__init__(str(cause))
-        self.index = index
-        self.cause = cause
-
-
-class NoColumns(Exception):
-    """A chunk can be run as rows only."""
 
 
 TEXT = frozenset((str, type(None)))
@@ -73,23 +55,6 @@ def value_serdes(declared: Declared) -> dict[str, Any]:
     """The serde of the values of every stream that the job reads, by topic."""
     read = [step for step in declared.steps if isinstance(step, s.InputStep | s.ShuffleStep)]
     return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
-
-
-def greatest_of(times: list[int], kept: Sequence[int] | None) -> int | None:
-    """The greatest event time. A time out of range is bad data: a producer may write it, but nothing could be subtracted from it.
-
-    `kept`: which records of the chunk these are; None for all.
-    """
-    if not times:
-        return None
-    greatest = max(times)
-    if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
-        return greatest
-    for place, time in enumerate(times):
-        if not -TIME_LIMIT < time < TIME_LIMIT:
-            index = place if kept is None else kept[place]
-            raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
-    return greatest
 
 
 class SourceOp(Operator):
@@ -176,7 +141,9 @@ class SourceOp(Operator):
             self._partials = children[0]
         for child in children:
             if isinstance(child, ColumnsOp) and child.direct:
-                self.column_sources.append(ColumnSource(self, self._used(child.schema, needed(child)), [child], child))
+                used = self._used(child.schema, needed(child))
+                watched = _made_behind(child) - frozenset(used.names) if child.keeps else ()
+                self.column_sources.append(ColumnSource(self, used, [child], child, sorted(watched)))
             else:
                 self._row_children.append(child)
 
@@ -298,123 +265,6 @@ class SourceOp(Operator):
                         what = f"the key {key!r:.60} is {type(key).__name__}, and other streams are to meet it"
                         bad.append((index, _unsaid(self.step.name, what)))
         return keys
-
-
-class ColumnSource:
-    """The side of a source that decodes columns: no value is made of a record.
-
-    Null values are no rows: they are dropped, and `counts` counts them.
-    """
-
-    def __init__(
-        self, source: SourceOp, schema: ColumnSchema, children: list[Operator], counts: ColumnsOp | None = None
-    ) -> None:
-        self._source = source
-        self._children = children
-        self._counts = counts
-        step = source.step
-        self._key = step.key if isinstance(step, s.InputStep) and isinstance(step.key, str) else None
-        time = step.timestamp if isinstance(step, s.InputStep) else None
-        self._time = time.name if isinstance(time, TimeField) else time
-        self._times = times_of_column(time.unit if isinstance(time, TimeField) else "ms")
-        self._schema = schema
-        watched = _made_behind(counts) - frozenset(schema.names) if counts is not None and counts.keeps else ()
-        self._decoder = Decoder(schema.columns, watched=sorted(watched))
-
-    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
-        """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
-        if isinstance(chunk.columns, ArrivedColumns):
-            arrived = arrived_chunk(self._source, self._schema, chunk.columns, skip)
-            if arrived is not None:
-                return self._push_arrived(chunk, arrived, skip)
-        source, values = self._source, chunk.values
-        kept: list[int] | None = None
-        if skip or None in values:
-            kept = [i for i, value in enumerate(values) if value is not None and i not in skip]
-            nulls = len(values) - len(skip) - len(kept)
-            if nulls and self._source.instead is self:
-                raise NoColumns("a null value is a row, but has no columns")
-            if self._counts is not None:
-                self._counts.tombstones += nulls
-
-        def of(column: Sequence[Any]) -> list[Any]:
-            return list(column) if kept is None else pick(column, kept)
-
-        data = of(values)
-        found = decoded(self._decoder, data)
-        if found.bad:
-            first = found.bad[0]
-            raise BadRecord(first.record if kept is None else kept[first.record], why_bad(first, data[first.record]))
-        bad: list[tuple[int, BaseException]] = []
-        keys = self._keys(chunk, of, found.columns, bad)
-        if isinstance(source.step, s.InputStep) and source.pipeline.keys is not None:
-            source.pipeline.keys.see(source.step, chunk, _spread(keys, kept, len(chunk)))
-        times = of(chunk.timestamps)
-        if not bad and self._time is not None:
-            times = self._event_times(found.columns[self._time].values(), times, bad)
-        for index, cause in bad:
-            raise BadRecord(index if kept is None else kept[index], cause)
-        greatest = greatest_of(times, kept)
-        headers: Any = of(chunk.headers) if source.wants_headers and chunk.has_headers else None
-        key_serde = source.key_serde if self._key is None and source.wants_keys != VALUES else None
-        offsets = None if kept is None else of(chunk.offsets)
-        positions = chunk.columns.offset_column() if offsets is None else offsets
-        made = ColumnChunk(
-            dict(zip(found.columns.names, found.columns.vectors, strict=True)),
-            array("q", times),
-            key_spans=None if keys is None or key_serde is None else packed(keys),
-            key_serde=key_serde,
-            key_values=keys if key_serde is None else None,
-            header_spans=None if headers is None else packed_headers(headers),
-            positions=positions if source.wants_offsets else None,
-            origin=found.spans,
-            others=found.others,
-        )
-        source.pipeline.runs(chunk, Rows([], times), offsets, skip)
-        if len(made):
-            for child in self._children:
-                child.push_columns(made)
-        return greatest
-
-    def _push_arrived(self, chunk: Chunk, made: ColumnChunk, skip: frozenset[int]) -> int | None:
-        offsets = [chunk.columns.every_offset()[row] for row in made.indexes()] if skip else None
-        self._source.pipeline.runs(chunk, Rows([], made.timestamps), offsets, skip)
-        if not len(made):
-            return None
-        for child in self._children:
-            child.push_columns(made)
-        return extremes(made.times if made.picked is None else gathered(made.times, made.picked))[1]
-
-    def _keys(
-        self,
-        chunk: Chunk,
-        of: Callable[[Sequence[Any]], list[Any]],
-        columns: VectorBatch,
-        bad: list[tuple[int, BaseException]],
-    ) -> list[Any] | None:
-        if self._key is not None:
-            return self._source.believed(columns[self._key].values(), bad)
-        return self._source.keys_of_bytes(of(chunk.keys), bad) if chunk.has_keys else None
-
-    def _event_times(self, column: list[Any], arrived: list[int], bad: list[tuple[int, BaseException]]) -> list[int]:
-        if None in column:
-            bad.append((column.index(None), DataError(f"no event time: the field '{self._time}' is null")))
-            return arrived
-        try:
-            return self._times(column, arrived)
-        except BadTimestamp as error:
-            bad.append((error.index, error))
-            return arrived
-
-
-def _spread(keys: list[Any] | None, kept: list[int] | None, size: int) -> list[Any] | None:
-    """The keys of all records of a chunk, from those of the records that are kept."""
-    if keys is None or kept is None:
-        return keys
-    spread: list[Any] = [None] * size
-    for index, key in zip(kept, keys, strict=True):
-        spread[index] = key
-    return spread
 
 
 def _behind(source: Operator) -> Iterator[Operator]:

@@ -14,7 +14,8 @@ from ..cancellation import said
 from ..job import steps as s
 from ..records.chunks import Chunk
 from ..records.target_rules import UnknownTarget
-from .decode import BadRecord, SourceOp
+from .bad_records import BadRecord
+from .decode import SourceOp
 from .stateless import UserCodeError
 
 if TYPE_CHECKING:

@@ -34,9 +34,11 @@ from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .bad_records import BadRecord, NoColumns
+from .column_source import ColumnSource
 from .columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from .combined_windows import WindowCombineOp
-from .decode import BadRecord, ColumnSource, NoColumns, SourceOp
+from .decode import SourceOp
 from .failures import chunk_id
 from .framed import FrameOp
 from .key_test import KeyTest

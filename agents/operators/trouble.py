@@ -19,7 +19,7 @@ from ..records.arrow_take import NoFrame
 from ..records.chunks import Chunk
 from ..records.record import Record
 from ..records.target_rules import UnknownTarget
-from .decode import BadRecord
+from .bad_records import BadRecord
 from .failures import dead_letter, find_bad, policy_of
 from .key_test import KeysApart
 from .pipeline import Pipeline

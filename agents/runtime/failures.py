@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.task import protocol as t
 from ..cancellation import said
-from ..operators.decode import BadRecord
+from ..operators.bad_records import BadRecord
 from ..operators.failures import store_failed, traceback_of
 from ..operators.trouble import Failed, may_pass, told
 from .site import Site

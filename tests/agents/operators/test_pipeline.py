@@ -11,7 +11,7 @@ import pytest
 import headgate as hg
 from headgate.agents.job.aggregates import plan
 from headgate.agents.job.declaration import Declared
-from headgate.agents.operators.decode import BadRecord
+from headgate.agents.operators.bad_records import BadRecord
 from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
 from headgate.agents.operators.pipeline import Pipeline
 from headgate.agents.operators.stateless import UserCodeError
