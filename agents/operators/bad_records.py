@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from types import MappingProxyType
 
 from ..records.writable import TIME_LIMIT, Unwritable
 
+NOTHING: Mapping[int, BaseException] = MappingProxyType({})
+
 
 class BadRecord(Exception):
-    """Row `index` of a chunk cannot be read."""
+    """Row `index` of a chunk cannot be read.
 
-    def __init__(self, index: int, cause: BaseException) -> None:
+    `all`: by row, ascending, why rows are bad that were found in the same pass, so that the chunk need not be tried again for each of them.
+    Empty if the other rows were not looked at, or if leaving out rows does not help.
+    """
+
+    def __init__(self, index: int, cause: BaseException, found: Mapping[int, BaseException] = NOTHING) -> None:
         super().__init__(str(cause))
         self.index = index
         self.cause = cause
+        self.all = found
+
+
+def named(bad: list[tuple[int, BaseException]]) -> BadRecord | None:
+    """The error for the first of these rows, which names all of them; None if there are none. The first error of a row counts."""
+    causes: dict[int, BaseException] = {}
+    for index, cause in sorted(bad, key=itemgetter(0)):
+        causes.setdefault(index, cause)
+    return next((BadRecord(index, cause, causes) for index, cause in causes.items()), None)
+
+
+def refuse(bad: list[tuple[int, BaseException]]) -> None:
+    """Raise `BadRecord` for these rows, if there are any."""
+    error = named(bad)
+    if error is not None:
+        raise error from error.cause
 
 
 class NoColumns(Exception):
@@ -28,10 +52,15 @@ def greatest_of(times: list[int], kept: Sequence[int] | None) -> int | None:
     if not times:
         return None
     greatest = max(times)
-    if greatest < TIME_LIMIT and min(times) > -TIME_LIMIT:
-        return greatest
-    for place, time in enumerate(times):
-        if not -TIME_LIMIT < time < TIME_LIMIT:
-            index = place if kept is None else kept[place]
-            raise BadRecord(index, Unwritable(index, f"the event time {time} is out of range"))
+    if greatest >= TIME_LIMIT or min(times) <= -TIME_LIMIT:
+        refuse([(place if kept is None else kept[place], error) for place, error in out_of_range(times)])
     return greatest
+
+
+def out_of_range(times: Sequence[int]) -> list[tuple[int, BaseException]]:
+    """The event times that no time may be, with the reason."""
+    return [
+        (place, Unwritable(place, f"the event time {time} is out of range"))
+        for place, time in enumerate(times)
+        if not -TIME_LIMIT < time < TIME_LIMIT
+    ]

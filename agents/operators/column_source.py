@@ -1,38 +1,48 @@
 """Decodes the bytes of a chunk into columns: this is where records enter a task if no row is made of them.
 
+What it decides: nothing is made of a record but its row in the vectors. Times, keys and headers stay buffers, unless a later step wants
+values of the keys. All bad records of a chunk are found in one pass.
+
 A record that cannot be read raises `BadRecord`, as in `decode`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.columns.schema import ColumnSchema
+from ...core.columns.schema import INT, TEXT, ColumnSchema
 from ...core.errors import DataError
 from ..job import steps as s
 from ..job.timestamps import BadTimestamp, TimeField, times_of_column
 from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
-from ..records.column_chunk import ColumnChunk, decoded, why_bad
-from ..records.columns import pick
-from ..records.decoder import Decoder
-from ..records.longs import extremes, gathered
+from ..records.column_chunk import ColumnChunk, why_bad
+from ..records.decoder import DecodedColumns, Decoder
+from ..records.longs import extremes, gathered, scaled
 from ..records.record import Rows
-from ..records.spans import packed, packed_headers
-from ..records.vectors import VectorBatch
+from ..records.spans import SpannedRecords, as_spans, piece, pieces
+from ..records.vectors import Buffer, Vector, longs
+from ..records.writable import TIME_LIMIT
 from .arrived import arrived_chunk
-from .bad_records import BadRecord, NoColumns, greatest_of
+from .bad_records import NoColumns, out_of_range, refuse
 from .columnar import ColumnsOp
 from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
     from .decode import SourceOp
 
+BadRows = list[tuple[int, BaseException]]
+FACTORS = {"ms": (1, 1), "s": (1000, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+"""What makes milliseconds of whole numbers of a unit: times the first, divided by the second."""
+LOOKED_AT = 500
+"""How many keys of a chunk the test of partitioners looks at."""
+
 
 class ColumnSource:
-    """The side of a source that decodes columns: no value is made of a record.
+    """The side of a source that decodes columns.
 
     Null values are no rows: they are dropped, and `counts` counts them.
     """
@@ -53,101 +63,145 @@ class ColumnSource:
         self._key = step.key if isinstance(step, s.InputStep) and isinstance(step.key, str) else None
         time = step.timestamp if isinstance(step, s.InputStep) else None
         self._time = time.name if isinstance(time, TimeField) else time
-        self._times = times_of_column(time.unit if isinstance(time, TimeField) else "ms")
+        self._unit = time.unit if isinstance(time, TimeField) else "ms"
+        self._times = times_of_column(self._unit)
         self._schema = schema
         self._decoder = Decoder(schema.columns, watched=watched)
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
+        source = self._source
         if isinstance(chunk.columns, ArrivedColumns):
-            arrived = arrived_chunk(self._source, self._schema, chunk.columns, skip)
+            arrived = arrived_chunk(source, self._schema, chunk.columns, skip)
             if arrived is not None:
                 return self._push_arrived(chunk, arrived, skip)
-        source, values = self._source, chunk.values
-        kept: list[int] | None = None
-        if skip or None in values:
-            kept = [i for i, value in enumerate(values) if value is not None and i not in skip]
-            nulls = len(values) - len(skip) - len(kept)
-            if nulls and self._source.instead is self:
-                raise NoColumns("a null value is a row, but has no columns")
-            if self._counts is not None:
-                self._counts.tombstones += nulls
-
-        def of(column: Sequence[Any]) -> list[Any]:
-            return list(column) if kept is None else pick(column, kept)
-
-        data = of(values)
-        found = decoded(self._decoder, data)
-        if found.bad:
-            first = found.bad[0]
-            raise BadRecord(first.record if kept is None else kept[first.record], why_bad(first, data[first.record]))
-        bad: list[tuple[int, BaseException]] = []
-        keys = self._keys(chunk, of, found.columns, bad)
-        if isinstance(source.step, s.InputStep) and source.pipeline.keys is not None:
-            source.pipeline.keys.see(source.step, chunk, _spread(keys, kept, len(chunk)))
-        times = of(chunk.timestamps)
-        if not bad and self._time is not None:
-            times = self._event_times(found.columns[self._time].values(), times, bad)
-        for index, cause in bad:
-            raise BadRecord(index if kept is None else kept[index], cause)
-        greatest = greatest_of(times, kept)
-        headers: Any = of(chunk.headers) if source.wants_headers and chunk.has_headers else None
-        key_serde = source.key_serde if self._key is None and source.wants_keys != VALUES else None
-        offsets = None if kept is None else of(chunk.offsets)
-        positions = chunk.columns.offset_column() if offsets is None else offsets
-        made = ColumnChunk(
-            dict(zip(found.columns.names, found.columns.vectors, strict=True)),
-            array("q", times),
-            key_spans=None if keys is None or key_serde is None else packed(keys),
-            key_serde=key_serde,
-            key_values=keys if key_serde is None else None,
-            header_spans=None if headers is None else packed_headers(headers),
-            positions=positions if source.wants_offsets else None,
-            origin=found.spans,
-            others=found.others,
-        )
-        source.pipeline.runs(chunk, Rows([], times), offsets, skip)
-        if len(made):
-            for child in self._children:
-                child.push_columns(made)
-        return greatest
+        records = as_spans(chunk.columns)
+        tried: Buffer | None = None
+        """The indexes of the records that are decoded; None for all."""
+        if skip:
+            tried = array("q", [index for index in range(len(chunk)) if index not in skip])
+            records = records.picked(tried)
+        found = self._decoder.decode(*records.values)
+        if found.tombstones and source.instead is self:
+            raise NoColumns("a null value is a row, but has no columns")
+        if self._counts is not None:
+            self._counts.tombstones += len(found.tombstones)
+        base = records if found.rows is None else records.picked(found.rows)
+        made, bad = self._chunk(base, found)
+        where = _Where(tried, found.rows)
+        broken = [
+            (where.record(one.record), why_bad(one, piece(records.values, one.record) or b"")) for one in found.bad
+        ]
+        refuse([*broken, *((where.row(index), cause) for index, cause in bad)])
+        self._test_keys(chunk, made, where)
+        offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
+        if source.wants_offsets:
+            made.positions = chunk.columns.offset_column() if offsets is None else offsets
+        source.pipeline.runs(chunk, lambda: Rows([], longs(made.times).tolist()), lambda: offsets, skip)
+        if not len(made):
+            return None
+        for child in self._children:
+            child.push_columns(made)
+        return extremes(made.times)[1]
 
     def _push_arrived(self, chunk: Chunk, made: ColumnChunk, skip: frozenset[int]) -> int | None:
         offsets = [chunk.columns.every_offset()[row] for row in made.indexes()] if skip else None
-        self._source.pipeline.runs(chunk, Rows([], made.timestamps), offsets, skip)
+        self._source.pipeline.runs(chunk, lambda: Rows([], made.timestamps), lambda: offsets, skip)
         if not len(made):
             return None
         for child in self._children:
             child.push_columns(made)
         return extremes(made.times if made.picked is None else gathered(made.times, made.picked))[1]
 
-    def _keys(
-        self,
-        chunk: Chunk,
-        of: Callable[[Sequence[Any]], list[Any]],
-        columns: VectorBatch,
-        bad: list[tuple[int, BaseException]],
-    ) -> list[Any] | None:
+    def _chunk(self, base: SpannedRecords, found: DecodedColumns) -> tuple[ColumnChunk, BadRows]:
+        """The rows with all that they need of their records, and which of them have an unreadable key or time."""
+        source, bad = self._source, BadRows()
+        vectors = dict(zip(found.columns.names, found.columns.vectors, strict=True))
+        made = ColumnChunk(vectors, base.timestamps, origin=found.spans, others=found.others)
         if self._key is not None:
-            return self._source.believed(columns[self._key].values(), bad)
-        return self._source.keys_of_bytes(of(chunk.keys), bad) if chunk.has_keys else None
+            made.key_values = key = vectors[self._key]
+            if key.kind != TEXT:
+                source.believed(key.values(), bad)
+        elif source.wants_keys == VALUES:
+            made.key_values = None if base.keys is None else source.keys_of_bytes(pieces(base.keys), bad)
+        else:
+            made.key_spans, made.key_serde = base.keys, source.key_serde
+            if base.keys is not None:
+                source.check_keys(base.keys, bad)
+        if source.wants_headers:
+            made.header_spans = base.headers
+        made.times, wrong = self._event_times(vectors, base.timestamps)
+        return made, [*bad, *wrong]
 
-    def _event_times(self, column: list[Any], arrived: list[int], bad: list[tuple[int, BaseException]]) -> list[int]:
-        if None in column:
-            bad.append((column.index(None), DataError(f"no event time: the field '{self._time}' is null")))
-            return arrived
-        try:
-            return self._times(column, arrived)
-        except BadTimestamp as error:
-            bad.append((error.index, error))
-            return arrived
+    def _event_times(self, vectors: dict[str, Vector], arrived: Buffer) -> tuple[Buffer, BadRows]:
+        if self._time is None:
+            stamps = longs(arrived)
+            return arrived, [] if _in_range(stamps) else out_of_range(stamps)
+        vector = vectors[self._time]
+        if vector.kind == INT and not vector.nulls and self._unit in FACTORS:
+            times, (factor, divisor) = longs(vector.data)[: len(vector)], FACTORS[self._unit]
+            if _in_range(times, factor):
+                return (times if self._unit == "ms" else scaled(times, factor=factor, divisor=divisor)), []
+        return self._listed_times(vector.values(), longs(arrived).tolist())
+
+    def _listed_times(self, column: list[Any], arrived: list[int]) -> tuple[Buffer, BadRows]:
+        """Times of other types; and the slow way, which says what is wrong with each."""
+        if None not in column:
+            try:
+                return array("q", self._times(column, arrived)), []
+            except BadTimestamp:
+                pass
+        bad = BadRows()
+        for index, value in enumerate(column):
+            try:
+                if value is None:
+                    bad.append((index, DataError(f"no event time: the field '{self._time}' is null")))
+                else:
+                    self._times([value], [arrived[index]])
+            except BadTimestamp as error:
+                bad.append((index, error))
+        return array("q", arrived), bad
+
+    def _test_keys(self, chunk: Chunk, made: ColumnChunk, where: _Where) -> None:
+        """Show the first keys of the chunk to the test of partitioners."""
+        source = self._source
+        if source.pipeline.keys is None or not isinstance(source.step, s.InputStep):
+            return
+        some = min(LOOKED_AT, len(chunk))
+
+        def keys() -> list[Any] | None:
+            if self._key is None:
+                return None
+            spread: list[Any] = [None] * some
+            vector = made.vector(self._key)
+            for row, key in enumerate(replace(vector, length=min(some, len(vector))).values()):
+                if (index := where.row(row)) < some:
+                    spread[index] = key
+            return spread
+
+        source.pipeline.keys.see(source.step, chunk.pick(0, some), keys)
 
 
-def _spread(keys: list[Any] | None, kept: list[int] | None, size: int) -> list[Any] | None:
-    """The keys of all records of a chunk, from those of the records that are kept."""
-    if keys is None or kept is None:
-        return keys
-    spread: list[Any] = [None] * size
-    for index, key in zip(kept, keys, strict=True):
-        spread[index] = key
-    return spread
+class _Where:
+    """Which records of a chunk the decoded ones are, and the rows made of them."""
+
+    def __init__(self, tried: Buffer | None, rows: Buffer | None) -> None:
+        self._tried = None if tried is None else longs(tried)
+        self._rows = None if rows is None else longs(rows)
+        self.some = tried is not None or rows is not None
+        """Whether only some records of the chunk are rows."""
+
+    def record(self, index: int) -> int:
+        """The index in the chunk of a record that was decoded."""
+        return index if self._tried is None else self._tried[index]
+
+    def row(self, index: int) -> int:
+        """The index in the chunk of the record of a row."""
+        return self.record(index if self._rows is None else self._rows[index])
+
+
+def _in_range(times: Sequence[int], factor: int = 1) -> bool:
+    if not len(times):
+        return True
+    least, greatest = extremes(times)
+    return least * factor > -TIME_LIMIT and greatest * factor < TIME_LIMIT

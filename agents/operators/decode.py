@@ -20,11 +20,14 @@ from ..job.schemas import NOT_TEXT
 from ..job.timestamps import BadTimestamp, TimeField, timestamps_of
 from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
+from ..records.decoder import RecordSpans
 from ..records.longs import extremes
 from ..records.record import Rows
 from ..records.selecting import column_of
+from ..records.serdes import writes_utf8
+from ..records.spans import is_text, pieces
 from ..records.writable import TIME_LIMIT
-from .bad_records import BadRecord, greatest_of
+from .bad_records import BadRecord, greatest_of, named, refuse
 from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
 from .keyed import PARTIAL, AggregateOp
@@ -86,10 +89,13 @@ class SourceOp(Operator):
             self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
             self.serde = step.named or self.serde
 
-    def judged(self, chunk: Chunk, index: int) -> BadRecord | None:
-        """What rows say about a record that is bad for columns: why it is bad, or None if they cannot say it of this record alone."""
-        found = self.serde.loads_many([chunk.values[index]])
-        return BadRecord(index, found.bad[0][1]) if found.bad else None
+    def judged(self, chunk: Chunk, found: BadRecord) -> BadRecord | None:
+        """What rows say about the records that are bad for columns; None if they do not say of each of them alone why it is bad."""
+        indexes = list(found.all)
+        judged = self.serde.loads_many([chunk.columns.value(index) for index in indexes]).bad
+        if len(judged) < len(indexes):
+            return None
+        return named([(indexes[place], cause) for place, cause in judged])
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk and push its rows on. Returns their greatest event time."""
@@ -105,14 +111,14 @@ class SourceOp(Operator):
         if self._partials is not None and isinstance(chunk.columns, ArrivedColumns) and not skip:
             least, greatest = extremes(chunk.columns.times)
             if least > -TIME_LIMIT and greatest < TIME_LIMIT:
-                self.pipeline.runs(chunk, Rows([], []), None, skip)
+                self.pipeline.runs(chunk, lambda: Rows([], []), lambda: None, skip)
                 if self._partials.push_partials(chunk.columns, self.key_serde):
                     return greatest
         rows, offsets = self._rows(chunk, skip)
         greatest = greatest_of(rows.timestamps, [i for i in range(len(chunk)) if i not in skip] if skip else None)
         if self.wants_offsets:
             rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
-        self.pipeline.runs(chunk, rows, offsets, skip)
+        self.pipeline.runs(chunk, lambda: rows, lambda: offsets, skip)
         self.forward(rows)
         return greatest
 
@@ -174,16 +180,14 @@ class SourceOp(Operator):
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
         if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
-            self.pipeline.keys.see(self.step, chunk, keys)
+            self.pipeline.keys.see(self.step, chunk, lambda: keys)
         timestamps: list[int] = chunk.timestamps
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
         key_serde = self.key_serde if self.key is None and self.wants_keys != VALUES else None
         offsets: list[int] | None = None
         keep: list[int] = []
         if bad or skip:
-            for index, cause in bad:
-                if index not in skip:
-                    raise BadRecord(index, cause)
+            refuse([(index, cause) for index, cause in bad if index not in skip])
             keep = [i for i in range(len(values)) if i not in skip]
             values = [values[i] for i in keep]
             timestamps = [timestamps[i] for i in keep]
@@ -207,10 +211,19 @@ class SourceOp(Operator):
         """The keys of records, as later steps want them; `bad` gets those that cannot be decoded."""
         if self.wants_keys == VALUES:
             return self._decoded(raw, bad)
-        if isinstance(self.step, s.InputStep) and (self.declared or self.wants_keys):
-            # the bytes stay as they are, but an undecodable key must be found here, where it enters
+        if self._checks_keys:
             self._decoded(raw, bad)
         return raw
+
+    def check_keys(self, keys: RecordSpans, bad: list[tuple[int, BaseException]]) -> None:
+        """Find the keys that cannot be decoded, though they stay bytes."""
+        if self._checks_keys and not (writes_utf8(self.key_serde) and is_text(keys)):
+            self._decoded(pieces(keys), bad)
+
+    @property
+    def _checks_keys(self) -> bool:
+        """Whether keys that stay bytes must be decodable: it is found here, where they enter."""
+        return isinstance(self.step, s.InputStep) and (self.declared or bool(self.wants_keys))
 
     def _decoded(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         found = self.key_serde.loads_many(raw)

@@ -32,10 +32,12 @@ def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> s
 
 
 async def find_bad(
-    pipeline: Pipeline, chunk: Chunk, drop: Callable[[], None] | None = None
+    pipeline: Pipeline, chunk: Chunk, error: BaseException, drop: Callable[[], None] | None = None
 ) -> list[tuple[int, BaseException]]:
-    """Find the rows of a chunk that fail, by bisection. No output of the tries is kept. The search ends at the first row whose policy is to
-    fail.
+    """Find the rows of a chunk that fail, which has just raised `error`. No output of the tries is kept. The search ends at the first row
+    whose policy is to fail.
+
+    It is a bisection, but for rows that cannot be read: the decoder names all of them at once, and the chunk is tried without them.
 
     Where steps keep state, a row may fail or succeed only because of earlier rows. Each part is then tried behind all good rows before it,
     from an untouched state (`drop` discards what a try has changed in tables). So every row that is blamed fails in its place. If a
@@ -43,38 +45,57 @@ async def find_bad(
 
     A topic whose metadata is missing is not the failure of a row: `UnknownTarget` is re-raised.
     """
-    found: list[tuple[int, BaseException]] = []
-    trouble = pipeline.trouble
     source = pipeline.sources[chunk.at.stream]
-    effects = isinstance(trouble, UserCodeError) and trouble.step.irrevocable
-    if trouble is not None and effects and policy_of(trouble, source, pipeline.app) == "fail":
-        return found
+    effects = isinstance(error, UserCodeError) and error.step.irrevocable
+    if effects and policy_of(error, source, pipeline.app) == "fail":
+        return []
     in_place = keeps_state(pipeline, chunk.at.stream)
-    left_out: set[int] = set()
+    found: dict[int, BaseException] = {}
     rows = chunk.pick(0, len(chunk))  # columns, so that taking a part is cheap
-    # the whole has just failed, so its halves come first; the left one is on top
-    parts = [(len(chunk) // 2, len(chunk)), (0, len(chunk) // 2)] if len(chunk) > 1 else [(0, 1)]
+    parts: list[tuple[int, int]] = []
+
+    def failed(first: int, behind: int, begin: int, error: BaseException) -> None:
+        """The rows of a part raised this; the try began at row `begin`."""
+        if isinstance(error, BadRecord) and error.all:
+            found.update({begin + index: BadRecord(begin + index, cause) for index, cause in error.all.items()})
+            if policy_of(error, source, pipeline.app) == "fail":  # only rows before it may still matter
+                parts[:] = [(first, begin + error.index)] if begin + error.index > first else []
+            else:
+                parts.append((first, behind))
+        elif behind - first == 1:
+            found[first] = error
+            if policy_of(error, source, pipeline.app) == "fail":
+                parts.clear()
+        else:
+            middle = (first + behind) // 2
+            parts.extend([(middle, behind), (first, middle)])  # the left one is next
+
+    if len(chunk) > 1 or (isinstance(error, BadRecord) and error.all):
+        failed(0, len(chunk), 0, error)
+    else:
+        parts.append((0, 1))
     while parts:
         first, behind = parts.pop()
+        begin = 0 if in_place else first
+        left_out = frozenset(index - begin for index in found if begin <= index < behind)
+        if left_out.issuperset(range(first - begin, behind - begin)):
+            continue
         try:
-            await pipeline.chunk(rows.pick(0 if in_place else first, behind), frozenset(left_out))
+            await pipeline.chunk(rows.pick(begin, behind), left_out)
         except (asyncio.CancelledError, UnknownTarget):
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            if behind - first == 1:
-                found.append((first, error))
-                if in_place:
-                    left_out.add(first)
-                if policy_of(error, source, pipeline.app) == "fail":
-                    return found
-            else:
-                middle = (first + behind) // 2
-                parts += [(middle, behind), (first, middle)]
+            failed(first, behind, begin, error)
         pipeline.drop()
         if drop is not None:
             drop()
         await asyncio.sleep(0)  # let the worker's other tasks run, and its leader answer
-    return found
+    bad: list[tuple[int, BaseException]] = []
+    for index in sorted(found):
+        bad.append((index, found[index]))
+        if policy_of(found[index], source, pipeline.app) == "fail":
+            break
+    return bad
 
 
 def keeps_state(pipeline: Pipeline, stream: str) -> bool:
@@ -97,7 +118,7 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
         *(chunk.headers[index] if chunk.has_headers else ()),
         ("hg-topic", chunk.at.stream.encode()),
         ("hg-partition", str(chunk.at.partition).encode()),
-        ("hg-offset", str(chunk.offsets[index]).encode()),
+        ("hg-offset", str(chunk.columns.offset(index)).encode()),
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
         ("hg-task", task.encode()),
         ("hg-step", where.encode()),

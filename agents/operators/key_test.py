@@ -54,12 +54,12 @@ class KeyTest:
         """For inputs whose key is a field: the values of that field that were tested, as key bytes."""
         self._apart: KeysApart | None = None
 
-    def see(self, step: s.InputStep, chunk: Chunk, keys: list[Any] | None) -> None:
-        """Test a chunk of this input that is about to run; `keys` are the keys of its rows."""
+    def see(self, step: s.InputStep, chunk: Chunk, keys: Callable[[], list[Any] | None]) -> None:
+        """Test a chunk of this input that is about to run; `keys` makes the keys of its rows, if they come from a field."""
         stream = step.topic
         if stream in self._open:
             if step.key is not None:
-                raw = self._stated(step, chunk, keys or [])
+                raw = self._stated(step, chunk, keys() or [])
             else:
                 raw = chunk.keys if chunk.has_keys else []
             self._add(stream, self.samples[stream].new(raw))

@@ -128,8 +128,7 @@ class Pipeline:
         """The topic that the letter writes to and whose number of partitions is not known."""
         self._deferred: deque[Deferred] = deque()
         self._later: deque[Callable[[], None]] = deque()
-        self._running: tuple[Chunk, Rows] | None = None
-        self._offsets: list[int] | None = None
+        self._running: tuple[Chunk, Callable[[], Rows], Callable[[], list[int] | None]] | None = None
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self._stopping: list[Operator] = []
@@ -274,10 +273,12 @@ class Pipeline:
         """The origin of the running rows; empty for a letter that is not a chunk."""
         if self._running is None:
             return Batch("", 0, Rows([], []))
-        chunk, rows = self._running
-        offsets = chunk.columns.offset_column() if self._offsets is None else self._offsets
+        chunk, rows, own = self._running
+        offsets = own()
+        if offsets is None:
+            offsets = chunk.columns.offset_column()
         return Batch(
-            chunk.at.stream, chunk.at.partition, rows, offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
+            chunk.at.stream, chunk.at.partition, rows(), offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
         )
 
     def emit(
@@ -415,7 +416,7 @@ class Pipeline:
             except (BadRecord, NoColumns, UserCodeError) as error:
                 if isinstance(error, UserCodeError) and error.step.irrevocable:
                     raise
-                if isinstance(error, BadRecord) and (told := source.judged(chunk, error.index)) is not None:
+                if isinstance(error, BadRecord) and (told := source.judged(chunk, error)) is not None:
                     self.trouble = told
                     raise told from None
         return await self._run(source, chunk, skip)
@@ -590,10 +591,16 @@ class Pipeline:
         """By step, the open windows and the late rows."""
         return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
 
-    def runs(self, chunk: Chunk, rows: Rows, offsets: list[int] | None, skipped: frozenset[int]) -> None:
-        """Record that these rows of this chunk run now."""
-        self._running = (chunk, rows)
-        self._offsets, self._skipped = offsets, skipped
+    def runs(
+        self,
+        chunk: Chunk,
+        rows: Callable[[], Rows],
+        offsets: Callable[[], list[int] | None],
+        skipped: frozenset[int],
+    ) -> None:
+        """Record which rows of this chunk run now, and their offsets (None: those of the chunk). Both are made if a step asks for them."""
+        self._running = (chunk, rows, offsets)
+        self._skipped = skipped
 
     async def settle(self) -> None:
         """Await all deferred work."""

@@ -24,6 +24,8 @@ from .failures import dead_letter, find_bad, policy_of
 from .key_test import KeysApart
 from .pipeline import Pipeline
 
+LENIENT = tuple(policy for policy in POLICIES if policy != "fail")
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -55,39 +57,65 @@ async def recover(
     if isinstance(error, KeysApart) or isinstance(error.__cause__, NoFrame):
         # no record is to blame, and no policy may leave out all of them
         return Failed(str(error), error, final=True)
-    bad = await find_bad(pipeline, chunk, drop) if len(chunk) else [(0, error)]
+    left_out = _unread(pipeline, chunk, error)
+    if left_out:
+        try:
+            return await _without(pipeline, chunk, left_out)
+        except UnknownTarget:
+            raise
+        except Exception:  # noqa: BLE001 - other rows fail, too; they are found below
+            drop()
+    bad = await find_bad(pipeline, chunk, error, drop) if len(chunk) else [(0, error)]
     drop()
-    answers: dict[int, str] = {}
+    answers: dict[int, tuple[BaseException, str]] = {}
     for index, cause in bad:
         try:
-            answers[index] = await _answer(pipeline, chunk, index, cause)
+            answer = await _answer(pipeline, chunk, index, cause)
         except BaseException as broken:  # a policy is user code, too
             if passes(broken):
                 raise
             return Failed(f"the error policy for {_where(chunk, index)} raised {said(broken)}", broken)
-        if answers[index] == "fail":
+        if answer == "fail":
             return Failed(f"{_where(chunk, index)}: {cause}", cause)
+        answers[index] = cause, answer
     if not bad:
         return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
     try:
-        greatest = await pipeline.chunk(chunk, frozenset(answers)) if len(chunk) else None
-        dead = [(index, cause) for index, cause in bad if answers[index] == "dead_letter"]
+        return await _without(pipeline, chunk, answers)
+    except UnknownTarget:
+        raise
+    except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
+        drop()
+        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {again}", again)
+
+
+def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, str]]:
+    """The rows that cannot be read, if all of them are known and nobody has to be asked about them: the chunk can run without them."""
+    if not isinstance(error, BadRecord):
+        return {}
+    policy = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
+    if policy not in LENIENT:
+        return {}
+    return {index: (BadRecord(index, cause), str(policy)) for index, cause in error.all.items()}
+
+
+async def _without(pipeline: Pipeline, chunk: Chunk, left_out: dict[int, tuple[BaseException, str]]) -> Recovered:
+    """Run the chunk without these rows, each with its error and the answer of its policy. If it raises, nothing is kept."""
+    try:
+        greatest = await pipeline.chunk(chunk, frozenset(left_out)) if len(chunk) else None
+        dead = [(index, cause) for index, (cause, answer) in left_out.items() if answer == "dead_letter"]
         for index, cause in dead:
             key, value, headers = dead_letter(chunk, index, cause, pipeline.task)
             # with the current time, because retention goes by it; a header has the record's own time
             now_ms = pipeline.now_ms()
             pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [now_ms], [headers])
-    except UnknownTarget:
+    except BaseException:
         pipeline.drop()
         raise
-    except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
-        pipeline.drop()
-        drop()
-        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {again}", again)
-    pipeline.count("records_failed", len(bad))
-    pipeline.count("records_skipped", len(bad) - len(dead))
+    pipeline.count("records_failed", len(left_out))
+    pipeline.count("records_skipped", len(left_out) - len(dead))
     pipeline.count("dead_letters", len(dead))
-    return Recovered(greatest, dict(bad), len(dead))
+    return Recovered(greatest, {index: cause for index, (cause, _) in left_out.items()}, len(dead))
 
 
 async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException) -> str:
@@ -131,5 +159,5 @@ def told(error: BaseException) -> str:
 
 
 def _where(chunk: Chunk, index: int) -> str:
-    offset = chunk.offsets[index] if len(chunk.offsets) else chunk.next_position - 1
+    offset = chunk.columns.offset(index) if len(chunk.columns) else chunk.next_position - 1
     return f"record at {chunk.at.stream}[{chunk.at.partition}] offset {offset}"

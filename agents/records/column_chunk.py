@@ -18,7 +18,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
 from math import isfinite
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -28,7 +27,7 @@ import orjson
 from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from ...core.errors import DataError
 from .columns import pick
-from .decoder import BadSpan, DecodedColumns, Decoder, RecordFlaw, RecordSpans
+from .decoder import BadSpan, RecordFlaw, RecordSpans
 from .record import Headers, Rows
 from .selecting import field_of
 from .spans import headers_of, packed, packed_headers, pieces
@@ -174,14 +173,6 @@ class ColumnChunk:
 
 
 # ------------------------------------------------------------------------------------------------------------- from bytes
-
-
-def decoded(decoder: Decoder, values: Sequence[bytes]) -> DecodedColumns:
-    """Decode records in JSON; none of them is null."""
-    lengths = array("q", map(len, values))
-    offsets = array("q", accumulate(lengths, initial=0))
-    offsets.pop()
-    return decoder.decode(b"".join(values), offsets, lengths)
 
 
 def why_bad(bad: BadSpan, data: bytes) -> DataError:

@@ -233,7 +233,33 @@ done:
     return out;
 }
 
+/* is_text(data, starts, sizes) -> whether each is UTF-8, or null */
+static PyObject *spans_is_text(PyObject *self, PyObject *spans) {
+    Part part;
+    int64_t records = -1, row = 0;
+    int text = 1;
+    PyObject *out = NULL;
+    if (part_of(spans, &part, &records) < 0) goto done;
+    for (; row < records && text; row++) {
+        const uint8_t *at;
+        int64_t size;
+        if (!bytes_at(&part, row, &at, &size)) {
+            PyErr_SetString(PyExc_ValueError, "a record lies outside of its buffer");
+            goto done;
+        }
+        for (const uint8_t *end = at + (size > 0 ? size : 0); text && at < end;) {
+            if (*at < 0x80) at++;
+            else text = (at = skip_utf8(at, end)) != NULL;
+        }
+    }
+    out = PyBool_FromLong(text);
+done:
+    leave_part(&part);
+    return out;
+}
+
 PyMethodDef spans_methods[] = {
+    {"is_text", spans_is_text, METH_VARARGS, "Whether spans are UTF-8."},
     {"read_spans", spans_read, METH_VARARGS, "Where the records of a batch lie."},
     {"pieces", spans_pieces, METH_VARARGS, "The bytes of spans."},
     {"write_spans", spans_write, METH_VARARGS, "Records that lie somewhere as records of a batch."},

@@ -17,13 +17,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import columns as compiled_part
 from .columns import HEAD, LOG_APPEND_TIME, Bytes, Columns, DamagedBatch, Header, columns_of
 from .decoder import RecordSpans
 from .longs import gathered, scaled
 from .vectors import KINDS, Buffer, Vector, longs
+
+if TYPE_CHECKING:
+    from .arrow_columns import ArrivedColumns
 
 
 @dataclass(slots=True)
@@ -125,7 +128,7 @@ class SpannedColumns:
         return self.spans.headers is not None
 
     def value(self, index: int) -> Bytes:
-        return pieces(self.spans.cut(index, index + 1).values)[0]
+        return piece(self.spans.values, index)
 
     def offset(self, index: int) -> int:
         offsets = self.spans.offsets
@@ -233,6 +236,33 @@ class _Places:
         return RecordSpans(self._buffer, b"".join(starts), b"".join([spans.lengths for spans in columns]))
 
 
+def as_spans(records: Columns | SpannedColumns | ArrivedColumns) -> SpannedRecords:
+    """The records as spans, whichever form they have."""
+    return records.spans if isinstance(records, SpannedColumns) else spanned(records)
+
+
+def piece(spans: RecordSpans, index: int) -> Bytes:
+    """The bytes of one span."""
+    one = slice(index, index + 1)
+    return pieces(RecordSpans(spans.buffer, longs(spans.offsets)[one], longs(spans.lengths)[one]))[0]
+
+
+def is_text(spans: RecordSpans) -> bool:
+    """Whether each span is UTF-8, or null.
+
+    >>> is_text(packed(["ü".encode(), None])), is_text(packed([b"\xc3", b"\xbc"]))
+    (True, False)
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.is_text(*spans)
+    try:
+        for one in pieces(spans):
+            (one or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def pieces(spans: RecordSpans) -> list[Bytes]:
     """The bytes of each span, None for null. Raises `ValueError` for one that lies outside of the buffer."""
     if compiled_part.compiled is not None:
@@ -278,7 +308,7 @@ def packed(parts: Sequence[Bytes]) -> RecordSpans:
     return RecordSpans(b"".join(filter(None, parts)), starts, sizes)
 
 
-def spanned(records: Columns) -> SpannedRecords:
+def spanned(records: Columns | ArrivedColumns) -> SpannedRecords:
     """These records as spans."""
     return SpannedRecords(
         packed(records.values),

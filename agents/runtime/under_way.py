@@ -122,7 +122,7 @@ class UnderWay:
         elif outcome is not None:
             for index, cause in outcome.left_out.items():
                 self._site.log.warning(
-                    "record is skipped", at=str(chunk.at), offset=chunk.offsets[index], why=str(cause)
+                    "record is skipped", at=str(chunk.at), offset=chunk.columns.offset(index), why=str(cause)
                 )
             if (wants := self._contribution.complete()) is not None:
                 commit, ends = wants

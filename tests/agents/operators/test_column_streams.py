@@ -605,8 +605,71 @@ def test_a_sink_of_columns_that_raises_is_treated_as_one_of_rows(policy: Any) ->
 
 
 @pytest.mark.parametrize(
+    ("policy", "runs"), [("skip", 2), ("dead_letter", 2), ("fail", 1), (lambda record, error: "skip", 3)]
+)
+@pytest.mark.parametrize("direct", [False, True])
+def test_all_bad_records_of_a_chunk_are_found_at_once(policy: Any, runs: int, direct: bool) -> None:
+    """A chunk with 50 of them is run without them; once more if the policy is a function, which is asked when all are known."""
+    app = hg.App("job", on_bad_data=policy)
+    orders = app.input("in", serde=hg.json(Order), timestamp="ts", key_serde=hg.text())
+    if direct:
+        orders.columns().to("out")
+    else:
+        orders.map(lambda order: order).to("out")
+    value = {"user": "a", "amount": 1.0, "country": None}
+    with Driver(app) as d:
+        tries: list[int] = []
+        source = d.tasks["Partition 0"].site.pipeline.sources["in"]
+        whole = source.push_chunk
+        source.push_chunk = lambda chunk, skip: (tries.append(len(chunk) - len(skip)), whole(chunk, skip))[1]
+        sent = [orjson.dumps({**value, **({"ts": n} if n % 4 else {})}) for n in range(200)]
+        if policy == "fail":
+            with pytest.raises(hg.HeadgateError, match="ts"):
+                d.send_all("in", sent)
+        else:
+            d.send_all("in", sent)
+            assert [r.value["ts"] for r in d.read("out")] == [n for n in range(200) if n % 4]
+            assert [one.offset for one in d.dead_letters()] == [*range(0, 200, 4)] * (policy == "dead_letter")
+        assert tries == [200, 150, 150][:runs]
+
+
+def test_a_record_is_bad_for_its_first_reason() -> None:
+    """Values, keys and times are judged in one pass; what else fails is found beside them, and policies are asked in order."""
+    sent = [
+        hg.Record("k", {"user": "a", "amount": 1.0, "ts": 1 << 62, "country": None}),
+        hg.Record(b"\xff\x00", {"user": "a", "amount": 1.0, "ts": 1 << 62, "country": None}),
+        hg.Record(b"\xff\x00", {"user": "a", "amount": 2.0, "ts": 5, "country": None}),
+        hg.Record(b"\xff\x00", b"{"),
+        hg.Record("k", {"user": "a", "amount": 4.0, "ts": 2, "country": None}),
+        hg.Record("k", {"user": "a", "amount": 8.0, "ts": 3, "country": "17"}),
+        hg.Record("k", b"]"),
+    ]
+    told: list[list[str]] = []
+    for columns in (False, True):
+        told.append([])
+
+        def policy(record: Any, error: BaseException, told: list[str] = told[-1]) -> str:
+            told.append(str(error).partition(" in ")[0].partition(":")[0].replace("json(Order)", "json"))
+            return "skip"
+
+        app = hg.App("job", on_bad_data=policy, on_error=policy)
+        orders = app.input("in", serde=hg.json(Order), timestamp="ts", key_serde=hg.text())
+        if columns:
+            orders.columns().with_columns(n=hg.col("country").cast(int), one=1 / hg.col("amount")).to("out")
+        else:
+            orders.map(lambda o: {**o, "n": o["country"] and int(o["country"]), "one": 1 / o["amount"]}).to("out")
+        with Driver(app) as d:
+            d.send_all("in", [*sent, hg.Record("k", {"user": "a", "amount": 0.0, "ts": 4, "country": None})])
+            assert [r.value["amount"] for r in d.read("out")] == [4.0, 8.0]
+    assert len(told[0]) == len(told[1]) == 6
+    assert told[0][:5] == told[1][:5]
+
+
+@pytest.mark.parametrize(
     ("when", "field", "ms"),
     [
+        (hg.field("ts", unit="us"), 2999, 2),
+        (hg.field("ts", unit="ns"), 7_900_000, 7),
         (hg.field("ts", unit="s"), 2, 2000),
         (hg.field("amount", unit="s"), 2.5, 2500),
         (hg.field("country", unit="iso"), "1970-01-01T00:00:03Z", 3000),

@@ -373,9 +373,9 @@ def test_which_records_failed_is_found() -> None:
         app = hg.App("job", on_error=policy, on_bad_data=policy)
         app.input("in").map(lambda v: 1 / v).to("out")
         rig, at = Rig(app), chunk(b"1", b"0", b"{", b"2")
-        with pytest.raises(BadRecord):
+        with pytest.raises(BadRecord) as raised:
             await rig.run(at)
-        return rig, at, await find_bad(rig.pipeline, at)
+        return rig, at, await find_bad(rig.pipeline, at, raised.value)
 
     rig, at, bad = asyncio.run(found("skip"))
     assert [(index, type(error)) for index, error in bad] == [(1, hg.UserCodeError), (2, BadRecord)]

@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headgate.agents.records.column_chunk import decoded
 from headgate.agents.records.column_types import columns_of_type
 from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.serdes import json, named_only
+from headgate.agents.records.spans import packed
 
 from .mutations import some
 
@@ -85,7 +85,7 @@ def test_a_record_fits_the_type_or_not(kind: Any, record: bytes, is_good: bool) 
     found = serde.loads_many([GOOD, record, GOOD])
     assert [index for index, _ in found.bad] == ([] if is_good else [1])
     assert found.values[0] == found.values[2] == serde.loads(GOOD)
-    columns = decoded(Decoder(columns_of_type(kind).columns), [GOOD, record, GOOD])
+    columns = Decoder(columns_of_type(kind).columns).decode(*packed([GOOD, record, GOOD]))
     assert [one.record for one in columns.bad] == ([] if is_good else [1])
 
 
@@ -95,7 +95,7 @@ def test_columns_judge_mutated_records_as_typed_rows_do() -> None:
     serde, decoder = json(Row), Decoder(columns_of_type(Row).columns)
     for record in some(random.Random(7), 4000):
         row = serde.loads_many([record])
-        found = decoded(decoder, [record])
+        found = decoder.decode(*packed([record]))
         if bool(row.bad) == bool(found.bad):
             assert row.bad or found.columns.rows() == [{**dict.fromkeys(Row.__annotations__), **row.values[0]}], record
         else:
