@@ -19,7 +19,8 @@ Promises:
   it holds is refused before anything is built from it.
 - Unknown map keys are ignored, so that a later minor version may add some; a higher `v` is refused with an error that names it.
 - Every field's type and range is checked; a bool is not a number, and text that is not UTF-8 is not text.
-- `decode(encode(frame)) == frame`; equal frames have equal bytes. `encode` refuses what `decode` would refuse. Columns are never encoded.
+- `decode(encode(frame)) == frame`; equal frames have equal bytes. `encode` refuses what `decode` would refuse. Columns are
+  written by `arrow_writer`.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class BatchFrame:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFrame:
-    """Many user records as an Arrow IPC stream that has passed the checks of `arrow`. Frames of this type are decoded here, never encoded.
+    """Many user records as an Arrow IPC stream that has passed the checks of `arrow`. They are written by `arrow_writer`.
 
     `plan` as in `BatchFrame`; `schema` is the writer's name for the schema of the values. `fields` and `batches` say where the columns
     lie in the body.

@@ -11,6 +11,7 @@ import pytest
 import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.job.named_fields import on_columns
+from headgate.core.progress.frames import BatchFrame, encode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -42,6 +43,24 @@ app = hg.App("JOB")
 orders = app.input("IN", serde=hg.json(Order)).columns().filter(hg.col("amount") >= 10)
 orders.with_columns(total=hg.col("amount") * 2).to("BIG")
 orders.repartition("user").agg(n=hg.count(), total=hg.sum("amount"), name="totals").to("OUT")
+"""
+
+
+SHUFFLED = """
+from typing import TypedDict
+
+import headgate as hg
+
+
+class Order(TypedDict):
+    user: str
+    amount: float
+    ts: int
+
+
+app = hg.App("JOB")
+orders = app.input("IN", serde=hg.json(Order)).columns().repartition("user", name="between")
+orders.filter(hg.col("amount") >= 10).to("OUT")
 """
 
 
@@ -150,3 +169,36 @@ async def test_columns_lose_and_double_nothing_behind_kill_9(job, topic):
     assert last(updates) == {user: 4 * n for user, n in Counter(one["user"] for one in good).items()}
     two.kill()
     await two.ended()
+
+
+async def test_frames_of_rows_and_of_columns_on_one_stream(job, topic):
+    """A job writes columns, another program rows, and the job is killed in between, twice: each record comes out once."""
+    inp, out = topic("in", 2), topic("out", 2)
+    between = job.topics.intermediate("between")
+    source = SHUFFLED.replace("IN", inp).replace("OUT", out)
+    number, others = 0, []
+    for _ in range(3):
+        one = await job.process(source)
+        for partition in range(2):
+            await job.write(inp, [order(number + n) for n in range(2000)], partition=partition)
+        number += 2000
+        good = [value for value in map(order, range(number)) if value["amount"] >= 10]
+        least = 2 * len(good) + len(others) - 900  # the rest is under way when it dies
+        try:
+            await job.records(out, least, more_s=0, within_s=120)
+        except AssertionError as error:
+            raise AssertionError(one.text()[-6000:]) from error
+        one.kill()
+        await one.ended()
+        more = [{**order(19), "ts": number + 5_000_000 + n} for n in range(5)]
+        rows = BatchFrame([b"u5"] * 5, [9] * 5, [orjson.dumps(value) for value in more])
+        await job.write(between, [encode(rows)], partition=0, headers=[("hg-type", b"batch")])
+        others += more
+    one = await job.process(source)
+    found = await job.records(out, 2 * len(good) + len(others), within_s=120)
+    wanted = Counter((v["user"], v["ts"]) for v in [*good, *good, *others])
+    assert Counter((v["user"], v["ts"]) for v in (orjson.loads(one.value) for one in found)) == wanted
+    types = {dict(one.headers)["hg-type"] for one in await job.records(between, 1)}
+    assert {b"batch", b"arrow"} <= types
+    one.kill()
+    await one.ended()

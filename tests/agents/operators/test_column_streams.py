@@ -14,7 +14,6 @@ import pyarrow
 import pytest
 
 import headgate as hg
-from headgate.agents.operators.decode import SourceOp
 from headgate.agents.operators.keyed import AggregateOp, CombineOp
 from headgate.agents.operators.stateless import UserCodeError
 from headgate.agents.records.target_rules import Rules
@@ -326,32 +325,6 @@ def test_keys_of_outputs_are_those_of_rows(key: str | None, key_serde: Any, own:
         except Exception as error:  # noqa: BLE001 - both refuse it, or none
             found.append((str(error).partition("): ")[2], getattr(error, "index", None)))
     assert found[0] == found[1]
-
-
-def columns_rowed(app: hg.App, orders: hg.Stream[Any, Any]) -> object:
-    shuffled = orders.columns().repartition("ts", key_serde=hg.key())
-    shuffled.agg(n=hg.count()).to("counts")
-    return shuffled.rows().filter(lambda o: o["country"] != "FR" and o["country"] is not None).to("out")
-
-
-@pytest.mark.parametrize("by_columns", [columns_shuffled, columns_rowed])
-def test_columns_go_through_a_shuffle_as_frames_of_columns(by_columns: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough rows for such frames, from one to many in a chunk; a few in batches between them; what comes out is what rows give."""
-    taken: list[str] = []
-
-    def seen(self: Any, chunk: Any, skip: Any) -> Any:
-        taken.append(type(chunk.columns).__name__)
-        return push_chunk(self, chunk, skip)
-
-    push_chunk = SourceOp.push_chunk
-    monkeypatch.setattr(SourceOp, "push_chunk", seen)
-    sent = [one for seed in range(12) for one in records(seed, bad=False)]
-    sent = [hg.Record(one.key, one.value, number, one.headers) for number, one in enumerate(sent)]
-    for size in (100, 690):  # the last chunk has few rows
-        wanted = outcome(rows_shuffled, sent, size)
-        taken.clear()
-        assert outcome(by_columns, sent, size) == wanted
-        assert {"ArrivedColumns", "Columns"} <= set(taken)
 
 
 @pytest.mark.parametrize(
