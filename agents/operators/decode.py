@@ -30,7 +30,7 @@ from ..records.writable import TIME_LIMIT
 from .bad_records import BadRecord, greatest_of, named, refuse
 from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
-from .keyed import PARTIAL, AggregateOp
+from .keyed import PARTIAL
 from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class SourceOp(Operator):
         self.key = None
         self.timestamp = None
         self.column_sources: list[ColumnSource] = []
-        self._partials: AggregateOp | None = None
+        self._partials: Operator | None = None
         """What takes frames of partial states as columns."""
         self.instead: ColumnSource | None = None
         """Decodes columns instead of rows: all steps behind only name fields."""
@@ -138,12 +138,7 @@ class SourceOp(Operator):
             names = frozenset[str]().union(*map(needed, children))
             self.column_sources = [ColumnSource(self, step.schema.only(names), children)]
             return
-        if (
-            self.partial
-            and len(children) == 1
-            and isinstance(children[0], AggregateOp)
-            and children[0].arrays is not None
-        ):
+        if self.partial and len(children) == 1 and children[0].merges_columns:
             self._partials = children[0]
         for child in children:
             if isinstance(child, ColumnsOp) and child.direct:

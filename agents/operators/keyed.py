@@ -110,13 +110,8 @@ class PartialAddends:
 
     def addition(self, arrays: KeyArrays) -> Addition | None:
         """The same for arrays; None if these are no numbers."""
-        found = [self.columns.vector(name) for name in arrays.columns_of_partials if name in self.columns.kinds]
-        if not arrays.takes(found):
-            return None
-        numbers = self.numbers(arrays.keys)
-        if NULL_NUMBER in bytes(numbers):
-            return None
-        return Addition(numbers, list(found), None, self.columns.times, self)
+        found = vectors_of(arrays, self.columns)
+        return None if found is None else Addition(self.numbers(arrays.keys), [*found], None, self.columns.times, self)
 
     def values(self) -> list[Any]:
         """The states, a list for each key."""
@@ -177,6 +172,14 @@ def refuse_nulls(step: s.AggregateStep | s.WindowStep, chunk: ColumnChunk) -> No
                 DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())'),
                 index,
             )
+
+
+def vectors_of(arrays: KeyArrays, columns: ArrivedColumns) -> list[Vector] | None:
+    """Partial states in columns as a vector for each cell; None if they are no numbers, or one has no key."""
+    found = [columns.vector(name) for name in arrays.columns_of_partials if name in columns.kinds]
+    if not columns.has_every_key or not arrays.takes(found):
+        return None
+    return found
 
 
 class ChunkKeys:
@@ -539,14 +542,13 @@ class AggregateOp(Operator):
     def push_columns(self, chunk: ColumnChunk) -> None:
         self._aggregate(ColumnAddends(self.aggregate, chunk, chunk_keys(self, chunk, self.key_serde)))
 
-    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
-        """Merge partial states in columns. False if they must be read as rows: these are of former code, or no numbers.
+    @property
+    def merges_columns(self) -> bool:
+        return self.arrays is not None
 
-        `written`: the serde of their keys.
-        """
-        serde, arrays = self.key_serde, self.arrays
-        same = written.name == serde.name and serde.type in (None, written.type)
-        if arrays is None or not same or columns.plan != self.plan.digest or not columns.has_keys:
+    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+        arrays = self.arrays
+        if arrays is None or not same_keys(self.key_serde, written) or columns.plan != self.plan.digest:
             return False
         of = PartialAddends(self.aggregate, columns)
         with of.blaming():
@@ -801,12 +803,21 @@ def has_these_bytes(serde: Any, column: Vector) -> bool:
     return column.kind in ("int64", "bool") and serde.name == KEY and serde.type in (None, PYTHON[column.kind])
 
 
+def same_keys(serde: Any, written: Any) -> bool:
+    """Whether keys that one serde has written are as the other writes them."""
+    return written is not None and written.name == serde.name and serde.type in (None, written.type)
+
+
 def chunk_keys(operator: Operator, chunk: ColumnChunk, serde: Any) -> ChunkKeys:
     """The keys of a chunk of columns, as this serde encodes them."""
     written, values = chunk.key_serde, chunk.key_values
-    same = written is not None and written.name == serde.name and serde.type in (None, written.type)
     column = values if isinstance(values, Vector) and has_these_bytes(serde, values) else None
-    return ChunkKeys(column, chunk.key_spans if same else None, chunk.picked, lambda: keyed(operator, chunk, serde))
+    return ChunkKeys(
+        column,
+        chunk.key_spans if same_keys(serde, written) else None,
+        chunk.picked,
+        lambda: keyed(operator, chunk, serde),
+    )
 
 
 def keyed(operator: Operator, rows: Rows | ColumnChunk, serde: Any) -> list[bytes]:

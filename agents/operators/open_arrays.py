@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...core.columns.typing import NUMBERS
@@ -21,6 +21,7 @@ from ..job import steps as s
 from ..job.aggregates import AggregatePlan, count
 from ..job.aggregates import max as greatest
 from ..records.column_chunk import ColumnChunk
+from ..records.decoder import RecordSpans
 from ..records.spans import pieces
 from ..records.vectors import Buffer, Vector, longs
 from .key_arrays import Addition, KeyArrays, has_arrays
@@ -118,6 +119,13 @@ def addition_of(chunk: ColumnChunk, keys: ChunkKeys, end: int | None = None) -> 
         return Addition(keys.numbers(arrays.keys), arrays.columns(column), chunk.picked, chunk.times, None)
 
     return made
+
+
+def merging(
+    keys: RecordSpans, states: Sequence[Vector], rows: Buffer | None, times: Buffer
+) -> Callable[[KeyArrays], Addition]:
+    """What these rows of partial states in columns add."""
+    return lambda arrays: Addition(arrays.keys.numbers_of(keys, rows), list(states), rows, times, None)
 
 
 def partials_of(

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from ...core.errors import DataError, HeadgateError, cause_for
 from ..cancellation import passes, said
 from ..job import steps as s
+from ..records.arrow_columns import ArrivedColumns
 from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.decoder import RecordSpans
@@ -202,6 +203,18 @@ class Operator:
         if len(chunk):
             for child in self.children:
                 child.push_columns(chunk)
+
+    @property
+    def merges_columns(self) -> bool:
+        """Whether it takes partial states as columns."""
+        return False
+
+    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+        """Merge partial states in columns. False if they must come as rows: these are of former code, or no numbers.
+
+        `written`: the serde of their keys.
+        """
+        return False
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         """The columns that the operator needs of its rows. `behind`: those that later steps need."""

@@ -17,6 +17,7 @@ Promises:
 from __future__ import annotations
 
 from array import array
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,13 +35,15 @@ from ...core.windows.results import (
 )
 from ...core.windows.spans import Spans
 from ..job import steps as s
+from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
 from ..records.record import Headers, Rows
 from ..records.vectors import longs
 from ..records.window_rows import rows_of_ends, rows_of_times
-from .keyed import chunk_keys, keyed, refuse_nulls, too_large
-from .open_arrays import OpenArrays, addition_of, has_window_arrays, partials_of
+from .key_arrays import KeyArrays
+from .keyed import chunk_keys, keyed, refuse_nulls, same_keys, too_large, vectors_of
+from .open_arrays import OpenArrays, addition_of, has_window_arrays, merging, partials_of, plan_of_partials
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
@@ -170,6 +173,32 @@ class WindowOp(Operator):
         if found.late is not None and self.window_step.late is not None:
             missed = chunk.kept(found.late).rows(self.window_step.schema.names if self.window_step.schema else ())
             self._late(missed, list(range(late)))
+
+    @property
+    def merges_columns(self) -> bool:
+        return self.partial and isinstance(self.kept, OpenArrays)
+
+    @cached_property
+    def _arriving(self) -> KeyArrays:
+        """What reads partial states."""
+        return KeyArrays(plan_of_partials(self.window_step))
+
+    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+        kept = self.kept
+        if not isinstance(kept, OpenArrays) or not same_keys(self.window_step.key_serde, written):
+            return False
+        vectors = vectors_of(self._arriving, columns) if columns.plan == self.plan.digest else None
+        if vectors is None:
+            return False
+        ends, counts, *states = vectors
+        keys, times = columns.key_spans, columns.times
+        found = rows_of_ends(ends.data, self._closed)
+        for end, rows in found.open:
+            kept.take(end, merging(keys, states, rows, times))
+        if found.late is not None:
+            counted = longs(counts.data)
+            self._late_now = self._late_now.plus(sum(counted[row] for row in longs(found.late)), 0)
+        return True
 
     def _push_partials(self, kept: OpenArrays, rows: Rows) -> None:
         """Partial states as rows: few of them, or of former code."""

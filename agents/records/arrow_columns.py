@@ -137,6 +137,12 @@ class ArrivedColumns:
         return any(parts[at].nulls < parts[at].length for _, parts in self._batches)
 
     @property
+    def has_every_key(self) -> bool:
+        """Whether each row has a key."""
+        at = self._places[KEY]
+        return not any(parts[at].nulls for _, parts in self._batches)
+
+    @property
     def has_headers(self) -> bool:
         return self.header_spans is not None
 
