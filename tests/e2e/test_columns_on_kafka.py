@@ -7,6 +7,7 @@ from typing import TypedDict
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
@@ -139,6 +140,59 @@ async def test_rows_that_only_name_fields(job, topic):
         bad = {cut: 4} if name == "dicts" else {cut: 4, wrong: 4}
         assert Counter(value for of, value in letters if of == inp) == bad
     assert found["fast"] == found["rows"] == found["dicts"]
+
+
+async def from_elsewhere(job, topic: str, numbers: range, *, good: bool = True, **options) -> None:
+    """Orders of another producer, in small batches, with keys and headers; if they are not good, their transaction is aborted."""
+    producer = AIOKafkaProducer(
+        **job.client.producer(), max_batch_size=1500, transactional_id=f"{topic}-{numbers}", **options
+    )
+    await producer.start()
+    await producer.begin_transaction()
+    for n in numbers:
+        headers = [("n", b"%d" % n), ("none", None)] if n % 3 == 0 else []
+        await producer.send(topic, orjson.dumps(order(n)), key=b"k%d" % n, headers=headers, partition=0)
+    await (producer.commit_transaction() if good else producer.abort_transaction())
+    await producer.stop()
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter", "function", "fail"])
+async def test_what_other_producers_write(job, topic, policy):
+    """Batches of several codecs, an aborted transaction among them, keys and headers; 50 bad records in their midst."""
+    inp, out = topic("in"), topic("out")
+    told: list[bytes | None] = []
+
+    def judge(record: hg.Record, error: BaseException) -> str:
+        told.append(record.value)
+        return "skip"
+
+    app = hg.App(job.name, on_bad_data=judge if policy == "function" else policy)
+    app.input(inp, serde=hg.json(Order), timestamp="ts", until="newest").columns().to(out)
+    for turn, codec in enumerate(["lz4", "gzip", None, "zstd"]):
+        numbers = range(100 * turn, 100 * turn + 100)
+        await from_elsewhere(job, inp, range(1000 + 100 * turn, 1050 + 100 * turn), good=False, compression_type=codec)
+        await from_elsewhere(job, inp, numbers, compression_type=codec)
+        if turn == 1:
+            await job.write(inp, [b'{"user":%d}' % n for n in range(50)])
+    worker = await job.start(app)
+    if policy == "fail":
+        await worker.until(lambda: "failed" in worker.states().values(), "the task fails")
+        assert await job.records(out, 0) == []
+        return
+    assert await worker.ended() == 0
+    found = await job.records(out, 400)
+    assert [(orjson.loads(r.value)["ts"], r.key, r.timestamp) for r in found] == [
+        (1_000_000 + n, b"k%d" % n, 1_000_000 + n) for n in range(400)
+    ]
+    assert [list(r.headers) for r in found] == [
+        [("n", b"%d" % n), ("none", None)] if n % 3 == 0 else [] for n in range(400)
+    ]
+    bad = [b'{"user":%d}' % n for n in range(50)]
+    counts = list(worker.worker.counters.values())
+    assert sum(one["records_failed"] for one in counts) == 50
+    assert told == (bad if policy == "function" else [])
+    if policy == "dead_letter":
+        assert [r.value for r in await job.records(job.topics.dead_letters, 50)] == bad
 
 
 async def test_columns_lose_and_double_nothing_behind_kill_9(job, topic):

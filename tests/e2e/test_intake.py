@@ -21,6 +21,8 @@ from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+both = pytest.mark.parametrize("spanned", [False, True])
+"""Records are read as lists, or in spans."""
 
 
 async def write(kafka, topic, values, partition=0, **options):
@@ -61,14 +63,15 @@ async def chunks_of(intake, at, most=100, seconds=60.0) -> list[Chunk]:
     raise AssertionError(f"no end: {intake.head(at)}")
 
 
+@both
 @pytest.mark.parametrize("raw", [True, False])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-async def test_every_column_comes_back(kafka, topic, codec, raw):
+async def test_every_column_comes_back(kafka, topic, codec, raw, spanned):
     """Values, keys, timestamps, headers and offsets, whatever the codec, by either path; reading begins in the middle of a batch."""
     name = topic()
     at = StreamPartition(name, 0)
     await write(kafka, name, [b"v%d" % i for i in range(250)], compression_type=codec, linger_ms=50)
-    async with intake_on(kafka, PartitionSource(at, 7), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 7, spanned=spanned), raw=raw) as intake:
         chunks = await chunks_of(intake, at)
     assert max(map(len, chunks)) <= 100
     assert [v for c in chunks for v in c.values] == [b"v%d" % i for i in range(7, 250)]
@@ -114,12 +117,13 @@ async def test_what_was_taken_is_let_go_without_the_collector(kafka, topic):
         gc.enable()
 
 
-async def test_bounds_in_offset_and_time(kafka, topic):
+@both
+async def test_bounds_in_offset_and_time(kafka, topic, spanned):
     """`until` hides what stands at or behind it; a chunk up to a time ends before what is younger."""
     name = topic()
     at = StreamPartition(name, 0)
     await write(kafka, name, [b"%d" % i for i in range(10)])
-    async with intake_on(kafka, PartitionSource(at, 0, until=6)) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0, until=6, spanned=spanned)) as intake:
         while intake.head(at).count == 0:
             await intake.fill(0.1)
         assert intake.head(at).timestamp == 1000
@@ -202,8 +206,9 @@ def altered(monkeypatch, change):
     monkeypatch.setattr("aiokafka.consumer.fetcher.MemoryRecords", read)
 
 
+@both
 @pytest.mark.parametrize("raw", [True, False])
-async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monkeypatch, raw):
+async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monkeypatch, raw, spanned):
     """One batch of the input cannot be decoded. A page that looked at the buffer first lost its records for good, and nobody was told.
     It stands still at that batch, says so with the way out, hinders no other partition, and goes on when the bytes are whole again."""
     name = topic(partitions=2)
@@ -218,7 +223,7 @@ async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monk
         return with_crc(batch[:61] + b"\xff" * (len(batch) - 61)) if hurt else bytes(batch)
 
     altered(monkeypatch, damage)
-    async with intake_on(kafka, PartitionSource(at, 0), PartitionSource(other, 0), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0, spanned=spanned), PartitionSource(other, 0), raw=raw) as intake:
         got = []
         give_up = time.monotonic() + 60
         while not (intake.head(at).degraded and intake.head(other).at_end) and time.monotonic() < give_up:
@@ -271,8 +276,9 @@ async def test_a_seek_while_the_intake_waits_is_not_followed_by_records_of_befor
         assert chunks[-1].next_position == 10
 
 
+@both
 @pytest.mark.parametrize("raw", [True, False])
-async def test_control_batches_that_the_log_cleaner_has_emptied_stop_nobody(kafka, topic, monkeypatch, raw):
+async def test_control_batches_that_the_log_cleaner_has_emptied_stop_nobody(kafka, topic, monkeypatch, raw, spanned):
     """The cleaner removes old markers and keeps their empty batches, for the producers' sequence numbers. Such a partition was never read
     any further, by us (a `StopIteration` out of a coroutine) or by aiokafka (an error at each fetch, and what stood before it was lost)."""
     name = topic()
@@ -292,7 +298,7 @@ async def test_control_batches_that_the_log_cleaner_has_emptied_stop_nobody(kafk
         return with_crc(batch[:61])
 
     altered(monkeypatch, clean)
-    async with intake_on(kafka, PartitionSource(at, 0), raw=raw) as intake:
+    async with intake_on(kafka, PartitionSource(at, 0, spanned=spanned), raw=raw) as intake:
         chunks = await chunks_of(intake, at)
         assert [v for c in chunks for v in c.values] == [b"a", b"c", b"e"]
         assert intake.positions()[at] == 10
