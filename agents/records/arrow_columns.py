@@ -227,7 +227,7 @@ def _vector(body: bytes, kind: ColumnKind, part: ArrowPart) -> Vector:
     buffers = [view[first:behind] for first, behind in part.buffers]
     validity = buffers[0] if part.nulls else None
     if kind == "text":
-        offsets = buffers[1] if len(buffers[1]) else bytes(4)
+        offsets = buffers[1][: 4 * (part.length + 1)] if len(buffers[1]) else bytes(4)
         return Vector(kind, part.length, buffers[2], offsets, validity, part.nulls)
     data = buffers[1] if kind == "bool" else buffers[1][: part.length * 8]
     return Vector(kind, part.length, data, None, validity, part.nulls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from random import Random
 
 import msgpack
 import pyarrow as pa
@@ -20,8 +21,8 @@ from headgate.agents.records.packing import StatePacking
 from headgate.agents.records.serdes import json
 from headgate.agents.records.spans import headers_of, packed, packed_headers, pieces
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
-from headgate.core.progress.frames import ArrowFrame, BatchFrame, decode
-from tests.core.progress.columns import frame, records
+from headgate.core.progress.frames import ArrowFrame, BatchFrame, FrameError, decode
+from tests.core.progress.columns import frame, mutated, records
 
 needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
 KINDS = ("int64", "float64", "bool", "text")
@@ -143,3 +144,47 @@ def test_columns_of_other_programs():
     states = {"hg.v": "1", "hg.kind": "1 7"}
     assert not in_vectors(decode(frame(records(v=pa.array([{"a": 1}, None, {"a": 2}])), states)))
     assert plain_rows(decode(frame(records(v=pa.array([1, 2, 3], pa.int32()))))).values[2] == {"v": 3}
+
+
+MUTATIONS = 3000
+
+
+def everything(read):
+    """All that is in the columns of a frame, as plain values."""
+    made = arrived([read])
+    keys, headers = pieces(made.key_spans), made.header_spans
+    pairs = [[] for _ in keys] if headers is None else list(map(headers_of, pieces(headers)))
+    return keys, longs(made.times).tolist(), {name: made.vector(name).values() for name in made.kinds}, pairs
+
+
+def test_any_bytes_are_a_frame_that_reads_as_pyarrow_reads_it_or_an_error():
+    """Mutated frames of ours and of others: whatever passes the checks holds in both ways what pyarrow finds."""
+    chance = Random(7)
+    table = records(4, v=[1, None, 3, 4], t=["a", "b", None, "ä"], x=[0.5, None, 1, 2], b=[True, None, False, True])
+    tables = [frame(table), frame(pa.concat_tables([table, table.slice(1, 2)]))]
+    batch = VectorBatch(("n", "t"), (Vector.of("int64", range(64)), Vector.of("text", ["ü", None] * 32)), 64)
+    pairs = packed_headers([[("h", b"1")], []] * 32)
+    keys = packed([b"k", None] * 32)
+    tables += [one.value for one in writer_of(("n", "t")).records(keys, array("q", range(64)), batch, headers=pairs)]
+    passed = 0
+    for _ in range(MUTATIONS):
+        data = b"\x05" + mutated(chance.choice(tables)[1:], chance)
+        try:
+            read = decode(data)
+        except FrameError:
+            continue
+        if not in_vectors(read):
+            continue
+        passed += 1
+        found = everything(read)
+        whole = pa.ipc.open_stream(read.body).read_all().to_pydict()
+        assert repr(found[:2]) == repr((whole.pop("__key"), whole.pop("__timestamp")))
+        headers = whole.pop("__headers", [None] * read.records)
+        assert found[3] == [[(one["name"], one["value"]) for one in row or ()] for row in headers]
+        assert repr(found[2]) == repr(whole)
+        built, columns.compiled = columns.compiled, None
+        try:
+            assert repr(everything(read)) == repr(found)
+        finally:
+            columns.compiled = built
+    assert passed > MUTATIONS / 20
