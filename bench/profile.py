@@ -48,7 +48,10 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     )),
     ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
     ("windows", ("window", "core/windows/")),
-    ("keyed aggregates", ("agents/job/aggregates.py", "agents/operators/keyed.py", "records/groups.py", "(<string>")),
+    ("keyed aggregates", (
+        "agents/job/aggregates.py", "operators/aggregating.py", "operators/addends.py", "operators/shuffles.py", "records/groups.py",
+        "(<string>",
+    )),
     ("tables and the task log", (
         "agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py", "records/packing.py",
     )),

@@ -14,10 +14,11 @@ from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from ..records.window_rows import rows_of_times
+from .addends import refuse_nulls, too_large
 from .key_arrays import KeyArrays
-from .keyed import PARTIAL, ShuffleOp, refuse_nulls, too_large
 from .open_arrays import OpenArrays, addition_of, has_window_arrays, plan_of_partials
 from .open_windows import OpenWindows, Tally
+from .shuffles import PARTIAL, ShuffleOp
 from .stateless import Env, blaming, encode
 
 

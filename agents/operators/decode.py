@@ -30,7 +30,7 @@ from ..records.writable import TIME_LIMIT
 from .bad_records import BadRecord, greatest_of, named, refuse
 from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
-from .keyed import PARTIAL
+from .shuffles import PARTIAL
 from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ..records.column_chunk import ColumnChunk
 from ..records.decoder import RecordSpans
 from ..records.spans import pieces
 from ..records.vectors import Buffer, Vector, longs
+from .addends import ChunkKeys, too_large
 from .key_arrays import Addition, KeyArrays, has_arrays
-from .keyed import ChunkKeys, too_large
 from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, write_given
 
 

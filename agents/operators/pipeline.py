@@ -33,6 +33,7 @@ from ..records.target_rules import UnknownTarget
 from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
+from .aggregating import AggregateOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
 from .bad_records import BadRecord, NoColumns
 from .column_source import ColumnSource
@@ -42,9 +43,10 @@ from .decode import SourceOp
 from .failures import chunk_id
 from .framed import FrameOp
 from .key_test import KeyTest
-from .keyed import AggregateOp, CombineOp, JoinTableOp, ShuffleOp, TableOp
+from .keyed import JoinTableOp, TableOp
 from .open_windows import OpenCounts
 from .output import ToOp
+from .shuffles import CombineOp, ShuffleOp
 from .stateless import (
     BYTES,
     VALUES,

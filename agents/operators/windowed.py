@@ -41,8 +41,8 @@ from ..records.columns import pick
 from ..records.record import Headers, Rows
 from ..records.vectors import longs
 from ..records.window_rows import rows_of_ends, rows_of_times
+from .addends import chunk_keys, keyed, refuse_nulls, same_keys, too_large, vectors_of
 from .key_arrays import KeyArrays
-from .keyed import chunk_keys, keyed, refuse_nulls, same_keys, too_large, vectors_of
 from .open_arrays import OpenArrays, addition_of, has_window_arrays, merging, partials_of, plan_of_partials
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions

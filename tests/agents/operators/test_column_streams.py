@@ -14,7 +14,8 @@ import pyarrow
 import pytest
 
 import headgate as hg
-from headgate.agents.operators.keyed import AggregateOp, CombineOp
+from headgate.agents.operators.aggregating import AggregateOp
+from headgate.agents.operators.shuffles import CombineOp
 from headgate.agents.operators.stateless import UserCodeError
 from headgate.agents.records.target_rules import Rules
 from headgate.agents.testing.driver import Driver

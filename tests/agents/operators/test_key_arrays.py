@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.operators.keyed import AggregateOp
+from headgate.agents.operators.aggregating import AggregateOp
 from headgate.agents.records import columns
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
