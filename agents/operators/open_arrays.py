@@ -87,8 +87,8 @@ class ArrayWindow:
         }
 
 
-ROWS_FIELD = "__rows"
-"""The name of the number of rows in a partial state of a window."""
+ROWS_FIELD = "window-rows"
+"""The name of the number of rows in a partial state of a window: no identifier, so no aggregate has it."""
 
 
 def has_window_arrays(step: s.WindowStep) -> bool:

@@ -12,6 +12,8 @@ import pytest
 import headgate as hg
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
+from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import ControlFrame, decode
 
 AGGREGATES = {
     "n": hg.count(),
@@ -132,3 +134,23 @@ def test_what_needs_rows_is_refused_at_its_line() -> None:
         windowed.agg(total=hg.sum("user"))
     with pytest.raises(DeclarationError, match="function of a value"):
         windowed.agg(total=hg.sum(lambda order: order["amount"]))
+
+
+def test_partial_states_travel_as_frames_of_columns() -> None:
+    """One for each window, and what is late among them is counted by its rows."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(Order), timestamp="ts").columns()
+    orders.repartition("user").window(hg.tumbling("1s")).agg(n=hg.count(), mean=hg.mean("size")).to("out")
+    base = 1_700_000_000_000
+    with Driver(app) as d:
+        for second in (0, 5, 0):
+            rows = [
+                {"user": f"u{i % 100}", "amount": 1.0, "size": i, "ts": base + second * 1000 + i} for i in range(200)
+            ]
+            d.send_all("orders", rows)
+        frames = [decode(one.value or b"") for one in d.topics.records(StreamPartition("job-1-by-user", 0))]
+        assert [type(one).__name__ for one in frames if not isinstance(one, ControlFrame)] == ["ArrowFrame"] * 3
+        d.drain()
+        results = [(one.value["window_start"] - base, one.value["n"], one.value["mean"]) for one in d.read("out")]
+        assert sorted(results) == sorted((at, 2, i + 50.0) for at in (0, 5000) for i in range(100))
+        assert d.counters["late_rows"] == 200
