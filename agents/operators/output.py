@@ -25,7 +25,8 @@ from ..records.keys import MARK
 from ..records.record import Rows
 from ..records.selecting import column_of
 from ..records.serdes import KEY, OUTPUT_KEY, is_json, writes_utf8
-from ..records.spans import SpannedRecords, marked, packed, text_spans
+from ..records.spans import SpannedRecords, marked, packed
+from ..records.taking import spans_of
 from ..records.vectors import Vector, VectorBatch
 from ..records.writable import Unwritable
 from .stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
@@ -126,9 +127,9 @@ class ToOp(Operator):
             if self._as_written(chunk, chunk.key_spans):
                 return chunk.key_spans
         elif isinstance(found, Vector) and found.kind == TEXT and (serde.name == OUTPUT_KEY or writes_utf8(serde)):
-            return text_spans(found)
+            return spans_of(found)
         elif isinstance(found, Vector) and found.kind == INT and serde.name == OUTPUT_KEY:
-            return text_spans(self.digits.vector(ColumnChunk({"key": found}, chunk.times, chunk.picked)))
+            return spans_of(self.digits.vector(ColumnChunk({"key": found}, chunk.times, chunk.picked)))
         keys = chunk.keys if self.to.key is None else chunk[str(self.to.key)]
         if keys is None:
             return None

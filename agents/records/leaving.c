@@ -116,44 +116,8 @@ done:
     return out;
 }
 
-/* text_spans(vector of text, length) -> (starts, sizes); null is -1 */
-static PyObject *leaving_text_spans(PyObject *self, PyObject *args) {
-    PyObject *vector, *starts = NULL, *sizes = NULL, *out = NULL;
-    Py_ssize_t length;
-    VectorView view;
-    memset(&view, 0, sizeof view);
-    if (!PyArg_ParseTuple(args, "On", &vector, &length)) return NULL;
-    if (length < 0 || vector_of(vector, length, &view) < 0 || view.kind != TEXT) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a vector of text is wanted");
-        goto done;
-    }
-    starts = PyBytes_FromStringAndSize(NULL, length * 8);
-    sizes = PyBytes_FromStringAndSize(NULL, length * 8);
-    if (starts == NULL || sizes == NULL) goto done;
-    for (int64_t row = 0; row < length; row++) {
-        const uint8_t *at;
-        int64_t size = -1, start = 0;
-        if (is_valid(&view, row)) {
-            if (!text_at(&view, row, &at, &size)) {
-                PyErr_SetString(PyExc_ValueError, "text lies outside of its column");
-                goto done;
-            }
-            start = at - (const uint8_t *)view.data.buf;
-        }
-        memcpy(PyBytes_AS_STRING(starts) + row * 8, &start, 8);
-        memcpy(PyBytes_AS_STRING(sizes) + row * 8, &size, 8);
-    }
-    out = PyTuple_Pack(2, starts, sizes);
-done:
-    Py_XDECREF(starts);
-    Py_XDECREF(sizes);
-    leave_vector(&view);
-    return out;
-}
-
 PyMethodDef leaving_methods[] = {
     {"measure_spans", leaving_measure, METH_VARARGS, "How large records are, and when they are."},
     {"marked", leaving_marked, METH_VARARGS, "Whether a span begins with a byte."},
-    {"text_spans", leaving_text_spans, METH_VARARGS, "Where the texts of a vector lie."},
     {NULL, NULL, 0, NULL},
 };

@@ -23,7 +23,7 @@ from . import columns as compiled_part
 from .columns import HEAD, LOG_APPEND_TIME, Bytes, Columns, DamagedBatch, Header, columns_of
 from .decoder import RecordSpans
 from .longs import gathered, scaled
-from .vectors import KINDS, Buffer, Vector, longs
+from .vectors import Buffer, longs
 
 if TYPE_CHECKING:
     from .arrow_columns import ArrivedColumns
@@ -274,14 +274,6 @@ def pieces(spans: RecordSpans) -> list[Bytes]:
             raise ValueError("a record lies outside of its buffer")
         found.append(None if size == -1 else bytes(data[start : start + size]))
     return found
-
-
-def text_spans(vector: Vector) -> RecordSpans:
-    """Where the texts of a vector lie; null is null."""
-    if compiled_part.compiled is None:
-        return packed([None if one is None else one.encode() for one in vector.values()])
-    parts = KINDS.index(vector.kind), vector.data, vector.offsets, vector.validity
-    return RecordSpans(vector.data, *compiled_part.compiled.text_spans(parts, vector.length))
 
 
 def marked(spans: RecordSpans, rows: Buffer | None, mark: bytes) -> bool:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import shutil
 import struct
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
@@ -239,3 +244,28 @@ def test_a_packed_batch_takes_no_single_records():
     assert builder.batch._build() is first
     assert builder.add(None, [b"w"], 5, None, 0) == 0
     assert isinstance(builder.batch, rawbatch.BatchBuilder)
+
+
+def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
+    """It is optional, so an installation without a compiler works; but where there is one, a source that does not compile must not be
+    silent: every test would run the plain way alone. Nor may two sources define a function of the same name, of which one is never called.
+    """
+    include = Path(sysconfig.get_paths()["include"])
+    if shutil.which(os.environ.get("CC", "cc")) is None or not (include / "Python.h").exists():
+        pytest.skip("there is no compiler here")
+    assert columns.compiled is not None, (
+        "build it, and look at what the compiler says: python setup.py build_ext --inplace"
+    )
+    sources = sorted(Path(columns.__file__).parent.glob("*.c"))
+    lists = re.findall(r"PyMethodDef (\w+)\[\] = \{(.*?)\n?\};", "\n".join(map(Path.read_text, sources)), re.DOTALL)
+    functions = [
+        name
+        for of, list_ in lists
+        if not of.startswith(("keys_", "cells_"))
+        for name in re.findall(r'\{"(\w+)"', list_)
+    ]
+    assert len(functions) > 30
+    assert sorted(functions) == sorted(set(functions)), "one of two functions of the same name is never called"
+    assert {*functions} <= {*dir(columns.compiled)}, "it is older than its sources: python setup.py build_ext --inplace"
+    stated = (Path(columns.__file__).parents[2] / "setup.py").read_text()
+    assert [path.name for path in sources if f'"{path.name}"' not in stated] == []
