@@ -15,6 +15,7 @@ from headgate.core.graph.model import JobModel
 from headgate.core.names import JobName
 from headgate.core.task.plan import FOREIGN, TaskPlan, TaskSettings
 
+from . import columns as c
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
 from .windows import COMBINED, COMBINED_STREAM, FAR, HOPPING, RESHUFFLED, ROWS, SESSION, Spec, Windowing, regrouped
 
@@ -145,7 +146,7 @@ class SimDeclared(Declared):
 
 @lru_cache(maxsize=256)
 def declared(
-    kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: Windowing | None
+    kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: Windowing | None, columns: str
 ) -> SimDeclared:
     """The declaration of a job. All worlds with the same kind of job share it."""
     app = hg.App("job" if kind == "whole" else kind)
@@ -153,6 +154,10 @@ def declared(
     if kind == "downstream":
         name = app.topics.intermediate(SHUFFLED).replace("downstream", "upstream", 1)
         stream: Any = app.input(name)
+    elif columns:
+        until = "newest" if bounded else None
+        source = app.input(SOURCE, serde=hg.json(c.Order), max_out_of_order=f"{LAG_MS}ms", until=until)
+        before, stream = c.first_stage(source, columns, work, SHUFFLED, width)
     else:
         stream = app.input(SOURCE, max_out_of_order=f"{LAG_MS}ms", until="newest" if bounded else None)
         if mixed:
@@ -161,6 +166,8 @@ def declared(
         stream = before.repartition("k", name=SHUFFLED, partitions=width)
     if windows is not None and kind != "upstream":
         _windows(before, stream, windows)
+    if columns and columns != c.NAMED:
+        stream = stream.rows()
     if kind == "upstream":
         stream.sink(_nothing)
     elif stateful:
@@ -180,6 +187,8 @@ def _windows(before: Any, stream: Any, windows: Windowing) -> None:
     first, second = windows.first, windows.second
     if windows.how == COMBINED:
         stream = before.repartition("k", name=COMBINED_STREAM, partitions=2)
+    if isinstance(stream, hg.ColumnStream) and (windows.exact or windows.how == ROWS):
+        stream = stream.rows()
     windowed = stream.window(_window(first), emit=windows.emit, late=first.late, name=first.name)
     if windows.how == ROWS:
         results = windowed.process(Gathering)

@@ -13,14 +13,28 @@ no late records. The exceptions are the `stray` records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import orjson
 
-from headgate.core.progress.frames import BatchFrame, ControlFrame, Drain, EndOfStream, UserFrame, Watermark, decode
+import headgate as hg
+from headgate.agents.records.arrow_rows import as_batch
+from headgate.agents.state.cache_memory import CacheMemory
+from headgate.core.progress.frames import (
+    ArrowFrame,
+    BatchFrame,
+    ControlFrame,
+    Drain,
+    EndOfStream,
+    UserFrame,
+    Watermark,
+    decode,
+)
 
+from . import columns as c
 from .log import Kafka, Record
 from .windows import FAR, NEAR, Windowing
 
@@ -33,6 +47,7 @@ EXTRAS = "extras"
 OUTPUT = "counted"
 OUTPUTS = 2
 TABLE = "counts"
+LITTLE_BYTES = 4096
 CYCLE = 3
 """A key that was counted this often is deleted from the table, and counted from one again."""
 
@@ -84,6 +99,8 @@ def framed(value: bytes) -> ControlFrame | list[tuple[Row, int]]:
     if isinstance(frame, CONTROL):
         return frame
     assert not isinstance(frame, UserFrame), "the shuffle writes batches"
+    if isinstance(frame, ArrowFrame):
+        frame = as_batch(frame, hg.json())
     assert isinstance(frame, BatchFrame), frame
     if frame.plan is not None:
         return [(PARTIAL, at) for at in frame.timestamps]
@@ -126,6 +143,12 @@ class Shape:
     mixed: bool = False
     """A second, unbounded source beside a bounded one, and a task for each partition of each stream."""
     windows: Windowing | None = None
+    columns: str = ""
+    """How the first stage works on columns, see `columns`; otherwise it works on rows."""
+
+    def memory(self) -> SimpleNamespace | None:
+        """The memory of a worker; for columns so little that states are evicted all the time."""
+        return SimpleNamespace(decoded=CacheMemory(LITTLE_BYTES)) if self.columns else None
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:
@@ -136,7 +159,7 @@ class Shape:
         mixed = not (stateful or split or modulo) and rng.random() < 0.5
         sources = 6 if modulo else rng.choice((6, 6, 7, 8))
         place = rng.choice(("", "", NEAR, NEAR if split else FAR))
-        return cls(
+        shape = cls(
             sources=sources,
             width=12 if modulo else 3 if mixed else rng.choice((2, 3, 6, sources)),
             keys=rng.randint(5, 40),
@@ -151,6 +174,7 @@ class Shape:
             mixed=mixed,
             windows=Windowing.draw(rng, place, split=split) if place else None,
         )
+        return shape if split or mixed else replace(shape, columns=c.drawn(shape.pace_s))
 
 
 class Feed:
@@ -196,15 +220,16 @@ class Account:
         """Lanes (key, producer) whose rows came in another order."""
         self.miscounted: list[tuple[object, ...]] = []
         self.windows: list[tuple[object, ...]] = []
+        self.columns: list[tuple[object, ...]] = []
 
     @property
     def clean(self) -> bool:
         """Whether nothing is lost, duplicated or out of order, and every table and every window equals the recount."""
-        return not (self.lost or self.doubled or self.disordered or self.miscounted or self.windows)
+        return not (self.lost or self.doubled or self.disordered or self.miscounted or self.windows or self.columns)
 
     def __str__(self) -> str:
         parts = [f"rows {self.rows}"]
-        for name in ("lost", "doubled", "disordered", "miscounted", "windows"):
+        for name in ("lost", "doubled", "disordered", "miscounted", "windows", "columns"):
             found = getattr(self, name)
             parts.append(f"{name} {len(found)}" + (f" (first: {found[0]})" if found else ""))
         return ", ".join(parts)

@@ -243,7 +243,15 @@ class Life:
         )
         nothing = {"upkeep": lambda: None, "log": lambda: None}
         self.participant = Participant(
-            options, self, port, port, Topics(process), Settings(job.given), refuse=self.crash, more=nothing
+            options,
+            self,
+            port,
+            port,
+            Topics(process),
+            Settings(job.given),
+            refuse=self.crash,
+            more=nothing,
+            memory=job.shape.memory(),
         )
         self.runtime = self.participant.runtime
         self.coordination = self.participant.coordination

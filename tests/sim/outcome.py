@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.agents.operators import open_windows, windowed
+from headgate.agents.operators import open_arrays, open_windows, windowed
 from headgate.agents.port import bounds
+from headgate.agents.records import arrow_frames
 from headgate.core.windows import blocks
 
 from .faults import REQUESTS
@@ -25,6 +26,7 @@ from .world import LOG_RETENTION_MS, World
 
 LEAST_STEPS = 500
 LEAST_FAULTS = 4
+FEWEST_ROWS = 2
 
 
 @dataclass
@@ -60,7 +62,8 @@ class Outcome:
 def unheard() -> Iterator[None]:
     """Suppress the runtime's log and Python's warnings about coroutines that a kill has ended; the trace is more useful.
 
-    In this context, tombstones of task logs are kept for seconds instead of days; windows have small blocks and close in small steps.
+    In this context, tombstones of task logs are kept for seconds instead of days; windows have small blocks and close in small steps; two
+    rows are enough for a frame of columns.
     """
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
@@ -70,7 +73,9 @@ def unheard() -> Iterator[None]:
     )
     retention, bounds.LOG_DELETE_RETENTION_MS = bounds.LOG_DELETE_RETENTION_MS, LOG_RETENTION_MS
     sizes = open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS
-    open_windows.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
+    columns = open_arrays.BLOCK_KEYS, arrow_frames.FEWEST
+    open_windows.BLOCK_KEYS = open_arrays.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
+    arrow_frames.FEWEST = FEWEST_ROWS
     windowed.STEP_RESULTS = windowed.STEP_SESSIONS = STEP_RESULTS
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
@@ -81,6 +86,7 @@ def unheard() -> Iterator[None]:
         sys.unraisablehook = hook
         bounds.LOG_DELETE_RETENTION_MS = retention
         open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS = sizes
+        open_arrays.BLOCK_KEYS, arrow_frames.FEWEST = columns
         structlog.reset_defaults()
         if before is not None:
             structlog.configure(**before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,8 @@ class Plant:
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults, `windows` or a kind of them, `tables`, several `hosts`. Without them the bug has no effect, and a seed is
-        skipped.
+        """`needs`: faults, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`. Without them the bug has
+        no effect, and a seed is skipped.
         """
         self.name = name
         self.why = why
@@ -48,6 +49,8 @@ class Plant:
         drawn = {name for name, true in has.items() if true}
         if world.shape.windows is not None:
             drawn |= world.shape.windows.words
+        if world.shape.columns:
+            drawn |= {"columns", world.shape.columns}
         return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
 
     def into(self, world: World) -> None:
@@ -603,6 +606,69 @@ def _retried_rows_taken_for_known() -> list[tuple[Any, str, Any]]:
     return [(WindowOp, "drop", dropped), (OpenRows, "take", taken)]
 
 
+def _failed_additions_stay() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.aggregating import AggregateOp
+
+    original, push = AggregateOp.drop, AggregateOp._aggregate
+
+    def drop(self: Any) -> None:
+        self.stays = self.pending if not self.completing else []
+        original(self)
+
+    def complete(self: Any) -> None:
+        self.completing = True
+        completed(self)
+        self.completing = False
+
+    def aggregate(self: Any, of: Any) -> None:
+        push(self, of)
+        self.pending = [*self.__dict__.pop("stays", ()), *self.pending]
+
+    completed = AggregateOp.complete
+    planted = [(AggregateOp, "drop", drop), (AggregateOp, "complete", complete), (AggregateOp, "_aggregate", aggregate)]
+    return [*planted, (AggregateOp, "completing", False)]
+
+
+def _numbers_of_before_the_seal() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.key_arrays import KeyArrays
+    from headgate.agents.records.vectors import longs
+
+    original = KeyArrays.number
+
+    def number(self: Any, additions: Any) -> None:
+        before = [longs(one.numbers).tolist() for one in additions]
+        original(self, additions)
+        for one, numbers in zip(additions, before, strict=True):  # a number that nobody has would be refused
+            one.numbers = array("q", [number % len(self.keys) for number in numbers])
+
+    return [(KeyArrays, "number", number)]
+
+
+def _changed_states_evicted() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.key_arrays import KeyArrays
+
+    original = KeyArrays.retain
+
+    def retain(self: Any, additions: Any) -> None:
+        self.cells.settle()
+        original(self, additions)
+
+    return [(KeyArrays, "retain", retain)]
+
+
+def _last_row_not_written() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.records.vectors import longs
+    from headgate.agents.runtime.buffer import TaskBuffer
+
+    original = TaskBuffer.emit_spans
+
+    def emit_spans(self: Any, topic: str, partition: Any, records: Any, rows: Any = None) -> None:
+        less = None if rows is None else array("q", longs(rows)[:-1])
+        original(self, topic, partition, records, less if random() < 0.1 else rows)
+
+    return [(TaskBuffer, "emit_spans", emit_spans)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -762,6 +828,22 @@ PLANTS: dict[str, Plant] = {
             "rows of a window count as taken when their chunk has failed, so they are lost when it is retried",
             _retried_rows_taken_for_known,
             ("rows", "user-error"),
+        ),
+        Plant(
+            "additions-stay",
+            "what a chunk of columns adds stays when the chunk has failed",
+            _failed_additions_stay,
+            ("columns", "tables", "user-error"),
+        ),
+        Plant(
+            "numbers-before-seal",
+            "a chunk that was set aside adds to the numbers that its keys had before the commit",
+            _numbers_of_before_the_seal,
+            ("awaited",),
+        ),
+        Plant("changed-evicted", "states are evicted that have changed", _changed_states_evicted, ("columns",)),
+        Plant(
+            "last-row", "the last of the rows that a filter keeps is not written", _last_row_not_written, ("columns",)
         ),
         Plant(
             "applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice, ("seek",)

@@ -23,6 +23,7 @@ from headgate.core.graph.grouping import by_partition, by_stream_partition
 from headgate.core.names import JobName, StreamPartition, leader_id
 from headgate.core.task.checkpoint import parse_log_value
 
+from . import columns as c
 from .app import SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
@@ -64,7 +65,7 @@ class Job:
         self.shape = shape
         self.job_name = JobName(name)
         self.leader_txid = leader_id(self.job_name)
-        words = (shape.width, shape.stateful, shape.mixed, shape.bounded, shape.windows)
+        words = (shape.width, shape.stateful, shape.mixed, shape.bounded, shape.windows, shape.columns)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
@@ -81,6 +82,8 @@ class Job:
             self.streams.append(self.declared.topics.intermediate(COMBINED_STREAM))
         if self.windows is not None and self.windows.place == FAR and self.windows.second is not None:
             self.streams.append(self.reshuffled)
+        if shape.columns:
+            self.streams.append(self.declared.topics.intermediate(c.SUMMED))
         self.lag_ms = LAG_MS
         self.given: dict[str, Any] = {
             "watermark.idle-timeout": "2s",
@@ -92,7 +95,10 @@ class Job:
         if kind != "downstream":
             self.written.append(self.shuffled)
         if self.windows is not None:
-            self.written += [*TOPICS, *self.streams]
+            self.written += TOPICS
+        if shape.columns:
+            self.written += c.TOPICS
+        self.written += self.streams
         self.slots: list[Slot] = []
         self.processes: list[Process] = []
         self.plan = self._plan()
@@ -217,7 +223,7 @@ class World:
         for topic in [topic for job in self.jobs for topic in job.streams]:
             self.kafka.create(topic, 2)
             self.framed.add(topic)
-        for topic in TOPICS if self.shape.windows else ():
+        for topic in (*(TOPICS if self.shape.windows else ()), *(c.TOPICS if self.shape.columns else ())):
             self.kafka.create(topic, 1)
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
         for job in self.jobs:
@@ -491,6 +497,8 @@ class World:
             if job.windows is not None:
                 recount = Recount(self.kafka, job.windows, taken, self.may_be_late)
                 found.windows = recount.against(self.invariants.windows.missed)
+            if job.shape.columns:
+                found.columns = c.wrong(self.kafka, taken)
             result.append((job.name, found))
         return result
 
