@@ -166,6 +166,7 @@ class FetchBuffer:
         "_index",
         "_stamps",
         "_times",
+        "_waiting",
         "_wanted",
         "at",
         "damaged",
@@ -211,6 +212,8 @@ class FetchBuffer:
         self._count = 0
         self._index = 0
         self._wanted = position
+        self._waiting = 0
+        """The records in the batches behind the head."""
 
     def put(self, batches: Iterable[RecordBatch], start: int, following: int) -> None:
         """Add fetched batches. Records below `start` are skipped; reading continues at `following`."""
@@ -218,6 +221,7 @@ class FetchBuffer:
         for batch in batches:
             self._batches.append((batch, start, batch.next))
             self.size += batch.size
+            self._waiting += batch.count
             came = True
         if not came or self._batches[-1][2] < following:
             self._batches.append((None, start, following))
@@ -242,7 +246,7 @@ class FetchBuffer:
         """How many records are buffered; an upper bound if batches were compacted. Zero while the next batch is damaged."""
         if self.damaged is not None:
             return 0
-        return self._count - self._index + sum(b.count for b, _, _ in self._batches if b is not None)
+        return self._count - self._index + self._waiting
 
     @property
     def buffered_to(self) -> int:
@@ -274,6 +278,7 @@ class FetchBuffer:
                     self.damaged = error, following
                     return
             self._batches.popleft()
+            self._waiting -= 0 if batch is None else batch.count
             self._head, self._index, self._count = head, head.index_from(start), len(head)
             self._stamps = self._when(head)
             if batch is not None and self._index < self._count:
