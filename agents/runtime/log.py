@@ -12,6 +12,7 @@ What it decides: what each record of the log means. Promises:
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -80,31 +81,39 @@ class RestoreResult:
 
 
 class _Replay:
-    """Records of the log, collected for one write."""
+    """The records of one chunk of the log, folded for one write: of each key the last value, in the order of the keys. RocksDB takes
+    rows in order at a fraction of the cost.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: Chunk) -> None:
         self.changes: dict[str, IndexRows] = {}
         self.unread: tuple[int, int, str] | None = None
         """How many records are not entries of a task log, the offset of the last of them, and the reason."""
-        self.checkpoint: bytes | None = None
-        self._by_prefix: dict[bytes, IndexRows] = {}
-
-    def add(self, chunk: Chunk) -> None:
-        by_prefix = self._by_prefix
-        for index, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            if key == CHECKPOINT_KEY:
-                self.checkpoint = value
+        keys = chunk.keys
+        latest = dict(zip(keys, chunk.values, strict=True))
+        self.checkpoint = latest.pop(CHECKPOINT_KEY, None)
+        ordered = sorted(key or b"" for key in latest)
+        bad: dict[bytes, str] = {}
+        at = 0
+        while at < len(ordered):
+            try:
+                table = parse_log_key(ordered[at]).table or ""
+            except CheckpointError as error:
+                bad[ordered[at]] = error.what
+                at += 1
                 continue
-            split = key[1] + 2 if key is not None and len(key) > 1 else 0
-            rows = by_prefix.get(key[:split]) if key is not None and split else None
-            if rows is None or key is None:
-                try:
-                    found = parse_log_key(key or b"")
-                except CheckpointError as error:
-                    self.unread = (self.unread[0] if self.unread else 0) + 1, chunk.columns.offset(index), error.what
-                    continue
-                rows = by_prefix[(key or b"")[:split]] = self.changes.setdefault(found.table or "", {})
-            rows[(key or b"")[split:]] = value
+            at = self._fold(table, latest, ordered, at)
+        if bad:
+            places = [index for index, key in enumerate(keys) if (key or b"") in bad]
+            self.unread = len(places), chunk.columns.offset(places[-1]), bad[keys[places[-1]] or b""]
+
+    def _fold(self, table: str, latest: dict[bytes | None, bytes | None], ordered: list[bytes], at: int) -> int:
+        """Take the rows of the table whose first key is at this index. Returns the index behind its last key."""
+        split = ordered[at][1] + 2
+        behind = bisect_right(ordered, ordered[at][:split], at, key=lambda key: key[:split])
+        own = ordered[at:behind]
+        self.changes[table] = dict(zip([key[split:] for key in own], map(latest.__getitem__, own), strict=True))
+        return behind
 
 
 async def restore(
@@ -147,8 +156,7 @@ async def restore(
             if head.lost is not None:
                 raise head.lost
             while (chunk := intake.take(at, RESTORE_RECORDS)) is not None:
-                replay = _Replay()
-                replay.add(chunk)
+                replay = _Replay(chunk)
                 if replay.unread is not None:
                     unread(*replay.unread)
                 records += len(chunk)
