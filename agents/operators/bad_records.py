@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
 
+from ...core.errors import cause_for
 from ..records.writable import TIME_LIMIT, Unwritable
 
 NOTHING: Mapping[int, BaseException] = MappingProxyType({})
@@ -37,7 +38,7 @@ def refuse(bad: list[tuple[int, BaseException]]) -> None:
     """Raise `BadRecord` for these rows, if there are any."""
     error = named(bad)
     if error is not None:
-        raise error from error.cause
+        raise error from cause_for(error, error.cause)
 
 
 class NoColumns(Exception):

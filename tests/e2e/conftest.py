@@ -219,7 +219,13 @@ class Jobs:
         if self._producer is None:
             self._producer = AIOKafkaProducer(**self.client.producer())
             await self._producer.start()
-        partitions = len(await self._producer.partitions_for(topic))
+        known = await self._producer.partitions_for(topic)
+        give_up = time.monotonic() + WAIT_S
+        while partition is not None and partition not in known and time.monotonic() < give_up:
+            # a broker may answer before it has heard of a new partition
+            await self._producer.client.force_metadata_update()
+            known = await self._producer.partitions_for(topic)
+        partitions = len(known)
         futures = []
         for number, value in enumerate(values):
             body = value if isinstance(value, bytes) or value is None else orjson.dumps(value)

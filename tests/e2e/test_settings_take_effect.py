@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 import structlog
@@ -108,6 +108,35 @@ async def test_what_is_read_next_and_how_much_of_it(job, topic):
     assert (await given((low, 0, 20), (high, 0, 1)))[-1] == "h0"
     await change(job, "chooser.max-starve", "0s", worker)
     assert (await given((low, 0, 20), (high, 0, 1)))[-1] == "l0"
+
+
+class Amount(TypedDict):
+    n: int
+
+
+@proves("chunk.max-bytes")
+async def test_how_much_of_columns_is_read_at_once(job, topic):
+    """A batch of 200 records is a chunk of columns, and many chunks where fewer bytes are wanted."""
+    inp, chunks = topic("orders"), list[int]()
+    app = hg.App(job.name)
+    app.input(inp, serde=hg.json(Amount)).columns().sink(lambda batch: chunks.append(len(batch)))
+    worker = await job.start(app)
+    await worker.until_running(1)
+
+    async def given():
+        await job.ask("pause")
+        await worker.until(lambda: set(worker.states().values()) == {"paused"}, "paused")
+        chunks.clear()
+        await job.write(inp, [{"n": n, "more": "x" * 80} for n in range(200)])
+        intake = next(iter(worker.worker.actors.values())).reading.intake.intake
+        await worker.until(lambda: sum(head.count for head in intake.heads().values()) == 200, "all is fetched")
+        await job.ask("resume")
+        await worker.until(lambda: sum(chunks) == 200, "all is read")
+        return max(chunks)
+
+    assert await given() > 50
+    await change(job, "chunk.max-bytes", "1KiB", worker)
+    assert await given() <= 12
 
 
 def turns(values):
