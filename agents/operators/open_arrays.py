@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ..records.spans import pieces
 from ..records.vectors import Buffer, Vector, longs
 from .addends import ChunkKeys, too_large
 from .key_arrays import Addition, KeyArrays, has_arrays
-from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, write_given
+from .open_windows import ClosedWindows, GivenOut, OpenCounts, stored_blocks, write_given
 
 
 class WindowAddition(NamedTuple):
@@ -167,13 +168,10 @@ class OpenArrays:
         """Whether everything that is stored has a place in arrays."""
 
     def _load(self) -> bool:
-        rows: dict[Any, Any] = dict(self.table.range())
-        closing = rows.get(CLOSING)
-        blocks = sorted((*value[:2], slot) for slot, value in rows.items() if isinstance(slot, int))
-        self.slots = Slots(slot for *_, slot in blocks)
-        for end, _, slot in blocks:
+        blocks, closing = stored_blocks(self.table)
+        self.slots = Slots(slot for _, slot, *_ in blocks)
+        for end, slot, keys, states in blocks:
             window = self._opened(end, ArrayWindow(self.plan, self.partial))
-            *_, keys, states = rows[slot]
             vectors = window.arrays.vectors(states)
             if vectors is None:
                 return False
@@ -205,20 +203,19 @@ class OpenArrays:
             window = self.fresh[end] = ArrayWindow(self.plan, self.partial)
         self.taken.append(WindowAddition(end, addition, addition(window.arrays)))
 
-    def refused(self) -> tuple[WindowAddition, int] | None:
-        """The first addition that would take a whole number beyond 64 bits, and its row."""
+    def refused(self) -> bool:
+        """Whether what the letter adds would take a whole number beyond 64 bits."""
+        times = Counter(one.end for one in self.taken)
         several: dict[int, KeyArrays] = {}
-        ends = [one.end for one in self.taken]
         for one in self.taken:
             arrays = (self.open.get(one.end) or self.fresh[one.end]).arrays
-            if ends.count(one.end) > 1:  # together they may be too much: try it on a copy
+            if times[one.end] > 1:  # together they may be too much: try it on a copy
                 arrays = several.get(one.end) or several.setdefault(one.end, arrays.copied())
-            rows = arrays.refused(one.addition)
-            if rows:
-                return one, rows[0]
+            if arrays.refused(one.addition):
+                return True
             if one.end in several:
                 arrays.add(one.addition)
-        return None
+        return False
 
     def prepare(self) -> None:
         """Get ready to complete: what the letter has given out is written."""

@@ -90,6 +90,14 @@ def write_given(given: Iterable[GivenOut], windows: Mapping[int, StoredWindow], 
             table.delete_many([CLOSING])
 
 
+def stored_blocks(table: Any) -> tuple[list[tuple[int, int, list[bytes], list[Any]]], Any]:
+    """The stored blocks in the order of their windows and numbers: end, slot, keys and states; and the progress of a closing, or None."""
+    rows: dict[Any, Any] = dict(table.range())
+    closing = rows.pop(CLOSING, None)
+    blocks = sorted((*value[:2], slot) for slot, value in rows.items() if isinstance(slot, int))
+    return [(end, slot, *rows[slot][2:]) for end, _, slot in blocks], closing
+
+
 class OpenWindow:
     """One window: states by key, and the keys in order of arrival, which determines their blocks."""
 
@@ -253,13 +261,10 @@ class OpenWindows:
 
     def _load(self) -> None:
         """Load the open windows from the table."""
-        rows: dict[Any, Any] = dict(self.table.range())
-        closing = rows.get(CLOSING)
-        blocks = sorted((*value[:2], slot) for slot, value in rows.items() if isinstance(slot, int))
-        self.slots = Slots(slot for *_, slot in blocks)
-        for end, _, slot in blocks:
+        blocks, closing = stored_blocks(self.table)
+        self.slots = Slots(slot for _, slot, *_ in blocks)
+        for end, slot, keys, states in blocks:
             window = self._opened(end)
-            *_, keys, states = rows[slot]
             window.states.update(zip(keys, states, strict=True))
             window.touch(keys)
             window.slots.append(slot)
