@@ -27,7 +27,7 @@ from ..records.spans import pieces
 from ..records.vectors import Buffer, Vector, longs
 from .addends import ChunkKeys, too_large
 from .key_arrays import Addition, KeyArrays, has_arrays
-from .open_windows import ClosedWindows, GivenOut, OpenCounts, stored_blocks, write_given
+from .open_windows import ClosedWindows, GivenOut, OpenCounts, forget_given, is_more, stored_blocks, write_given
 
 
 class WindowAddition(NamedTuple):
@@ -227,13 +227,7 @@ class OpenArrays:
             self._opened(end, self.fresh.get(end) or self.open[end]).add(addition)
             if self.table is not None:
                 self.changed.add(end)
-        for one in self.given:
-            if one.whole:
-                del self.open[one.end]
-                self.ends.remove(one.end)
-                self.changed.discard(one.end)
-            else:
-                self.open[one.end].out = one.out
+        forget_given(self.given, self.open, self.ends, self.changed)
         self.slots.complete()
         self.taken, self.fresh, self.given = [], {}, []
 
@@ -292,5 +286,4 @@ class OpenArrays:
             room -= len(some)
             if room <= 0:
                 break
-        more = bool(ends) and (self.given[-1].end != ends[-1] or not self.given[-1].whole)
-        return found._replace(more=more)
+        return found._replace(more=is_more(self.given, ends))

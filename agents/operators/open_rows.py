@@ -15,7 +15,7 @@ from ...core.windows.blocks import row_cuts
 from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..records.columns import pick
-from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, write_given
+from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
 
 KeptRow = list[Any]
 """A row as it is stored: its time, the bytes of its value, its headers or None."""
@@ -174,14 +174,9 @@ class OpenRows:
             else:
                 window.unwritten.update(blocks)
                 self.changed.add(end)
-        for one in self.given:
-            if one.whole:
-                del self.open[one.end]
-                self.ends.remove(one.end)
-                self.changed.discard(one.end)
-                self.read = None
-            else:
-                self.open[one.end].out = one.out
+        forget_given(self.given, self.open, self.ends, self.changed)
+        if any(one.whole for one in self.given):
+            self.read = None
         self.slots.complete()
         self.drop()
 
@@ -245,8 +240,7 @@ class OpenRows:
             self.given.append(GivenOut(end, out, keys[out - 1], out == len(keys)))
             if room <= 0:
                 break
-        more = bool(ends) and (self.given[-1].end != ends[-1] or not self.given[-1].whole)
-        return found._replace(more=more)
+        return found._replace(more=is_more(self.given, ends))
 
     def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
         """All rows of a window, by key."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...core.windows.blocks import BLOCK_KEYS
 from ...core.windows.slots import Slots
@@ -77,6 +77,9 @@ class StoredWindow(Protocol):
     out: int
 
 
+W = TypeVar("W", bound=StoredWindow)
+
+
 def write_given(given: Iterable[GivenOut], windows: Mapping[int, StoredWindow], table: Any, slots: Slots) -> None:
     """Write to the table what the letter has emitted: closed windows are deleted, and of another one how far it is closed."""
     for one in given:
@@ -88,6 +91,25 @@ def write_given(given: Iterable[GivenOut], windows: Mapping[int, StoredWindow], 
         slots.give(window.slots)
         if window.out:
             table.delete_many([CLOSING])
+
+
+def forget_given(
+    given: Iterable[GivenOut], windows: MutableMapping[int, W], ends: list[int], changed: set[int]
+) -> None:
+    """The letter is complete: closed windows are gone, and of another one it is known how far it is closed. `ends`: of all windows, sorted.
+    `changed`: those that the next commit writes."""
+    for one in given:
+        if one.whole:
+            del windows[one.end]
+            ends.remove(one.end)
+            changed.discard(one.end)
+        else:
+            windows[one.end].out = one.out
+
+
+def is_more(given: Sequence[GivenOut], ends: Sequence[int]) -> bool:
+    """Whether another step is needed to close the windows with these ends."""
+    return bool(ends) and (given[-1].end != ends[-1] or not given[-1].whole)
 
 
 def stored_blocks(table: Any) -> tuple[list[tuple[int, int, list[bytes], list[Any]]], Any]:
@@ -367,14 +389,9 @@ class OpenWindows:
             for part in self.taken:
                 self.early.add(part.end, part.keys, part.times)
             self.early.complete()
-        for one in self.given:
-            if one.whole:
-                del self.open[one.end]
-                self.ends.remove(one.end)
-                self.changed.discard(one.end)
-            else:
-                self.open[one.end].out = one.out
-            if self.early is not None:
+        forget_given(self.given, self.open, self.ends, self.changed)
+        if self.early is not None:
+            for one in self.given:
                 self.early.times.pop(one.end, None)
         self.slots.complete()
         self.drop()
@@ -470,5 +487,4 @@ class OpenWindows:
             room -= len(keys)
             if room <= 0:
                 break
-        more = bool(ends) and (self.given[-1].end != ends[-1] or not self.given[-1].whole)
-        return found._replace(more=more)
+        return found._replace(more=is_more(self.given, ends))
