@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.timestamps import field
     from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling, window_key
     from headgate.agents.operators.stateless import UserCodeError
-    from headgate.agents.process.requests import drain, metadata, pause, resume, start, stop
+    from headgate.agents.process.requests import drain, drains, metadata, pause, resume, start, stop, withdraw
     from headgate.agents.records.column_batch import ColumnBatch
     from headgate.agents.records.record import Batch, Record
     from headgate.agents.records.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
@@ -69,6 +69,7 @@ __all__ = [
     "count",
     "custom",
     "drain",
+    "drains",
     "field",
     "first",
     "hopping",
@@ -91,6 +92,7 @@ __all__ = [
     "text",
     "tumbling",
     "window_key",
+    "withdraw",
 ]
 
 
@@ -99,7 +101,7 @@ _FROM = {
     "agents.job.aggregates": "Aggregate aggregate collect count first last max mean min sum",
     "agents.job.app": "App",
     "agents.job.column_stream": "ColumnStream",
-    "agents.process.requests": "drain metadata pause resume start stop",
+    "agents.process.requests": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declared_table": "Table",
     "agents.operators.stateless": "UserCodeError",
     "agents.records.column_batch": "ColumnBatch",

@@ -6,19 +6,14 @@ withdraws it, so without a running worker the withdrawal waits too, and is handl
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...core.coordination import requests as r
-from ...core.coordination.metadata import REQUESTS, open_requests
+from ...core.coordination.metadata import REQUESTS
 from ...core.coordination.state import JobState
-from ...core.errors import NotFound
-from ...core.settings import offer
-from ..process.reading import shown
-from ..process.requests import wall_ms
+from ..process.requests import pending, to_withdraw
 from .coordinator import plain
 from .group import Group
 from .options import broker_options, target
@@ -57,14 +52,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 
 def waiting(state: JobState) -> list[dict[str, Any]]:
     """The requests without a final answer, as plain values."""
-    return [
-        {
-            **{name: one[name] for name in ("request", "verb", "run", "by", "state", "why")},
-            "arguments": plain(one["arguments"]),
-            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one["written_ms"] / 1000)),
-        }
-        for one in open_requests(state, wall_ms())
-    ]
+    return [{**one, "arguments": plain(one["arguments"])} for one in pending(state)]
 
 
 @requests.command()
@@ -73,12 +61,4 @@ def waiting(state: JobState) -> list[dict[str, Any]]:
 @asks(wait=True)
 def withdraw(ask: Asker, request: str) -> None:
     """Withdraw a pending request. REQUEST is its id, or the start of it."""
-    ids = [one["request"] for one in waiting(ask.to.folded()) if one["verb"] != r.WITHDRAW]
-    meant = [one for one in ids if one.startswith(request)]
-    if len(meant) != 1:
-        raise NotFound(
-            f"{len(meant) or 'no'} request{'s' * (len(meant) > 1)} of '{shown(ask.to.job)}' that wait{'s' * (not meant)} "
-            f"begin{'s' * (not meant)} with '{request}'",
-            remedy=offer(request, ids) or "no request is pending",
-        )
-    ask.metadata.remove(REQUESTS, meant[0])
+    ask.metadata.remove(REQUESTS, to_withdraw(ask.to.folded(), request, ask.to.job))

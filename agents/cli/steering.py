@@ -15,11 +15,11 @@ from typing import Any
 import click
 
 from ...core.coordination import requests as r
-from ...core.coordination.metadata import MetadataStore
+from ...core.coordination.metadata import REQUESTS, MetadataStore
 from ..process.reading import shown
-from ..process.requests import Outcome, Request, ask, wall_ms
+from ..process.requests import Outcome, Request, ask, drains_of, to_withdraw, wall_ms
 from .options import Target, broker_options, run_async, target, wait_options
-from .output import output_option, show_json
+from .output import output_option, show_json, show_table
 
 run_option = click.option(
     "--run-id", default="", metavar="ID", help="The run that the request is for.  [default: the live run]"
@@ -118,14 +118,42 @@ def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, 
 @click.command()
 @click.argument("job")
 @run_option
+@click.option("--mode", default=r.DEFAULT_MODE, show_default=True, help="How to drain; there is only `default` so far.")
+@click.option("--list", "list_", is_flag=True, help="Only list the drains that are pending or in progress.")
+@click.option(
+    "--withdraw",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="REQUEST",
+    help="Withdraw this pending drain (its id, or the start of it); without REQUEST the only one there is.",
+)
 @asks()
-def drain(ask: Asker, run_id: str) -> None:
+def drain(ask: Asker, run_id: str, mode: str, list_: bool, withdraw: str | None) -> None:
     """Stop reading, finish everything that was read, and close the run for good.
 
     Batches and timers are flushed, results are committed, and the workers exit with 0. The next run continues after what was read.
     With `--run-id` you can request the drain before that run has started.
     """
-    ask(Request(r.DRAIN, run_id))
+    if list_ and withdraw is not None:
+        raise click.UsageError("--list and --withdraw exclude each other")
+    if list_:
+        show_drains(ask.to, drains_of(ask.to.folded()), ask.output)
+    elif withdraw is not None:
+        ask.metadata.remove(REQUESTS, to_withdraw(ask.to.folded(), withdraw, ask.to.job, r.DRAIN))
+    else:
+        ask(Request(r.DRAIN, run_id, {"mode": mode}))
+
+
+def show_drains(to: Target, found: list[dict[str, Any]], output: str) -> None:
+    """Print the drains, for people or for programs; the schema is `schemas/drain-list.json`."""
+    if output == "json":
+        show_json({"job": str(to.job), "drains": found})
+        return
+    show_table(
+        ["REQUEST", "WRITTEN", "RUN", "MODE", "BY", "STATE"],
+        ([one["request"], one["written"], one["run"] or "-", one["mode"], one["by"], one["state"]] for one in found),
+    )
 
 
 @click.command()

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from ...core.coordination import messages as c
 from ...core.coordination import requests as r
-from ...core.coordination.metadata import MetadataStore
+from ...core.coordination.metadata import MetadataStore, open_requests
 from ...core.coordination.state import FINAL, JobState
 from ...core.errors import DeadlinePassed, HeadgateError, NotFound
 from ...core.names import JobName, Topics
@@ -274,6 +274,45 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
     return lines
 
 
+def pending(state: JobState, verb: str = "") -> list[dict[str, Any]]:
+    """The requests without a final answer, oldest first: all of them, or those of one verb."""
+    return [
+        {
+            **{name: one[name] for name in ("request", "verb", "run", "by", "state", "why")},
+            "arguments": dict(one["arguments"]),
+            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one["written_ms"] / 1000)),
+        }
+        for one in open_requests(state, wall_ms())
+        if verb in ("", one["verb"])
+    ]
+
+
+def drains_of(state: JobState) -> list[dict[str, Any]]:
+    """The drains that are pending or in progress, oldest first."""
+    return [
+        {
+            **{name: one[name] for name in ("request", "run", "by", "state", "why", "written")},
+            "mode": one["arguments"].get("mode", r.DEFAULT_MODE),
+        }
+        for one in pending(state, r.DRAIN)
+    ]
+
+
+def to_withdraw(state: JobState, request: str, job: JobName, verb: str = "") -> str:
+    """The id of the pending request that begins with `request`; raises `NotFound` if there is none, or more than one."""
+    ids = [one["request"] for one in pending(state, verb) if one["verb"] != r.WITHDRAW]
+    meant = [one for one in ids if one.startswith(request)]
+    if len(meant) == 1:
+        return meant[0]
+    whose = f"pending {verb or 'request'}{'' if len(meant) == 1 else 's'} of '{shown(job)}'"
+    raise NotFound(
+        f"{len(meant) or 'no'} {whose} begin with '{request}'"
+        if request
+        else f"there are {len(meant) or 'no'} {whose}",
+        remedy=f"name one of {', '.join(meant)}" if meant else offer(request, ids) or "no request is pending",
+    )
+
+
 # ---------------------------------------------------------------------------------------------- the requests as functions
 
 
@@ -318,13 +357,32 @@ def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S)
 
 
 def drain(
-    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+    job: str,
+    *,
+    run_id: str = "",
+    mode: str = r.DEFAULT_MODE,
+    bootstrap: str = "",
+    wait: bool = True,
+    timeout: float | str = TIMEOUT_S,
 ) -> Outcome:
     """Drain a job: stop reading, finish what was read, close the run. The same as `headgate drain JOB`.
 
     >>> hg.drain("sales", timeout="5m")
     """
-    return _ask_now(job, Request(r.DRAIN, run_id), bootstrap, wait, timeout)
+    return _ask_now(job, Request(r.DRAIN, run_id, {"mode": mode}), bootstrap, wait, timeout)
+
+
+def drains(job: str, *, bootstrap: str = "") -> list[dict[str, Any]]:
+    """The drains of a job that are pending or in progress, oldest first. The same as `headgate drain JOB --list`."""
+    client, topics = _reached(job, bootstrap)
+    return drains_of(_run(folded(client, topics)))
+
+
+def withdraw(
+    job: str, request: str, *, bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Withdraw a pending request, such as a drain of a run that has not begun. The same as `headgate requests withdraw`."""
+    return _ask_now(job, Request(r.WITHDRAW, arguments={"request": request}), bootstrap, wait, timeout)
 
 
 def stop(

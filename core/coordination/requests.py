@@ -27,12 +27,16 @@ MAX_BYTES = 65_536
 """The largest request, in bytes: the messages that its effects need must fit, too."""
 MAX_RUN_ID = 200
 
+DEFAULT_MODE = "default"
+DRAIN_MODES = (DEFAULT_MODE,)
+"""How a job is drained: `default` reads no further, and finishes what was read. A drain without a mode has this one."""
+
 _ARGUMENTS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     START: (frozenset(), frozenset()),
     STOP: (frozenset(), frozenset({"worker", "for_good"})),
     PAUSE: (frozenset(), frozenset({"stream"})),
     RESUME: (frozenset(), frozenset({"stream"})),
-    DRAIN: (frozenset(), frozenset({"upto"})),
+    DRAIN: (frozenset(), frozenset({"mode", "upto"})),
     SEEK: (frozenset({"stream", "to"}), frozenset({"partition", "positions", "reopens"})),
     WITHDRAW: (frozenset({"request"}), frozenset()),
     MOVE: (frozenset({"task", "to"}), frozenset()),
@@ -130,6 +134,8 @@ def problem(request: SetRequest) -> str:
     for name in ("stream", "task", "worker", "setting", "request"):
         if name in given and not isinstance(request.arguments[name], str):
             return f"'{name}' of {request.verb} must be a name"
+    if (mode := request.arguments.get("mode", DEFAULT_MODE)) not in DRAIN_MODES:
+        return f"unknown drain mode {mode!r:.80}; one of {', '.join(DRAIN_MODES)}"
     if not _are_ends(request.arguments.get("upto", {})):
         return "'upto' of drain must hold the offsets of each stream"
     if request.verb == MOVE and not isinstance(request.arguments["to"], str):

@@ -65,7 +65,15 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     hg.running()
     hg.run("drain", hg.job, "--wait", "--timeout", "40s")
     assert hg.ended() == 0
+    hg.run("drain", hg.job, "--run-id", "tonight", "--mode", "fast")
+    [fast] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
+    assert (fast["run"], fast["mode"], fast["state"]) == ("tonight", "fast", "written")
+    assert "tonight" in hg.run("drain", hg.job, "--list")
+    hg.run("drain", hg.job, "--withdraw", "no-such-drain", code=4)
+    assert hg.json("answer", "drain", hg.job, "--withdraw")["state"] == "written"
     assert hg.json("answer", "drain", hg.job, "--run-id", "tonight")["state"] == "written"
+    hg.run("drain", hg.job, "--withdraw", code=4)
+    assert "there are 2 pending drains" in hg.said
     hg.start("--run-id", "tonight")
     assert hg.ended() == 0
     run = hg.json("status", "status", hg.job)["run"]

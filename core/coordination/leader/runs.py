@@ -167,7 +167,8 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             memory.resolving = run_id
             draft.instructions.append(ResolveBounds(run_id))
         return
-    drain = next((w for w in draft.state.open_requests() if w.verb == DRAIN and w.run_id == run_id), None)
+    asked = draft.state.open_requests()
+    drain = next((one for one in asked if one.verb == DRAIN and one.run_id == run_id and not problem(one)), None)
     memory.next_run = ""
     draft.put(
         SetRun(
@@ -180,10 +181,7 @@ def _new(draft: Draft, run: SetRun | None, wanted: str) -> None:
             drain_by="" if drain is None else drain.requested_by,
             reads=dict(plan.reads),
             goes_on=run is not None and run.state == RunState.DRAINED,
-            reopens=any(
-                one.verb == SEEK and not problem(one) and one.arguments.get("reopens", False)
-                for one in draft.state.open_requests()
-            ),
+            reopens=any(one.verb == SEEK and not problem(one) and one.arguments.get("reopens", False) for one in asked),
             seeks=() if run is None else run.seeks,
             starts={} if resolved is None or not plan.resolve else resolved.starts,
             untils={} if resolved is None or not plan.resolve else resolved.untils,

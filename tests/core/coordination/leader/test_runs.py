@@ -145,6 +145,21 @@ def test_a_drain_written_before_its_run_begins_is_found_by_it():
     assert one.exit.code == 0
 
 
+def test_a_corrupt_drain_drains_no_run_and_the_next_one_does():
+    """Samza's hole 21: a corrupt notification ended the polling for good. Here it is refused, and nothing else changes."""
+    house = House()
+    house.request("u1", "drain", run_id="batch-7", mode="fast")
+    house.request("u2", "drain", run_id="batch-7", upto=["nonsense"])
+    house.worker("p1", run_id="batch-7")
+    house.run(1)
+    assert [house.answer(one)[0] for one in ("u1", "u2")] == ["refused", "refused"]
+    assert "unknown drain mode 'fast'" in house.answer("u1")[1]
+    assert house.state.run.state == "running"
+    house.request("u3", "drain", mode="default")
+    house.run(1)
+    assert house.answer("u3") == ("done", "")
+
+
 def test_starts_and_ends_are_resolved_once_before_the_run_begins():
     house = House()
     one = house.worker("p1", plan(resolve=True))
