@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from ..core.errors import HeadgateError
-
-T = TypeVar("T")
 
 
 class Unasked(HeadgateError):
@@ -74,20 +71,6 @@ def said(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - the `__str__` of a user's exception is user code, too
         text = "(its text cannot be produced)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-async def within(patience_s: float, answer: Awaitable[T]) -> T:
-    """Await user code for at most `patience_s` seconds, then cancel it and raise `TimeoutError`; 0 means no limit."""
-    if not patience_s:
-        return await answer
-    limit = asyncio.timeout(patience_s)
-    try:
-        async with limit:
-            return await answer
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise TimeoutError(f"it did not finish within {patience_s:g} s (the setting await.timeout)") from error
 
 
 @contextlib.contextmanager

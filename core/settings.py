@@ -96,6 +96,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("transaction.timeout", "duration", "1m", NEXT_RUN, JOB, "The broker aborts a transaction that is open for longer."),
     ("error.retries", "count", 3, DYNAMIC, JOB, "How often a failed chunk is retried."),
     ("await.timeout", "duration", "0s", DYNAMIC, JOB, "How long awaited user code may take before it fails; 0s means no limit."),
+    ("drain.callback-timeout", "duration", "5m", DYNAMIC, JOB, "As await.timeout, during a drain; the task fails at once. 0s: no limit."),
     ("failure.policy", "text", "task", DYNAMIC, JOB, "If a task fails for good: only it stops, or its worker exits.", ("task", "exit")),
     ("compression", "text", "none", NEXT_RUN, JOB, "Compression codec of written batches.", ("none", "gzip", "snappy", "lz4", "zstd")),
     # ---------------------------------------------------------------------------------------------------- control
@@ -148,7 +149,8 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "commit.interval": ("committer", "task"),
     "error.retries": ("task",),
     "stop.timeout": ("worker",),
-    "await.timeout": ("worker",),
+    "await.timeout": ("task",),
+    "drain.callback-timeout": ("task",),
     "failure.policy": ("worker",),
     "watermark.idle-timeout": ("task",),
     "watermark.quorum": ("task",),

@@ -77,16 +77,15 @@ class ActorOp(Operator):
 
     async def _hook(self, name: str, *args: Any, window: tuple[Any, Mapping[str, Any]] | None = None) -> None:
         try:
-            patience_s = self.env.patience_s()
             if not self.started:
                 self._opened = True
                 if self.hooks["on_start"]:
-                    await call(self.step, self.actor.on_start, self.context, patience_s=patience_s)
+                    await call(self.step, self.env.patience, self.actor.on_start, self.context)
                 self.started = True
             if window is not None:
                 self.window, self.event_ms = window, result_time(window[1][END_FIELD])
             if self.hooks[name]:
-                await call(self.step, getattr(self.actor, name), self.context, *args, patience_s=patience_s)
+                await call(self.step, self.env.patience, getattr(self.actor, name), self.context, *args)
         except BaseException:
             self.context.forget()
             raise
@@ -217,7 +216,7 @@ class ActorOp(Operator):
     async def close(self) -> None:
         """The task is released: call `on_stop` if the actor was started."""
         if self._opened and self.hooks["on_stop"]:
-            await call(self.step, self.actor.on_stop, self.context)
+            await call(self.step, None, self.actor.on_stop, self.context)
 
 
 def timers_table(step: s.ActorStep) -> str:

@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ...core.errors import cause_for
-from ..cancellation import Unasked, passes, said, within
+from ..cancellation import Unasked, passes, said
 from ..job import steps as s
 from ..job.actors import Batches
 from ..job.checks import shown
+from ..patience import Patience
 from ..records.column_batch import ColumnBatch
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Batch, Record, Rows
@@ -41,7 +42,7 @@ class MapAsyncOp(Operator):
         items = list(rows.records()) if self.map.with_record else rows.values
         results: list[Any] = [_MISSING] * len(items)
         waiting = iter(enumerate(items))
-        fn, step, patience_s = self.map.fn, self.step, self.env.patience_s()
+        fn, step, patience, name = self.map.fn, self.step, self.env.patience, shown(self.map.fn)
 
         failed: list[UserCodeError] = []
         workers: list[asyncio.Task[None]] = []
@@ -52,7 +53,7 @@ class MapAsyncOp(Operator):
                     answer = fn(item)
                     if not inspect.isawaitable(answer):
                         raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, which cannot be awaited: use map()")
-                    results[index] = await within(patience_s, answer)
+                    results[index] = await patience.within(name, answer)
                 except BaseException as cause:
                     if passes(cause):
                         raise
@@ -107,14 +108,16 @@ class SinkOp(Operator):
         return behind if self.schema is None else frozenset(self.schema.names)
 
     def _give(self, batch: Batch[Any, Any] | ColumnBatch) -> None:
-        self.env.defer(lambda: call(self.step, self.fn, batch, patience_s=self.env.patience_s()))
+        self.env.defer(lambda: call(self.step, self.env.patience, self.fn, batch))
 
 
-async def call(step: s.Step, fn: Callable[..., Any], *args: Any, patience_s: float = 0.0) -> Any:
-    """Call a plain or async user function. Awaiting its result may take `patience_s` seconds; 0 means no limit."""
+async def call(step: s.Step, patience: Patience | None, fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain or async user function, and await its result within these limits."""
     with blaming(step):
         result = fn(*args)
-        return await within(patience_s, result) if inspect.isawaitable(result) else result
+        if not inspect.isawaitable(result):
+            return result
+        return await result if patience is None else await patience.within(shown(fn), result)
 
 
 class AgentOp(Operator):
@@ -146,10 +149,10 @@ class AgentOp(Operator):
             with blaming(self.step):
                 if self.running is None:
                     self.running = _Running(self.agent.fn, self.tables, self.env.task)
-                await within(self.env.patience_s(), self._take(self.running, batch))
+                await self.env.patience.within(shown(self.agent.fn), self._take(self.running, batch))
         except BaseException as cause:
             try:
-                await self.close()
+                await self.env.patience.within(shown(self.agent.fn), self.close())
             except Exception as error:  # noqa: BLE001 - the failure matters more than an error while closing
                 cause.add_note(f"and when it was closed: {said(error)}")
             raise

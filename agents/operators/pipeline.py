@@ -21,6 +21,7 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.declared_table import bound
 from ..job.schemas import CLOSED
+from ..patience import Patience
 from ..records.arrow_frames import FrameRecord, FrameWriter
 from ..records.chunks import Chunk
 from ..records.columns import pick
@@ -103,14 +104,14 @@ class Pipeline:
         streams: Iterable[str],
         prepare: Callable[[], None] | None = None,
         careful: bool = False,
-        patience_s: Callable[[], float] = lambda: 0.0,
+        patience: Patience | None = None,
     ) -> None:
         """`prepare` encodes what the letter changed in tables. If something cannot be encoded, it raises, and the letter has failed.
 
         `careful`: nothing is held back for the commit. A failure at a commit costs the whole transaction. After one, the same records run
         again in this mode, where the failing record is found among them, and its policy decides.
 
-        `patience_s`: how long awaited user code may take, by the current setting; 0 means no limit.
+        `patience`: how long user code may be awaited; without it there is no limit.
         """
         self.declared = declared
         self.app = declared.app
@@ -121,7 +122,7 @@ class Pipeline:
         self.widths = widths
         self.now_ms = now_ms
         self._count = count
-        self.patience_s = patience_s
+        self.patience = patience or Patience()
         self._prepare = prepare
         self._careful = careful
         self.trouble: BaseException | None = None

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from ...core.errors import DataError, HeadgateError, cause_for
 from ..cancellation import passes, said
 from ..job import steps as s
+from ..patience import Patience
 from ..records.arrow_columns import ArrivedColumns
 from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
@@ -146,8 +147,9 @@ class Env(Protocol):
     def defer(self, work: Callable[[], Awaitable[None]], /) -> None: ...
     def count(self, name: str, amount: int = 1) -> None: ...
     def now_ms(self) -> int: ...
-    def patience_s(self) -> float:
-        """How long awaited user code may take; 0 means no limit."""
+    @property
+    def patience(self) -> Patience:
+        """How long user code may be awaited."""
         ...
 
 

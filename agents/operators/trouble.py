@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import EnvironmentFault, HeadgateError, causes
-from ..cancellation import Unasked, passes, said, within
-from ..job.checks import POLICIES
+from ..cancellation import Unasked, passes, said
+from ..job.checks import POLICIES, shown
+from ..patience import timed_out_in_drain
 from ..records.arrow_take import NoFrame
 from ..records.chunks import Chunk
 from ..records.record import Record
@@ -54,7 +55,7 @@ async def recover(
     Raises `UnknownTarget` when the metadata of a topic must be fetched first; nothing has then been decided about any record.
     """
     drop()
-    if isinstance(error, KeysApart) or isinstance(error.__cause__, NoFrame):
+    if isinstance(error, KeysApart) or isinstance(error.__cause__, NoFrame) or timed_out_in_drain(error):
         # no record is to blame, and no policy may leave out all of them
         return Failed(str(error), error, final=True)
     left_out = _unread(pipeline, chunk, error)
@@ -125,7 +126,7 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
         record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], headers)
         cause = error.cause if isinstance(error, BadRecord) else error.__cause__
         found = policy(record, cause or error)
-        policy = await within(pipeline.patience_s(), found) if inspect.isawaitable(found) else found
+        policy = await pipeline.patience.within(shown(policy), found) if inspect.isawaitable(found) else found
     if policy is None:
         return "skip"
     if policy not in POLICIES:

@@ -28,7 +28,7 @@ def assembled(site: Site, poke: Callable[[], None]) -> Pipeline:
         streams=[one.stream for one in site.plan.inputs],
         prepare=state.prepare,
         careful=name in runtime.producers.careful,
-        patience_s=lambda: settings.seconds("await.timeout"),
+        patience=site.patience,
     )
     made.keys = KeyTest(runtime.declared, name, site.plan.inputs, site.count)
     made.spark = runtime.spark

@@ -84,6 +84,7 @@ class Granted:
         own = task_settings(settings.given)
         if own != actor.machine.plan.settings:
             actor.feed(SettingsChanged(own))
+        actor.site.patience.look()
         if actor.reading.intake is not None:
             actor.reading.intake.take_settings(settings.given, settings.seconds("fetch.watchdog"))
         if actor.site.pipeline is not None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ...core.orders import WORKING, Start
+from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ...core.task.task import Task
 from ..operators.pipeline import Pipeline
+from ..patience import Patience
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -31,6 +33,7 @@ class Site:
         self.state = runtime.open_state(start.task, start.log_partition)
         self.buffer = runtime.producers.buffer(start.task)
         """What the current letter emits."""
+        self.patience = Patience(runtime.settings.seconds, lambda why: feed(t.Broken(why)))
         self.pipeline: Pipeline | None = None
         """None until the task is restored."""
         self.idle = asyncio.Event()

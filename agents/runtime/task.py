@@ -107,6 +107,8 @@ class TaskActor:
         if self.machine.state != before:
             self.since_ms = self._runtime.port.clock.now().wall
             self.site.log.info("task state", state=self.machine.state, before=before)
+            if self.machine.state == TaskState.DRAINING:
+                self.site.patience.drains()
         self._alarm.see()
         self.reading.decided()
 

@@ -17,6 +17,7 @@ import structlog
 
 import headgate as hg
 from headgate.agents.coordinator import machine_edge as driven
+from headgate.agents.process.requests import AnsweredFailed
 from headgate.agents.worker import logs
 from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session import Spark
@@ -438,6 +439,27 @@ async def test_what_user_code_is_awaited_for_is_bounded_from_now_on(job, topic):
     assert await job.values(out, 2) == ["a", "b"]
     [letter] = await job.records(job.topics.dead_letters, 1)
     assert b"await.timeout" in dict(letter.headers)["hg-exception"]
+
+
+@proves("drain.callback-timeout")
+async def test_a_drain_is_answered_although_a_hook_never_returns(job, topic):
+    """Task and hook are named, also when the operator lowers the limit while the drain hangs."""
+    inp, begun = topic("in"), []
+
+    class Hangs(hg.Actor):
+        async def on_drain(self, ctx):
+            begun.append(ctx.task)
+            await asyncio.Event().wait()
+
+    app = hg.App(job.name)
+    app.actor(app.input(inp))(Hangs)
+    one = await job.start(app)
+    await one.until_running(1)
+    draining = asyncio.get_running_loop().create_task(job.ask("drain"))
+    await one.until(lambda: begun, "the hook hangs")
+    await change(job, "drain.callback-timeout", "500ms", one)
+    with pytest.raises(AnsweredFailed, match=r"Partition 0: .*Hangs\.on_drain did not finish within 0\.5 s"):
+        await draining
 
 
 def test_every_dynamic_setting_is_proven():

@@ -180,7 +180,13 @@ class Host:
 
         none = lambda *_, **__: None  # noqa: E731
         return SimpleNamespace(
-            run=nothing, stop=nothing, wake=none, decided=none, bound=none, seek=none, stop_fetching=none
+            run=nothing,
+            stop=nothing,
+            wake=none,
+            decided=none,
+            bound=none,
+            seek=none,
+            stop_fetching=lambda *_, **__: dict[StreamPartition, int](),
         )
 
     def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> AgentMailbox:
