@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypedDict
 
+import polars as pl
 import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
 
+from ..forms import Form
+
+
+class Value(TypedDict):
+    n: int
+
+
+class Timed(TypedDict):
+    n: int
+    ts: int
+
+
+class Keyed(TypedDict):
+    k: str
+    n: int
+
+
+class Maybe(TypedDict):
+    k: str | None
+    n: int
+
 
 def picky(value: Any) -> Any:
-    if value == "bad":
+    if value["n"] == 0:
         raise ValueError("it is bad")
     return value
 
@@ -21,13 +43,25 @@ async def picky_later(value: Any) -> Any:
     return picky(value)
 
 
-SENT = ["a", "bad", "b"]
+def picky_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    if (frame["n"] == 0).any():
+        raise ValueError("it is bad")
+    return frame
+
+
+BAD = {"n": 0}
+SENT = [{"n": 1}, BAD, {"n": 2}]
+EXPRESSION = 10 // hg.col("n") > 0
+"""It has no value for the bad one."""
+VERBS = ["map", "filter", "flat_map", "map_async", "join", "filter of typed rows"]
+OF_COLUMNS = ["filter of columns", "with_columns", "frame", "rows of columns", "columns of rows"]
+SAYS = dict.fromkeys(("filter of typed rows", "filter of columns", "with_columns"), "is divided by zero")
 
 
 def job(where: dict[str, Any], verb: str = "map") -> hg.App:
-    """A job whose step fails on "bad", with policies at some of app, input and operator."""
+    """A job whose step fails on the bad record, with policies at some of app, input and operator."""
     app = hg.App("job", **{"on_error": where["app"]} if "app" in where else {})
-    stream = app.input("in", on_error=where.get("input"))
+    stream: Any = app.input("in", serde=hg.json(Value), on_error=where.get("input"))
     policy = where.get("operator")
     table = app.input("side", key_serde=hg.text()).table("side", broadcast=True)
     match verb:
@@ -40,49 +74,59 @@ def job(where: dict[str, Any], verb: str = "map") -> hg.App:
         case "map_async":
             stream = stream.map_async(picky_later, on_error=policy)
         case "join":
-            stream = stream.join(table, on=lambda v: v, into=lambda v, _: picky(v), how="left", on_error=policy)
-        case "agg":
-            keyed = app.input("keyed", key=lambda v: "k", on_error=where.get("input"))
-            keyed.agg(n=hg.sum(lambda v: len(picky(v))), on_error=policy).to("sums")
+            stream = stream.join(table, on=lambda v: v["n"], into=lambda v, _: picky(v), how="left", on_error=policy)
+        case "filter of typed rows":
+            stream = stream.filter(EXPRESSION, on_error=policy)
+        case "filter of columns":
+            stream = stream.columns().filter(EXPRESSION, on_error=policy)
+        case "with_columns":
+            stream = stream.columns().with_columns(n=hg.col("n") // hg.col("n") * hg.col("n"), on_error=policy)
+        case "frame":
+            stream = stream.columns().frame(picky_frame, like="polars", schema=Value, on_error=policy)
+        case "rows of columns":
+            stream = stream.columns().rows().map(picky, on_error=policy)
+        case "columns of rows":
+            stream = stream.map(lambda v: v if v["n"] else {"n": "it is bad"}).columns(Value, on_error=policy)
         case _:
             raise AssertionError(verb)
     stream.to("out")
     return app
 
 
-@pytest.mark.parametrize("verb", ["map", "filter", "flat_map", "map_async", "join"])
+@pytest.mark.parametrize("verb", [*VERBS, *OF_COLUMNS])
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 @pytest.mark.parametrize("place", ["app", "input", "operator"])
 def test_the_others_go_on(verb: str, policy: str, place: str) -> None:
     """One record of a chunk is left out, wherever the policy was given."""
     with Driver(job({place: policy}, verb)) as d:
         d.send_all("in", SENT)
-        assert [r.value for r in d.read("out")] == ["a", "b"]
-        assert [letter.value for letter in d.dead_letters()] == ([b'"bad"'] if policy == "dead_letter" else [])
+        assert [r.value for r in d.read("out")] == [{"n": 1}, {"n": 2}]
+        assert [letter.value for letter in d.dead_letters()] == ([b'{"n":0}'] if policy == "dead_letter" else [])
         assert d.counters["dead_letters" if policy == "dead_letter" else "records_skipped"] == 1
 
 
-@pytest.mark.parametrize("verb", ["map", "filter", "flat_map", "map_async", "join"])
+@pytest.mark.parametrize("verb", [*VERBS, *OF_COLUMNS])
 def test_failing_keeps_nothing_and_says_which_record(verb: str) -> None:
     """The default. The task has failed, its chunk never was, and the error names the step and the user's line."""
     with Driver(job({}, verb)) as d:
-        with pytest.raises(hg.UserCodeError, match="ValueError: it is bad") as failed:
+        with pytest.raises(hg.UserCodeError, match=SAYS.get(verb, "it is bad")) as failed:
             d.send_all("in", SENT)
         assert "test_policies.py:" in str(failed.value)
-        assert isinstance(failed.value.__cause__, ValueError)
+        assert isinstance(failed.value.__cause__, Exception)
         assert d.states == {"Partition 0": "failed"}
         assert d.read("out") == []
         assert "in[0] offset 1" in d.tasks["Partition 0"].machine.why
 
 
-def test_a_task_that_has_failed_leaves_the_others_running() -> None:
+@pytest.mark.parametrize("verb", ["map", "filter of columns"])
+def test_a_task_that_has_failed_leaves_the_others_running(verb: str) -> None:
     """Its records wait; theirs go on."""
-    with Driver(job({}), partitions={"in": 2}) as d:
+    with Driver(job({}, verb), partitions={"in": 2}) as d:
         with pytest.raises(hg.UserCodeError):
-            d.send("in", "bad", partition=0)
-        d.send("in", "later", partition=0)
-        d.send("in", "fine", partition=1)
-        assert [r.value for r in d.read("out")] == ["fine"]
+            d.send("in", BAD, partition=0)
+        d.send("in", {"n": 1}, partition=0)
+        d.send("in", {"n": 2}, partition=1)
+        assert [r.value for r in d.read("out")] == [{"n": 2}]
         assert d.states == {"Partition 0": "failed", "Partition 1": "running"}
 
 
@@ -95,12 +139,13 @@ def test_a_task_that_has_failed_leaves_the_others_running() -> None:
         ({"app": "skip", "input": "skip", "operator": "fail"}, False),
     ],
 )
-def test_the_nearest_policy_wins(where: dict[str, Any], left_out: bool) -> None:
+@pytest.mark.parametrize("verb", ["map", *OF_COLUMNS[:3]])
+def test_the_nearest_policy_wins(where: dict[str, Any], left_out: bool, verb: str) -> None:
     """Operator before input before app."""
-    with Driver(job(where)) as d:
+    with Driver(job(where, verb)) as d:
         if left_out:
             d.send_all("in", SENT)
-            assert [r.value for r in d.read("out")] == ["a", "b"]
+            assert [r.value for r in d.read("out")] == [{"n": 1}, {"n": 2}]
         else:
             with pytest.raises(hg.UserCodeError):
                 d.send_all("in", SENT)
@@ -108,69 +153,79 @@ def test_the_nearest_policy_wins(where: dict[str, Any], left_out: bool) -> None:
 
 @pytest.mark.parametrize("answer", ["skip", "dead_letter", None])
 @pytest.mark.parametrize("awaits", [False, True])
-def test_a_function_decides(answer: str | None, awaits: bool) -> None:
+@pytest.mark.parametrize("verb", ["map", "frame", "with_columns"])
+def test_a_function_decides(answer: str | None, awaits: bool, verb: str) -> None:
     """It gets the record as it came and what was raised; None means that it has dealt with it."""
     asked: list[Any] = []
 
     def decide(record: hg.Record[Any, Any], exception: Exception) -> Any:
-        asked.append((record.key, record.value, record.timestamp, tuple(record.headers), str(exception)))
+        asked.append((record.key, record.value, record.timestamp, tuple(record.headers)))
+        assert SAYS.get(verb, "it is bad") in str(exception)
         return answer
 
     async def decide_later(record: hg.Record[Any, Any], exception: Exception) -> Any:
         return decide(record, exception)
 
-    with Driver(job({"operator": decide_later if awaits else decide})) as d:
-        d.send_all("in", ["a", hg.Record("k", "bad", 7, (("h", b"1"),))])
-        assert asked == [(b"k", b'"bad"', 7, (("h", b"1"),), "it is bad")]
-        assert [r.value for r in d.read("out")] == ["a"]
+    with Driver(job({"operator": decide_later if awaits else decide}, verb)) as d:
+        d.send_all("in", [{"n": 1}, hg.Record("k", BAD, 7, (("h", b"1"),))])
+        assert asked == [(b"k", b'{"n":0}', 7, (("h", b"1"),))]
+        assert [r.value for r in d.read("out")] == [{"n": 1}]
         assert len(d.dead_letters()) == (answer == "dead_letter")
 
 
 def test_a_policy_that_raises_or_answers_nonsense_fails_the_task() -> None:
     """It is user code, too."""
     for policy in (lambda r, e: 1 / 0, lambda r, e: "ignore"):
-        with Driver(job({"app": policy})) as d, pytest.raises((ZeroDivisionError, ValueError)):
-            d.send("in", "bad")
+        for verb in ("map", "with_columns"):
+            with Driver(job({"app": policy}, verb)) as d, pytest.raises((ZeroDivisionError, ValueError)):
+                d.send("in", BAD)
 
 
-def test_a_dead_letter_says_where_it_came_from() -> None:
+@pytest.mark.parametrize(
+    ("verb", "step"),
+    [("map", "map"), ("filter of columns", "filter-columns"), ("with_columns", "with-columns"), ("frame", "frame")],
+)
+def test_a_dead_letter_says_where_it_came_from(verb: str, step: str) -> None:
     """Topic, partition, offset, step, exception, traceback; key, value and headers as they were."""
-    with Driver(job({"app": "dead_letter"}), partitions={"in": 2}) as d:
-        d.send("in", "fine", partition=1)
-        d.send("in", "bad", key="k", headers={"h": b"1"}, partition=1)
+    with Driver(job({"app": "dead_letter"}, verb), partitions={"in": 2}) as d:
+        d.send("in", {"n": 1}, partition=1)
+        d.send("in", BAD, key="k", headers={"h": b"1"}, partition=1)
         (letter,) = d.dead_letters()
         assert (letter.topic, letter.partition, letter.offset) == ("in", 1, 1)
-        assert re.fullmatch(r"map \(.*test_policies\.py:\d+\)", letter.step)
-        assert (letter.key, letter.value, letter.headers) == (b"k", b'"bad"', (("h", b"1"),))
-        assert letter.exception == "ValueError: it is bad"
-        assert "in picky" in letter.traceback
+        assert re.fullmatch(rf"{step} \(.*test_policies\.py:\d+\)", letter.step)
+        assert (letter.key, letter.value, letter.headers) == (b"k", b'{"n":0}', (("h", b"1"),))
+        if verb in SAYS:
+            assert SAYS[verb] in letter.exception
+        else:
+            assert letter.exception == "ValueError: it is bad"
+            assert "in picky" in letter.traceback
 
 
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-def test_bad_bytes_have_a_policy_of_their_own(policy: str) -> None:
+def test_bad_bytes_have_a_policy_of_their_own(policy: str, form: Form) -> None:
     """on_error is for user code, on_bad_data for what cannot be read: value, key, time."""
     app = hg.App("job", on_error="fail")
-    app.input("in", key_serde=hg.text(), timestamp="ts", on_bad_data=policy).map(lambda v: v["n"]).to("out")  # pyright: ignore[reportArgumentType]
+    form.input(app, "in", Timed, key_serde=hg.text(), timestamp="ts", on_bad_data=policy).to("out")
     with Driver(app) as d:
         d.send_all("in", [{"n": 1, "ts": 1}, b"{", {"n": 2}, {"n": 3, "ts": "x"}, {"n": 4, "ts": 4}])
         d.send("in", {"n": 5, "ts": 5}, key=b"\xff")
-        assert [r.value for r in d.read("out")] == [1, 4]
+        assert [r.value["n"] for r in d.read("out")] == [1, 4]
         letters = d.dead_letters()
         assert len(letters) == (4 if policy == "dead_letter" else 0)
         assert {letter.step for letter in letters} <= {"decode"}
 
 
-def test_bad_bytes_fail_by_default() -> None:
+def test_bad_bytes_fail_by_default(form: Form) -> None:
     """With what was wrong with them."""
     app = hg.App("job", on_error="skip")
-    app.input("in").to("out")
+    form.input(app, "in", Value).to("out")
     with Driver(app) as d:
         with pytest.raises(hg.DataError, match="not json"):
             d.send("in", b"{")
         assert d.states == {"Partition 0": "failed"}
 
 
-def test_a_chunk_is_all_or_nothing() -> None:
+def test_a_chunk_is_all_or_nothing(form: Form) -> None:
     """Outputs, tables, aggregates: a record that fails late undoes what the ones before it did."""
     app = hg.App("job", key_serde=hg.text())
     seen = app.table("seen", value=hg.json())
@@ -179,17 +234,18 @@ def test_a_chunk_is_all_or_nothing() -> None:
         seen[value["k"]] = value["n"]
         return value
 
-    stream = app.input("in", key="k").map(note)
-    stream.to("copy")
+    stream = form.input(app, "in", Keyed, key="k")
+    rows = stream.rows() if form is Form.COLUMNS else stream
+    rows.map(note).to("copy")
     stream.agg(name="agg", n=hg.count()).to("counts")
-    stream.table("last")
-    stream.repartition("k").map(lambda v: v["n"]).to("far")
-    stream.map(lambda v: 1 // v["n"]).to("out")
+    rows.table("last")
+    stream.repartition("k").to("far")
+    form.with_columns(stream, lambda v: {**v, "n": 1 // v["n"]}, {"n": 1 // hg.col("n")}).to("out")
     with Driver(app, partitions={"in": 2}) as d:
         d.send("in", {"k": "a", "n": 1}, partition=0)
         for topic in ("copy", "counts", "far", "out"):
             assert len(d.read(topic)) == 1
-        with pytest.raises(hg.UserCodeError, match="ZeroDivisionError"):
+        with pytest.raises(hg.UserCodeError, match="zero"):
             d.send_all("in", [{"k": "a", "n": 2}, {"k": "b", "n": 3}, {"k": "c", "n": 0}], partition=0)
         for topic in ("copy", "counts", "far", "out"):
             assert d.read(topic) == []
@@ -244,7 +300,7 @@ def test_a_sink_that_skips_finds_the_poison() -> None:
     app = hg.App("job")
     app.input("in").sink(write, on_error="skip")
     with Driver(app) as d:
-        d.send_all("in", SENT)
+        d.send_all("in", ["a", "bad", "b"])
     assert ["a", "b"] in written.values()
     assert len(written) == 3
 
@@ -272,18 +328,36 @@ def test_verbs_that_key_keep_and_write_have_policies_too(verb: str) -> None:
         assert d.counters["records_skipped"] == 1
 
 
+@pytest.mark.parametrize("verb", ["repartition", "to"])
+def test_a_record_whose_key_is_null(verb: str, form: Form) -> None:
+    """No shuffle takes it, and an output does. A field that is not there is null, if there is a type that says so."""
+    app = hg.App("job")
+    stream = form.input(app, "in", Maybe)
+    if verb == "repartition":
+        stream.repartition("k", on_error="dead_letter").to("out")
+    else:
+        stream.to("out", key="k", on_error="dead_letter")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": "a", "n": 1}, {"n": 2}, {"k": None, "n": 3}, {"k": "b", "n": 4}])
+        kept = [(r.key, r.value["n"]) for r in d.read("out")]
+        dead = [letter.offset for letter in d.dead_letters()]
+    left_out = [2, 3] if verb == "repartition" else [2] if form is Form.ROWS else []
+    wanted = [("a", 1), (None, 2), (None, 3), ("b", 4)]
+    assert (kept, dead) == ([one for one in wanted if one[1] not in left_out], [n - 1 for n in left_out])
+
+
 @pytest.mark.parametrize("place", ["app", "operator"])
-def test_user_code_behind_an_aggregate_has_policies_too(place: str) -> None:
+def test_user_code_behind_an_aggregate_has_policies_too(place: str, form: Form) -> None:
     """Then updates go on with each chunk, so that a failure can be laid at a record's door."""
     app = hg.App("job", on_error="dead_letter" if place == "app" else "fail")
-    counts = app.input("in", key="k").agg(name="agg", x=hg.sum("x"))
+    counts = form.input(app, "in", Keyed, key="k").agg(name="agg", n=hg.sum("n"))
     policy = "dead_letter" if place == "operator" else None
-    counts.map(lambda update: 10 // update["x"], on_error=policy).to("out")
+    counts.map(lambda update: 10 // update["n"], on_error=policy).to("out")
     with Driver(app) as d:
-        d.send_all("in", [{"k": "a", "x": 5}, {"k": "b", "x": 0}, {"k": "a", "x": 3}])
+        d.send_all("in", [{"k": "a", "n": 5}, {"k": "b", "n": 0}, {"k": "a", "n": 3}])
         assert [r.value for r in d.read("out")] == [1]
-        assert [letter.value for letter in d.dead_letters()] == [b'{"k":"b","x":0}']
-        assert dict(d.table("agg")) == {"a": {"x": 8}}
+        assert [letter.value for letter in d.dead_letters()] == [b'{"k":"b","n":0}']
+        assert dict(d.table("agg")) == {"a": {"n": 8}}
 
 
 def _within(table: Any, value: Any) -> Any:
