@@ -201,8 +201,12 @@ class ColumnStream(Generic[K, V]):
     ) -> WindowedColumns[K]:
         """Group the records by key and time window, as rows are. The results of `.agg(…)` are rows.
 
+        The topic `late` gets the columns of late records.
+
         >>> orders.columns().repartition("user").window(hg.tumbling("1m", grace="5s")).agg(n=hg.count()).to("minutes")
         """
+        if late is not None:
+            self._only_columns("window(late=…)")
         return WindowedColumns(self, WindowedStream(self._stream, window, emit, late, at_end, name, self.schema))
 
     def _check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
@@ -252,7 +256,7 @@ class ColumnStream(Generic[K, V]):
 
         >>> orders.columns().filter(hg.col("amount") > 0).batch(max_age="10s").spark(revenue, schema="country string, revenue double")
         """
-        self._only_columns("batch")
+        self._only_columns("batch()")
         step = batch_step(self._stream.step, max_rows, max_bytes, max_age, name, self.schema)
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 
@@ -262,7 +266,7 @@ class ColumnStream(Generic[K, V]):
         """Refuse to lose the fields that are kept."""
         if self._extra is not None:
             raise DeclarationError(
-                f"{verb}() gets the declared columns alone, and extra='keep' keeps all fields of a record",
+                f"{verb} gets the declared columns alone, and extra='keep' keeps all fields of a record",
                 remedy=_WITHOUT,
             )
 
@@ -306,7 +310,7 @@ class ColumnStream(Generic[K, V]):
         >>> orders.columns().frame(enrich, like="polars", schema=Enriched).to("enriched")
         """
         check_function(fn, "frame", signature="(frame)")
-        self._only_columns("frame")
+        self._only_columns("frame()")
         if like is not None:
             check_library(like)
         hidden = next((one.name for one in HIDDEN if one.name in self.schema.names), None)
@@ -329,7 +333,7 @@ class ColumnStream(Generic[K, V]):
 
         One such border in a pipeline is enough: each costs an object for each record.
         """
-        self._only_columns("rows")
+        self._only_columns("rows()")
         step = s.RowsStep(parents=(self._stream.step,), schema=self.schema, kind=self._kind, where=called_from())
         return self._then(step)
 
@@ -381,7 +385,7 @@ class ColumnStream(Generic[K, V]):
 
         >>> orders.filter(hg.col("amount") >= 10).sink(lambda batch: print(polars.DataFrame(batch)))
         """
-        self._only_columns("sink")
+        self._only_columns("sink()")
         check_function(fn, "sink", signature="(batch)", awaits=True)
         self._then(
             s.SinkStep(

@@ -101,6 +101,8 @@ def rows() -> hg.Stream[Any, Order]:
         (lambda: columns().frame(len, schema=Order), r"frame\(\) .*declared columns alone"),
         (lambda: columns().batch(max_rows=1), r"batch\(\) .*declared columns alone"),
         (lambda: columns().sink(print), r"sink\(\) .*declared columns alone"),
+        (lambda: columns().window(hg.tumbling("1s"), late="late"), r"window\(late=…\) gets the declared columns alone"),
+        (lambda: columns().repartition("user").window(hg.tumbling("1s"), late="late"), "declared columns alone"),
         (lambda: columns().repartition("user").to("out"), r"to\('out'\).*do not pass a repartition"),
         (lambda: columns().repartition("user").filter(hg.col("ts") > 0).rows(), "declared columns alone"),
         (lambda: columns().to("out", serde=hg.msgpack()), r"to\('out'\).*serde=hg.json\(\)"),
