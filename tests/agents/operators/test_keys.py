@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
+
+from ..forms import Form
+
+
+class OfText(TypedDict):
+    k: str
+
+
+class OfNumber(TypedDict):
+    k: int
+
+
+class OfTruth(TypedDict):
+    k: bool
+
 
 ID = UUID("12345678-1234-5678-1234-567812345678")
 KEYS = ["1", 1, True, b"1", ID, ("DE", 1), (("DE", True), b"1")]
@@ -351,3 +366,61 @@ def test_a_repartition_with_a_type_of_keys_takes_no_other(app, by, combines):
         d.send_all("in", [hg.Record("DE", {"k": "DE"}), hg.Record(7, {"k": 7})])
         assert [one.key for one in d.read("out")] == ["7"]
         assert "the key is str and not int" in d.dead_letters()[0].exception
+
+
+FIELDS: dict[str, tuple[type, list[Any]]] = {
+    "text": (OfText, ["", "1", "a", "a\x00", "b", "ü", "ÿ", "😀"]),
+    "numbers": (OfNumber, [-(2**63), -300, -1, 0, 1, 255, 256, 70_000, 2**63 - 1]),
+    "booleans": (OfTruth, [False, True]),
+}
+"""In the order of their bytes."""
+
+
+@pytest.mark.parametrize("windowed", [True, False])
+@pytest.mark.parametrize("combines", [True, False])
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_of_every_type_are_keys(app: hg.App, name: str, combines: bool, windowed: bool, form: Form) -> None:
+    """In the same partition and with the same bytes whatever form asks; windows give results in the order of the bytes."""
+    of, keys = FIELDS[name]
+    more = {} if combines else {"last": hg.last("k")}
+    shuffled = form.input(app, "in", of).repartition("k", name="by-key")
+    kept = shuffled.window(hg.tumbling("10s"), name="counts") if windowed else shuffled
+    kept.agg(n=hg.count(), **({} if windowed else {"name": "counts"}), **more).to("out", key_serde=hg.key())
+    with Driver(app, partitions={"in": 2}) as d:
+        for partition in (0, 1):
+            d.send_all("in", [{"k": key} for key in keys[::-1]], partition=partition)
+        homes = {task: sorted(map(repr, d.table("counts").task(task))) for task in d.tasks}
+        d.drain()
+        found = {repr(one.key): one.value["n"] for one in d.read("out")}
+        assert found == {repr(key): 2 for key in keys}
+    plain = hg.App("job")
+    plain.input("in").repartition("k", name="by-key").agg(n=hg.count(), name="counts")
+    with Driver(plain, partitions={"in": 2}) as d:
+        d.send_all("in", [{"k": key} for key in keys])
+        if not windowed:
+            assert homes == {task: sorted(map(repr, d.table("counts").task(task))) for task in d.tasks}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_results_of_windows_are_in_the_order_of_their_keys(app: hg.App, name: str, form: Form) -> None:
+    """By the bytes of the keys, which for numbers is by their value."""
+    of, keys = FIELDS[name]
+    windows = form.input(app, "in", of).repartition("k", name="by-key").window(hg.tumbling("10s"))
+    windows.agg(n=hg.count()).to("out", key_serde=hg.key())
+    with Driver(app) as d:
+        d.send_all("in", [{"k": key} for key in keys[::-1]])
+        d.drain()
+        assert [one.key for one in d.read("out")] == keys
+
+
+@pytest.mark.parametrize("combines", [True, False])
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_of_another_type_than_the_keys(app: hg.App, name: str, combines: bool, form: Form) -> None:
+    """`key_serde=hg.key(int)` takes no text and no booleans; each is bad data of its record, or refused when it is declared."""
+    of, keys = FIELDS[name]
+    stream = form.input(app, "in", of, on_error="dead_letter").repartition("k", name="by-key", key_serde=hg.key(int))
+    stream.agg(n=hg.count() if combines else hg.last("k"), name="counts")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": key} for key in keys])
+        assert len(d.table("counts")) == (len(keys) if name == "numbers" else 0)
+        assert len(d.dead_letters()) == (0 if name == "numbers" else len(keys))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -27,6 +27,14 @@ from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.logs import Gathered
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, FrameError, decode
+
+from ..forms import Form
+
+
+class Row(TypedDict):
+    k: str
+    n: int
+
 
 IN = StreamPartition("in", 0)
 
@@ -95,11 +103,11 @@ def chunk(*values: bytes, at: StreamPartition = IN, keys: Any = None) -> Chunk:
     return Chunk.of(at, list(values), keys=keys, timestamps=list(range(1, len(values) + 1)))
 
 
-def test_a_chunk_gives_its_greatest_event_time() -> None:
+def test_a_chunk_gives_its_greatest_event_time(form: Form) -> None:
     """Which is what the watermark is made of."""
     app = hg.App("job")
-    app.input("in").to("out")
-    assert asyncio.run(Rig(app).run(chunk(b"1", b"2"))) == 2
+    form.input(app, "in", Row).to("out")
+    assert asyncio.run(Rig(app).run(of_keys(1, 2))) == 2
 
 
 def test_a_seal_in_the_middle_of_a_chunk_takes_only_what_was_complete() -> None:
@@ -170,12 +178,12 @@ def of_keys(*keys: int) -> Chunk:
 
 
 @pytest.mark.parametrize("copies", [False, True])
-def test_states_that_were_given_back_come_again_from_the_table(copies: bool) -> None:
+def test_states_that_were_given_back_come_again_from_the_table(copies: bool, form: Form) -> None:
     """More keys than fit into the memory of the worker: their sums go on, within and between commits."""
     memory = CacheMemory(100_000 if copies else 40_000)
     app = hg.App("job", key_serde=hg.text())
     more: dict[str, Any] = {"all": hg.collect("n")} if copies else {}
-    app.input("in", key="k").agg(name="agg", n=hg.count(), x=hg.sum("n"), **more).to("counts")
+    form.input(app, "in", Row, key="k").agg(name="agg", n=hg.count(), x=hg.sum("n"), **more).to("counts")
     rig = Rig(app, memory=memory)
     operator: Any = next(one for one in rig.pipeline.operators if hasattr(one, "states"))
 
@@ -200,7 +208,7 @@ def test_states_that_were_given_back_come_again_from_the_table(copies: bool) -> 
     assert memory.used <= memory.limit
 
 
-def test_states_are_given_back_while_a_chunk_waits() -> None:
+def test_states_are_given_back_while_a_chunk_waits(form: Form) -> None:
     """The chunk had looked for its states; another task needed the memory, and a commit passed: none of its sums begins anew."""
 
     async def story() -> None:
@@ -215,9 +223,9 @@ def test_states_are_given_back_while_a_chunk_waits() -> None:
         gated = False
         memory = CacheMemory(1 << 20)
         app = hg.App("job", key_serde=hg.text())
-        stream = app.input("in", key="k")
+        stream = form.input(app, "in", Row, key="k")
         stream.agg(name="agg", n=hg.count(), x=hg.sum("n")).to("counts")
-        stream.map_async(wait).to("out")
+        (stream.rows() if form is Form.COLUMNS else stream).map_async(wait).to("out")
         rig = Rig(app, memory=memory)
         operator: Any = next(one for one in rig.pipeline.operators if hasattr(one, "states"))
         await rig.run(of_keys(*range(50)))
@@ -249,12 +257,12 @@ def test_states_are_given_back_while_a_chunk_waits() -> None:
     asyncio.run(story())
 
 
-def test_a_failing_chunk_beside_combined_rows_leaves_them() -> None:
+def test_a_failing_chunk_beside_combined_rows_leaves_them(form: Form) -> None:
     """What completed chunks gave to the shuffle stays; what the failing one gave goes."""
     app = hg.App("job")
-    stream = app.input("in")
+    stream = form.input(app, "in", Row)
     stream.repartition("k").agg(n=hg.count(), x=hg.sum("n")).to("out")
-    stream.map(lambda v: 1 / v["n"]).to("inverse")
+    form.with_columns(stream, lambda v: {**v, "x": 1 / v["n"]}, {"x": 1 / hg.col("n")}).to("inverse")
     rig = Rig(app)
 
     async def story() -> None:
@@ -336,12 +344,12 @@ def test_headers_travel_through_a_shuffle() -> None:
     assert frame.headers is None
 
 
-def test_rows_are_never_taken_for_partial_states() -> None:
+def test_rows_are_never_taken_for_partial_states(form: Form) -> None:
     """Nor the other way round: a frame says what its values are."""
     app = hg.App("job")
-    stream = app.input("in")
+    stream = form.input(app, "in", Row)
     stream.repartition("k", name="states").agg(n=hg.count()).to("out")
-    stream.repartition("k", name="rows").map(lambda v: v).to("out")
+    stream.repartition("k", name="rows").to("more")
     for name, plan_of, why in (("states", None, "rows instead of"), ("rows", 7, "partial states instead of")):
         topic = f"job-1-{name}"
         wrong = Chunk(StreamPartition(topic, 0), 1, Columns([b"{}"], [1], 0), plan=plan_of)
@@ -366,13 +374,15 @@ def test_rows_of_one_key_go_to_one_partition_and_keep_their_order() -> None:
     assert len(where) == 5
 
 
-def test_which_records_failed_is_found() -> None:
+def test_which_records_failed_is_found(form: Form) -> None:
     """With what each of them raised; nothing of it is kept. Where failing is the policy, the first is enough."""
 
     async def found(policy: str) -> tuple[Rig, Chunk, list[tuple[int, BaseException]]]:
         app = hg.App("job", on_error=policy, on_bad_data=policy)
-        app.input("in").map(lambda v: 1 / v).to("out")
-        rig, at = Rig(app), chunk(b"1", b"0", b"{", b"2")
+        stream = form.input(app, "in", Row)
+        form.with_columns(stream, lambda v: {**v, "x": 1 / v["n"]}, {"x": 1 / hg.col("n")}).to("out")
+        good = b'{"k":"a","n":%d}'
+        rig, at = Rig(app), chunk(good % 1, good % 0, b"{", good % 2)
         with pytest.raises(BadRecord) as raised:
             await rig.run(at)
         return rig, at, await find_bad(rig.pipeline, at, raised.value)
@@ -387,9 +397,9 @@ def test_which_records_failed_is_found() -> None:
     assert [index for index, _ in asyncio.run(found("fail"))[2]] == [1]
 
 
-def test_a_stream_that_the_task_does_not_read_has_no_source() -> None:
+def test_a_stream_that_the_task_does_not_read_has_no_source(form: Form) -> None:
     """A task that owns only one side of a shuffle runs only what is behind it."""
     app = hg.App("job")
-    app.input("in").repartition("k").agg(n=hg.count()).to("out")
+    form.input(app, "in", Row).repartition("k").agg(n=hg.count()).to("out")
     assert set(Rig(app, "job-1-by-k").pipeline.sources) == {"job-1-by-k"}
     assert set(Rig(app, "in").pipeline.sources) == {"in"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -13,6 +13,8 @@ from headgate.agents.operators.stateless import MapOp
 from headgate.agents.records.writable import TIME_LIMIT, Unwritable, check_headers, check_partition, whole_ms, writable
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.state import DriverError
+
+from ..forms import Form
 
 SENT = [{"k": "a", "n": 1}, {"k": "bad", "n": 1}, {"k": "b", "n": 1}, {"k": "a", "n": 2}]
 
@@ -259,6 +261,50 @@ def test_numbers_behind_what_is_none(way: str, shuffled: bool, kind: str) -> Non
         counted = d.table("sums").get("a", {}).get("n", 0)
         assert counted + len(d.dead_letters()) == len(NUMBERS[way])
         assert d.table("sums")["b"]["n"] == 1
+
+
+class Whole(TypedDict):
+    k: str
+    ts: int
+    x: int | None
+
+
+class Real(TypedDict):
+    k: str
+    ts: int
+    x: float | None
+
+
+OF_TYPES: dict[str, tuple[type, list[Any]]] = {
+    "null before numbers": (Whole, [None, 3]),
+    "null between numbers": (Real, [2, None, 3.5]),
+    "beyond 64 bits": (Whole, [2**62, 2**62, 1, -(2**62)]),
+    "below 64 bits": (Whole, [-(2**63), -1, 2**63 - 1]),
+    "no such number": (Whole, [1, 2**63, 1.5, "3", 4]),
+    "beyond a float": (Real, [1e308, 1e308, -1e308, 1]),
+}
+
+
+@pytest.mark.parametrize("kind", ["sum", "min", "mean", "first"])
+@pytest.mark.parametrize("shuffled", [True, False])
+@pytest.mark.parametrize("windowed", [True, False])
+@pytest.mark.parametrize("way", OF_TYPES)
+def test_numbers_of_a_type(way: str, windowed: bool, shuffled: bool, kind: str, form: Form) -> None:
+    """Each record counts, or is a dead letter: never by half, whatever holds the states."""
+    of, numbers = OF_TYPES[way]
+    app = hg.App("job", on_error="dead_letter", on_bad_data="dead_letter")
+    keyed = form.input(app, "in", of, key=None if shuffled else "k", timestamp="ts")
+    keyed = keyed.repartition("k") if shuffled else keyed
+    keyed = keyed.window(hg.tumbling("1s"), name="sums") if windowed else keyed
+    more = {} if windowed else {"name": "sums"}
+    keyed.agg(n=hg.count(), x=getattr(hg, kind)("x"), **more).to("out")
+    with Driver(app, settings={"chunk.max-records": 1, "chunk.max-bytes": 1}) as d:
+        d.send_all("in", [{"k": "a", "ts": 1, "x": x} for x in numbers])
+        d.send_all("in", [{"k": "b", "ts": 1, "x": 1}])
+        d.drain()
+        counted = {record.key: record.value["n"] for record in d.read("out")}
+        assert counted["b"] == 1
+        assert counted.get("a", 0) + len(d.dead_letters()) == len(numbers)
 
 
 class Emits(hg.Actor):

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
+
+from ..forms import Form
+
+
+class Row(TypedDict):
+    k: str
+    n: int
+
+
+class Order(TypedDict):
+    country: str
 
 
 def values(records: list[hg.Record[Any, Any]]) -> list[Any]:
@@ -131,6 +142,36 @@ def test_to_a_partition_of_ones_own_choice() -> None:
         assert values(d.read("hashed", partition=0)) == [1]
 
 
+def test_filters_and_added_fields(form: Form) -> None:
+    """Values change; key, time and headers stay with them."""
+    app = hg.App("job")
+    rows = form.input(app, "in", Row, key_serde=hg.text())
+    kept = form.filter(rows, hg.col("n") > 0, lambda v: v["n"] > 0)
+    form.with_columns(kept, lambda v: {**v, "twice": 2 * v["n"]}, {"twice": hg.col("n") * 2}).to("out")
+    with Driver(app) as d:
+        d.send("in", {"k": "x", "n": 0}, key="a")
+        d.send("in", {"k": "x", "n": 2}, key="b", at=7, headers={"h": b"1"})
+        d.send("in", {"k": "x", "n": 1}, at=8)
+        assert d.read("out") == [
+            hg.Record("b", {"k": "x", "n": 2, "twice": 4}, 7, (("h", b"1"),)),
+            hg.Record(None, {"k": "x", "n": 1, "twice": 2}, 8),
+        ]
+
+
+def test_branches_of_one_stream(form: Form) -> None:
+    """Each gets every record; what one leaves out or adds is nothing to the others."""
+    app = hg.App("job")
+    rows = form.input(app, "in", Row)
+    form.filter(rows, hg.col("n") > 1, lambda v: v["n"] > 1).to("some")
+    form.with_columns(rows, lambda v: {**v, "n": 0}, {"n": 0}).to("none")
+    rows.to("all", key="k")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": "a", "n": 1}, {"k": "b", "n": 2}])
+        assert [one["n"] for one in values(d.read("some"))] == [2]
+        assert [one["n"] for one in values(d.read("none"))] == [0, 0]
+        assert [(r.key, r.value["n"]) for r in d.read("all")] == [("a", 1), ("b", 2)]
+
+
 def test_tombstones_pass_and_delete() -> None:
     """A null value deletes from a table; its key is the record's own, even where the key is a field."""
     app = hg.App("job")
@@ -156,16 +197,17 @@ def test_tombstones_go_out_as_null_values() -> None:
         assert d.read("out") == [hg.Record("k", None), hg.Record("l", None)]
 
 
-def test_repartition_brings_equal_keys_together() -> None:
+def test_repartition_brings_equal_keys_together(form: Form) -> None:
     """By a field, by a function, by the record's own key: each key ends in one task, whatever partition it came in."""
     app = hg.App("job")
     orders = app.input("in", key_serde=hg.text())
-    orders.repartition("country").agg(name="a", n=hg.count()).to("by-field")
+    form.input(app, "more", Order).repartition("country").agg(name="a", n=hg.count()).to("by-field")
     orders.repartition(lambda v: v["country"].lower(), name="lower").agg(name="b", n=hg.count()).to("by-function")
     orders.repartition(name="own").agg(name="c", n=hg.count()).to("by-key")
-    with Driver(app, partitions={"in": 4}) as d:
+    with Driver(app, partitions={"in": 4, "more": 4}) as d:
         for n in range(8):
-            d.send("in", {"country": "DE" if n % 2 else "FR"}, key=f"k{n % 3}", partition=n % 4)
+            for topic in ("in", "more"):
+                d.send(topic, {"country": "DE" if n % 2 else "FR"}, key=f"k{n % 3}", partition=n % 4)
         assert {k: v["n"] for k, v in d.table("a").items()} == {"DE": 4, "FR": 4}
         assert {k: v["n"] for k, v in d.table("b").items()} == {"de": 4, "fr": 4}
         assert {k: v["n"] for k, v in d.table("c").items()} == {"k0": 3, "k1": 3, "k2": 2}
@@ -173,17 +215,17 @@ def test_repartition_brings_equal_keys_together() -> None:
         assert len(homes) == 1
 
 
-def test_a_repartitioned_stream_keeps_values_times_and_order() -> None:
+def test_a_repartitioned_stream_keeps_values_times_and_order(form: Form) -> None:
     """Through real frames and back, several thousand at once."""
     app = hg.App("job")
-    app.input("in").repartition("k", partitions=2).map(lambda v: v["n"]).to("out")
+    form.input(app, "in", Row).repartition("k", partitions=2).to("out")
     with Driver(app, partitions={"in": 2}) as d:
-        d.send_all("in", [hg.Record(None, {"k": n % 5, "n": n} | {"k": str(n % 5)}, n) for n in range(5000)])
+        d.send_all("in", [hg.Record(None, {"k": str(n % 5), "n": n}, n) for n in range(5000)])
         out = d.read("out")
-        assert sorted(values(out)) == list(range(5000))
+        assert sorted(one["n"] for one in values(out)) == list(range(5000))
         for k in range(5):
-            assert [r.value for r in out if r.key == str(k)] == list(range(k, 5000, 5))
-        assert all(r.timestamp == r.value for r in out)
+            assert [r.value["n"] for r in out if r.key == str(k)] == list(range(k, 5000, 5))
+        assert all(r.timestamp == r.value["n"] for r in out)
 
 
 def test_broadcast_reaches_every_task() -> None:
