@@ -63,10 +63,17 @@ class Joined(Joining):
 class Rig:
     """A pipeline over memory."""
 
-    def __init__(self, app: hg.App, *streams: str, width: int = 1, memory: CacheMemory | None = None) -> None:
+    def __init__(
+        self,
+        app: hg.App,
+        *streams: str,
+        width: int = 1,
+        memory: CacheMemory | None = None,
+        store: MemoryStore | None = None,
+    ) -> None:
         declared = Declared(app)
         self.topics = Joined(dict.fromkeys(declared.graph.writer, width))
-        self.tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0, memory=memory).tables
+        self.tables = open_tables(store or MemoryStore("u"), declared, clock=lambda: 0, memory=memory).tables
         self.counted: dict[str, int] = {}
         self.pipeline = Pipeline(
             declared,
