@@ -26,6 +26,7 @@ from ..web.stuck import AFTER_S
 from ..worker.load import key_load, task_load
 from ..worker.times import merged, times_of_load
 from ..worker.window_load import summed, windows_of_load
+from .draining import drain_of, progress_lines
 from .options import Target, broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 from .pages import page
@@ -149,15 +150,9 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         task["watermark"] = time_of(said["watermark_ms"])
         task["restore_left"] = said["restore_left"]
     tasks = found["tasks"]
-    done = sum(1 for task in tasks if task["state"] in ("drained", "ended"))
     found["drain"] = None
     if found["run"] is not None and found["run"]["state"] == "draining":
-        found["drain"] = {
-            "request": found["run"]["draining"],
-            "done": done,
-            "of": len(tasks),
-            **drain_of(to, state, tasks),
-        }
+        found["drain"] = drain_of(to.job, state, tasks, loads)
     known = [task["lag"] for task in tasks if task["lag"] is not None]
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
@@ -206,33 +201,6 @@ def holder(held: dict[str, Any]) -> str:
     return f"{held['who']}{where} ({state})" if held["who"] else state
 
 
-def drain_of(to: Target, state: JobState, tasks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Who requested the drain, which tasks hold it up, which wait for them, and what to do. The reason is also added to each task."""
-    failed, model, name = state.failed(), state.model, shown(to.job)
-    open_ = {one["task"] for one in tasks if one["state"] not in RESTING}
-    waiting: list[dict[str, Any]] = []
-    for one in tasks:
-        if model is None or one["task"] not in open_ or one["task"] in failed:
-            continue
-        streams = {at.stream for at in model.tasks.get(one["task"], ()) if at.stream in model.producers}
-        awaited = sorted(({task for s in streams for task in model.producers[s].tasks} & open_) - {one["task"]})
-        if awaited:
-            waiting.append({"task": one["task"], "for": awaited})
-            one["why"] = one["why"] or f"waits for {', '.join(awaited)}"
-    todo = ""
-    if failed:
-        todo = (
-            f"fix the code without changing the graph, `headgate stop {name}`, run it, `headgate start {name}`: the drain resumes; "
-            f"or continue after a bad record with `headgate seek {name} STREAM:PARTITION --to OFFSET`"
-        )
-    return {
-        "by": state.run.drain_by if state.run is not None else "",
-        "failed": [{"task": task, "why": why} for task, why in failed.items()],
-        "waiting": waiting,
-        "todo": todo,
-    }
-
-
 def show(found: dict[str, Any]) -> None:
     """Print the status for people."""
     run = found["run"]
@@ -257,6 +225,7 @@ def show(found: dict[str, Any]) -> None:
         by = f", requested by {drain['by']}" if drain["by"] else ""
         fields.append(("drain", f"{drain['done']} of {drain['of']} tasks{by}"))
         fields += [("failed", f"{one['task']}: {one['why']}") for one in drain["failed"]]
+        fields += [("waits", line) for line in progress_lines(drain, found["tasks"])]
         fields += [("to do", drain["todo"])] if drain["todo"] else []
     if run is not None and run["why"]:
         fields.append(("why", run["why"]))

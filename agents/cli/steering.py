@@ -16,8 +16,10 @@ import click
 
 from ...core.coordination import requests as r
 from ...core.coordination.metadata import REQUESTS, MetadataStore
-from ..process.reading import shown
+from ...core.coordination.state import JobState
+from ..process.reading import heard, shown
 from ..process.requests import Outcome, Request, ask, drains_of, to_withdraw, wall_ms
+from .draining import progress_lines
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json, show_table
 
@@ -33,12 +35,33 @@ def asked(to: Target, request: Request, wait: bool, timeout: float, output: str)
         if answer.state not in ("done", "refused", "failed"):
             click.echo(f"{request.verb} of {shown(to.job)}: {answer.state} (request {answer.uuid})", err=True)
 
+    look = DrainWatch(to).look if request.verb == r.DRAIN and wait else None
     try:
-        found = run_async(ask(to.client, to.topics, request, wait=wait, timeout_s=timeout, say=say))
+        found = run_async(ask(to.client, to.topics, request, wait=wait, timeout_s=timeout, say=say, look=look))
     except KeyboardInterrupt:
         click.echo(f"An accepted request continues in the background: `headgate status {shown(to.job)}`", err=True)
         raise
     show_outcome(to, request, found, output)
+
+
+class DrainWatch:
+    """Says on standard error how far a drain is, whenever that has changed."""
+
+    def __init__(self, to: Target) -> None:
+        self._to = to
+        self._said: list[str] = []
+
+    async def look(self, state: JobState) -> None:
+        """Read the heartbeats, and say what is new."""
+        from .status import document
+
+        found = document(self._to, state, await heard(self._to.client, self._to.topics.heartbeat, state))
+        if (drain := found["drain"]) is None:
+            return
+        lines = [f"{drain['done']} of {drain['of']} tasks have drained", *progress_lines(drain, found["tasks"])]
+        if lines != self._said:
+            self._said = lines
+            click.echo("\n  ".join(lines), err=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import asyncio
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -40,6 +40,9 @@ from .reading import Follower, folded, following, heard, shown
 TIMEOUT_S = 25.0
 _NONE: Mapping[str, Any] = MappingProxyType({})
 ShowAnswer = Callable[[c.SetAnswer, JobState], None]
+Look = Callable[[JobState], Awaitable[None]]
+LOOK_S = 1.0
+"""How often the caller may look at the progress of an accepted request."""
 T = TypeVar("T")
 
 
@@ -101,8 +104,10 @@ async def ask(
     wait: bool = True,
     timeout_s: float = TIMEOUT_S,
     say: ShowAnswer | None = None,
+    look: Look | None = None,
 ) -> Outcome:
-    """Write the request and follow it: to its end with `wait`, otherwise until it is accepted.
+    """Write the request and follow it: to its end with `wait`, otherwise until it is accepted. `look` is called from time to time while an
+    accepted request is carried out.
 
     Raises `Refused`, `AnsweredFailed`, `DeadlinePassed` and `NotFound`.
     """
@@ -124,7 +129,9 @@ async def ask(
             await _write(client, topics, message)
             if lasting and not wait and (waits or not stream.job.live):
                 return Outcome(message.uuid, "written", waits or f"it waits for run {request.run_id} to begin")
-        return await _follow(stream, message, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say)
+        return await _follow(
+            stream, message, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say, look=look
+        )
 
 
 def _asked(state: JobState, request: c.SetRequest) -> bool:
@@ -161,8 +168,10 @@ async def _follow(
     deadline: float,
     timeout_s: float,
     say: ShowAnswer | None,
+    look: Look | None,
 ) -> Outcome:
     said: c.SetAnswer | None = None
+    look_at = 0.0
     while True:
         answer = stream.job.answer(request.uuid)
         if answer is not None and answer != said:
@@ -171,6 +180,10 @@ async def _follow(
                 say(answer, stream.job)
         if answer is not None and (answer.state in FINAL or not wait):
             return outcome(request, answer, stream.job, job)
+        if look is not None and answer is not None and time.monotonic() >= look_at:
+            if look_at:
+                await look(stream.job)
+            look_at = time.monotonic() + LOOK_S
         left = deadline - time.monotonic()
         if left <= 0:
             raise DeadlinePassed(
@@ -181,7 +194,7 @@ async def _follow(
                 else unheard(stream.job, request, job),
             )
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(left if look is None else min(left, LOOK_S)):
                 await stream.more()
         except TimeoutError:
             continue

@@ -2,6 +2,7 @@
 
     state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
+    owes.<task>/<stream>                                                               see `drain_load`
     windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>          see `window_load`
 
 Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ...core.graph.keying import VERDICTS
 from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from .drain_load import drain_load
 from .times import time_load
 from .window_load import window_load, windows_of
 
@@ -28,6 +30,8 @@ STATES = tuple(TaskState)
 MOST_BYTES = 12_000
 MOST_TIME_BYTES = 3_000
 """The part of `MOST_BYTES` that event times may use."""
+MOST_DRAIN_BYTES = 2_000
+"""The part that a drain may use."""
 MOST_WINDOW_BYTES = 1_500
 """The part that windows may use."""
 
@@ -65,6 +69,7 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
         "ready": float(ready),
     }
     load |= time_load(one.times.look(one.actors.values(), now_ms), MOST_TIME_BYTES)
+    load |= drain_load(one.actors.values(), MOST_DRAIN_BYTES)
     load |= window_load(windows_of(one.actors.values()), MOST_WINDOW_BYTES)
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
