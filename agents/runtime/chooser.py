@@ -24,6 +24,9 @@ from .head_readers import ReadTimes, Value, event_times, head_values
 TIME_ALIGNED = "time-aligned"
 BULK = 8
 """How many records in columns cost as much as one row: a row takes microseconds, a record in columns a fraction of one."""
+INTERMEDIATE = "intermediate"
+REASONS = {"bootstrapping": "bootstrap", "aligning": "alignment", "catching up": "priority"}
+"""How the chooser's reasons begin → what they are called in metrics; a user's own chooser may give any reason."""
 OVER = ("ended", "draining")
 """The reasons for which the machine closes a partition for the rest of this run."""
 
@@ -135,6 +138,17 @@ class TaskChooser:
     def _value(self, stream: str, seen: i.PartitionHead) -> object:
         read = self._values.get(stream)
         return None if read is None or not seen.count else read(seen.value)
+
+    def tier(self, stream: str) -> str:
+        """The name of the tier of a stream in metrics: its priority, or `intermediate`."""
+        return (
+            INTERMEDIATE if stream in self.stack.intermediates else str(self.stack.settings.priorities.get(stream, 0))
+        )
+
+    @property
+    def reason(self) -> str:
+        """The kind of what the chooser waits for, in metrics."""
+        return next((kind for front, kind in REASONS.items() if self.why.startswith(front)), "chooser")
 
     def taken(self, taking: Taking, records: int) -> None:
         """Tell the chooser how many records were taken."""

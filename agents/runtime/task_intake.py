@@ -15,6 +15,7 @@ from ...core.task import protocol as t
 from ..cancellation import answered
 from ..port.waiting import wait
 from ..records.chunks import Chunk
+from .chooser import OVER
 from .intake import Intake, PartitionHead
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class TaskIntake:
         self._own_lag = 0
         self._clock = site.runtime.port.clock
         self._silent = site.runtime.port.silent
+        self._waits = ""
+        """Why nothing was handed out although records were buffered, if that was so at the last look."""
         self._wake = asyncio.Event()
         self._telling = False
         """The machine is being told the state of the buffers; what it decides takes effect in the same look."""
@@ -165,20 +168,23 @@ class TaskIntake:
             self._telling = False
         machine = self._site.machine
         ready = {at: head for at, head in heads.items() if head.count and at not in self.held and machine.may_take(at)}
-        if ready and (full := self._full()):
+        full = self._full() if ready else frozenset[str]()
+        if full:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
             self.chooser.nothing()
-            self._arrived()
+            self._nothing("full" if full else self._closed(heads))
             return False
         choice = self.chooser.choose(heads, ready, machine.inputs.closed, self._clock.now())
         if choice is None:
-            self._arrived()
+            self._nothing(self.chooser.reason)
             return False
         chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms, self.chooser.room)
         if chunk is None:
             return False
         self.chooser.taken(choice, len(chunk))
+        self._waits = ""
+        self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:
             self.held[chunk.at] = chunk
             self._pass(chunk)
@@ -186,6 +192,19 @@ class TaskIntake:
         self._moved[chunk.at] = chunk.next_position
         await self._hand(chunk)
         return True
+
+    def _nothing(self, why: str) -> None:
+        """Nothing is handed out now. A wait is counted once, however often it is looked at."""
+        if why and why != self._waits:
+            self._site.count(f"waited.{why}")
+        self._waits = why
+        self._arrived()
+
+    def _closed(self, heads: Mapping[StreamPartition, PartitionHead]) -> str:
+        """Why the machine lets nothing of what is buffered be taken; empty if nothing is buffered."""
+        closed = self._site.machine.inputs.closed
+        whys = (closed.get(at, "") for at, head in heads.items() if head.count)
+        return next((why for why in whys if why and why not in OVER), "")
 
     def _arrived(self) -> None:
         """Nothing may be handed out now: a commit may have waited for that."""

@@ -49,6 +49,23 @@ def _counted(name: str) -> Callable[[Worker], Iterator[MetricSample]]:
     return read
 
 
+def _counted_by(front: str) -> Callable[[Worker], Iterator[MetricSample]]:
+    """The counters whose names begin so, over all tasks, by the rest of the name."""
+
+    def read(worker: Worker) -> Iterator[MetricSample]:
+        found: Counter[str] = Counter()
+        for counts in worker.counters.values():
+            found.update({name.removeprefix(front): n for name, n in counts.items() if name.startswith(front)})
+        yield from (((name,), float(count)) for name, count in sorted(found.items()))
+
+    return read
+
+
+def _bootstrapping(worker: Worker) -> Iterator[MetricSample]:
+    found = Counter(at.stream for actor in worker.actors.values() for at in actor.machine.inputs.bootstrap)
+    yield from (((stream,), float(count)) for stream, count in sorted(found.items()))
+
+
 def _one(value: Callable[[Worker], float]) -> Callable[[Worker], list[MetricSample]]:
     return lambda worker: [((), value(worker))]
 
@@ -257,6 +274,27 @@ METRICS: tuple[Metric, ...] = (
         "Rows that came after some of their windows had closed.",
         ("step",),
         _windows(lambda one: one.partly),
+    ),
+    Metric(
+        "headgate_chunks_chosen_total",
+        COUNTER,
+        "Chunks and control messages taken, by the priority of their input; those of the job's own streams are `intermediate`.",
+        ("tier",),
+        _counted_by("chosen."),
+    ),
+    Metric(
+        "headgate_waits_total",
+        COUNTER,
+        "How often a task took nothing although records were buffered: `bootstrap`, `priority`, `alignment`, `paused`, `lag`, `full`, ...",
+        ("reason",),
+        _counted_by("waited."),
+    ),
+    Metric(
+        "headgate_bootstrapping_partitions",
+        GAUGE,
+        "Partitions of bootstrap inputs that have not reached the end that they had at the start.",
+        ("stream",),
+        _bootstrapping,
     ),
     Metric(
         "headgate_restore_remaining_records",

@@ -24,6 +24,7 @@ from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import RESTING, WORKING, TaskState
 from headgate.core.progress.frames import MAX_TIME
+from headgate.core.progress.markers import NOTHING_ANNOUNCED
 from headgate.core.progress.producers import Holder
 
 
@@ -46,7 +47,10 @@ def task(name: str, state: str, watermark: int = 1_000_000):
         since_ms=1_000,
         machine=Bag(
             state=state,
+            plan=Bag(outputs=[Bag(stream="by-user", crosses=False)]),
+            announcer=Bag(said=lambda kind, stream: NOTHING_ANNOUNCED),
             inputs=Bag(
+                bootstrap={at: 9} if state == TaskState.BOOTSTRAPPING else {},
                 progress=Bag(
                     watermark=asked,
                     drained=lambda stream: False,
@@ -102,7 +106,10 @@ def worker(*tasks):
         port=Bag(clock=Bag(now=lambda: Now(0.0, 1_010_000))),
         started_ms=5_000,
         actors=actors,
-        counters={"Partition 0": Counter({"dead_letters": 2})},
+        counters={
+            "Partition 0": Counter({"dead_letters": 2, "chosen.0": 5, "waited.bootstrap": 1}),
+            "Partition 1": Counter({"chosen.0": 1, "chosen.intermediate": 7}),
+        },
         committing=committing,
         runtime=runtime,
         sensor=sensor,
@@ -147,6 +154,11 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert found["headgate_records_read_total", ("orders",)] == 42.0
     assert found["headgate_dead_letters_total", ("Partition 0",)] == 2.0
     assert found["headgate_commits_total", ()] == 11.0
+    assert found["headgate_chunks_chosen_total", ("0",)] == 6.0
+    assert found["headgate_chunks_chosen_total", ("intermediate",)] == 7.0
+    assert found["headgate_waits_total", ("bootstrap",)] == 1.0
+    bootstraps = render(worker(task("Partition 0", TaskState.BOOTSTRAPPING))).decode()
+    assert re.search(r'headgate_bootstrapping_partitions\{.*stream="orders".*\} 1\.0', bootstraps)
     assert found["headgate_unreadable_records_total", ("__headgate_heartbeat_sales_1",)] == 1.0
     assert found["headgate_http_requests_total", ("200",)] == 3.0
 
