@@ -9,14 +9,16 @@
 enum { HAS_OTHER = 1, HAS_WATCHED = 2 };
 enum { FINE = 0, NOT_JSON = 1, NOT_OBJECT = 2, MISSING = 3, IS_NULL = 4, WRONG_TYPE = 5, OUT_OF_RANGE = 6 };
 
-#define SLOTS 64       /* fields of a record whose places are remembered */
+#define PLACES 64      /* fields of a record whose places are remembered */
+#define KEYS 64        /* keys that are remembered */
 #define LONGEST_KEY 64 /* of those: with quotes and colon */
 
-typedef struct { /* what stood at this place of the record before: a key with its quotes and colon */
+typedef struct { /* a key that was read before, with its quotes and colon */
     uint64_t word[2], mask[2];
-    uint8_t key[LONGEST_KEY];
+    uint8_t bytes[LONGEST_KEY];
     int32_t length, column; /* column: -1 if it is not declared */
-} Slot;
+    int32_t next;           /* of the keys that hash alike */
+} Key;
 
 typedef struct {
     char *name;
@@ -26,10 +28,14 @@ typedef struct {
 } Declared;
 
 typedef struct {
-    int32_t columns, names, slots; /* names: also those that make no column, behind the others */
-    Py_ssize_t longest;            /* name */
+    int32_t columns, names; /* names: also those that make no column, behind the others */
+    Py_ssize_t longest;     /* name */
     int32_t first[64];
-    Slot slot[SLOTS];
+    struct {
+        int32_t keys, places, first[64];
+        Key key[KEYS];
+        uint8_t at[PLACES]; /* the number of the key that stood at this place of the record before */
+    } seen;
     Declared *declared;
 } Plan;
 
@@ -52,7 +58,7 @@ typedef struct {
 } Bad;
 
 typedef struct {
-    Plan *plan; /* a copy with slots of its own: another thread may use the same decoder */
+    Plan *plan; /* a copy that remembers keys of its own: another thread may use the same decoder */
     Out *out;
     uint8_t *state, *key; /* what is known of each column of this record; room for an escaped key */
     Bad *bad;
@@ -242,22 +248,31 @@ static int32_t column_named(const Plan *plan, const uint8_t *name, Py_ssize_t le
     return -1;
 }
 
-static inline int is_expected(const Slot *slot, const uint8_t *at, const Bounds *in) {
-    if (in->end - at <= slot->length) return 0;
-    if (in->limit - at < 16 || slot->length > 16) return memcmp(at, slot->key, (size_t)slot->length) == 0;
+static inline int is_key(const Key *key, const uint8_t *at, const Bounds *in) {
+    if (in->end - at <= key->length) return 0;
+    if (in->limit - at < 16 || key->length > 16) return memcmp(at, key->bytes, (size_t)key->length) == 0;
     uint64_t word[2];
     memcpy(word, at, 16);
-    return (((word[0] & slot->mask[0]) ^ slot->word[0]) | ((word[1] & slot->mask[1]) ^ slot->word[1])) == 0;
+    return (((word[0] & key->mask[0]) ^ key->word[0]) | ((word[1] & key->mask[1]) ^ key->word[1])) == 0;
 }
 
-static void expect(Slot *slot, const uint8_t *at, int32_t length, int32_t column) {
-    memset(slot->mask, 0, 16);
-    memset(slot->word, 0, 16);
-    memset(slot->mask, 0xFF, (size_t)(length < 16 ? length : 16));
-    memcpy(slot->word, at, (size_t)(length < 16 ? length : 16));
-    memcpy(slot->key, at, (size_t)length);
-    slot->length = length;
-    slot->column = column;
+/* The number of the key with this name, which is remembered if there is room for it; or -1. */
+static inline int32_t key_seen(Plan *plan, const uint8_t *at, Py_ssize_t name, const Bounds *in) {
+    int hash = hash_of(at + 1, name);
+    int32_t found = plan->seen.first[hash];
+    while (found >= 0 && !is_key(&plan->seen.key[found], at, in)) found = plan->seen.key[found].next;
+    Py_ssize_t length = name + 3;
+    if (found >= 0 || length > LONGEST_KEY || plan->seen.keys == KEYS || in->end - at <= length) return found;
+    Key *key = &plan->seen.key[plan->seen.keys];
+    memset(key->mask, 0, 16);
+    memset(key->word, 0, 16);
+    memset(key->mask, 0xFF, (size_t)(length < 16 ? length : 16));
+    memcpy(key->word, at, (size_t)(length < 16 ? length : 16));
+    memcpy(key->bytes, at, (size_t)length);
+    key->length = (int32_t)length;
+    key->column = column_named(plan, at + 1, name);
+    key->next = plan->seen.first[hash];
+    return plan->seen.first[hash] = plan->seen.keys++;
 }
 
 /* The key at `at`, with blanks and the colon: behind them, or NULL. */
@@ -271,11 +286,11 @@ static const uint8_t *read_key(Work *work, const uint8_t *at, const Bounds *in, 
     const uint8_t *colon = skip_blanks(close + 1, in->end);
     if (colon >= in->end || *colon != ':') return NULL;
     if (!escaped) {
-        *column = column_named(plan, name, close - name);
-        int64_t length = colon + 1 - at;
-        if (colon == close + 1 && length <= LONGEST_KEY && place <= plan->slots && place < SLOTS) {
-            expect(&plan->slot[place], at, (int32_t)length, *column);
-            if (place == plan->slots) plan->slots++;
+        int32_t key = colon == close + 1 ? key_seen(plan, at, close - name, in) : -1;
+        *column = key >= 0 ? plan->seen.key[key].column : column_named(plan, name, close - name);
+        if (key >= 0 && place <= plan->seen.places && place < PLACES) {
+            plan->seen.at[place] = (uint8_t)key;
+            plan->seen.places += place == plan->seen.places;
         }
     } else if (close - name <= plan->longest * 6) {
         *column = column_named(plan, work->key, unescape(name, close, work->key) - work->key);
@@ -303,9 +318,10 @@ static int read_record(Work *work, const Bounds *in, const uint8_t *at, int64_t 
     if (at < end && *at == '}') goto close;
     for (int32_t place = 0;; place++) {
         int32_t column;
-        if (place < plan->slots && is_expected(&plan->slot[place], at, in)) {
-            at += plan->slot[place].length;
-            column = plan->slot[place].column;
+        const Key *expected = place < plan->seen.places ? &plan->seen.key[plan->seen.at[place]] : NULL;
+        if (expected != NULL && is_key(expected, at, in)) {
+            at += expected->length;
+            column = expected->column;
         } else {
             at = read_key(work, at, in, place, &column);
             if (at == NULL) return NOT_JSON;
@@ -521,6 +537,7 @@ static PyObject *json_decoder(PyObject *self, PyObject *args) {
     plan->declared = PyMem_RawCalloc((size_t)count + 1, sizeof(Declared));
     if (plan->declared == NULL) goto failed;
     memset(plan->first, 0xFF, sizeof plan->first);
+    memset(plan->seen.first, 0xFF, sizeof plan->seen.first);
     plan->names = (int32_t)count;
     for (int32_t i = 0; i < (int32_t)count; i++) {
         const char *name;
@@ -626,8 +643,7 @@ static PyObject *json_decode(PyObject *self, PyObject *args) {
     int64_t rows = read_records(&work, &data, offsets.buf, lengths.buf, count);
     PyEval_RestoreThread(work.released);
     if (rows >= 0) {
-        memcpy(plan->slot, work.plan->slot, sizeof plan->slot);
-        plan->slots = work.plan->slots;
+        memcpy(&plan->seen, &work.plan->seen, sizeof plan->seen);
         out = results(&work, rows, count, offsets.buf, lengths.buf);
     } else if (rows < -1) {
         PyErr_Format(PyExc_ValueError, "record %lld lies outside of the buffer", (long long)(-2 - rows));
