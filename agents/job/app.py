@@ -52,7 +52,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Moment = int | str | datetime
 """A time: ms since 1970, ISO 8601 text or a `datetime`; without a time zone it is UTC. Text may name an end of the log instead."""
 Until = Moment | Mapping[int, int] | None
-STATE = (s.AggregateStep, s.WindowStep, s.TableStep, s.BatchStep)
+STATE = (s.AggregateStep, s.WindowStep, s.TableStep, s.JoinStep, s.BatchStep)
 """Steps that keep a table under their own name."""
 
 

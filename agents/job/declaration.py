@@ -21,12 +21,14 @@ from ...core.graph.model import JobModel
 from ...core.task.plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ..records.serdes import msgpack
 from . import steps as s
+from .joins import kind_of
 from .named_fields import with_named_fields
 from .schemas import (
     BATCHES,
     TIMERS,
     TableSpec,
     schema_of_aggregate,
+    schema_of_join,
     schema_of_own,
     schema_of_rows,
     schema_of_table,
@@ -144,6 +146,10 @@ class Declared:
             between = (("grace", said(step.window.grace_ms)),)
             between += (("at_end", "keep"),) if step.keeps_open else ()
             between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
+        if isinstance(step, s.JoinStep):
+            writes = (step.late,) if step.late else ()
+            between = (("grace", said(step.grace_ms)),)
+            on = step.on or ()
         return Stage(
             name=self.name(step),
             verb=step.verb,
@@ -177,6 +183,9 @@ class Declared:
                         else schema_of_rows(of, step.key_serde, step.rows)
                     )
                     yield TableSpec(step.name, SLOT_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
+                case s.JoinStep():
+                    schema = schema_of_join(kind_of(step), step.key_serde, step.serdes)
+                    yield TableSpec(step.name, SLOT_KEY, plain, schema)
                 case s.TableStep():
                     schema = schema_of_table(step.key_serde, step.serde)
                     yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)

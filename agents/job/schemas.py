@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import DataError
-from ...core.graph.schema import ANY, WINDOW, WITH_ROWS, Field, History, Schema, adopt
+from ...core.graph.schema import ANY, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
 from ..cancellation import passes, said
 from ..records import serdes
@@ -72,6 +72,11 @@ def schema_of_window(window: str, plan: AggregatePlan, key: Serde[Any]) -> Schem
 def schema_of_rows(window: str, key: Serde[Any], rows: Serde[Any]) -> Schema:
     """The schema of the table of a window that keeps rows."""
     return Schema(WINDOW + window + WITH_ROWS, key.name, ROWS_OF + rows.name)
+
+
+def schema_of_join(join: str, key: Serde[Any], rows: Sequence[Serde[Any]]) -> Schema:
+    """The schema of the table of a join of two streams."""
+    return Schema(JOIN + join, key.name, ROWS_OF + " and ".join(one.name for one in rows))
 
 
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:

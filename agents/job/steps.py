@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...core.windows.joins import held_back
+
 if TYPE_CHECKING:
     from ...core.columns.expressions import Node
     from ...core.columns.schema import ColumnSchema
+    from ...core.windows.joins import Distance
     from .aggregates import AggregatePlan
     from .schemas import Migrate
     from .windows import Window
@@ -358,6 +361,35 @@ class JoinTableStep(Step):
     on: str | Callable[[Any], Any] | None
     into: Callable[[Any, Any], Any]
     how: str = "inner"
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class JoinStep(Step):
+    """Pairs the rows of two streams within a distance of time; the left stream is the first parent."""
+
+    VERB = "join"
+    hears_time = True
+    stateful = True
+    remembers = True
+    by_row = True
+
+    distance: Distance
+    how: str
+    on: tuple[str, str] | None
+    """The fields by which the sides are keyed, if the user names them."""
+    grace_ms: int
+    into: Callable[[Any, Any], Any]
+    key_serde: Any
+    serdes: tuple[Any, Any]
+    """The serdes for the kept values of both sides."""
+    late: str | None = None
+    """The topic for late rows."""
+    late_serde: Any = None
+
+    @property
+    def holds_ms(self) -> int:
+        """By how much pairs, and rows without a partner, may be older than the time that the join has been told."""
+        return held_back(self.how, self.distance, self.grace_ms)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

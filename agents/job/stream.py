@@ -33,6 +33,7 @@ from .checks import (
     table_name_of,
 )
 from .column_stream import ColumnStream, columns_behind, condition
+from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
 from .stream_ends import BatchedStream, Ended, TableView, batch_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from .actors import Actor
     from .app import App
     from .schemas import Migrate
+
+    Fields = str | tuple[str, str] | None
+    Serdes = Serde[Any] | tuple[Serde[Any], Serde[Any]] | None
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -414,39 +418,89 @@ class Stream(Generic[K, V]):
         return TableView(self.app, self.app.add(step))
 
     @overload
-    def join(self, table: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T], W],
+    def join(self, other: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T], W],
              how: Literal["inner"] = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
-    def join(self, table: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T | None], W],
+    def join(self, other: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T | None], W],
              how: Literal["left"], on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V, T], W], how: Literal["inner"] = ...,
+             grace: str | float = ..., late: str | None = ..., name: str | None = ..., serde: Serdes = ...,
+             on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V, T | None], W],
+             how: Literal["left"], grace: str | float = ..., late: str | None = ..., name: str | None = ..., serde: Serdes = ...,
+             on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V | None, T | None], W],
+             how: Literal["outer"], grace: str | float = ..., late: str | None = ..., name: str | None = ..., serde: Serdes = ...,
+             on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     def join(
         self,
-        table: TableView[Any, Any],
+        other: TableView[Any, Any] | Stream[Any, Any],
         *,
-        on: Selector | None = None,
+        on: Selector | tuple[str, str] | None = None,
+        within: JoinDistance | None = None,
         into: Callable[[Any, Any], Any],
         how: str = "inner",
+        grace: str | float = 0,
+        late: str | None = None,
+        name: str | None = None,
+        serde: Serdes = None,
         on_error: s.Policy = None,
     ) -> Stream[Any, Any]:
-        """Join each record with its row of the table: `into(value, row)`.
+        """Join each record with its row of a table, or with the records of another stream.
 
-        `on` is a field or a function; without it, the record's key is looked up. `inner` drops and counts a record without a row; `left`
-        calls `into(value, None)`.
+        *With a table*: `into(value, row)`. `on` is a field or a function; without it, the record's key is looked up. `inner` drops and
+        counts a record without a row; `left` calls `into(value, None)`.
+
+        *With a stream*: `into(left, right)` for each two records that have the same key and whose times are at most `within` apart.
+
+        >>> orders.join(payments, within="10s", into=lambda order, payment: {**order, **payment}).to("paid")
+
+        `on` names the field by which both streams are keyed, or one for each if they differ: `on=("id", "order")`.
+        `within=("1s", "10s")`: the right record is at most 1 s older and at most 10 s younger than the left. A pair has the greater
+        timestamp, and the headers of both records. With `left`, a left record that finds no partner becomes `into(left, None)`, once event
+        time has passed its last possible one; with `outer`, also a right one `into(None, right)`. Records are accepted until event time is
+        `grace` ahead of them; later ones are counted and, with `late=`, written to that topic. `serde` writes the values that wait for
+        partners: one for both sides, or a pair.
         """
-        if not isinstance(table, TableView):
-            remedy = "create one with stream.table(name); app.table() is for user code to read and write"
-            raise DeclarationError(f"join() takes a table that follows a stream, not {table!r}", remedy=remedy)
-        if table.app is not self.app:
-            raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
+        if isinstance(other, Stream):
+            return self._then(
+                join_step(
+                    self,
+                    other,
+                    within=within,
+                    on=on,
+                    into=into,
+                    how=how,
+                    grace=grace,
+                    late=late,
+                    name=name,
+                    serde=serde,
+                    on_error=on_error,
+                )
+            )
+        if not isinstance(other, TableView):
+            refuse_other(other)
+        if other.app is not self.app:
+            raise DeclarationError(f"join(): the table '{other.step.name}' belongs to another app")
+        own = {"within": within, "grace": grace or None, "late": late, "name": name, "serde": serde}
+        if unused := [name for name, given in own.items() if given is not None]:
+            raise DeclarationError(
+                f"join({unused[0]}=…) of a table: a record meets the row that its key has when it is processed",
+                remedy=f"omit {unused[0]}=, or join two streams",
+            )
         if how not in ("inner", "left"):
-            raise DeclarationError(f"join(how={how!r})", remedy="'inner' or 'left'")
-        if on is not None:
-            check_selector(on, "join(on=…)")
+            raise DeclarationError(f"join(how={how!r}) of a table", remedy="'inner' or 'left'")
+        by: Any = on
+        if by is not None:
+            check_selector(by, "join(on=…)")
         check_function(into, "join(into=…)", number=2, signature="(value, row)")
         step = s.JoinTableStep(
             parents=(self.step,),
-            table=table.step,
-            on=on,
+            table=other.step,
+            on=by,
             into=into,
             how=how,
             on_error=check_policy(on_error, "join"),

@@ -43,6 +43,7 @@ from .combined_windows import WindowCombineOp
 from .decode import SourceOp
 from .failures import chunk_id
 from .framed import FrameOp
+from .joined import JoinOp
 from .key_test import KeyTest
 from .keyed import JoinTableOp, TableOp
 from .open_windows import OpenCounts
@@ -163,9 +164,13 @@ class Pipeline:
                 made[id(step)] = self.sources[step.topic] = SourceOp(step, self)
                 continue
             operator = self._operator(step)
+            takes: list[Operator] = [operator] * len(step.parents)
+            if isinstance(operator, JoinOp):
+                takes = [*operator.sides()]
+                self.operators += takes
             self.operators.append(operator)
-            for parent in step.parents:
-                made[id(parent)].children.append(operator)
+            for parent, child in zip(step.parents, takes, strict=True):
+                made[id(parent)].children.append(child)
             depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
             if isinstance(step, s.ShuffleStep):
                 topic = self.declared.topic(step)
@@ -255,6 +260,8 @@ class Pipeline:
                 return TableOp(step, self)
             case s.JoinTableStep():
                 return JoinTableOp(step, self)
+            case s.JoinStep():
+                return JoinOp(step, self)
             case s.ToStep():
                 return ToOp(step, self)
             case s.SinkStep():
@@ -591,8 +598,8 @@ class Pipeline:
         return tuple((name, ms) for name, ms in owed if ms is not None)
 
     def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
-        """By step, the open windows and the late rows."""
-        return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
+        """By window or join, what is open, and the late rows."""
+        return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp | JoinOp)]
 
     def runs(
         self,

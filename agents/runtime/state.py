@@ -20,7 +20,8 @@ from ...core.task.rows import pack_rows, unpack_rows
 from ..cancellation import CalledOff
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED
-from ..job.steps import WindowStep
+from ..job.steps import JoinStep, WindowStep
+from ..operators.joined import BOUND
 from ..operators.windowed import FLOOR_ROWS
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
@@ -172,9 +173,9 @@ class TaskStore:
         closed.delete_many(list(closed))
         if reopens:
             for step in self.declared.steps:
-                if isinstance(step, WindowStep):
+                if isinstance(step, WindowStep | JoinStep):
                     floor = self.table(step.name)
-                    floor.delete_many([name for name in FLOOR_ROWS if name in floor])
+                    floor.delete_many([name for name in (*FLOOR_ROWS, BOUND) if name in floor])
         self.complete()
 
     def prepare(self) -> None:

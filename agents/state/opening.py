@@ -19,7 +19,7 @@ from ...core.graph.schema import (
     History,
     SchemaRefused,
     Version,
-    is_of_windows,
+    is_of_event_time,
     pack_history,
     unpack_history,
 )
@@ -82,10 +82,10 @@ def open_tables(
 
 def _of_open_windows(store: Store, history: History | None, spec: TableSpec) -> History | None:
     """A table of windows of which none is open takes windows of another kind or length, other keys, and rows instead of states or states
-    instead of rows. What it still holds is its floor, a time."""
+    instead of rows; the table of a join that keeps no rows takes another distance or other rows. What it still holds is a time."""
     if (
         history is None
-        or not is_of_windows(history, spec.schema)
+        or not is_of_event_time(history, spec.schema)
         or any(holds_window(key) for key, _ in store.range(spec.name))
     ):
         return history

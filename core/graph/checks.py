@@ -212,7 +212,9 @@ def _join(graph: Graph, stage: Stage) -> None:
     if not any(stage.on) and len(keys) == 2 and keys[0] != keys[1]:
         raise DeclarationError(
             f"the join '{stage.name}' joins '{stage.reads[0]}', keyed by '{keys[0]}', with '{stage.reads[1]}', keyed by '{keys[1]}'",
-            remedy=f'put .repartition("{keys[0]}") before the second, or declare the key with on=',
+            remedy=f'put .repartition("{keys[0]}") before the second, or declare the keys: on=("{keys[0]}", "{keys[1]}")'
+            if stage.stateful
+            else f'put .repartition("{keys[0]}") before the second, or declare the key with on=',
         )
 
 

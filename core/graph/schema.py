@@ -33,8 +33,11 @@ MOST_VERSIONS = 65_536
 """A row stores the number of its schema in two bytes."""
 WINDOW = "window "
 """The prefix of the kind of a window table; the rest describes the windows."""
+JOIN = "join "
+"""The prefix of the kind of a join's table; the rest describes the join."""
 WITH_ROWS = "-rows"
 """The suffix of the kind of a window table that holds rows instead of states."""
+OF_EVENT_TIME = (WINDOW, JOIN)
 ANY = "any"
 MOST_TEXT = 1000
 
@@ -62,7 +65,7 @@ class Schema:
     """What the code declares for one table."""
 
     kind: str
-    """What the table belongs to: `aggregate`, `table`, `timers`, `batches`, or `window …`."""
+    """What the table belongs to: `aggregate`, `table`, `timers`, `batches`, `window …` or `join …`."""
     key: str
     """The format of the keys."""
     value: str
@@ -166,7 +169,7 @@ def adopt(table: str, history: History | None, schema: Schema, *, migrates: bool
         return Adopted(History(schema.kind, schema.key, (Version(schema.value, schema.fields, ids),)))
     foreign = _foreign(history, schema)
     if foreign:
-        raise SchemaRefused(table, foreign, _ways_out(table, windows=is_of_windows(history, schema)))
+        raise SchemaRefused(table, foreign, _ways_out(table, drained=is_of_event_time(history, schema)))
     last = history.last
     if history.migrating and not migrates:
         raise SchemaRefused(
@@ -272,15 +275,18 @@ def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> Hi
     return replace(history, versions=(*history.versions, replace(version, migrated=migrated)))
 
 
-def is_of_windows(history: History, schema: Schema) -> bool:
-    """Whether both belong to window tables."""
-    return history.kind.startswith(WINDOW) and schema.kind.startswith(WINDOW)
+def is_of_event_time(history: History, schema: Schema) -> bool:
+    """Whether both belong to windows, or both to joins of two streams: a drain empties such a table."""
+    return any(history.kind.startswith(one) and schema.kind.startswith(one) for one in OF_EVENT_TIME)
 
 
-def _ways_out(table: str, *, migrate: bool = False, windows: bool = False) -> str:
+def _ways_out(table: str, *, migrate: bool = False, drained: bool = False) -> str:
     ways = [f"run the old code; when that is drained, give '{table}' another name so that it starts empty"]
-    if windows:
-        ways.insert(0, "drain the job with the old code: that closes its open windows, and other windows can begin")
+    if drained:
+        ways.insert(
+            0,
+            "drain the job with the old code: that closes what is open in it, and the new code starts with nothing open",
+        )
     if migrate:
         ways.append("pass migrate=, a function that converts the old values")
     ways.append(f"`headgate tables clear JOB {table}` empties it, and it starts from scratch")
@@ -302,6 +308,8 @@ def state_parts(schemas: Mapping[str, Schema]) -> dict[str, str]:
         flat = {"keys": schema.key, "values": schema.value}
         if schema.kind.startswith(WINDOW):
             flat["windows"] = schema.kind.removeprefix(WINDOW)
+        elif schema.kind.startswith(JOIN):
+            flat["join"] = schema.kind.removeprefix(JOIN)
         flat |= {one.name: f"{one.kind} {one.type}" for one in sorted(schema.fields, key=lambda one: one.name)}
         text = json.dumps(flat)
         found[STATE_PARTS + name] = (

@@ -1,0 +1,330 @@
+"""The rows of a join of two streams that may still find partners, in one task; and how they are stored.
+
+Their keys and times, by side and slice, are in `core.windows.joins`; here are their values and headers. The table holds them in blocks, in
+the order of their arrival, each block in a slot (`core.windows.slots`): `[side, end of the slice, number, keys, times, values, headers,
+matched]`. Only the last block of a slice is written again when rows come. That rows of another block were in a pair is written beside it,
+as `[side, end, number, matched]`.
+
+What the running letter takes, pairs and drops counts when the letter is complete, so a failed letter leaves no trace. Nothing that is
+written with the commit can be refused there: `take` refuses rows that the task log would not accept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ...core.errors import DataError
+from ...core.windows.blocks import row_cuts
+from ...core.windows.joins import SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
+from ...core.windows.slots import Slots
+from ..records.columns import pick
+from .open_windows import OpenCounts
+
+ROW_PARTS, FLAG_PARTS = 8, 4
+"""The parts of a stored block, and of the flags beside one."""
+STEP_BLOCKS = 1_000
+"""The maximum number of blocks that one step deletes."""
+BLOCK_ROOM = 1_024
+"""The maximum number of bytes that the other parts of a block take."""
+
+
+class Arrival(NamedTuple):
+    """Rows of the running letter: columns, in the order of arrival. Values are encoded."""
+
+    side: int
+    keys: list[bytes]
+    times: list[int]
+    values: list[bytes]
+    headers: list[Any] | None
+    matched: bytearray
+
+
+class Partners(NamedTuple):
+    """Partners of arriving rows, in the order of the pairs: the indexes of the arriving rows, and the partners in columns."""
+
+    arrived: list[int]
+    times: list[int]
+    values: list[bytes]
+    headers: list[Any]
+
+    def part(self, of: slice) -> Partners:
+        """Some of the pairs."""
+        return Partners(self.arrived[of], self.times[of], self.values[of], self.headers[of])
+
+
+class SliceRows:
+    """The values of one slice, by place, and where they are stored."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.headers: dict[int, Any] = {}
+        """By place, if a row has any."""
+        self.starts: list[int] = []
+        """The place of the first row of each block."""
+        self.size = 0
+        """The bytes of the rows in the last block."""
+        self.slots: list[int] = []
+        """The slots of the blocks that the table has, by the number of the block."""
+        self.flags: dict[int, int] = {}
+        """By the number of a block, the slot of the flags beside it."""
+        self.changed: set[int] = set()
+        """Blocks that the next commit writes."""
+        self.marked: set[int] = set()
+        """Blocks whose flags the next commit writes, unless it writes the blocks."""
+
+    def add(self, keys: Sequence[bytes], values: Sequence[bytes], headers: Sequence[Any] | None) -> None:
+        """Add rows, in the order of their arrival."""
+        first = len(self.values)
+        held = first - self.starts[-1] if self.starts else 0
+        sizes = [len(key) + len(value) + 24 for key, value in zip(keys, values, strict=True)]
+        if headers is not None:
+            for index, one in enumerate(headers):
+                if one:
+                    self.headers[first + index] = one
+                    sizes[index] += _size_of(one)
+        if not self.starts:
+            self.starts.append(0)
+        begin = 0
+        for number, stop in enumerate(row_cuts(sizes, held, self.size)):
+            if number:
+                self.starts.append(first + begin)
+                self.size = 0
+            if stop > begin:
+                self.changed.add(len(self.starts) - 1)
+                self.size += sum(sizes[begin:stop])
+            begin = stop
+        self.values += values
+
+    def mark(self, places: Iterable[int]) -> None:
+        """The flags of the rows at these places have changed."""
+        starts = self.starts
+        self.marked.update({bisect_right(starts, place) - 1 for place in places})
+
+    def all_slots(self) -> list[int]:
+        """The slots of everything that is stored of it."""
+        return [*self.slots, *self.flags.values()]
+
+
+class WaitingRows:
+    """The rows of both sides."""
+
+    def __init__(self, distance: Distance, preserved: frozenset[int], table: Any) -> None:
+        self.distance = distance
+        self.preserved = preserved
+        self.table = table
+        self.sides = tuple(KeptSide(distance.slice_ms) for _ in SIDES)
+        self.rows: dict[tuple[int, int], SliceRows] = {}
+        """By side and slice."""
+        self.slots = Slots()
+        self.changed: set[tuple[int, int]] = set()
+        """Slices of which the next commit writes something."""
+        self.taken: list[Arrival] = []
+        self.done: dict[tuple[int, int], list[int]] = {}
+        """By side and slice, the places of rows that the running letter has paired or emitted."""
+        self.gone: list[tuple[int, int]] = []
+        """The slices that the running letter drops."""
+        self._load()
+
+    def _load(self) -> None:
+        """Load what the table holds."""
+        stored = [(value, slot) for slot, value in self.table.range() if isinstance(slot, int)]
+        for (side, end, number, *columns), slot in sorted(
+            stored, key=lambda one: (len(one[0]) == FLAG_PARTS, one[0][:3])
+        ):
+            one = self.rows.setdefault((side, end), SliceRows())
+            kept = self.sides[side]
+            if len(columns) == FLAG_PARTS - 3:
+                first = one.starts[number]
+                matched, (flags,) = kept.slices[end].matched, columns
+                for place, flag in enumerate(flags, first):
+                    matched[place] |= flag
+                one.flags[number] = slot
+                continue
+            keys, times, values, headers, matched = columns
+            one.starts.append(len(one.values))
+            one.headers.update({len(one.values) + index: found for index, found in headers})
+            one.size = sum(len(key) + len(value) + 24 for key, value in zip(keys, values, strict=True))
+            one.size += sum(_size_of(found) for _, found in headers)
+            one.values += values
+            one.slots.append(slot)
+            kept.add(end, keys, times, matched)
+        self.slots = Slots(slot for _, slot in stored)
+
+    def counts(self) -> OpenCounts:
+        """What is kept: slices, rows, and the least end of a slice."""
+        ends = [side.ends[0] for side in self.sides if side.ends]
+        return OpenCounts(len(self.rows), sum(side.rows for side in self.sides), min(ends, default=None))
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, rows: Arrival) -> Partners:
+        """Take rows of one side, and find their partners among the rows of the other."""
+        most = self.table.most_bytes
+        if most is not None and max(map(len, rows.values)) > most - BLOCK_ROOM:
+            self._refuse_large(rows, most - BLOCK_ROOM)
+        other, distance = 1 - rows.side, self.distance
+        back, ahead = distance.back(rows.side), distance.ahead(rows.side)
+        found = self.sides[other].pairs(rows.keys, rows.times, back, ahead)
+        partners = self._kept(other, found)
+        for index in found.arrived:
+            rows.matched[index] = 1
+        if self.taken:
+            partners = self._with_taken(rows, partners, back, ahead)
+        self.taken.append(rows)
+        return partners
+
+    def _kept(self, side: int, found: Pairs) -> Partners:
+        """The kept rows of pairs."""
+        partners = Partners(found.arrived, [], [], [])
+        if not found.arrived:
+            return partners
+        for end, place in zip(found.slices, found.places, strict=True):
+            one = self.rows[side, end]
+            partners.times.append(self.sides[side].slices[end].times[place])
+            partners.values.append(one.values[place])
+            partners.headers.append(one.headers.get(place))
+            if side in self.preserved:
+                self.done.setdefault((side, end), []).append(place)
+        return partners
+
+    def _with_taken(self, rows: Arrival, partners: Partners, back: int, ahead: int) -> Partners:
+        """The partners, with those among the rows that the running letter took before: steps in front of the join may emit rows of both
+        sides in one letter."""
+        found = [(*one[:2], 0, *one[2:]) for one in zip(*partners, strict=True)]
+        for number, part in enumerate(self.taken, 1):
+            if part.side == rows.side:
+                continue
+            pairs = KeptSide.of(part.keys, part.times).pairs(rows.keys, rows.times, back, ahead)
+            for index, place in zip(pairs.arrived, pairs.places, strict=True):
+                rows.matched[index] = part.matched[place] = 1
+                headers = None if part.headers is None else part.headers[place]
+                found.append((index, part.times[place], number, part.values[place], headers))
+        found.sort(key=lambda one: one[:3])
+        columns: Any = ([one[column] for one in found] for column in (0, 1, 3, 4))
+        return Partners(*columns)
+
+    def _refuse_large(self, rows: Arrival, most: int) -> None:
+        size = max(map(len, rows.values))
+        raise DataError(
+            f"a row takes {size} bytes, but the task log accepts only {most}",
+            remedy="join smaller rows, or raise max.message.bytes of the task log and start again",
+        )
+
+    # ---------------------------------------------------------------------------------------------------------------- expiry
+
+    def expire(self, bound: int | None, room: int) -> tuple[list[Unpaired], bool]:
+        """The next rows to be emitted alone, at most `room`, and whether there is more to do. Without a bound, everything goes. Slices of
+        which nothing is left to be emitted are dropped."""
+        if self.taken:  # they are kept once the letter is complete: the next step looks at them
+            return [], True
+        found, more = expiring(self.sides, self.preserved, self.distance, bound, room)
+        for row in found:
+            self.done.setdefault((row.side, row.end), []).append(row.place)
+        if more:
+            return found, True
+        blocks = 0
+        for side in SIDES:
+            for end in self.sides[side].passed(None if bound is None else bound - self.distance.ahead(side)):
+                if blocks >= STEP_BLOCKS:
+                    return found, True
+                self.gone.append((side, end))
+                blocks += len(self.rows[side, end].starts)
+        return found, False
+
+    def row(self, one: Unpaired) -> tuple[bytes, bytes, Any]:
+        """The key, the value and the headers of a kept row."""
+        rows = self.rows[one.side, one.end]
+        return self.sides[one.side].slices[one.end].keys[one.place], rows.values[one.place], rows.headers.get(one.place)
+
+    def first_alone(self) -> int | None:
+        """No row that will be emitted alone has a time below the returned one; None if there is no such row."""
+        return min((at for side in self.preserved if (at := self.sides[side].first_alone()) is not None), default=None)
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def prepare(self) -> None:
+        """Delete what the letter drops."""
+        for at in self.gone:
+            slots = self.rows[at].all_slots()
+            self.table.delete_many(slots)
+            self.slots.give(slots)
+
+    def complete(self) -> None:
+        """The letter is complete."""
+        for part in self.taken:
+            side = self.sides[part.side]
+            for end, places in side.spans.assign(part.times).items():
+                columns = (part.keys, part.times, part.values)
+                keys, times, values = columns if places is None else (pick(column, places) for column in columns)
+                headers = part.headers if part.headers is None or places is None else pick(part.headers, places)
+                matched = part.matched if places is None else bytes(part.matched[place] for place in places)
+                side.add(end, keys, times, matched)
+                self.rows.setdefault((part.side, end), SliceRows()).add(keys, values, headers)
+                self.changed.add((part.side, end))
+        for at, places in self.done.items():
+            side, end = at
+            matched = self.sides[side].slices[end].matched
+            fresh = [place for place in places if not matched[place]]
+            if fresh:
+                for place in fresh:
+                    matched[place] = 1
+                self.rows[at].mark(fresh)
+                self.changed.add(at)
+        for side, end in self.gone:
+            del self.rows[side, end]
+            self.sides[side].forget(end)
+            self.changed.discard((side, end))
+        self.slots.complete()
+        self.drop()
+
+    def drop(self) -> None:
+        """The letter failed."""
+        if self.taken or self.done or self.gone:
+            self.taken, self.done, self.gone = [], {}, []
+        self.slots.drop()
+
+    def suspend(self) -> Any:
+        """Set aside what the letter has done."""
+        aside = self.taken, self.done, self.gone
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        """Resume the letter."""
+        self.taken, self.done, self.gone = aside
+
+    def seal(self) -> None:
+        """Write what has changed to the table."""
+        for at in sorted(self.changed):
+            one = self.rows[at]
+            kept = self.sides[at[0]].slices[at[1]]
+            found: dict[int, Any] = {}
+            stops = [stop for _, stop in pairwise([*one.starts, len(one.values)])]
+            for number in sorted(one.changed):
+                if number == len(one.slots):
+                    one.slots.append(self.slots.take())
+                of = slice(one.starts[number], stops[number])
+                headers = (
+                    [[i - of.start, one.headers[i]] for i in range(of.start, of.stop) if i in one.headers]
+                    if one.headers
+                    else []
+                )
+                columns = kept.keys[of], kept.times[of], one.values[of], headers, bytes(kept.matched[of])
+                found[one.slots[number]] = [*at, number, *columns]
+            for number in sorted(one.marked - one.changed):
+                if number not in one.flags:
+                    one.flags[number] = self.slots.take()
+                found[one.flags[number]] = [*at, number, bytes(kept.matched[one.starts[number] : stops[number]])]
+            if found:
+                self.table.update(found)
+            one.changed.clear()
+            one.marked.clear()
+        self.slots.complete()
+        self.changed.clear()
+
+
+def _size_of(headers: Iterable[Any]) -> int:
+    return sum(len(name) + len(data or b"") + 8 for name, data in headers)
