@@ -5,12 +5,14 @@ What it decides: which frames are read so. Promises:
 - Frames of one schema and one kind are columns together: the rows of the first frame, then those of the next. Vectors of one frame lie in
   its bytes; those of several are copied once.
 - `ArrivedColumns` has the interface of `Columns`: whoever works with rows finds the records that the stream's serde makes of them.
-- A column with a type that no vector has is left to readers of rows: see `arrow_rows`.
+- A column with a type that no vector has is left to readers of rows: see `arrow_rows`. So are all columns on a big-endian machine, since
+  frames are little-endian.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain, repeat
@@ -26,6 +28,7 @@ from .spans import headers_of, packed_headers, pieces
 from .taking import join, spans_of
 from .vectors import Buffer, Vector, longs
 
+LITTLE = sys.byteorder == "little"
 _KINDS: dict[str, ColumnKind] = {"int64": "int64", "float64": "float64", "bool": "bool", "utf8": "text"}
 
 
@@ -179,7 +182,7 @@ class ArrivedColumns:
 
 def in_vectors(frame: ArrowFrame) -> bool:
     """Whether each column of a frame can be a vector."""
-    return _kinds(frame) is not None
+    return LITTLE and _kinds(frame) is not None
 
 
 def _kinds(frame: ArrowFrame) -> dict[str, ColumnKind] | None:

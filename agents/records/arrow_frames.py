@@ -6,8 +6,8 @@
 What it decides: how many rows a frame has, and which rows are written in columns at all. Promises:
 
 - Rows stay in their order. A frame has at most `COLUMN_FRAME_RECORDS` rows and `FRAME_BYTES` bytes, unless a single row is larger.
-- Fewer than `FEWEST` rows, and columns that no Arrow frame can hold (a name that begins with `__`, no column at all, a `number`), are
-  written as batch frames of `encode(batch)`.
+- Fewer than `FEWEST` rows, and columns that no Arrow frame can hold (a name that begins with `__`, no column at all, a `number`, numbers
+  of a big-endian machine), are written as batch frames of `encode(batch)`.
 - A frame that was written here reads as the vectors that were given, bit for bit.
 """
 
@@ -38,6 +38,7 @@ from ...core.progress.frames import (
     header_value,
 )
 from ...core.progress.frames import encode as encode_frame
+from .arrow_columns import LITTLE
 from .columns import Header
 from .decoder import RecordSpans
 from .framing import FRAME_BYTES, frame_cuts
@@ -77,7 +78,7 @@ class FrameWriter:
         self.plan = plan
         self._columns = columns
         names = [one if isinstance(one, str) else one[0] for one in columns]
-        self._named = bool(names) and not any(name.startswith("__") for name in names)
+        self._named = LITTLE and bool(names) and not any(name.startswith("__") for name in names)
         kind = str(ROWS) if plan is None else f"{PARTIAL_STATES} {plan}"
         self._metadata = {VERSION_OF: str(VERSION), KIND_OF: kind, **({SCHEMA_OF: schema} if schema else {})}
         self._streams: dict[tuple[Any, ...], StreamWriter] = {}

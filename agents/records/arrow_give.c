@@ -162,7 +162,7 @@ static int array_of(PyObject *tuple, int64_t length, int64_t nulls, struct Arrow
 
 /* give(name or None, [(name, (kind, data, offsets, validity), nulls)], length) -> (schema, array): of a frame, or with a name of the column of
    that name alone */
-static PyObject *arrow_give(PyObject *self, PyObject *args) {
+static PyObject *arrow_give(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *list, *schema_made = NULL, *array_made = NULL;
     long long length;
     int alone;

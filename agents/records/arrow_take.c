@@ -14,7 +14,6 @@
 
 #include "arrow.h"
 
-#define MOST_ROWS ((int64_t)1 << 40)
 #define MOST_TEXT (((int64_t)1 << 31) - 1)
 #define INLINE 12 /* bytes of text that a view has in itself */
 
@@ -38,7 +37,7 @@ static PyObject *stream_failed(struct ArrowArrayStream *stream, int code) {
 }
 
 /* drain(capsule of a stream) -> (capsule of its schema, [capsules of its arrays]) */
-static PyObject *arrow_drain(PyObject *self, PyObject *capsule) {
+static PyObject *arrow_drain(PyObject *Py_UNUSED(self), PyObject *capsule) {
     struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
     if (stream == NULL) return NULL;
     if (stream->release == NULL || stream->get_schema == NULL || stream->get_next == NULL) return refuse("the stream was taken already");
@@ -90,7 +89,7 @@ static PyObject *field_of(const struct ArrowSchema *schema) {
 }
 
 /* fields(capsule of a schema) -> (field, [fields of its children]) */
-static PyObject *arrow_fields(PyObject *self, PyObject *capsule) {
+static PyObject *arrow_fields(PyObject *Py_UNUSED(self), PyObject *capsule) {
     const struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
     if (schema == NULL) return NULL;
     if (schema->release == NULL) return refuse("the schema was taken already");
@@ -322,7 +321,7 @@ static int take_validity(const Piece *pieces, Py_ssize_t count, int form, Made *
 
 /* take([capsules of the arrays of a frame], index of the column, its format, number of the kind)
    -> (length, data, offsets or None, validity or None, nulls, the first row that no such column can hold or -1) */
-static PyObject *arrow_take(PyObject *self, PyObject *args) {
+static PyObject *arrow_take(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *list, *out = NULL;
     Py_ssize_t index;
     const char *format;

@@ -74,7 +74,7 @@ static PyObject *late_column(Py_ssize_t count, Py_ssize_t filled) {
 
 /* read(data, start, end, count, base, first_ms, append_ms or None)
  *     -> (values, timestamps, base of the first, keys or None, offsets or None, headers or None) */
-static PyObject *columns_read(PyObject *self, PyObject *args) {
+static PyObject *columns_read(PyObject *Py_UNUSED(self), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, end, count;
     long long base, first_ms;
@@ -94,10 +94,10 @@ static PyObject *columns_read(PyObject *self, PyObject *args) {
     for (Py_ssize_t i = 0; i < count; i++) {
         int64_t length = read_varint(&r);
         const uint8_t *begun = r.at;
-        if (r.bad || length < 0 || length > r.end - r.at) goto corrupt;
+        if (r.bad || length < 1 || length > r.end - r.at) goto corrupt;
         r.at++; /* attributes: unused */
-        int64_t ms = first_ms + read_varint(&r);
-        int64_t offset = base + read_varint(&r);
+        int64_t ms = (int64_t)((uint64_t)first_ms + (uint64_t)read_varint(&r)); /* as Java adds: whoever wrote it */
+        int64_t offset = (int64_t)((uint64_t)base + (uint64_t)read_varint(&r));
         if (r.bad) goto corrupt;
 
         PyObject *key = read_bytes(&r);
@@ -147,10 +147,10 @@ static PyObject *columns_read(PyObject *self, PyObject *args) {
         }
 
         if (i == 0) first_offset = offset;
-        if (offsets == NULL && offset != first_offset + i) {
+        if (offsets == NULL && (uint64_t)offset != (uint64_t)first_offset + (uint64_t)i) {
             if ((offsets = PyList_New(count)) == NULL) goto done;
             for (Py_ssize_t j = 0; j < i; j++) {
-                PyObject *number = PyLong_FromLongLong(first_offset + j);
+                PyObject *number = PyLong_FromLongLong((int64_t)((uint64_t)first_offset + (uint64_t)j));
                 if (number == NULL) goto done;
                 PyList_SET_ITEM(offsets, j, number);
             }
@@ -243,9 +243,11 @@ static Py_ssize_t body_size(PyObject *key, PyObject *value, PyObject *headers, i
 
 #define TIME_LIMIT ((int64_t)1 << 62)
 
+static inline int64_t less(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+
 /* measure(keys or None, values, stamps: a list or one int, headers or None, overhead) -> (bytes of keys and values, the largest record's)
  * Raises for whatever `write` would raise for, and for times before 1970: then a slower path finds out which record it is. */
-static PyObject *columns_measure(PyObject *self, PyObject *args) {
+static PyObject *columns_measure(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys, *values, *stamps, *headers;
     Py_ssize_t overhead;
     if (!PyArg_ParseTuple(args, "OO!OOn", &keys, &PyList_Type, &values, &stamps, &headers, &overhead)) return NULL;
@@ -297,7 +299,7 @@ static PyObject *columns_measure(PyObject *self, PyObject *args) {
 /* write(keys or None, values, stamps: a list or one int, headers or None, start, count, first_ms, room)
  *     -> (bytes, index behind the last record that fits, greatest time)
  * The batch already has `count` records; the first record of a batch always fits. Lists only: they cannot change meanwhile. */
-static PyObject *columns_write(PyObject *self, PyObject *args) {
+static PyObject *columns_write(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys, *values, *stamps, *headers;
     Py_ssize_t start, count, room;
     long long first_ms;
@@ -317,12 +319,17 @@ static PyObject *columns_write(PyObject *self, PyObject *args) {
     Py_ssize_t at = start, total = 0;
     for (; at < end; at++) {
         if (!one_stamp) {
-            ms = PyLong_AsLongLong(PyList_GET_ITEM(stamps, at));
+            PyObject *stamp = PyList_GET_ITEM(stamps, at);
+            if (!PyLong_Check(stamp)) { /* its `__index__` could change the lists, and give another number below */
+                PyErr_SetString(PyExc_TypeError, "a time is a whole number");
+                return NULL;
+            }
+            ms = PyLong_AsLongLong(stamp);
             if (ms == -1 && PyErr_Occurred()) return NULL;
         }
         PyObject *key = keys == Py_None ? Py_None : PyList_GET_ITEM(keys, at);
         PyObject *own = headers == Py_None ? NULL : PyList_GET_ITEM(headers, at);
-        Py_ssize_t body = body_size(key, PyList_GET_ITEM(values, at), own, ms - first_ms, count + at - start);
+        Py_ssize_t body = body_size(key, PyList_GET_ITEM(values, at), own, less(ms, first_ms), count + at - start);
         if (body < 0) return NULL;
         Py_ssize_t whole = varint_size(body) + body;
         if (total + whole > room && count + at - start > 0) break;
@@ -333,12 +340,12 @@ static PyObject *columns_write(PyObject *self, PyObject *args) {
     if (made == NULL) return NULL;
     uint8_t *to = (uint8_t *)PyBytes_AS_STRING(made);
     for (Py_ssize_t i = start; i < at; i++) {
-        const char *data, *name;
-        Py_ssize_t size, named;
+        const char *data = NULL, *name = NULL; /* all have been read above: nothing can fail here */
+        Py_ssize_t size = 0, named = 0;
         if (!one_stamp) ms = PyLong_AsLongLong(PyList_GET_ITEM(stamps, i));
         PyObject *key = keys == Py_None ? Py_None : PyList_GET_ITEM(keys, i), *value = PyList_GET_ITEM(values, i);
         PyObject *own = headers == Py_None ? NULL : PyList_GET_ITEM(headers, i);
-        int64_t delta_ms = ms - first_ms, delta = count + i - start;
+        int64_t delta_ms = less(ms, first_ms), delta = count + i - start;
         to = put_varint(to, body_size(key, value, own, delta_ms, delta));
         *to++ = 0;
         to = put_varint(to, delta_ms);
@@ -386,7 +393,7 @@ static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, size_t size) {
     return crc;
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(HEADGATE_SCALAR)
 __attribute__((target("sse4.2"))) static uint32_t crc_by_cpu(uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t wide = crc, word;
     while (size >= 8) {
@@ -404,7 +411,7 @@ __attribute__((target("sse4.2"))) static uint32_t crc_by_cpu(uint32_t crc, const
 static uint32_t (*crc_of)(uint32_t, const uint8_t *, size_t) = crc_by_table;
 
 /* crc32c(data, start, end) -> int */
-static PyObject *columns_crc32c(PyObject *self, PyObject *args) {
+static PyObject *columns_crc32c(PyObject *Py_UNUSED(self), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, end;
     if (!PyArg_ParseTuple(args, "y*nn", &data, &start, &end)) return NULL;
@@ -437,7 +444,7 @@ uint32_t murmur2(const uint8_t *at, Py_ssize_t size) {
 }
 
 /* split(keys, partitions, turn) -> (a list of indexes for each partition, whether a key was None: these go to `turn`) */
-static PyObject *columns_split(PyObject *self, PyObject *args) {
+static PyObject *columns_split(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys;
     Py_ssize_t partitions, turn;
     if (!PyArg_ParseTuple(args, "O!nn", &PyList_Type, &keys, &partitions, &turn)) return NULL;
@@ -473,7 +480,7 @@ failed:
 }
 
 /* pick(column, indexes) -> list */
-static PyObject *columns_pick(PyObject *self, PyObject *args) {
+static PyObject *columns_pick(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *column, *indexes;
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &column, &PyList_Type, &indexes)) return NULL;
     Py_ssize_t size = PyList_GET_SIZE(column), count = PyList_GET_SIZE(indexes);
@@ -507,7 +514,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_columns", "See colu
 
 PyMODINIT_FUNC PyInit__columns(void) {
     fill_crc_table();
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(HEADGATE_SCALAR)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2")) crc_of = crc_by_cpu;
 #endif

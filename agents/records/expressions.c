@@ -98,7 +98,7 @@ static void free_program(PyObject *capsule) {
     PyMem_RawFree(program);
 }
 
-/* The operand of an op: None, text, numbers side by side, or a list of texts. 0, or -1 with an exception. */
+/* The operand of an op: None, text, numbers side by side, or a tuple of texts. 0, or -1 with an exception. */
 static int operand_of(PyObject *from, Op *op) {
     char *at;
     Py_ssize_t size;
@@ -110,15 +110,15 @@ static int operand_of(PyObject *from, Op *op) {
         if (op->code == IN_INT || op->code == IN_FLOAT) op->count = size / 8;
         return 0;
     }
-    if (!PyList_Check(from)) {
+    if (!PyTuple_Check(from)) {
         PyErr_SetString(PyExc_TypeError, "no operand");
         return -1;
     }
-    op->count = PyList_GET_SIZE(from);
+    op->count = PyTuple_GET_SIZE(from);
     op->texts = PyMem_RawCalloc((size_t)op->count + 1, sizeof(Letters));
     if (op->texts == NULL) return PyErr_NoMemory() == NULL ? -1 : 0;
     for (int64_t i = 0; i < op->count; i++) {
-        if (PyBytes_AsStringAndSize(PyList_GET_ITEM(from, i), &at, &size) < 0) return -1;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(from, i), &at, &size) < 0) return -1;
         op->texts[i] = (Letters){(const uint8_t *)at, size};
     }
     return 0;
@@ -138,6 +138,8 @@ static int check_program(Program *program) {
         if (op->code == LOAD) fits = op->whole >= 0 && op->whole < program->columns && op->kind >= INT64 && op->kind <= TEXT;
         if (op->code == FLOOR) fits = fits && op->whole > 0;
         if (op->code == LETTERS || op->code == STARTS_WITH || op->code == CONTAINS) fits = fits && op->text.at != NULL;
+        if (op->code == IN_INT || op->code == IN_FLOAT) fits = fits && op->options != NULL;
+        if (op->code == IN_TEXT) fits = fits && op->texts != NULL;
         if (!fits) break;
         depth -= of.operands;
         kinds[depth++] = of.out == ANY ? (int8_t)op->kind : of.out;
@@ -151,7 +153,7 @@ static int check_program(Program *program) {
 }
 
 /* program([(code, kind, whole number, float, operand)], columns) -> a capsule */
-static PyObject *expressions_program(PyObject *self, PyObject *args) {
+static PyObject *expressions_program(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *list, *capsule;
     int columns;
     if (!PyArg_ParseTuple(args, "O!i", &PyList_Type, &list, &columns)) return NULL;
@@ -164,6 +166,7 @@ static PyObject *expressions_program(PyObject *self, PyObject *args) {
     program->kept = PyList_GetSlice(list, 0, PyList_GET_SIZE(list));
     program->ops = PyMem_RawCalloc((size_t)PyList_GET_SIZE(list) + 1, sizeof(Op));
     program->columns = columns;
+    if (program->ops == NULL) PyErr_NoMemory();
     if (program->kept == NULL || program->ops == NULL) goto failed;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(program->kept); i++) {
         PyObject *one = PyList_GET_ITEM(program->kept, i), *operand;
@@ -363,9 +366,9 @@ static int is_in(const Op *op, const Slot *slot, int i) {
 }
 
 static int contains(const uint8_t *text, int64_t size, const Letters *part) {
-    const uint8_t *last = text + size - part->size;
     if (part->size == 0) return 1;
-    for (; size >= part->size && text <= last; text++) {
+    if (size < part->size) return 0;
+    for (const uint8_t *last = text + size - part->size; text <= last; text++) {
         text = memchr(text, part->at[0], (size_t)(last - text + 1));
         if (text == NULL) return 0;
         if (memcmp(text, part->at, (size_t)part->size) == 0) return 1;
@@ -514,7 +517,7 @@ static int64_t run_block(Run *run, const Program *program, int64_t most) {
 /* ---------------------------------------------------------------------------------------------------------- results */
 
 typedef struct {
-    int kind, filter; /* filter: the result is which rows stay */
+    int kind, filter, full; /* filter: the result is which rows stay; full: more than 2 GiB of text */
     int64_t length, used, room, kept, nulls, filled; /* of base rows; bytes of text; rows that stay; offsets that are written */
     uint8_t *data, *validity;
     int32_t *offsets;
@@ -539,7 +542,7 @@ static int begin_result(Result *result, const Program *program, int64_t length, 
 
 /* Text of a row, and empty text for those before it. 0 if there is no room. */
 static int put_text_row(Result *result, int64_t row, const uint8_t *at, int64_t size) {
-    if (result->used + size > INT32_MAX) return 0;
+    if (result->used + size > INT32_MAX) return result->full = 1, 0;
     if (result->used + size > result->room) {
         int64_t wanted = (result->used + size) * 2;
         uint8_t *grown = PyMem_RawRealloc(result->data, (size_t)wanted + 8);
@@ -649,7 +652,7 @@ static int run_all(Run *run, const Program *program, const Py_buffer *rows, int6
 
 /* compute(program, [vector], length, rows or None, filter)
  *     -> (place of the first row without a value, or -1; (data, offsets or None, validity or None, nulls), or the rows that stay) */
-static PyObject *expressions_compute(PyObject *self, PyObject *args) {
+static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *capsule, *list, *rows_object, *out = NULL;
     Py_ssize_t length;
     int filter, how = FINE;
@@ -685,7 +688,8 @@ static PyObject *expressions_compute(PyObject *self, PyObject *args) {
     how = run_all(run, program, &rows, all, &result, &first);
     Py_END_ALLOW_THREADS
     if (how == NO_SENSE) PyErr_SetString(PyExc_ValueError, "rows must ascend within their columns, and text must lie within its own");
-    else if (how == NO_ROOM) PyErr_SetString(PyExc_ValueError, "a column of text has more than 2 GiB, or there is no memory");
+    else if (how == NO_ROOM && result.full) PyErr_SetString(PyExc_ValueError, "more than 2 GiB of text in one column");
+    else if (how == NO_ROOM) PyErr_NoMemory();
     else if (first >= 0) out = Py_BuildValue("LO", (long long)first, Py_None);
     else out = Py_BuildValue("LN", -1LL, made_result(&result));
     goto done;

@@ -182,7 +182,7 @@ class _Writer:
         real = FLOAT in (was, *(e.TYPES[type(one)] for one in node.options))
         self.put(node.of[0], as_float=real)
         if was == TEXT:
-            self._op(e.IS_IN, TEXT, operand=sorted({str(one).encode() for one in node.options}))
+            self._op(e.IS_IN, TEXT, operand=tuple(sorted({str(one).encode() for one in node.options})))
         elif was == BOOL:
             self._is_boolean(frozenset(map(bool, node.options)))
         elif real:

@@ -72,15 +72,19 @@ static inline uint32_t hash_of(const Table *table, const uint8_t *at, int64_t le
 
 static inline int64_t begin_of(const Table *table, int64_t number) { return number ? table->ends[number - 1] : 0; }
 
-static int more_slots(Table *table) {
-    int64_t wanted = table->slot_count ? table->slot_count * 2 : 256;
-    uint32_t *slots = PyMem_RawCalloc((size_t)wanted, sizeof(uint32_t));
-    if (slots == NULL) return 0;
+static void fill_slots(const Table *table, uint32_t *slots, int64_t wanted) {
     for (int64_t number = 0; number < table->count; number++) {
         uint64_t at = table->hashes[number] & (uint64_t)(wanted - 1);
         while (slots[at]) at = (at + 1) & (uint64_t)(wanted - 1);
         slots[at] = (uint32_t)number + 1;
     }
+}
+
+static int more_slots(Table *table) {
+    int64_t wanted = table->slot_count ? table->slot_count * 2 : 256;
+    uint32_t *slots = PyMem_RawCalloc((size_t)wanted, sizeof(uint32_t));
+    if (slots == NULL) return 0;
+    fill_slots(table, slots, wanted);
     PyMem_RawFree(table->slots);
     table->slots = slots;
     table->slot_count = wanted;
@@ -112,6 +116,14 @@ static inline int64_t number_of(Table *table, const uint8_t *key, int64_t length
         return -1;
     }
     return number;
+}
+
+/* Forgets all keys from this number on: those of a call that has failed, as if it had not come. */
+static void forget_from(Table *table, int64_t count) {
+    if (table->count == count) return;
+    table->count = count;
+    memset(table->slots, 0, (size_t)table->slot_count * sizeof(uint32_t));
+    fill_slots(table, table->slots, table->slot_count);
 }
 
 /* A whole number as the bytes of a key (see keys.py): at most ten. */
@@ -186,9 +198,10 @@ static PyObject *numbers_made(Keys *self, Source *from) {
         int done = 0;
         out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)from->count * 8);
         if (out != NULL) {
-            int64_t *numbers = (int64_t *)PyBytes_AS_STRING(out);
+            int64_t *numbers = (int64_t *)PyBytes_AS_STRING(out), before = self->table.count;
             Py_BEGIN_ALLOW_THREADS
             done = number_all(&self->table, from, numbers);
+            if (done != 1) forget_from(&self->table, before);
             Py_END_ALLOW_THREADS
             if (done == 0) PyErr_NoMemory();
             if (done < 0) PyErr_SetString(PyExc_ValueError, "a key lies outside of its column");
@@ -211,7 +224,8 @@ static PyObject *keys_numbers(Keys *self, PyObject *args) {
     memset(&from, 0, sizeof from);
     if (!PyArg_ParseTuple(args, "OnO", &vector, &length, &rows)) return NULL;
     from.length = length;
-    if (length < 0 || vector_of(vector, length, &from.view) < 0 || view_of(rows, &from.rows) < 0 || from.view.kind == FLOAT64) {
+    if (length < 0 || vector_of(vector, length, &from.view) < 0 || view_of(rows, &from.rows) < 0 || from.view.kind == FLOAT64 ||
+        from.view.kind == NUMBER) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a float64 is no key");
         leave_vector(&from.view);
         leave(&from.rows);
@@ -255,6 +269,7 @@ static PyObject *keys_numbers_listed(Keys *self, PyObject *list) {
     if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of keys is wanted");
     Py_ssize_t count = PyList_GET_SIZE(list);
     Table *table = &self->table;
+    int64_t before = table->count;
     if (!enter(&self->busy)) return NULL;
     PyObject *out = PyBytes_FromStringAndSize(NULL, count * 8);
     if (out != NULL && table->slot_count == 0 && !more_slots(table)) Py_SETREF(out, PyErr_NoMemory());
@@ -290,6 +305,7 @@ static PyObject *keys_numbers_listed(Keys *self, PyObject *list) {
             else memcpy(PyBytes_AS_STRING(out) + (first + i) * 8, &number, 8);
         }
     }
+    if (out == NULL) forget_from(table, before);
     self->busy = 0;
     return out;
 }
@@ -365,12 +381,12 @@ static PyObject *keys_retain(Keys *self, PyObject *wanted) {
 
 static Py_ssize_t keys_length(Keys *self) { return (Py_ssize_t)self->table.count; }
 
-static PyObject *keys_memory(Keys *self, PyObject *unused) {
+static PyObject *keys_memory(Keys *self, PyObject *Py_UNUSED(unused)) {
     const Table *table = &self->table;
     return PyLong_FromLongLong(table->slot_count * 4 + table->hash_room * 4 + table->end_room * 8 + table->byte_room);
 }
 
-static PyObject *keys_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+static PyObject *keys_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named)) {
     unsigned long long seed;
     if (!PyArg_ParseTuple(args, "K", &seed)) return NULL;
     Keys *self = (Keys *)type->tp_alloc(type, 0);
@@ -411,7 +427,7 @@ typedef struct {
     void *states;  /* int64 or double of each key */
     uint8_t *tags; /* which of them; not of ROWS and VALUES, which are whole */
     int64_t room, tag_room;
-    uint64_t bound; /* whole sums: no state is larger; one more than INT64_MAX: unknown */
+    uint64_t bound; /* sums and counts: no whole state is larger; one more than INT64_MAX: unknown */
     int op;
 } Cell;
 
@@ -445,8 +461,8 @@ static inline int64_t row_of(const Addition *what, int64_t at) {
     return what->rows != NULL ? what->rows[at] : at;
 }
 
-/* Whether this cell adds numbers that come from outside. */
-static inline int adds_numbers(const Cell *cell, int merging) { return cell->op == SUM || (merging && cell->op <= VALUES); }
+/* Whether this cell counts rows, so that one is added for each of them. */
+static inline int counts_rows(const Cell *cell, int merging) { return cell->op <= VALUES && !merging; }
 
 static inline int state_tag(const Cell *cell, int64_t number) { return cell->tags == NULL ? TAG_WHOLE : cell->tags[number]; }
 
@@ -459,10 +475,22 @@ static uint64_t bound_of(const Cell *cell, int64_t keys) {
     return most;
 }
 
+/* What a row adds to a cell that adds up: the tag of the number, and *value if it is whole. */
+static inline int added_at(const Cell *cell, const VectorView *column, int merging, int64_t row, int64_t *value) {
+    if (counts_rows(cell, merging)) {
+        *value = cell->op == ROWS || is_valid(column, row);
+        return TAG_WHOLE;
+    }
+    int tag = tag_at(column, row);
+    *value = tag == TAG_WHOLE ? long_at(column->data.buf, row) : 0;
+    return tag;
+}
+
 /* Raises the bound by what is added. 0 if a sum may overflow. */
 static int within_bounds(Cell *cell, const VectorView *column, const Addition *what, int64_t keys, uint64_t *raised) {
-    uint64_t total = 0;
-    for (int64_t i = 0; i < what->count && total < UNKNOWN && column->kind != FLOAT64; i++) {
+    int counts = counts_rows(cell, what->merging);
+    uint64_t total = counts ? (uint64_t)what->count : 0;
+    for (int64_t i = 0; i < what->count && total < UNKNOWN && !counts && column->kind != FLOAT64; i++) {
         int64_t row = row_of(what, i);
         if (tag_at(column, row) == TAG_WHOLE) total += size_of(long_at(column->data.buf, row));
     }
@@ -482,7 +510,7 @@ static int mark_overflows(Cells *self, Addition *what) {
     fine = fine && what->skip != NULL;
     for (Py_ssize_t c = 0; fine && c < self->count; c++) {
         const Cell *cell = &self->cells[c];
-        if (!adds_numbers(cell, what->merging)) continue;
+        if (cell->op > SUM) continue;
         copies[c].states = PyMem_RawMalloc((size_t)self->keys * 8 + 8);
         copies[c].tags = PyMem_RawMalloc((size_t)self->keys + 1);
         fine = copies[c].states != NULL && copies[c].tags != NULL;
@@ -490,16 +518,17 @@ static int mark_overflows(Cells *self, Addition *what) {
         for (int64_t i = 0; fine && i < self->keys; i++) copies[c].tags[i] = (uint8_t)state_tag(cell, i);
     }
     for (int64_t i = 0; fine && i < what->count; i++) {
-        int64_t number = what->numbers[i], row = row_of(what, i), made;
+        int64_t number = what->numbers[i], row = row_of(what, i), made, value;
         for (Py_ssize_t c = 0; c < self->count; c++)
-            if (copies[c].states != NULL && copies[c].tags[number] == TAG_WHOLE && tag_at(&what->columns[c], row) == TAG_WHOLE &&
-                __builtin_add_overflow(((int64_t *)copies[c].states)[number], long_at(what->columns[c].data.buf, row), &made))
+            if (copies[c].states != NULL && copies[c].tags[number] == TAG_WHOLE &&
+                added_at(&self->cells[c], &what->columns[c], what->merging, row, &value) == TAG_WHOLE &&
+                __builtin_add_overflow(((int64_t *)copies[c].states)[number], value, &made))
                 what->skip[i] = 1;
         what->skips += what->skip[i];
         for (Py_ssize_t c = 0; !what->skip[i] && c < self->count; c++) {
             if (copies[c].states == NULL) continue;
-            int tag = tag_at(&what->columns[c], row), mine = copies[c].tags[number];
-            int64_t *state = (int64_t *)copies[c].states + number, value = tag == TAG_WHOLE ? long_at(what->columns[c].data.buf, row) : 0;
+            int tag = added_at(&self->cells[c], &what->columns[c], what->merging, row, &value), mine = copies[c].tags[number];
+            int64_t *state = (int64_t *)copies[c].states + number;
             if (tag != TAG_NULL && mine != TAG_FRACTION) copies[c].tags[number] = (uint8_t)tag;
             if (mine == TAG_NULL) *state = value;
             else if (mine == TAG_WHOLE && tag == TAG_WHOLE) *state += value;
@@ -518,10 +547,7 @@ static int find_overflows(Cells *self, Addition *what, int keep) {
     int fine = 1;
     for (Py_ssize_t c = 0; fine && c < self->count; c++) {
         uint64_t raised = UNKNOWN;
-        if (!adds_numbers(&self->cells[c], what->merging)) {
-            if (self->cells[c].op <= VALUES && keep) self->cells[c].bound += (uint64_t)what->count;
-            continue;
-        }
+        if (self->cells[c].op > SUM) continue;
         fine = within_bounds(&self->cells[c], &what->columns[c], what, self->keys, &raised);
         if (keep) self->cells[c].bound = raised < UNKNOWN ? raised : UNKNOWN;
     }
@@ -661,7 +687,7 @@ static int addition_of(Cells *self, PyObject *args, Addition *what) {
     PyObject *numbers, *columns, *rows, *times;
     Py_ssize_t keys, length;
     if (!PyArg_ParseTuple(args, "nOO!nOO", &keys, &numbers, &PyList_Type, &columns, &length, &rows, &times)) return -1;
-    if (keys < 0 || keys > MOST_KEYS || length < 0 || PyList_GET_SIZE(columns) != self->count) {
+    if (keys < 0 || keys > MOST_KEYS || length < 0 || length > MOST_ROWS || PyList_GET_SIZE(columns) != self->count) {
         PyErr_SetString(PyExc_ValueError, "there are other columns than cells");
         return -1;
     }
@@ -741,10 +767,11 @@ static PyObject *cells_put(Cells *self, PyObject *args) {
     int fine = addition_of(self, args, &what) == 0;
     for (Py_ssize_t c = 0; fine && c < self->count; c++) {
         Cell *cell = &self->cells[c];
-        cell->bound = UNKNOWN;
         for (int64_t i = 0; i < what.count; i++) {
             int64_t number = what.numbers[i], row = row_of(&what, i);
             int tag = tag_at(&what.columns[c], row);
+            uint64_t size = tag == TAG_WHOLE ? size_of(long_at(what.columns[c].data.buf, row)) : 0;
+            if (size > cell->bound) cell->bound = size;
             if (cell->op > VALUES) cell->tags[number] = (uint8_t)tag;
             if (tag) memcpy((char *)cell->states + number * 8, (char *)what.columns[c].data.buf + row * 8, 8);
             else memset((char *)cell->states + number * 8, 0, 8);
@@ -813,7 +840,7 @@ done:
 }
 
 /* dirty() -> the numbers of the keys that have changed since `settle` */
-static PyObject *cells_dirty(Cells *self, PyObject *unused) {
+static PyObject *cells_dirty(Cells *self, PyObject *Py_UNUSED(unused)) {
     if (self->busy) return enter(&self->busy), NULL;
     PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)self->dirties * 8);
     for (int64_t i = 0; made != NULL && i < self->dirties; i++) {
@@ -823,7 +850,7 @@ static PyObject *cells_dirty(Cells *self, PyObject *unused) {
     return made;
 }
 
-static PyObject *cells_settle(Cells *self, PyObject *unused) {
+static PyObject *cells_settle(Cells *self, PyObject *Py_UNUSED(unused)) {
     if (self->busy) return enter(&self->busy), NULL;
     for (int64_t i = 0; i < self->dirties; i++) self->touched[self->dirty[i]] = 0;
     self->dirties = 0;
@@ -847,7 +874,7 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     fresh.keys = fresh.touched_room = fresh.times_room = fresh.dirty_room = fresh.dirties = 0;
     int fine = fresh.cells != NULL;
     for (Py_ssize_t c = 0; fine && c < self->count; c++)
-        fresh.cells[c] = (Cell){.op = self->cells[c].op, .bound = UNKNOWN};
+        fresh.cells[c] = (Cell){.op = self->cells[c].op, .bound = self->cells[c].bound};
     fine = fine && reserve_keys(&fresh, count);
     for (int64_t i = 0; fine && i < count; i++) {
         int64_t number = long_at(view.buf, i);
@@ -883,14 +910,14 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     Py_RETURN_NONE;
 }
 
-static PyObject *cells_memory(Cells *self, PyObject *unused) {
+static PyObject *cells_memory(Cells *self, PyObject *Py_UNUSED(unused)) {
     int64_t total = self->touched_room + self->times_room * 8 + self->dirty_room * 4;
     for (Py_ssize_t c = 0; c < self->count; c++) total += self->cells[c].room * 8 + self->cells[c].tag_room;
     return PyLong_FromLongLong(total);
 }
 
 /* Cells([what each holds]) */
-static PyObject *cells_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+static PyObject *cells_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named)) {
     PyObject *list;
     if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
     Cells *self = (Cells *)type->tp_alloc(type, 0);
@@ -948,7 +975,7 @@ static PyTypeObject cells_type = {
 };
 
 /* numbers([int, float or None]) -> (number of the type, data, tags or None, validity or None, nulls); None if something else is there */
-static PyObject *numbers_of_list(PyObject *self, PyObject *list) {
+static PyObject *numbers_of_list(PyObject *Py_UNUSED(self), PyObject *list) {
     if (!PyList_Check(list) && !PyTuple_Check(list)) return PyErr_Format(PyExc_TypeError, "a list of numbers is wanted");
     Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
     Cell cell = {.op = SUM};
@@ -987,7 +1014,7 @@ done:
 }
 
 /* null_among(vector, length, rows or None) -> the place of the first null among these rows, or None */
-static PyObject *null_among(PyObject *self, PyObject *args) {
+static PyObject *null_among(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *vector, *wanted, *out = NULL;
     Py_ssize_t length;
     VectorView view;

@@ -6,9 +6,12 @@
 #include <string.h>
 
 #include "numbers.h"
-#if defined(__SSE2__)
+/* HEADGATE_SCALAR: nothing of a certain machine is used, as where there is none of these; the sanitized build is made so, too. */
+#if defined(__SSE2__) && !defined(HEADGATE_SCALAR)
+#define WITH_SSE2
 #include <emmintrin.h>
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(HEADGATE_SCALAR)
+#define WITH_NEON
 #include <arm_neon.h>
 #endif
 
@@ -25,13 +28,13 @@ static inline const uint8_t *skip_blanks(const uint8_t *at, const uint8_t *end) 
 
 /* The index of the first of 16 bytes that is a quote, a backslash, a control character or not ASCII; 16 if there is none. */
 static inline int first_special(const uint8_t *at) {
-#if defined(__SSE2__)
+#if defined(WITH_SSE2)
     __m128i bytes = _mm_loadu_si128((const __m128i *)at);
     __m128i found = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))),
                                  _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20))); /* signed: those above 0x7f, too */
     int mask = _mm_movemask_epi8(found);
     return mask ? __builtin_ctz((unsigned)mask) : 16;
-#elif defined(__aarch64__)
+#elif defined(WITH_NEON)
     uint8x16_t bytes = vld1q_u8(at);
     uint8x16_t found = vorrq_u8(vorrq_u8(vceqq_u8(bytes, vdupq_n_u8('"')), vceqq_u8(bytes, vdupq_n_u8('\\'))),
                                 vcltq_s8(vreinterpretq_s8_u8(bytes), vdupq_n_s8(0x20)));
@@ -159,7 +162,7 @@ static inline int is_digit(uint8_t c) { return (uint8_t)(c - '0') < 10; }
 /* Digits from `at` on are added to *man, which may run over: then there are more than 19. */
 static inline const uint8_t *read_digits(const uint8_t *at, const Bounds *in, uint64_t *man) {
     uint64_t made = *man;
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && !defined(HEADGATE_SCALAR)
     while (in->end - at >= 8) {
         uint64_t eight;
         memcpy(&eight, at, 8);

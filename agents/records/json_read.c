@@ -528,14 +528,18 @@ static void free_plan(Plan *plan) {
 static void plan_dies(PyObject *capsule) { free_plan(PyCapsule_GetPointer(capsule, PLAN)); }
 
 /* decoder([(name as bytes, number of the kind, optional)]) -> what `decode` needs. What makes no column comes last. */
-static PyObject *json_decoder(PyObject *self, PyObject *args) {
+static PyObject *json_decoder(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *columns;
     if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &columns)) return NULL;
     Py_ssize_t count = PyList_GET_SIZE(columns);
     Plan *plan = PyMem_RawCalloc(1, sizeof(Plan));
-    if (plan == NULL || count > 100000) goto failed;
+    if (plan == NULL) return PyErr_NoMemory();
+    if (count > 100000) goto failed;
     plan->declared = PyMem_RawCalloc((size_t)count + 1, sizeof(Declared));
-    if (plan->declared == NULL) goto failed;
+    if (plan->declared == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
     memset(plan->first, 0xFF, sizeof plan->first);
     memset(plan->seen.first, 0xFF, sizeof plan->seen.first);
     plan->names = (int32_t)count;
@@ -549,7 +553,10 @@ static PyObject *json_decoder(PyObject *self, PyObject *args) {
         plan->columns += kind <= TEXT;
         Declared *made = &plan->declared[i];
         made->name = PyMem_RawMalloc((size_t)length + 1);
-        if (made->name == NULL) goto failed;
+        if (made->name == NULL) {
+            PyErr_NoMemory();
+            goto failed;
+        }
         memcpy(made->name, name, (size_t)length);
         made->length = length;
         made->kind = (uint8_t)kind;
@@ -618,7 +625,7 @@ static int start_work(Work *work, const Plan *plan, int64_t count) {
 }
 
 /* decode(decoder, buffer, offsets, lengths) -> see `results` */
-static PyObject *json_decode(PyObject *self, PyObject *args) {
+static PyObject *json_decode(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *capsule, *out = NULL;
     Py_buffer data, offsets, lengths;
     if (!PyArg_ParseTuple(args, "Oy*y*y*", &capsule, &data, &offsets, &lengths)) return NULL;

@@ -121,13 +121,13 @@ static inline int is_plain(uint8_t c) { return c >= 0x20 && c != '"' && c != '\\
 
 /* The index of the first of 16 bytes that needs an escape; 16 if there is none. */
 static inline int first_escaped(const uint8_t *at) {
-#if defined(__SSE2__)
+#if defined(WITH_SSE2)
     __m128i bytes = _mm_loadu_si128((const __m128i *)at), control = _mm_set1_epi8(0x1f);
     __m128i found = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))),
                                  _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
     int mask = _mm_movemask_epi8(found);
     return mask ? __builtin_ctz((unsigned)mask) : 16;
-#elif defined(__aarch64__)
+#elif defined(WITH_NEON)
     uint8x16_t bytes = vld1q_u8(at);
     uint8x16_t found = vorrq_u8(vorrq_u8(vceqq_u8(bytes, vdupq_n_u8('"')), vceqq_u8(bytes, vdupq_n_u8('\\'))),
                                 vcltq_u8(bytes, vdupq_n_u8(0x20)));
@@ -406,7 +406,7 @@ static int prepare(Job *job, PyObject *vectors, PyObject *full, PyObject *added,
 /* encode([vector], length, [full member], [added member], signs, rows or None, source or None, starts, sizes, others or None, mask,
  *        packed: msgpack, not JSON, aligned: an empty place for each row that is not written)
  *     -> (bytes, where each object begins, how long it is) */
-static PyObject *json_encode(PyObject *self, PyObject *args) {
+static PyObject *json_encode(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *vectors, *full, *added, *buffers[5], *out = NULL;
     Py_ssize_t length;
     Job job;

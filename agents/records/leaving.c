@@ -72,7 +72,7 @@ static int measure_all(const Leaving *of, Extent *found) {
 /* measure_spans(keys or None, values, times, headers or None, rows or None)
  *     -> (bytes of keys and values, an upper bound of the largest record with its headers, least and greatest time,
  *         least time that is not -1, whether a record has no key) */
-static PyObject *leaving_measure(PyObject *self, PyObject *args) {
+static PyObject *leaving_measure(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys, *values, *times, *headers, *rows, *out = NULL;
     Leaving of;
     Extent found = {0, 0, INT64_MAX, INT64_MIN, INT64_MAX, 0};
@@ -96,7 +96,7 @@ done:
 }
 
 /* marked(spans, rows or None, byte) -> whether one begins with this byte */
-static PyObject *leaving_marked(PyObject *self, PyObject *args) {
+static PyObject *leaving_marked(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys, *rows, *out = NULL;
     Leaving of;
     int fine = 1, found = 0;

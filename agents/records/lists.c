@@ -21,7 +21,7 @@ static PyObject *value_at(const VectorView *view, int64_t row) {
 }
 
 /* values(vector, length) -> list */
-static PyObject *lists_values(PyObject *self, PyObject *args) {
+static PyObject *lists_values(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *tuple, *list = NULL;
     Py_ssize_t length;
     VectorView view;
@@ -44,7 +44,7 @@ static PyObject *lists_values(PyObject *self, PyObject *args) {
 }
 
 /* dicts(names, [a list for each], how many) -> a dict for each place in these lists */
-static PyObject *lists_dicts(PyObject *self, PyObject *args) {
+static PyObject *lists_dicts(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *names, *columns, *list;
     Py_ssize_t length;
     if (!PyArg_ParseTuple(args, "O!O!n", &PyTuple_Type, &names, &PyList_Type, &columns, &length)) return NULL;

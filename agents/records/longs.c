@@ -17,7 +17,7 @@ static int longs_of(PyObject *object, Py_buffer *view, int64_t *count) {
 static inline void put_long(void *base, int64_t index, int64_t value) { memcpy((char *)base + index * 8, &value, 8); }
 
 /* gathered(longs, rows) -> bytes */
-static PyObject *longs_gathered(PyObject *self, PyObject *args) {
+static PyObject *longs_gathered(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *of, *rows, *made = NULL;
     Py_buffer from = {0}, index = {0};
     int64_t count, wanted;
@@ -41,7 +41,7 @@ done:
 }
 
 /* scaled(longs, add, factor, divisor) -> bytes: floor((each + add) * factor / divisor). Nothing may leave 64 bits. */
-static PyObject *longs_scaled(PyObject *self, PyObject *args) {
+static PyObject *longs_scaled(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *of, *made = NULL;
     Py_buffer from = {0};
     int64_t count;
@@ -64,7 +64,7 @@ done:
 }
 
 /* extremes(longs) -> (least, greatest); there is at least one */
-static PyObject *longs_extremes(PyObject *self, PyObject *of) {
+static PyObject *longs_extremes(PyObject *Py_UNUSED(self), PyObject *of) {
     Py_buffer from = {0};
     int64_t count, least = INT64_MAX, greatest = INT64_MIN;
     PyObject *out = NULL;
@@ -85,7 +85,7 @@ done:
 }
 
 /* first_above(longs, start, stop, limit) -> index of the first one in [start, stop) that is greater than the limit, or stop */
-static PyObject *longs_first_above(PyObject *self, PyObject *args) {
+static PyObject *longs_first_above(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *of, *out = NULL;
     Py_buffer from = {0};
     int64_t count;

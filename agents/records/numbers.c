@@ -93,7 +93,7 @@ int number_as_double(const Number *n, double *found) {
         *found = n->negative && !n->whole ? -0.0 : 0.0;
         return 1;
     }
-#if FLT_EVAL_METHOD == 0
+#if FLT_EVAL_METHOD == 0 && !defined(HEADGATE_SCALAR)
     if (!n->truncated && n->man <= (1ull << 53) && n->exp10 >= -22 && n->exp10 <= 22) {
         double made = (double)n->man;
         made = n->exp10 < 0 ? made / exact[-n->exp10] : made * exact[n->exp10];

@@ -21,7 +21,7 @@ uint64_t shortest_digits(double value, int *exp10);
 
 /* The high half of a product of 128 bits. */
 static inline uint64_t multiply(uint64_t a, uint64_t b, uint64_t *low) {
-#if defined(__SIZEOF_INT128__)
+#if defined(__SIZEOF_INT128__) && !defined(HEADGATE_SCALAR)
     unsigned __int128 product = (unsigned __int128)a * b;
     *low = (uint64_t)product;
     return (uint64_t)(product >> 64);

@@ -38,7 +38,9 @@ static inline int bytes_at(const Part *part, int64_t row, const uint8_t **at, in
     if (part->data.obj == NULL) return 1;
     int64_t start = long_at(part->starts.buf, row);
     *size = long_at(part->sizes.buf, row);
+    if (*size == -1) return 1;
+    if (start < 0 || *size < 0 || start > part->data.len || *size > part->data.len - start) return 0;
     *at = (const uint8_t *)part->data.buf + start;
-    return *size == -1 || (start >= 0 && *size >= 0 && start <= part->data.len && *size <= part->data.len - start);
+    return 1;
 }
 #endif

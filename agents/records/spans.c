@@ -53,13 +53,13 @@ static const char *read_one(Reader *r, const uint8_t *base, int64_t i, Found *to
     if (r->bad || count < 0 || count > r->end - r->at || !skip_headers(r, count)) return "the records end in the middle of one";
     to->sizes[HEADERS][i] = r->at - base - to->starts[HEADERS][i];
     to->some_headers |= count > 0;
-    to->some_gap |= to->offsets[i] != to->offsets[0] + i;
+    to->some_gap |= (uint64_t)to->offsets[i] != (uint64_t)to->offsets[0] + (uint64_t)i;
     return r->at == begun + length ? NULL : "a record has another length than it says";
 }
 
 /* read_spans(data, start, end, count, base, first_ms, append_ms or None)
  *     -> (values, times, offset of the first, keys or None, offsets or None, headers or None); values, keys, headers: (starts, sizes) */
-static PyObject *spans_read(PyObject *self, PyObject *args) {
+static PyObject *spans_read(PyObject *Py_UNUSED(self), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, end, count;
     long long base, first_ms;
@@ -155,7 +155,7 @@ static uint8_t *put_ready(uint8_t *to, const Ready *one, int64_t delta) {
 /* write_spans(keys or None, values, times or one, headers or None, rows or None, start, count, first_ms, room)
  *     -> (bytes, index behind the last record that fits, greatest time)
  * The batch already has `count` records; the first record of a batch always fits. */
-static PyObject *spans_write(PyObject *self, PyObject *args) {
+static PyObject *spans_write(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *keys, *values, *stamps, *headers, *rows, *made = NULL, *out = NULL;
     Py_ssize_t start, count, room;
     long long first_ms;
@@ -211,11 +211,14 @@ done:
 /* ----------------------------------------------------------------------------------------------------- as objects */
 
 /* pieces(data, starts, sizes) -> [bytes or None] */
-static PyObject *spans_pieces(PyObject *self, PyObject *spans) {
+static PyObject *spans_pieces(PyObject *Py_UNUSED(self), PyObject *spans) {
     Part part;
     int64_t records = -1;
     PyObject *out = NULL;
-    if (part_of(spans, &part, &records) < 0 || part.data.obj == NULL || (out = PyList_New((Py_ssize_t)records)) == NULL) goto done;
+    if (part_of(spans, &part, &records) < 0) goto done;
+    if (part.data.obj == NULL) PyErr_SetString(PyExc_TypeError, "spans are wanted");
+    else out = PyList_New((Py_ssize_t)records);
+    if (out == NULL) goto done;
     for (int64_t row = 0; row < records; row++) {
         const uint8_t *at;
         int64_t size;
@@ -234,7 +237,7 @@ done:
 }
 
 /* is_text(data, starts, sizes) -> whether each is UTF-8, or null */
-static PyObject *spans_is_text(PyObject *self, PyObject *spans) {
+static PyObject *spans_is_text(PyObject *Py_UNUSED(self), PyObject *spans) {
     Part part;
     int64_t records = -1, row = 0;
     int text = 1;

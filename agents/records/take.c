@@ -75,7 +75,7 @@ static PyObject *take_text(const VectorView *view, const Py_buffer *rows, Made *
     if ((made->data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total)) == NULL) return refused(made, "");
     char *to = bytes_in(made->data);
     for (int64_t i = 0; i < made->length; i++) {
-        text_at(view, long_at(rows->buf, i), &at, &size);
+        if (!text_at(view, long_at(rows->buf, i), &at, &size)) continue; /* all were read above */
         memcpy(to, at, (size_t)size);
         to += size;
     }
@@ -83,7 +83,7 @@ static PyObject *take_text(const VectorView *view, const Py_buffer *rows, Made *
 }
 
 /* take(vector, length, rows) -> (data, offsets or None, validity or None, nulls) */
-static PyObject *vector_take(PyObject *self, PyObject *args) {
+static PyObject *vector_take(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *vector, *out = NULL;
     long long length;
     Py_buffer rows;
@@ -167,7 +167,7 @@ static inline int64_t span_at(const Spans *spans, int64_t place, const uint8_t *
 }
 
 /* take_spans(buffer, starts, sizes, rows or None) -> the parts of a vector of text, as `take` has them */
-static PyObject *spans_take(PyObject *self, PyObject *args) {
+static PyObject *spans_take(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *data, *starts, *sizes, *rows, *out = NULL;
     Spans spans;
     Made made = {0};
@@ -251,7 +251,7 @@ static int64_t text_in(const VectorView *view, int64_t length) {
 }
 
 /* join([(vector, length)]) of one kind -> (data, offsets or None, validity or None, nulls) */
-static PyObject *vectors_join(PyObject *self, PyObject *list) {
+static PyObject *vectors_join(PyObject *Py_UNUSED(self), PyObject *list) {
     if (!PyList_Check(list) || PyList_GET_SIZE(list) == 0) {
         PyErr_SetString(PyExc_ValueError, "nothing to join");
         return NULL;
@@ -305,7 +305,7 @@ done:
 }
 
 /* text_spans(vector of text, length) -> (starts, sizes), -1 for null */
-static PyObject *vector_spans(PyObject *self, PyObject *args) {
+static PyObject *vector_spans(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *vector, *out = NULL, *starts = NULL, *sizes = NULL;
     long long length;
     VectorView view;
@@ -336,7 +336,7 @@ done:
 /* ---------------------------------------------------------------------------------------------------------- partitions */
 
 /* split_spans(buffer, starts, sizes, rows or None, partitions, turn) -> ([the rows of a partition], whether a key was null: these go to `turn`) */
-static PyObject *spans_split(PyObject *self, PyObject *args) {
+static PyObject *spans_split(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *data, *starts, *sizes, *rows, *parts = NULL, *out = NULL;
     long long partitions, turn;
     Spans spans;

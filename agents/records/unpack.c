@@ -97,7 +97,7 @@ static int read_all(Place *places, Py_ssize_t count, const Py_buffer *data, cons
 }
 
 /* unpack([(number of the type, prefix)], buffer, starts, sizes) -> ([(data, tags or None, validity or None, nulls)], a byte for each record: is it odd) */
-static PyObject *states_unpack(PyObject *self, PyObject *args) {
+static PyObject *states_unpack(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *list, *columns = NULL, *odd = NULL, *out = NULL;
     Py_buffer data, starts, sizes;
     if (!PyArg_ParseTuple(args, "O!y*y*y*", &PyList_Type, &list, &data, &starts, &sizes)) return NULL;

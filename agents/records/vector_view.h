@@ -9,6 +9,7 @@
 /* KNOWN, WATCHED: fields of a record that make no column. NUMBER: an int64 or a float64 a row, as `offsets` says with a tag of each row. */
 enum { INT64, FLOAT64, BOOL, TEXT, KNOWN, WATCHED, NUMBER };
 enum { TAG_NULL, TAG_WHOLE, TAG_FRACTION }; /* the tags: null, an int64, a float64 */
+#define MOST_ROWS ((int64_t)1 << 40)          /* of a column: eight bytes of each stay far below 64 bits */
 
 typedef struct {
     Py_buffer data, offsets, validity; /* those without memory: `obj` is NULL */
@@ -49,9 +50,10 @@ static inline int tag_at(const VectorView *view, int64_t row) {
 static inline int text_at(const VectorView *view, int64_t row, const uint8_t **at, int64_t *length) {
     int32_t ends[2];
     memcpy(ends, (const char *)view->offsets.buf + row * 4, 8);
-    *at = (const uint8_t *)view->data.buf + ends[0];
     *length = (int64_t)ends[1] - ends[0];
-    return ends[0] >= 0 && *length >= 0 && ends[1] <= view->data.len;
+    if (ends[0] < 0 || *length < 0 || ends[1] > view->data.len) return 0;
+    *at = (const uint8_t *)view->data.buf + ends[0];
+    return 1;
 }
 
 /* Memory of an object, or none for None. 0, or -1 with an exception. */
@@ -76,6 +78,10 @@ static inline int vector_of(PyObject *tuple, int64_t length, VectorView *view) {
     memset(view, 0, sizeof *view);
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "a vector is wanted");
+        return -1;
+    }
+    if (length < 0 || length > MOST_ROWS) {
+        PyErr_SetString(PyExc_ValueError, "a vector has no such length");
         return -1;
     }
     if (!PyArg_ParseTuple(tuple, "iOOO", &view->kind, &data, &offsets, &validity)) return -1;

@@ -66,7 +66,8 @@ class Vector:
         if kind == "bool":
             return cls(kind, len(values), _bits(values), None, validity, nulls)
         if kind == "number":
-            parts = [array("q" if type(value) is int else "d", [value or 0]).tobytes() for value in values]
+            filled = [0 if value is None else value for value in values]
+            parts = [array("q" if type(value) is int else "d", [value]).tobytes() for value in filled]
             tags = bytes(NOTHING if one is None else WHOLE if type(one) is int else FRACTION for one in values)
             return cls(kind, len(values), b"".join(parts), tags, None, nulls)
         code = "q" if kind == "int64" else "d"

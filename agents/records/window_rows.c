@@ -5,6 +5,8 @@
 #include "compiled.h"
 #include "vector_view.h"
 
+#define LIMIT ((int64_t)1 << 62) /* TIME_LIMIT of writable.py */
+
 typedef struct {
     int64_t end, count;
     char *to; /* where the next row of this window is written */
@@ -52,9 +54,8 @@ static int64_t group_of(Groups *found, int64_t end) {
     return found->count - 1;
 }
 
-static inline int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-
-/* The groups of one row, in `into`, at most `most` of them: how many. -1 if there is no memory. `size` 0: the time is the end. */
+/* The groups of one row, in `into`, at most `most` of them: how many, and at least one. -1 if there is no memory. `size` 0: the time is the
+ * end. Otherwise all of them are below LIMIT, so that no end leaves 64 bits. */
 static int64_t windows_of(Groups *found, int64_t time, int64_t size, int64_t every, int64_t offset, uint32_t *into) {
     int64_t count = 0, group;
     if (!size) {
@@ -62,10 +63,9 @@ static int64_t windows_of(Groups *found, int64_t time, int64_t size, int64_t eve
         into[0] = (uint32_t)group;
         return 1;
     }
-    int64_t over = plus(time, -offset) % every;
-    int64_t start = plus(time, -(over < 0 ? over + every : over));
+    int64_t over = (time - offset) % every, start = time - (over < 0 ? over + every : over);
     for (int64_t length = size; length > 0; length -= every) {
-        int64_t end = plus(start, length);
+        int64_t end = start + length;
         if (end <= time) break; /* the last one may be shorter than a pane */
         if ((group = group_of(found, end)) < 0) return -1;
         into[count++] = (uint32_t)group;
@@ -82,7 +82,9 @@ static inline int64_t row_at(const Given *given, int64_t index) {
     return given->rows.obj == NULL ? index : long_at(given->rows.buf, index);
 }
 
-/* Fills in `into` (the groups of each row), `late` (1 where no window of a row is open) and counts. 0, or -1 without memory. */
+enum { NO_ROOM = -1, NO_TIME = -2 };
+
+/* Fills in `into` (the groups of each row) and `late` (1 where no window of a row is open). How many are late, NO_ROOM or NO_TIME. */
 static int64_t assign(const Given *given, Groups *found, uint32_t *into, uint32_t *lengths, uint8_t *late, int64_t *partly) {
     int64_t before = 0, known = -1, late_count = 0;
     int64_t from = 1, until = 0; /* the times that have the windows of the row before */
@@ -93,11 +95,12 @@ static int64_t assign(const Given *given, Groups *found, uint32_t *into, uint32_
             mine[0] = into[before * given->most];
             known = 1;
         } else {
+            if (given->size && (time <= -LIMIT || time >= LIMIT)) return NO_TIME;
             known = windows_of(found, time, given->size, given->every, given->offset, mine);
-            if (known < 0) return -1;
+            if (known < 0) return NO_ROOM;
             if (given->size == given->every && given->size) {
                 until = found->groups[mine[0]].end;
-                from = plus(until, -given->size);
+                from = until - given->size;
             }
         }
         before = index;
@@ -169,7 +172,7 @@ static PyObject *window_rows(PyObject *Py_UNUSED(module), PyObject *args) {
     if (view_of(times, &given.times) < 0 || view_of(rows, &given.rows) < 0) goto done;
     int64_t length = given.times.len / 8;
     given.count = given.rows.obj == NULL ? length : given.rows.len / 8;
-    if (size < 0 || (size && (every < 1 || every > size))) {
+    if (size < 0 || (size && (every < 1 || every > size || size >= LIMIT / 2 || offset <= -LIMIT / 2 || offset >= LIMIT / 2))) {
         PyErr_SetString(PyExc_ValueError, "no such windows");
         goto done;
     }
@@ -189,12 +192,11 @@ static PyObject *window_rows(PyObject *Py_UNUSED(module), PyObject *args) {
     into = PyMem_Malloc(room * (size_t)given.most * sizeof(uint32_t));
     lengths = PyMem_Malloc(room * sizeof(uint32_t));
     late = PyMem_Malloc(room);
-    int64_t partly = 0, late_count;
-    if (into == NULL || lengths == NULL || late == NULL || (late_count = assign(&given, &found, into, lengths, late, &partly)) < 0) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    made = listed(&given, &found, into, lengths, late, late_count, partly);
+    int64_t partly = 0, late_count = NO_ROOM;
+    if (into != NULL && lengths != NULL && late != NULL) late_count = assign(&given, &found, into, lengths, late, &partly);
+    if (late_count == NO_ROOM) PyErr_NoMemory();
+    else if (late_count == NO_TIME) PyErr_SetString(PyExc_ValueError, "no such time");
+    else made = listed(&given, &found, into, lengths, late, late_count, partly);
 done:
     for (int64_t number = 0; number < found.count; number++) Py_XDECREF(found.groups[number].rows);
     PyMem_Free(found.groups);

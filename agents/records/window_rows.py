@@ -4,6 +4,7 @@ What it decides: nothing; the rules are those of `core.windows.spans`. Promises:
 
 - The compiled part and `Spans.assign_open` assign the same rows, and find the same ones late.
 - Rows of a window are in the order in which they came.
+- A row that does not exist, and a time that no row can have (`TIME_LIMIT`), raise `ValueError`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from ...core.windows.spans import Assigned, Spans, assign_ends
 from . import columns as compiled_part
 from .vectors import Buffer, longs
+from .writable import TIME_LIMIT
 
 
 class WindowedRows(NamedTuple):
@@ -35,7 +37,7 @@ def rows_of_times(spans: Spans, times: Buffer, rows: Buffer | None, closed: int)
     ([(20, [0, 2])], [1])
     """
     if compiled_part.compiled is None:
-        return _slowly(times, rows, lambda chosen: spans.assign_open(chosen, closed))
+        return _slowly(times, rows, lambda chosen: spans.assign_open(_in_range(chosen), closed))
     return WindowedRows(*compiled_part.compiled.window_rows(times, rows, spans.size, spans.every, spans.offset, closed))
 
 
@@ -44,6 +46,12 @@ def rows_of_ends(ends: Buffer, closed: int) -> WindowedRows:
     if compiled_part.compiled is None:
         return _slowly(ends, None, lambda chosen: assign_ends(chosen, closed))
     return WindowedRows(*compiled_part.compiled.window_rows(ends, None, 0, 1, 0, closed))
+
+
+def _in_range(times: list[int]) -> list[int]:
+    if min(times) <= -TIME_LIMIT or max(times) >= TIME_LIMIT:
+        raise ValueError("no such time")
+    return times
 
 
 def _slowly(times: Buffer, rows: Buffer | None, assign: Any) -> WindowedRows:

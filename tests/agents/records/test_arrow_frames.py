@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records import columns
+from headgate.agents.records import arrow_columns, arrow_frames, columns
 from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
 from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameWriter
 from headgate.agents.records.arrow_rows import plain_rows
@@ -95,6 +95,18 @@ def test_what_is_written_is_what_is_read(drawn, data):
     plain = plain_rows(read)
     assert plain.values == [dict(zip(NAMES, row[2:6], strict=True)) for row in wanted]
     assert plain.keys == [row[0] for row in wanted]
+
+
+@pytest.mark.usefixtures("way")
+def test_a_big_endian_machine_writes_batches_and_reads_rows(monkeypatch):
+    """Frames are little-endian, and vectors are as the machine is."""
+    batch, keys = VectorBatch(("n",), (Vector.of("int64", range(70)),), 70), packed([b"k"] * 70)
+    [there] = writer_of(("n",)).records(keys, array("q", range(70)), batch)
+    monkeypatch.setattr(arrow_frames, "LITTLE", False)
+    monkeypatch.setattr(arrow_columns, "LITTLE", False)
+    [here] = writer_of(("n",)).records(keys, array("q", range(70)), batch)
+    assert (there.type, here.type) == (b"arrow", b"batch")
+    assert plain_rows(decode(there.value)).values == [{"n": n} for n in range(70)]
 
 
 @pytest.mark.usefixtures("way")

@@ -14,6 +14,7 @@ import pytest
 from headgate.agents.records import columns, keys
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import KeyTable, StateColumns, null_among, numbers_in
+from headgate.agents.records.spans import packed
 from headgate.agents.records.vectors import Vector, longs
 
 from .mutations import spans
@@ -172,6 +173,31 @@ def test_nulls_and_signs_are_kept():
     whole = Vector.of("int64", [None, None, 0, None])
     sums.add(2, q(0, 0, 1, 1), [None, whole, whole, Vector.of("float64", [None, None, -0.0, None])])
     assert states_of(sums, q(0, 1))[0] == [[2, 2], [0, 1], [None, 0], [None, struct.pack("<d", -0.0)]]
+    assert list(map(shown, numbers_in([1, -0.0]).values())) == [1, struct.pack("<d", -0.0)]
+
+
+@pytest.mark.usefixtures("way")
+def test_a_count_never_wraps():
+    """Nor does one that partial states have brought to the limit; the row is left out of the other cells, too."""
+    sums, full = StateColumns(["rows", "values"]), Vector.of("int64", [MOST - 1])
+    sums.merge(2, q(0), [full, full])
+    columns_ = [None, Vector.of("text", ["a", None, "b", "c"])]
+    assert sums.overflows(2, q(0, 0, 0, 1), columns_) == [1, 2]
+    assert sums.add(2, q(0, 0, 0, 1), columns_) == [1, 2]
+    assert states_of(sums, q(0, 1))[0] == [[MOST, 1], [MOST, 1]]
+
+
+@pytest.mark.usefixtures("way")
+def test_a_call_that_is_refused_adds_no_key():
+    """However late among its keys it finds out."""
+    table, parts = KeyTable(), packed([b"%d" % n for n in range(99)] + [b"12345"])
+    table.numbers_listed(["first"])
+    short = RecordSpans(bytes(parts.buffer)[:-1], parts.offsets, parts.lengths)
+    with pytest.raises(ValueError, match="outside"):
+        table.numbers_of(short)
+    with pytest.raises((TypeError, UnicodeEncodeError)):
+        table.numbers_listed([*"abcdefghijklmnopqrstuvwxyz0123456789", "\ud800"])
+    assert (len(table), listed(table.numbers_listed(["b", "first"]))) == (1, [1, 0])
 
 
 @pytest.mark.usefixtures("way")

@@ -15,7 +15,7 @@ from headgate.agents.records.window_rows import WindowedRows, rows_of_ends, rows
 from headgate.core.windows.spans import Spans
 
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain"])
-TIMES = st.lists(st.integers(-60, 60) | st.sampled_from([2**62, -(2**62)]), max_size=40)
+TIMES = st.lists(st.integers(-60, 60) | st.sampled_from([2**62 - 1, 1 - 2**62]), max_size=40)
 
 
 @st.composite
@@ -69,6 +69,17 @@ def test_a_row_that_does_not_exist_is_refused(plain: bool, monkeypatch: pytest.M
     for row in (-1, 2):
         with pytest.raises(ValueError, match="no such row"):
             rows_of_times(Spans(10, 10), array("q", [1, 2]), array("q", [row]), 0)
+
+
+@WAYS
+@pytest.mark.parametrize("time", [2**62, -(2**62), 2**63 - 1, -(2**63)])
+def test_a_time_that_no_row_has_is_refused(plain: bool, time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of its window would leave 64 bits."""
+    if plain:
+        monkeypatch.setattr(columns, "compiled", None)
+    for spans in (Spans(10, 10), Spans(10, 5)):
+        with pytest.raises(ValueError, match="no such time"):
+            rows_of_times(spans, array("q", [1, time]), None, 0)
 
 
 @pytest.mark.parametrize("spans", [Spans(10, 10), Spans(10, 5), Spans(7, 3)], ids=str)
