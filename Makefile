@@ -7,7 +7,7 @@
 #   JOBS=4                       how many pytest workers
 #   ARGS="tests/core -k frames"  what `make test` runs, and how
 #   SEEDS=20000                  how many seeds of the simulator `make fuzz` runs
-#   RECORDS=2000000              how many mutated records it compares with orjson
+#   RECORDS=2000000              how many mutated records it compares with orjson, with other arguments for the other compiled parts
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -44,8 +44,9 @@ fuzz: venv ## what chance finds: other examples of every property, other seeds o
 	$(PY) -m tests.agents.records.fuzz $(RECORDS)
 	$(MAKE) sanitize
 
-sanitize: venv ## the compiled part under mutated records, built with address and undefined-behaviour sanitizers (minutes)
+sanitize: venv ## the compiled part on random arguments, built with address and undefined-behaviour sanitizers (minutes)
 	$(PY) -m tests.agents.records.fuzz --sanitize $(RECORDS)
+	$(PY) -m tests.agents.records.fuzz --scalar $(RECORDS)
 
 faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=0:200: which seeds)
 	HEADGATE_FAULTS=$(FAULTS) $(PYTEST) -n $(JOBS) --dist load tests/e2e/test_drawn_faults.py

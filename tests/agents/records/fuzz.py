@@ -1,16 +1,18 @@
-"""Compares the compiled part with orjson over millions of mutated records, and with expressions over lists, also under sanitizers: `make
-fuzz`, `make sanitize`.
+"""Runs each compiled part beside its plain twin on random arguments, right and wrong ones, also under sanitizers: `make fuzz`,
+`make sanitize`. `targets` and its neighbours say what is called.
 
-    python -m tests.agents.records.fuzz 2000000                     # other records in each run; prints the seed
-    python -m tests.agents.records.fuzz --sanitize 2000000 [SEED]   # the compiled part built with -fsanitize=address,undefined
+    python -m tests.agents.records.fuzz 2000000                     # other arguments in each run; prints the seed
+    python -m tests.agents.records.fuzz 2000000 SEED ROUND          # from the round on at which a seed has failed
+    python -m tests.agents.records.fuzz --sanitize 2000000 [SEED]   # built with -fsanitize=address,undefined; runs their tests first
+    python -m tests.agents.records.fuzz --scalar 2000000 [SEED]     # the same, without what x86-64 and arm64 have of their own
+    python -m tests.agents.records.fuzz --only windows 10000        # one target
 
-With sanitizers each record lies in memory of exactly its own size, so that a read of one byte too many is found. Exits 1 at the first
-difference, with the record.
+The number is that of mutated records that are compared with orjson; the other targets run once for each `RECORDS` of them. Buffers are of
+exactly the size that they say, so that a sanitizer finds a read of one byte too many. Exits 1 at the first difference, with the arguments.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import random
@@ -18,17 +20,16 @@ import subprocess
 import sys
 import sysconfig
 import time
-from array import array
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "agents" / "records"
-BUILT = ROOT / "build" / "sanitized" / "_columns.so"
 MODULE = "headgate.agents.records._columns"
 INSIDE = "HEADGATE_SANITIZED"
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 FLAGS = [
+    *WARNINGS,
     "-g",
     "-O1",
     "-fno-omit-frame-pointer",
@@ -37,21 +38,43 @@ FLAGS = [
     "-shared",
     "-fPIC",
 ]
+COMPILER = os.environ.get("CC", "gcc")
 
 
-def again_sanitized(arguments: list[str]) -> int:
-    """Build the compiled part with sanitizers, and run this file again in a process that loads it."""
-    BUILT.parent.mkdir(parents=True, exist_ok=True)
+def targets() -> dict[str, Callable[[random.Random], None]]:
+    """The targets by their names."""
+    from . import targets as of_columns
+    from . import targets_arrow, targets_records, targets_states
+
+    tail = "_target"
+    return {
+        name.removesuffix(tail): getattr(module, name)
+        for module in (of_columns, targets_records, targets_states, targets_arrow)
+        for name in vars(module)
+        if name.endswith(tail)
+    }
+
+
+def built_sanitized(scalar: bool) -> Path:
+    """The compiled part, built with sanitizers from the sources that stand here."""
+    made = ROOT / "build" / "sanitized" / ("scalar" if scalar else "machine") / "_columns.so"
+    made.parent.mkdir(parents=True, exist_ok=True)
     include = sysconfig.get_paths()["include"]
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-    compiler = os.environ.get("CC", "gcc")
-    subprocess.run([compiler, *FLAGS, f"-I{include}", *sources, "-o", str(BUILT)], check=True)
-    found = subprocess.run([compiler, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+    more = ["-DHEADGATE_SCALAR"] if scalar else []
+    subprocess.run([COMPILER, *FLAGS, *more, f"-I{include}", *sources, "-o", str(made)], check=True)
+    return made
+
+
+def again_sanitized(arguments: list[str], scalar: bool) -> int:
+    """Run this file again in a process that loads the sanitized build."""
+    made = built_sanitized(scalar)
+    found = subprocess.run([COMPILER, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
     environment = {
         **os.environ,
-        INSIDE: "1",
+        INSIDE: str(made),
         "LD_PRELOAD": found.stdout.strip(),
-        "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter itself keeps much until its end; test_decoder counts what is kept
+        "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter itself keeps much until its end; tests count what is kept
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
     }
@@ -59,9 +82,9 @@ def again_sanitized(arguments: list[str]) -> int:
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 
-def load_sanitized() -> None:
+def load_sanitized(built: str) -> None:
     """The sanitized module under the name of the compiled part, before anything imports that."""
-    spec = importlib.util.spec_from_file_location(MODULE, BUILT)
+    spec = importlib.util.spec_from_file_location(MODULE, built)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -73,146 +96,54 @@ def tests_sanitized() -> int:
     """The tests of everything compiled, with the sanitized module. Zero if all have passed."""
     import pytest
 
-    here = ROOT / "tests" / "agents" / "records"
-    files = [
-        str(here / f"test_{name}.py")
-        for name in (
-            "decoder",
-            "encoder",
-            "expressions",
-            "groups",
-            "spans",
-            "packing",
-            "columns",
-            "taking",
-            "arrow_frames",
-            "arrow_take",
-            "chunks",
-            "column_chunk",
-            "cut_fields",
-            "longs",
-            "rows_by_window",
-            "column_chunk",
-        )
-    ]
-    files.append(str(ROOT / "tests" / "agents" / "runtime" / "test_buffer.py"))
-    files.append(str(ROOT / "tests" / "agents" / "operators" / "test_columns_against_rows.py"))
-    # a process under a memory limit cannot hold the shadow memory of a sanitizer
-    return int(pytest.main(["-p", "no:cacheprovider", "-q", "-k", "not nine_bytes", *files]))
+    here = ROOT / "tests" / "agents"
+    files = [str(here / "records"), str(here / "runtime" / "test_buffer.py")]
+    files.append(str(here / "operators" / "test_columns_against_rows.py"))
+    # a process under a memory limit cannot hold the shadow memory of a sanitizer; this file is no test of itself
+    without = ["--ignore", str(here / "records" / "test_fuzz.py")]
+    return int(pytest.main(["-p", "no:cacheprovider", "-q", "-k", "not nine_bytes", *without, *files]))
 
 
-def exactly(data: bytes) -> Any:
-    """A buffer of just this size, on the heap: behind its last byte a sanitizer watches."""
-    return (ctypes.c_ubyte * len(data)).from_buffer_copy(data)
-
-
-def decoding(sanitized: bool) -> Callable[[random.Random], int]:
-    """One round: some records through both decoders. Returns how many, and raises at a difference."""
-    from headgate.agents.records import columns
-    from headgate.agents.records.decoder import Decoder
-
-    from .mutations import COLUMNS, outcome, some
-
-    more = {"known": ["known"], "watched": ["watched"]}
-    compiled = Decoder(COLUMNS, **more)
-    assert columns.compiled is not None, "the compiled part is not built here"
-    built, columns.compiled = columns.compiled, None
-    plain = Decoder(COLUMNS, **more)
-    columns.compiled = built
-
-    def compare(chance: random.Random) -> int:
-        records = some(chance, 500)
-        if sanitized:
-            for record in records:
-                compiled.decode(exactly(record), array("q", [0]), array("q", [len(record)]))
-        if outcome(compiled, records) != outcome(plain, records):
-            for record in records:
-                found, wanted = outcome(compiled, [record]), outcome(plain, [record])
-                assert found == wanted, f"{record!r}\ncompiled: {found}\norjson:   {wanted}"
-            raise AssertionError(f"these differ together, but not alone: {records}")
-        return len(records)
-
-    return compare
-
-
-def encoding(sanitized: bool) -> Callable[[random.Random], int]:
-    """One round: columns of any bytes that are valid, and originals that were decoded, through both encoders."""
-    from headgate.agents.records import columns
-    from headgate.agents.records.decoder import Decoder, RecordSpans
-    from headgate.agents.records.encoder import Encoder
-
-    from .mutations import COLUMNS, some, spans
-
-    decoder, names = Decoder(COLUMNS), [column.name for column in COLUMNS]
-    encoders = [Encoder(names), Encoder(names, added=["note", "u", "amount"])]
-    assert columns.compiled is not None, "the compiled part is not built here"
-
-    def texts(found: RecordSpans) -> list[bytes]:
-        offsets, lengths = (list(memoryview(one).cast("B").cast("q")) for one in found[1:])
-        return [bytes(found.buffer[at : at + size]) for at, size in zip(offsets, lengths, strict=True)]
-
-    def compare(chance: random.Random) -> int:
-        found = decoder.decode(*spans(some(chance, 500)))
-        if sanitized:
-            for one in found.columns.vectors:
-                one.data = exactly(bytes(one.data))
-            found.spans = found.spans._replace(buffer=exactly(bytes(found.spans.buffer)))
-        for encoder in encoders:
-            for originals in ((), (found.spans,), (found.spans, found.others)):
-                one = texts(encoder.encode(found.columns, None, *originals))
-                built, columns.compiled = columns.compiled, None
-                other = texts(encoder.encode(found.columns, None, *originals))
-                columns.compiled = built
-                for mine, wanted in zip(one, other, strict=True):
-                    assert mine == wanted, f"compiled: {mine!r}\norjson:   {wanted!r}"
-        return 0
-
-    return compare
-
-
-def computing(sanitized: bool) -> Callable[[random.Random], int]:
-    """One round: random expressions over random columns, compiled and plain."""
-    from headgate.agents.records.column_chunk import ColumnChunk
-    from headgate.agents.records.expressions import Computation
-
-    from . import trees
-
-    def compare(chance: random.Random) -> int:
-        for _ in range(20):
-            of = trees.chunk(chance, 1100)
-            if sanitized:
-                of = ColumnChunk(
-                    {name: trees.cut_exactly(one, exactly) for name, one in of.vectors.items()}, of.times, of.picked
-                )
-            node = trees.tree(chance, chance.choice(trees.KINDS))
-            found, wanted = trees.computed(Computation(node, trees.SCHEMA), of), trees.plainly(node, of)
-            assert found == wanted, f"{node}\ncompiled: {found}\nplain:    {wanted}"
-        return 0
-
-    return compare
+def run(names: list[str], rounds: range, seed: int) -> None:
+    """These rounds of these targets. Raises at the first difference, and says where that was."""
+    every = targets()
+    for number in rounds:
+        for name in names:
+            try:
+                every[name](random.Random(f"{seed} {number} {name}"))
+            except BaseException:
+                print(f"target {name}, seed {seed}, round {number}", flush=True)
+                raise
 
 
 def main(arguments: list[str]) -> int:
     """Zero if there was no difference."""
-    sanitize = "--sanitize" in arguments
-    numbers = [int(one) for one in arguments if one != "--sanitize"]
-    most = numbers[0] if numbers else 1_000_000
+    from .targets import RECORDS
+
+    flags, words = [one for one in arguments if one.startswith("--")], [one for one in arguments if one[:2] != "--"]
+    names = list(targets()) if "--only" not in flags else [words.pop(0)]
+    numbers = [int(one) for one in words]
+    most, first = numbers[0] if numbers else 1_000_000, numbers[2] if len(numbers) > 2 else 0
     seed = numbers[1] if len(numbers) > 1 else random.SystemRandom().randrange(1 << 32)
-    if sanitize and not os.environ.get(INSIDE):
-        return again_sanitized(["--sanitize", str(most), str(seed)])
-    if sanitize:
-        load_sanitized()
-        if (failed := tests_sanitized()) != 0:
-            return failed
-    chance, began, done = random.Random(seed), time.monotonic(), 0
-    print(f"{most} mutated records, seed {seed}{', with sanitizers' if sanitize else ''}", flush=True)
-    rounds = [decoding(sanitize), encoding(sanitize), computing(sanitize)]
-    while done < most:
-        for one in rounds:
-            done += one(chance)
-    print(f"{done} records, no difference, {time.monotonic() - began:.0f} s")
+    print(f"{most} records, seed {seed} {' '.join(flags)}", flush=True)
+    began = time.monotonic()
+    run(names, range(first, max(first + 1, most // RECORDS)), seed)
+    print(f"no difference in {len(names)} targets, {time.monotonic() - began:.0f} s", flush=True)
     return 0
 
 
+def entry(arguments: list[str]) -> int:
+    """`main`, in a process with the sanitized module where that is asked for."""
+    scalar, inside = "--scalar" in arguments, os.environ.get(INSIDE)
+    sanitize = scalar or "--sanitize" in arguments
+    if sanitize and inside is None:
+        return again_sanitized(arguments, scalar)
+    if inside is not None:
+        load_sanitized(inside)
+        if "--short" not in arguments and (failed := tests_sanitized()) != 0:
+            return failed
+    return main(arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(entry(sys.argv[1:]))

@@ -1,0 +1,254 @@
+"""Targets of the fuzzer for records: JSON to columns and back, expressions over columns, record batches. See `targets`."""
+
+from __future__ import annotations
+
+import random
+import struct
+from contextlib import suppress
+from typing import Any
+
+from headgate.agents.records import columns
+from headgate.agents.records.column_chunk import ColumnChunk
+from headgate.agents.records.decoder import Decoder, RecordSpans
+from headgate.agents.records.encoder import Encoder
+from headgate.agents.records.expressions import Computation, _Writer
+from headgate.agents.records.spans import SpannedRecords, headers_of, pieces
+from headgate.agents.records.vectors import Vector, VectorBatch, longs
+from headgate.agents.records.writable import extent_of
+from headgate.core.columns.schema import ColumnSpec
+
+from . import mutations, trees
+from .targets import (
+    EDGES,
+    KINDS,
+    RECORDS,
+    alike,
+    cut,
+    exactly,
+    hurt,
+    hurt_spans,
+    indexes,
+    ints,
+    parts,
+    plainly,
+    q,
+    some,
+    spans,
+    survived,
+    told,
+)
+
+
+def decoding_target(chance: random.Random) -> None:
+    """Mutated records through both decoders, and through both encoders what they found."""
+    records = mutations.some(chance, RECORDS)
+    data, starts, sizes = mutations.spans(records)
+    decoder = _decoder()
+    with plainly():
+        plain = _decoder()
+    for one in records:  # each alone in its memory
+        decoder.decode(exactly(one), q([0]), q([len(one)]))
+    if mutations.outcome(decoder, records) != mutations.outcome(plain, records):
+        for one in records:
+            alone, wanted = mutations.outcome(decoder, [one]), mutations.outcome(plain, [one])
+            assert alone == wanted, f"{one!r}\ncompiled: {alone}\norjson:   {wanted}"
+        raise AssertionError(f"these differ together, but not alone: {records}")
+    found = decoder.decode(data, starts, sizes)
+    found.spans = found.spans._replace(buffer=exactly(bytes(found.spans.buffer)))
+    names = [one.name for one in mutations.COLUMNS]
+    for encoder in (Encoder(names), Encoder(names, added=["note", "u", "amount"])):
+        for originals in ((), (found.spans,), (found.spans, found.others)):
+            alike(lambda encoder=encoder, originals=originals: pieces(encoder.encode(found.columns, None, *originals)))
+    survived(lambda: decoder.decode(data, hurt(chance, starts), hurt(chance, sizes)))
+    survived(lambda: Encoder(names, added=["u"]).encode(found.columns, None, hurt_spans(chance, found.spans)))
+
+
+def _decoder() -> Decoder:
+    return Decoder(mutations.COLUMNS, known=["known"], watched=["watched"])
+
+
+def digits_target(chance: random.Random) -> None:
+    """Doubles of any bits as text, and texts of many digits as doubles."""
+    doubles: list[float] = []
+    for _ in range(40):
+        (any_bits,) = struct.unpack("d", chance.randbytes(8))
+        doubles += [any_bits, round(chance.uniform(-1e10, 1e10), chance.randrange(9)), float(chance.choice(EDGES))]
+    batch = VectorBatch(("n",), (cut(Vector.of("float64", doubles)),), len(doubles))
+    alike(lambda: pieces(Encoder(["n"]).encode(batch)))
+    texts: list[bytes] = []
+    for _ in range(40):
+        digits = "".join(chance.choice("0123456789") for _ in range(chance.choice((1, 5, 17, 19, 20, 40, 800)))).lstrip(
+            "0"
+        )
+        at = chance.randint(0, len(digits))
+        text = (digits[:at] or "0") + (f".{digits[at:]}" if digits[at:] else "")
+        text = repr(chance.choice(doubles)) if chance.random() < 0.3 else text
+        half = chance.choice(("", "", "5", "50000000000000000000000000000001", "49999999999999999999999999999999"))
+        exponent = chance.choice(("", "", f"e{chance.randint(-345, 310)}"))
+        texts.append(f'{{"n":{text}{half if "." in text and "e" not in text else ""}{exponent}}}'.encode())
+    for kind in ("float64", "int64"):
+        decode = [ColumnSpec("n", kind)]
+        alike(lambda decode=decode: mutations.outcome(Decoder(decode), texts))
+
+
+def expressions_target(chance: random.Random) -> None:
+    """Random expressions over random columns; programs that nobody writes."""
+    of = trees.chunk(chance, 1100)
+    of = ColumnChunk({name: cut(one) for name, one in of.vectors.items()}, of.times, of.picked)
+    node = trees.tree(chance, chance.choice(trees.KINDS))
+    computation = Computation(node, trees.SCHEMA)
+    found, wanted = trees.computed(computation, of), trees.plainly(node, of)
+    assert found == wanted, f"{node}\ncompiled: {found}\nplain:    {wanted}"
+    names = tuple(one.name for one in trees.SCHEMA.columns)
+    writer = _Writer(trees.SCHEMA, names)
+    with suppress(ValueError, OverflowError):  # a constant that no column can hold
+        writer.put(node)
+    operands = [None, b"", b"a", bytes(16), (b"a", b"b"), (), ["a"], (1,)]
+    ops: list[Any] = list(writer.ops)
+    for _ in range(chance.randrange(1, 3)):
+        own = (chance.randint(-1, 60), chance.randint(-1, 7), chance.choice(EDGES), 1.5, chance.choice(operands))
+        part, at = chance.randrange(5), chance.randint(0, len(ops))
+        if at < len(ops):
+            ops[at] = (*ops[at][:part], own[part], *ops[at][part + 1 :])
+        else:
+            ops.append(own)
+    vectors = [of.vectors[name] for name in names]
+    given = [(KINDS.index(one.kind), one.data, one.offsets, one.validity) for one in vectors]
+
+    def run() -> Any:
+        program = columns.compiled.program(ops, chance.choice((8, 8, 8, 7, -1)))
+        rows = some(chance, lambda: q(sorted(indexes(chance, of.base_length))))
+        length = of.base_length if chance.random() < 0.9 else chance.choice(EDGES)
+        return columns.compiled.compute(program, given, length, rows, chance.random() < 0.2)
+
+    survived(run)
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            break
+        byte, at = data[at], at + 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 2**64 - 1
+            return (value >> 1) ^ -(value & 1), at
+    raise ValueError("a varint has no end")
+
+
+def _long(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def read_plainly(data: bytes, start: int, end: int, count: int, base: int, first_ms: int, append: int | None) -> Any:
+    """Values, times, offsets, keys and headers of the records of a batch, byte by byte as Kafka's format says."""
+    if count < 0 or count > (end - start) // 7:
+        raise ValueError("more records are announced than there can be")
+    made: list[tuple[Any, ...]] = []
+    at = start
+
+    def sized() -> bytes | None:
+        nonlocal at
+        size, at = _varint(data, at, end)
+        if size > end - at:
+            raise ValueError("a part is cut off")
+        at += max(size, 0)
+        return None if size < 0 else data[at - size : at]
+
+    for _ in range(count):
+        length, at = _varint(data, at, end)
+        begun = at
+        if length < 1 or length > end - at:
+            raise ValueError("a record is cut off")
+        ms, at = _varint(data, at + 1, end)
+        offset, at = _varint(data, at, end)
+        key, value = sized(), sized()
+        number, at = _varint(data, at, end)
+        if number < 0 or number > end - at:
+            raise ValueError("there cannot be so many headers")
+        headers: list[tuple[str, bytes | None]] = []
+        for _ in range(number):
+            name = sized()
+            if name is None:
+                raise ValueError("a header has no name")
+            headers.append((name.decode(), sized()))
+        if at != begun + length:
+            raise ValueError("a record has another length than it says")
+        made.append((value, _long(first_ms + ms) if append is None else append, _long(base + offset), key, headers))
+    if at != end:
+        raise ValueError("bytes are left")
+    return made
+
+
+def batches_target(chance: random.Random) -> None:
+    """Records of a batch, whole and damaged, as lists and as spans; and spans as records."""
+    count = chance.randrange(8)
+    values, keys = parts(chance, count), some(chance, lambda: parts(chance, count))
+    headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
+    stamps: Any = chance.randrange(2**40) if chance.random() < 0.3 else [chance.randrange(2**40) for _ in range(count)]
+    built = columns.compiled
+    data, behind, _ = built.write(keys, values, stamps, headers, 0, 0, chance.randrange(2**40), 1 << 20)
+    assert behind == count
+    if chance.random() < 0.7:
+        for _ in range(chance.choice((1, 1, 2))):
+            data = _damaged(chance, data)
+    before, after = chance.randbytes(chance.randrange(3)), chance.randbytes(chance.randrange(3))
+    whole = exactly(before + data + after)
+    announced = count if chance.random() < 0.9 else chance.randint(-1, 20)
+    first, base = chance.choice([0, 5, *EDGES]), chance.choice([0, 5, *EDGES])
+    append = some(chance, lambda: chance.choice(EDGES))
+    args = (len(before), len(before) + len(data), announced, base, first, append)
+    wanted = told(lambda: read_plainly(bytes(whole), *args))
+    assert told(lambda: _as_records(*built.read(bytes(whole), *args))) == wanted, (bytes(whole), args)
+    assert told(lambda: _spans_as_records(whole, *built.read_spans(whole, *args))) == wanted, (bytes(whole), args)
+    _writing(chance, values, keys, stamps if isinstance(stamps, list) else [stamps] * count)
+
+
+def _damaged(chance: random.Random, data: bytes) -> bytes:
+    made, at = bytearray(data), chance.randint(0, len(data))
+    way = chance.randrange(4)
+    if way == 0 and at < len(made):
+        made[at] = chance.choice((0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+    elif way == 1:
+        made[at:at] = chance.choice((b"\x80", b"\xff" * 9 + b"\x01", b"\0", b"\x01"))
+    elif way == 2:
+        del made[at : at + chance.choice((1, 2, 9))]
+    else:
+        del made[at:]
+    return bytes(made)
+
+
+def _as_records(values: Any, times: Any, base: int, keys: Any, offsets: Any, headers: Any) -> Any:
+    count = len(values)
+    offsets = [_long(base + at) for at in range(count)] if offsets is None else offsets
+    rows = zip(values, times, offsets, keys or [None] * count, headers or [[] for _ in values], strict=True)
+    return list(rows)
+
+
+def _spans_as_records(data: Any, values: Any, times: Any, base: int, keys: Any, offsets: Any, headers: Any) -> Any:
+    lists = [None if one is None else pieces(RecordSpans(data, *one)) for one in (values, keys, headers)]
+    named = None if lists[2] is None else list(map(headers_of, lists[2]))
+    return _as_records(
+        lists[0], longs(times).tolist(), base, lists[1], None if offsets is None else longs(offsets).tolist(), named
+    )
+
+
+def _writing(chance: random.Random, values: Any, keys: Any, stamps: list[int]) -> None:
+    """Spans are written as lists are; what lies outside of a buffer is not."""
+    built, count = columns.compiled, len(values)
+    own, own_keys = spans(values), None if keys is None else spans(keys)
+    first, room = chance.choice([0, *stamps]), chance.choice((1, 40, 1 << 20))
+    start = chance.randint(0, count)
+    found = told(lambda: built.write_spans(own_keys, own, q(stamps), None, None, start, 0, first, room))
+    assert found == told(lambda: built.write(keys, values, stamps, None, start, 0, first, room))
+    records = SpannedRecords(own, q(stamps), 0, own_keys)
+    rows = [] if count == 0 else [chance.randrange(count) for _ in range(chance.randint(1, 9))]
+    if rows:
+        alike(lambda: extent_of(records, q(rows)))
+        alike(lambda: extent_of(records, None))
+    lying = hurt_spans(chance, own)
+    far = q(ints(chance, count))
+    survived(lambda: built.write_spans(own_keys, lying, far, None, q(indexes(chance, count)), start, 0, first, room))
+    survived(lambda: built.write_spans(own_keys, own, far, lying, None, start, 0, chance.choice(EDGES), room))
+    survived(lambda: extent_of(SpannedRecords(lying, far, 0, own_keys, None, lying), None))

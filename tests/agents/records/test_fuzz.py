@@ -1,0 +1,41 @@
+"""The targets of the fuzzer, a few rounds each, always of the same seed; also as sanitizers see them. `make fuzz` runs others, for long."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from headgate.agents.records import columns
+
+from . import fuzz
+
+needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+NO_SANITIZERS = shutil.which(fuzz.COMPILER) is None or sys.platform != "linux"
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", fuzz.targets())
+def test_both_ways_agree(target: str) -> None:
+    """The compiled part and its plain twin, on arguments that make sense and on others."""
+    fuzz.run([target], range(20 if target in ("decoding", "digits", "groups") else 60), 1)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(NO_SANITIZERS, reason="sanitizers need gcc")
+def test_sanitizers_find_nothing() -> None:
+    """Built from the sources that stand here, without a warning: as it is on this machine, and as it is on machines of another kind. No
+    byte outside of a buffer is read, and nothing is done of which C does not say what it means."""
+    command = [sys.executable, "-m", "tests.agents.records.fuzz", "--short", "8000", "1"]
+    runs = [
+        subprocess.Popen([*command, way], cwd=fuzz.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for way in ("--sanitize", "--scalar")
+    ]
+    said = [one.communicate(timeout=800)[0] for one in runs]
+    for one, text in zip(runs, said, strict=True):
+        assert one.returncode == 0, text[-6000:]
+        assert "no difference" in text
