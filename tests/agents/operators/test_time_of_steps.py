@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
+
+from ..forms import Form
 
 
 class Hears(hg.Actor):
@@ -135,10 +137,14 @@ def test_a_table_holds_neither_time_nor_end() -> None:
         assert d.states == {"Partition 0": "running"}
 
 
-def test_an_aggregate_gives_its_updates_out_before_a_time_that_passes_them() -> None:
+class Timed(TypedDict):
+    ts: int
+
+
+def test_an_aggregate_gives_its_updates_out_before_a_time_that_passes_them(form: Form) -> None:
     """It holds them back for the commit; an actor behind it, which hears of time before, finds none of them late."""
     app = hg.App("job", key_serde=hg.text())
-    app.input("in", timestamp="ts").agg(n=hg.count(), name="counts").process(Order)
+    form.input(app, "in", Timed, timestamp="ts").agg(n=hg.count(), name="counts").process(Order)
     with Driver(app, settings={"commit.interval": "10s"}) as d:
         d.send("in", {"ts": 1_000}, key="k")
         d.advance("1s")

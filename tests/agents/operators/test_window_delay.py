@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import pytest
 
 import headgate as hg
@@ -9,10 +11,19 @@ from headgate.agents.port.waiting import pause
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.testing import driver
 
+from ..forms import Form
+
 INTERVAL_MS, COMMIT_MS, STEP_MS = 200, 50, 10
 
 
-def test_two_commits_lead_from_the_record_that_closes_a_window_to_its_result(monkeypatch: pytest.MonkeyPatch):
+class Row(TypedDict):
+    k: str
+    ts: int
+
+
+def test_two_commits_lead_from_the_record_that_closes_a_window_to_its_result(
+    monkeypatch: pytest.MonkeyPatch, form: Form
+):
     """The first announces the time of the record, the second carries the result. It took up to four commits: 800 ms."""
     commit = Outbox._commit_transaction
 
@@ -23,7 +34,7 @@ def test_two_commits_lead_from_the_record_that_closes_a_window_to_its_result(mon
     monkeypatch.setattr(Outbox, "_commit_transaction", slow)
     monkeypatch.setattr(driver, "OWN_SETTINGS", {"commit.interval": f"{INTERVAL_MS}ms"})
     app = hg.App("job", key_serde=hg.text())
-    windows = app.input("in", timestamp="ts").repartition("k").window(hg.tumbling("490ms"), name="windows")
+    windows = form.input(app, "in", Row, timestamp="ts").repartition("k").window(hg.tumbling("490ms"), name="windows")
     windows.agg(n=hg.count()).to("out")
     delays: list[int] = []
     with driver.Driver(app, partitions={"in": 3}) as d:
