@@ -50,7 +50,7 @@ from ...core.names import StreamPartition
 from ..records import columns
 from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, columns_of
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
-from ..records.spans import read_spans
+from ..records.spans import SpannedRecords, read_run, read_spans
 from . import contract as rawcontract
 from .refusal import hear_refusals
 
@@ -364,9 +364,9 @@ class _RawTaker:
         taken = Taken(StreamPartition(*tp), position, next_position=position)
         left = records.size_in_bytes()
         try:
-            for batch, start, end in self._readable(tp, wanted, taken):
-                taken.batches.append(_describe(batch, left, records.raw, start, end))
-                taken.next_position = batch.next_offset
+            for made in self._readable(wanted, taken, left):
+                taken.batches.append(made)
+                taken.next_position = made.next
         except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
             if not taken.batches:
                 why = error if isinstance(error, CorruptRecordException) else repr(error)
@@ -377,14 +377,20 @@ class _RawTaker:
             made.size = share
         return taken
 
-    def _readable(self, tp: TopicPartition, wanted: Any, taken: Taken) -> Iterator[tuple[Any, int, int]]:
-        """The visible batches, each with its start and end in the bytes. The position advances over the others."""
+    def _readable(self, wanted: Any, taken: Taken, size: int) -> Iterator[RecordBatch]:
+        """The visible batches; a run of small ones is one. The position advances over the others."""
         records, aborting, aborts = wanted._records, set[int](), list(wanted._aborted_transactions)
         raw: bytes = records.raw
-        end = 0
+        end = behind = 0
         while records.has_next():
             batch = records.next_batch()
             start, end = end, end + 12 + int.from_bytes(raw[end + 8 : end + 12], "big")
+            if end <= behind:
+                continue
+            if (run := read_run(raw, start)) is not None:
+                behind, following, spans = run
+                yield _run_of(spans, following, size)
+                continue
             if wanted._check_crcs and not _sound(batch, raw, start, end):
                 raise CorruptRecordException("its checksum is wrong")
             producer_id, control = batch.producer_id, batch.is_control_batch
@@ -399,7 +405,12 @@ class _RawTaker:
             if skip:
                 taken.next_position = batch.next_offset
             else:
-                yield batch, start, end
+                yield _describe(batch, size, raw, start, end)
+
+
+def _run_of(spans: SpannedRecords, following: int, size: int) -> RecordBatch:
+    base = spans.base
+    return RecordBatch(spans.columns, base, following, len(spans), 0, 0, size, spans=lambda: spans)
 
 
 def _ends_abort(batch: Any) -> bool:

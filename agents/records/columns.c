@@ -410,6 +410,8 @@ __attribute__((target("sse4.2"))) static uint32_t crc_by_cpu(uint32_t crc, const
 
 static uint32_t (*crc_of)(uint32_t, const uint8_t *, size_t) = crc_by_table;
 
+uint32_t crc32c_of(const uint8_t *at, size_t size) { return crc_of(0xFFFFFFFFu, at, size) ^ 0xFFFFFFFFu; }
+
 /* crc32c(data, start, end) -> int */
 static PyObject *columns_crc32c(PyObject *Py_UNUSED(self), PyObject *args) {
     Py_buffer data;
@@ -417,7 +419,7 @@ static PyObject *columns_crc32c(PyObject *Py_UNUSED(self), PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*nn", &data, &start, &end)) return NULL;
     PyObject *out = NULL;
     if (start < 0 || end > data.len || start > end) PyErr_SetString(PyExc_ValueError, "outside of the data");
-    else out = PyLong_FromUnsignedLong(crc_of(0xFFFFFFFFu, (const uint8_t *)data.buf + start, (size_t)(end - start)) ^ 0xFFFFFFFFu);
+    else out = PyLong_FromUnsignedLong(crc32c_of((const uint8_t *)data.buf + start, (size_t)(end - start)));
     PyBuffer_Release(&data);
     return out;
 }

@@ -102,6 +102,93 @@ done:
     return out;
 }
 
+/* --------------------------------------------------------------------------------------------- many small batches at once */
+
+enum { HEAD_SIZE = 61, SMALL = 4096, APPEND_TIME = 8 };
+
+static inline uint64_t big_endian(const uint8_t *at, int size) {
+    uint64_t value = 0;
+    while (size-- > 0) value = value << 8 | *at++;
+    return value;
+}
+
+/* The size of a small batch of version 2 with its right checksum, that is not compressed, belongs to no transaction and is no control batch;
+ * 0 if the bytes begin with anything else. Of its attributes, only that of the log's time may be set. */
+static int64_t small_batch(const uint8_t *at, const uint8_t *end) {
+    if (end - at < HEAD_SIZE) return 0;
+    int64_t size = 12 + (int64_t)big_endian(at + 8, 4), attributes = (int64_t)big_endian(at + 21, 2), count = (int64_t)big_endian(at + 57, 4);
+    if (size < HEAD_SIZE || size > SMALL || size > end - at || at[16] != 2 || (attributes & ~(int64_t)APPEND_TIME)) return 0;
+    if (count < 1 || count > (size - HEAD_SIZE) / 7) return 0;
+    return crc32c_of(at + 21, (size_t)(size - 21)) == (uint32_t)big_endian(at + 17, 4) ? size : 0;
+}
+
+/* read_run(data, start) -> None, or (end, the next offset, count, values, times, offset of the first, keys or None, offsets or None, headers
+ * or None): the records of two or more such batches that lie there one behind the other. Whatever else follows is left: its own call, or
+ * somebody else, says what it is. */
+static PyObject *spans_read_run(PyObject *Py_UNUSED(self), PyObject *args) {
+    Py_buffer data;
+    Py_ssize_t start;
+    PyObject *columns[2 * PARTS + 2] = {0}, *out = NULL;
+    int64_t *memory[2 * PARTS + 2], most = INT64_MAX, batches, count;
+    if (!PyArg_ParseTuple(args, "y*n", &data, &start)) return NULL;
+    const uint8_t *base = data.buf, *end = base + data.len, *at;
+    if (start < 0 || start > data.len) {
+        PyErr_SetString(PyExc_ValueError, "outside of the data");
+        goto done;
+    }
+again:
+    batches = count = 0;
+    at = base + start;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t size; batches < most && (size = small_batch(at, end)) > 0; at += size) {
+        batches++;
+        count += (int64_t)big_endian(at + 57, 4);
+    }
+    Py_END_ALLOW_THREADS
+    if (batches < 2) {
+        out = Py_NewRef(Py_None);
+        goto done;
+    }
+    for (int i = 0; i < 2 * PARTS + 2; i++) {
+        Py_XSETREF(columns[i], PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8));
+        if (columns[i] == NULL) goto done;
+        memory[i] = (int64_t *)PyBytes_AS_STRING(columns[i]);
+    }
+    Found found = {{memory[0], memory[2], memory[4]}, {memory[1], memory[3], memory[5]}, memory[6], memory[7], 0, 0, 0};
+    const uint8_t *stop = at;
+    int64_t row = 0, batch = 0, next = 0;
+    const char *wrong = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (at = base + start; at < stop && wrong == NULL; batch++) {
+        int64_t first = (int64_t)big_endian(at, 8), ms = (int64_t)big_endian(at + 27, 8), greatest = (int64_t)big_endian(at + 35, 8);
+        int append = at[22] & APPEND_TIME;
+        Reader r = {at + HEAD_SIZE, at + 12 + (int64_t)big_endian(at + 8, 4), 0};
+        next = (int64_t)((uint64_t)first + (uint64_t)(int64_t)(int32_t)big_endian(at + 23, 4) + 1);
+        for (int64_t left = (int64_t)big_endian(at + 57, 4); left > 0 && wrong == NULL; left--, row++) {
+            wrong = read_one(&r, base, row, &found, ms, first);
+            if (append) found.stamps[row] = greatest;
+        }
+        if (wrong == NULL && r.at != r.end) wrong = "bytes are left behind the last record";
+        at = r.end;
+    }
+    Py_END_ALLOW_THREADS
+    if (wrong != NULL) { /* its own reader says so; the batches before it are a run */
+        most = batch - 1;
+        goto again;
+    }
+    PyObject *keys = found.some_key ? Py_BuildValue("OO", columns[2], columns[3]) : Py_NewRef(Py_None);
+    PyObject *headers = found.some_headers ? Py_BuildValue("OO", columns[4], columns[5]) : Py_NewRef(Py_None);
+    if (keys != NULL && headers != NULL)
+        out = Py_BuildValue("nLL(OO)OLOOO", (Py_ssize_t)(stop - base), (long long)next, (long long)count, columns[0], columns[1], columns[6],
+                            (long long)found.offsets[0], keys, found.some_gap ? columns[7] : Py_None, headers);
+    Py_XDECREF(keys);
+    Py_XDECREF(headers);
+done:
+    for (int i = 0; i < 2 * PARTS + 2; i++) Py_XDECREF(columns[i]);
+    PyBuffer_Release(&data);
+    return out;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- writing */
 
 typedef struct {
@@ -264,6 +351,7 @@ done:
 PyMethodDef spans_methods[] = {
     {"is_text", spans_is_text, METH_VARARGS, "Whether spans are UTF-8."},
     {"read_spans", spans_read, METH_VARARGS, "Where the records of a batch lie."},
+    {"read_run", spans_read_run, METH_VARARGS, "Where the records of several small batches lie."},
     {"pieces", spans_pieces, METH_VARARGS, "The bytes of spans."},
     {"write_spans", spans_write, METH_VARARGS, "Records that lie somewhere as records of a batch."},
     {NULL, NULL, 0, NULL},

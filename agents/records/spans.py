@@ -4,6 +4,7 @@ What it decides: nothing. Promises:
 
 - `read_spans` finds what `columns.read_batch` finds, and copies nothing of a batch that is not compressed. Damaged bytes always raise
   `DamagedBatch`.
+- `read_run` finds in many small batches at once what `read_spans` finds in each of them.
 - `SpannedRecords.columns` makes the same records as lists of bytes; `spanned` is the way back. Both forms have equal batches.
 - `SpannedColumns` has the interface of `Columns`: whoever works with lists finds them, made when they are first asked for.
 - Headers are kept as their bytes in Kafka's format, with their number: they are decoded only where somebody asks for them.
@@ -328,9 +329,25 @@ def read_spans(raw: bytes, start: int, end: int) -> SpannedRecords:
         found = compiled_part.compiled.read_spans(data, at, stop, count, base, first_ms, append_ms)
     except Exception as error:
         raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
-    values, times, first, keys, offsets, headers = found
+    return _placed(data, *found)
+
+
+def _placed(data: bytes, values: Any, times: bytes, first: int, keys: Any, offsets: Any, headers: Any) -> SpannedRecords:
     named = [None if one is None else RecordSpans(data, *one) for one in (keys, headers)]
     return SpannedRecords(RecordSpans(data, *values), times, first, named[0], offsets, named[1])
+
+
+def read_run(raw: bytes, start: int) -> tuple[int, int, SpannedRecords] | None:
+    """The records of two or more small batches that lie one behind the other from `start` on, with the end of the last batch in these bytes
+    and the offset behind it. A producer that waits for nothing sends many batches of one or a few records, and each has a cost of its own.
+
+    None if there is no such run, or no compiled part. A run consists of sound batches of version 2 that are not compressed and belong to no
+    transaction; whoever reads what follows it finds out what that is.
+    """
+    if compiled_part.compiled is None:
+        return None
+    found = compiled_part.compiled.read_run(raw, start)
+    return None if found is None else (found[0], found[1], _placed(raw, *found[3:]))
 
 
 def _read_slowly(raw: bytes, start: int, end: int) -> SpannedRecords:

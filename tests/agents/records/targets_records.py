@@ -205,6 +205,64 @@ def batches_target(chance: random.Random) -> None:
     _writing(chance, values, keys, stamps if isinstance(stamps, list) else [stamps] * count)
 
 
+def runs_target(chance: random.Random) -> None:
+    """Small batches one behind the other, some of them damaged, compressed, cut off, or of a transaction: those before are a run."""
+    before = chance.randbytes(chance.randrange(3))
+    raw = before + b"".join([_batch(chance) for _ in range(chance.randrange(6))])
+    raw += chance.randbytes(chance.choice((0, 0, 5, 61, 90)))
+    raw = raw[: len(raw) - chance.choice((0, 0, 1, 30))] if len(raw) > 40 else raw
+    start = min(len(before), len(raw))
+    found = columns.compiled.read_run(exactly(raw), start)
+    end, following, wanted, batches = start, 0, [], 0
+    while (one := _small_plainly(raw, end)) is not None:
+        end, following, records = one
+        wanted += records
+        batches += 1
+    if batches < 2:
+        assert found is None, bytes(raw)
+        return
+    assert found[:3] == (end, following, len(wanted)), bytes(raw)
+    assert _spans_as_records(raw, *found[3:]) == wanted, bytes(raw)
+
+
+def _batch(chance: random.Random) -> bytes:
+    """A batch as brokers send it, or nearly."""
+    count = chance.randint(1, 4)
+    values, keys = parts(chance, count), some(chance, lambda: parts(chance, count))
+    headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
+    records = columns.compiled.write(keys, values, [chance.randrange(2**40)] * count, headers, 0, 0, 5, 1 << 20)[0]
+    if chance.random() < 0.1:
+        records = _damaged(chance, records)
+    if chance.random() < 0.05:
+        records += bytes(5000)
+    base, first, most = (chance.choice([0, 5, *EDGES]) for _ in range(3))
+    attributes = chance.choice([0] * 9 + [8] * 4 + [1, 16, 32, 64, 0x4000])
+    announced = count if chance.random() < 0.95 else chance.randint(-1, 20)
+    checked = struct.pack(">hiqqqhii", attributes, chance.randint(0, 9), first, most, -1, -1, -1, announced) + records
+    magic = 2 if chance.random() < 0.97 else 1
+    checksum = columns.crc32c(checked, 0, len(checked)) ^ (chance.random() < 0.03)
+    return struct.pack(">qiibI", base, len(checked) + 9, 0, magic, checksum) + checked
+
+
+def _small_plainly(raw: bytes, start: int) -> tuple[int, int, Any] | None:
+    """The end, the next offset and the records of the batch at `start`; None if it is not one that belongs to a run."""
+    if len(raw) - start < columns.HEAD.size:
+        return None
+    base, size, _, magic, checksum, attributes, delta, first, most, _, _, _, count = columns.HEAD.unpack_from(
+        raw, start
+    )
+    end = start + 12 + size
+    if not columns.HEAD.size <= end - start <= 4096 or end > len(raw) or magic != 2 or attributes & ~8 or count < 1:
+        return None
+    if columns.crc32c(raw, start + columns.CHECKED_FROM, end) != checksum:
+        return None
+    places = start + columns.HEAD.size, end, count, base, first, most if attributes else None
+    try:
+        return end, _long(base + delta + 1), read_plainly(raw, *places)
+    except ValueError:
+        return None
+
+
 def _damaged(chance: random.Random, data: bytes) -> bytes:
     made, at = bytearray(data), chance.randint(0, len(data))
     way = chance.randrange(4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import tracemalloc
 from array import array
 from collections.abc import Callable
@@ -42,6 +43,8 @@ RECORDS = mutations.spans(mutations.RECORDS * 2)
 COLUMNS = [(one.name.encode(), KINDS.index(one.type), one.optional) for one in mutations.COLUMNS]
 DECODER = BUILT.decoder(COLUMNS)
 BATCH = BUILT.write([b"k"] * 3, [b"v"] * 3, 5, [[("h", b"x")]] * 3, 0, 0, 0, 999)[0]
+CHECKED = columns.HEAD.pack(0, 0, 0, 2, 0, 0, 2, 0, 0, -1, -1, -1, 3)[columns.CHECKED_FROM :] + BATCH
+RUN = 2 * (struct.pack(">qiibI", 0, len(CHECKED) + 9, 0, 2, columns.crc32c(CHECKED, 0, len(CHECKED))) + CHECKED)
 SCHEMA, ARRAY = BUILT.arrow_give(False, [("t", TEXT, WORDS.nulls), ("n", WHOLE, 0)], COUNT)
 
 
@@ -63,6 +66,7 @@ def _groups() -> Any:
 CALLS: dict[str, Callable[[], Any]] = {
     "read": lambda: BUILT.read(BATCH, 0, len(BATCH), 3, 0, 0, None),
     "read_spans": lambda: BUILT.read_spans(BATCH, 0, len(BATCH), 3, 0, 0, None),
+    "read_run": lambda: BUILT.read_run(RUN, 0),
     "write": lambda: BUILT.write([b"k"] * 3, [b"v"] * 3, 5, [[("h", b"x")]] * 3, 0, 0, 0, 999),
     "write_spans": lambda: BUILT.write_spans(SPANS, SPANS, 5, None, ROWS, 0, 0, 0, 1 << 20),
     "split": lambda: BUILT.split([b"k", None, b"l"], 3, 0),
