@@ -2,7 +2,8 @@
 
 What it decides: where a chunk ends. Promises:
 
-- A chunk holds at most as many records as requested; only a batch or Arrow frame, which is taken whole, may make it larger.
+- A chunk holds at most as many records as requested. In a framed stream a record is a frame, which is taken whole, and the rows of a
+  chunk's frames are bounded, too; only a single frame with more rows makes it larger.
 - A chunk that is read in spans also holds at most as many bytes of records as requested, but always one record. It ends at a batch whose
   records do not fit any more.
 - All records of a chunk are rows, or all are partial states of one aggregate plan.
@@ -325,16 +326,19 @@ class FetchBuffer:
             return None
         return self._head.offset(self._index), frame
 
-    def take(self, most: int, up_to_ms: int | None = None, most_bytes: int | None = None) -> Chunk | None:
+    def take(
+        self, most: int, up_to_ms: int | None = None, most_bytes: int | None = None, most_rows: int | None = None
+    ) -> Chunk | None:
         """The next chunk: at most `most` records, none later than `up_to_ms`; None if there is none. `most_bytes` bounds a chunk that is
-        read in spans, or holds frames of columns."""
+        read in spans, or holds frames of columns; `most_rows` bounds the rows of frames (None: `most`)."""
         if self.empty or self.ended or most <= 0:
             return None
         framed = self.framed
         if framed is None:
             chunk = self._take_plain(most, up_to_ms, most_bytes)
         else:
-            chunk = self._take_framed(framed, most, up_to_ms, most_bytes)
+            rows = _Rows(most if most_rows is None else most_rows, most_bytes)
+            chunk = self._take_framed(framed, most, up_to_ms, rows)
         self._settle()
         return chunk
 
@@ -377,9 +381,10 @@ class FetchBuffer:
         self.position = self._after()
         return Chunk(self.at, self.position, _joined(parts))
 
-    def _take_framed(self, serde: Serde[Any], most: int, up_to_ms: int | None, room: int | None) -> Chunk | None:
-        rows = _Rows(most, room)
-        while len(rows) < most and not self.empty:
+    def _take_framed(self, serde: Serde[Any], most: int, up_to_ms: int | None, rows: _Rows) -> Chunk | None:
+        for _ in range(most):
+            if self.empty:
+                break
             index = self._index
             if self._run(1, up_to_ms) == index:
                 break

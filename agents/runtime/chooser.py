@@ -81,6 +81,10 @@ class TaskChooser:
         """How many bytes of records a chunk that is read in spans may have."""
         self.stack.apply(settings_of({**settings, **self._rule}, self._declared))
 
+    def rows(self, *, bulk: bool) -> int:
+        """How many rows the frames of a chunk may have: a choice counts frames."""
+        return min(self.limit, self.stack.settings.batch_size or self.limit) * (BULK if bulk else 1)
+
     def bootstrap(self, ends: Mapping[StreamPartition, int]) -> None:
         """Set the ends at start of bootstrap partitions."""
         self._ends |= ends

@@ -195,12 +195,14 @@ class Committing:
         too."""
         writes: list[LogWrite] = []
         logs: dict[str, StreamPartition] = {}
-        for task in dict.fromkeys([*tasks, *sorted(self.outbox.writers)]):
-            actor = self.host.actor(task)
-            found = actor.contribution.seal(txn) if actor is not None else []
-            if found:
-                logs[task] = found[-1].at
+        sealing = dict.fromkeys([*tasks, *sorted(self.outbox.writers)])
+        actors = [actor for actor in map(self.host.actor, sealing) if actor is not None]
+        for actor in actors:
+            if found := actor.contribution.seal(txn):
+                logs[actor.name] = found[-1].at
                 writes += found
+        for actor in actors:
+            actor.contribution.announce()
         astray = self.outbox.writers - logs.keys()
         if astray:
             raise Spoiled(frozenset(astray), "; ".join(self._spoilt[one] for one in astray if one in self._spoilt))

@@ -106,15 +106,24 @@ class Contribution:
         self._unsealed = False
 
     def mark(self, order: t.SendControl) -> None:
-        """Emit a marker behind all data that it covers, including what operators held back until the commit."""
+        """Emit a marker behind all data that it covers, including what operators held back until the commit. While a commit is being
+        sealed, markers wait for `announce`.
+        """
         if not self._sealing:
             self._emit_held()
         value = encode_frame(order.frame)
         header = [(HEADER, header_value(order.frame))]
         for partition in order.partitions:
             self._markers.emit(order.stream, partition, None, [value], [self._now_ms()], [header])
-        self._markers.complete()
+        if not self._sealing:
+            self._markers.complete()
         self._unsealed = True
+
+    def announce(self) -> None:
+        """All tasks have sealed: the markers of this commit join the transaction. So a partition holds the data of all producers first, and
+        its reader takes them in one chunk; between markers, each producer's data would be a chunk of its own.
+        """
+        self._markers.complete()
 
     def want(self, order: t.RequestCommit) -> None:
         """The task has something to commit."""

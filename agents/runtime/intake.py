@@ -483,11 +483,16 @@ class Intake:
         return self._parts[at].buffer.control()
 
     def take(
-        self, at: StreamPartition, most: int, up_to_ms: int | None = None, most_bytes: int | None = None
+        self,
+        at: StreamPartition,
+        most: int,
+        up_to_ms: int | None = None,
+        most_bytes: int | None = None,
+        most_rows: int | None = None,
     ) -> Chunk | None:
         """The next chunk of this partition, without waiting; None if there is none, or none up to `up_to_ms`."""
         part = self._parts[at]
-        chunk = part.buffer.take(most, up_to_ms, most_bytes)
+        chunk = part.buffer.take(most, up_to_ms, most_bytes, most_rows)
         self._look(part)
         if part.full and part.buffer.size <= self._buffer_bytes // 2:
             self._answered.set()  # there is room again: `fill` must resume the partition, not wait for an answer

@@ -179,15 +179,16 @@ class TaskIntake:
         if choice is None:
             self._nothing(self.chooser.reason)
             return False
-        chunk = self.intake.take(choice.at, choice.max_records, choice.up_to_ms, self.chooser.room)
+        chunk = self.intake.take(
+            choice.at, choice.max_records, choice.up_to_ms, self.chooser.room, self.chooser.rows(bulk=ready[choice.at].bulk)
+        )
         if chunk is None:
             return False
         self.chooser.taken(choice, len(chunk))
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:
-            self.held[chunk.at] = chunk
-            self._pass(chunk)
+            self._pass_run(chunk)
             return True
         self._moved[chunk.at] = chunk.next_position
         await self._hand(chunk)
@@ -210,6 +211,15 @@ class TaskIntake:
         """Nothing may be handed out now: a commit may have waited for that."""
         if self.intake.arriving and self._site.idle.is_set() and (took_s := self.intake.arrived()) is not None:
             self._site.runtime.producers.arrived(took_s)
+
+    def _pass_run(self, chunk: Chunk) -> None:
+        """Pass this control message, and those that follow it: the producers of a stream announce one after the other."""
+        at, run = chunk.at, chunk
+        while run is not None:
+            self.held[at] = run
+            self._pass(run)
+            more = at not in self.held and self.intake.control(at) is not None and self._site.machine.may_take(at)
+            run = self.intake.take(at, 1) if more else None
 
     def _pass(self, chunk: Chunk) -> None:
         """Tell the machine once of a control message at the head; hold it until the machine's position has passed it."""

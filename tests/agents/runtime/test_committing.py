@@ -91,6 +91,9 @@ class Task:
         self.rig.said.append(f"seal {self.name}")
         return [LogWrite(self.name, LOG, [b"checkpoint"], [b"%d" % txn], 1)]
 
+    def announce(self) -> None:
+        pass
+
     def apply(self, position: int) -> None:
         self.rig.said.append(f"apply {self.name}")
 

@@ -119,6 +119,7 @@ class Host:
         """One transaction, as a committer has it: whose outputs stand in it without positions spoils it."""
         self._commits += 1
         wrote = self.actor.contribution.seal(self._commits)
+        self.actor.contribution.announce()
         rows, self.outbox.open = self.outbox.open, []
         if not wrote:
             self.astray += [topic for topic, _ in rows]
