@@ -332,7 +332,9 @@ def read_spans(raw: bytes, start: int, end: int) -> SpannedRecords:
     return _placed(data, *found)
 
 
-def _placed(data: bytes, values: Any, times: bytes, first: int, keys: Any, offsets: Any, headers: Any) -> SpannedRecords:
+def _placed(
+    data: bytes, values: Any, times: bytes, first: int, keys: Any, offsets: Any, headers: Any
+) -> SpannedRecords:
     named = [None if one is None else RecordSpans(data, *one) for one in (keys, headers)]
     return SpannedRecords(RecordSpans(data, *values), times, first, named[0], offsets, named[1])
 

@@ -1,8 +1,9 @@
 """When a gathered fetch is sent: shortly before the commit that its records can still join.
 
-Under `exactly_once` nobody sees a record before its commit. So while a source is read up to its end, its next fetch is held back for a
-share of the commit interval: one fetch brings what would otherwise come in hundreds, and the chunk is as large. Nothing is held back while
-there is a backlog, and the first record after a silence is fetched at once.
+Under `exactly_once` nobody sees a record before its commit. So when a partition has brought records and is read up to its end, its next
+fetch is held back for a share of the commit interval: one fetch brings what would otherwise come in hundreds, and the chunk is as large.
+Of a stream between two stages, a fetch would mostly bring nothing until the next commit of its producers. Nothing is held back while there
+is a backlog, and the first record after a silence is fetched at once.
 
 What it decides: how long before the commit the fetches are sent. That is as long as fetching and processing took of late.
 

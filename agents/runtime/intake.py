@@ -13,7 +13,7 @@ Promises:
 - Fetched data is buffered only if it continues exactly where the buffer ends. Anything else (the answer to a fetch from before a seek, a
   position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
 - A fetch is held back only for a partition that was read up to its end, only for a bounded time (see `gathering`), and not across a seek, a
-  new bound or a pause.
+  new bound, a pause or the beginning of a drain.
 - `take` never waits, and reading heads changes nothing. One coroutine calls `fill` in a loop.
 """
 
@@ -319,13 +319,14 @@ class Intake:
             if self._gathered is not None:
                 self._gathered.cancel()
             self._until = until
-            self._gathered = self._clock.call_later(until - now, self._go_on)
+            self._gathered = self._clock.call_later(until - now, self.go_on)
 
-    def _go_on(self) -> None:
-        """Fetch what was held back."""
-        if self._gathered is not None:
-            self._gathered.cancel()
-            self._gathered = None
+    def go_on(self) -> None:
+        """Fetch what is held back now."""
+        if self._gathered is None:
+            return
+        self._gathered.cancel()
+        self._gathered = None
         self._sent_s = self._mono()
         for part in self._parts.values():
             if part.gathering:
@@ -518,8 +519,7 @@ class Intake:
     def bound(self, at: StreamPartition, until: int | None) -> None:
         """Hand out no records at or behind this offset."""
         self._parts[at].buffer.until = until
-        if self._gathered is not None:
-            self._go_on()
+        self.go_on()
 
     def watch(self, watchdog_s: float) -> None:
         """Set after what time without an answer a partition is in trouble."""

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from ...core.coordination.member import protocol as mw
 from ...core.names import StreamPartition
-from ...core.orders import Report, RunView, TaskState
+from ...core.orders import Report, RunView
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.declaration import Declared
@@ -177,7 +177,7 @@ class Runtime:
                 times=chooser.times.get(at.stream),
                 spanned=at.stream in read and read[at.stream].spanned,
                 bulk=at.stream in read and read[at.stream].bulk,
-                gathers=not inputs[at.stream].framed and not inputs[at.stream].bootstrap,
+                gathers=not inputs[at.stream].bootstrap,
             )
             for at, position in positions.items()
         ]
@@ -190,7 +190,7 @@ class Runtime:
             buffer_bytes=room,
             fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=self.settings.seconds("fetch.watchdog"),
-            gather_until=lambda: self.producers.gather_until() if site.machine.state == TaskState.RUNNING else None,
+            gather_until=lambda: self.producers.gather_until() if site.runs_on else None,
         )
         return TaskIntake(site, intake, chooser, positions, take)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ...core.orders import WORKING, Start
+from ...core.orders import WORKING, Start, TaskState
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ...core.task.task import Task
@@ -54,6 +54,11 @@ class Site:
     def at_rest(self) -> bool:
         """Whether the task is working and between two letters."""
         return not self.gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether the task is working, and nothing that it reads has come to its end: from then on, what is left must not wait."""
+        return self.machine.state == TaskState.RUNNING and not self.machine.inputs.finished
 
     def drop(self) -> None:
         """Discard what the letter has emitted and changed."""

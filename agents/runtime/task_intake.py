@@ -117,6 +117,7 @@ class TaskIntake:
                 self.intake.seek(at, upto[at])
                 self.intake.pause(at)
         self.chooser.draining(partitions)
+        self.intake.go_on()
         self.wake()
         return upto
 
@@ -180,7 +181,11 @@ class TaskIntake:
             self._nothing(self.chooser.reason)
             return False
         chunk = self.intake.take(
-            choice.at, choice.max_records, choice.up_to_ms, self.chooser.room, self.chooser.rows(bulk=ready[choice.at].bulk)
+            choice.at,
+            choice.max_records,
+            choice.up_to_ms,
+            self.chooser.room,
+            self.chooser.rows(bulk=ready[choice.at].bulk),
         )
         if chunk is None:
             return False

@@ -97,7 +97,12 @@ def read(taken: Taken, *, spanned: bool) -> tuple[Any, ...]:
     st.booleans(),
     st.booleans(),
 )
-@example([("small", [(None, b"a", 1, [])]), ("torn", [(None, b"b", 1, [])]), ("small", [(None, b"c", 1, [])])], 0, False, True)
+@example(
+    [("small", [(None, b"a", 1, [])]), ("torn", [(None, b"b", 1, [])]), ("small", [(None, b"c", 1, [])])],
+    0,
+    False,
+    True,
+)
 def test_a_run_of_small_batches_is_what_its_batches_are(
     batches: list[tuple[str, list[Any]]], cut: int, aborted: bool, spanned: bool
 ) -> None:

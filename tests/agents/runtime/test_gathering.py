@@ -25,11 +25,11 @@ IN, OTHER = StreamPartition("in", 0), StreamPartition("other", 0)
 class Rig:
     """An intake of two partitions over logs in memory. `IN` gathers until the time `until`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, both: bool = False) -> None:
         self.logs = Logs({})
         self.clock = VirtualClock(0)
         self.until: float | None = 0.1
-        sources = [PartitionSource(IN, 0, gathers=True), PartitionSource(OTHER, 0)]
+        sources = [PartitionSource(IN, 0, gathers=True), PartitionSource(OTHER, 0, gathers=both)]
         port = MemoryPort(self.logs, self.clock)
         self.intake = Intake(port, sources, name="test", fetch_bytes=3000, gather_until=lambda: self.until)
 
@@ -83,8 +83,31 @@ async def test_after_records_the_next_fetch_is_held_back_and_brings_all_at_once(
     assert not rig.intake.arriving
 
 
+async def test_all_partitions_are_held_back_to_the_same_moment() -> None:
+    """A source and a stream between two stages: one fetch brings the records of both, and there is none before it."""
+    rig = Rig(both=True)
+    await rig.intake.start()
+    rig.passes(1.0)
+    rig.until = rig.clock.now().mono + 0.1
+    rig.writes(IN, b"1")
+    assert await rig.reads(IN) == [b"1"]
+    rig.passes(0.05)
+    rig.writes(OTHER, b"2")
+    assert await rig.reads(OTHER) == [b"2"]
+    parts = [rig.intake._parts[at] for at in (IN, OTHER)]
+    answers = [part.answers for part in parts]
+    rig.writes(IN, b"3")
+    rig.writes(OTHER, b"4")
+    rig.passes(0.04)
+    assert (await rig.reads(IN), await rig.reads(OTHER)) == ([], [])
+    assert [part.answers for part in parts] == answers
+    rig.passes(0.02)
+    assert (await rig.reads(IN), await rig.reads(OTHER)) == ([b"3"], [b"4"])
+    await rig.intake.stop()
+
+
 async def test_other_partitions_are_read_meanwhile(rig: Rig) -> None:
-    """Streams between stages: what another worker commits must not wait."""
+    """Those of bootstrap inputs."""
     rig.writes(IN, b"1")
     assert await rig.reads() == [b"1"]
     rig.writes(OTHER, b"2")
@@ -123,7 +146,7 @@ async def test_many_bytes_are_fetched_earlier(rig: Rig) -> None:
     assert not part.gathering
 
 
-@pytest.mark.parametrize("what", ["seek", "bound", "resume"])
+@pytest.mark.parametrize("what", ["seek", "bound", "resume", "go on"])
 async def test_what_the_machine_orders_ends_the_holding(rig: Rig, what: str) -> None:
     rig.writes(IN, b"1")
     assert await rig.reads() == [b"1"]
@@ -133,6 +156,8 @@ async def test_what_the_machine_orders_ends_the_holding(rig: Rig, what: str) -> 
         rig.intake.seek(IN, 1)
     elif what == "bound":
         rig.intake.bound(IN, 7)
+    elif what == "go on":
+        rig.intake.go_on()
     else:
         rig.intake.pause(IN)
         rig.intake.resume(IN)
