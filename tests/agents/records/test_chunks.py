@@ -304,6 +304,22 @@ def test_a_frame_with_more_rows_than_a_chunk_may_have_is_a_chunk_of_its_own():
     ]
 
 
+def test_a_choice_counts_frames_and_the_rows_of_a_chunk_are_bounded():
+    """A chooser sees how many frames there are, and not how many rows they have."""
+    two = encode(BatchFrame([None] * 2, [0] * 2, [b"b"] * 2))
+
+    def taken(most, rows):
+        buffer, found = buffer_of([two] * 6, framed=json()), []
+        while (chunk := buffer.take(most, most_rows=rows)) is not None:
+            found.append(len(chunk))
+        return found
+
+    assert taken(6, 1000) == [12]
+    assert taken(4, 1000) == [8, 4]
+    assert taken(6, 5) == [4, 4, 4]
+    assert taken(6, 1) == [2] * 6
+
+
 def test_columns_that_have_no_rows_in_this_stream():
     """The serde of the stream cannot write them, or Python has no such value: the frame is refused, with the reason."""
     far = pa.array([2**62], pa.timestamp("s"))
