@@ -103,6 +103,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("control.aggregate-above", "count", 1024, NEXT_RUN, JOB, "Above this many producers times partitions, control messages are merged."),
     ("watermark.idle-timeout", "duration", "30s", DYNAMIC, JOB, "An input without new records for this long is idle."),
     ("watermark.quorum", "share", 0.5, DYNAMIC, JOB, "Share of producers that must be active before idle ones are ignored."),
+    ("share.restate", "duration", "1m", DYNAMIC, JOB, "How often a shared stream is told its producers' state again."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Directory of the local tables."),
     ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of all tables: a quarter for decoded rows, the rest for RocksDB."),
@@ -154,6 +155,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "failure.policy": ("worker",),
     "watermark.idle-timeout": ("task",),
     "watermark.quorum": ("task",),
+    "share.restate": ("task",),
     "spark.in-flight": ("spark",),
     "log.level": ("log",),
 })  # fmt: skip

@@ -16,6 +16,7 @@ from ...core.errors import DeclarationError, NotFound
 from ...core.graph.grouping import Grouping
 from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
+from ...core.graph.resolve import shared_widths
 from ...core.names import natural
 from ..job import steps as s
 from ..job.declaration import Declared
@@ -112,7 +113,9 @@ async def _intended(declared: Declared, configuration: Configuration) -> tuple[J
         inputs = await topics.input_counts()
         tasks = tasks_of(plan, inputs, before)
         assert tasks is not None, "every input was counted"
-        own, outputs = topics.all_specs(inputs, widths(tasks), len(tasks))
+        streams = widths(tasks)
+        shared = shared_widths(plan.graph, streams, {} if before is None else before.shared)
+        own, outputs = topics.all_specs(inputs, {**streams, **shared}, len(tasks))
         found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
     finally:
         await topics.stop()

@@ -137,7 +137,7 @@ class MemberEdge:
     async def probe(self, target: StreamPartition) -> str:
         """Why this target cannot be written now; empty if it can. In that case its width and its limits are looked up again."""
         names = self._names
-        ours = target.stream in (names.log, names.dead_letters) or target.stream in self._graph.intermediates
+        ours = target.stream in (names.log, names.dead_letters) or target.stream in self._graph.framed
         transactional_id = str(TransactionalId(names.job, self.member.config.processor, "probe"))
         async with self._probing:
             why = await self._port.probe(transactional_id, target, narrower=not ours)

@@ -152,6 +152,9 @@ class App:
         that it had at start. `broadcast=True`: every task reads the whole input. `on_lost`: what to do when records were deleted before
         they were read. `partitioner`: how producers partition by key, `"murmur2"` (Java clients) or `"crc32"` (librdkafka's default).
         Without it, the task tests the keys, and a join of inputs that are partitioned differently fails.
+        `producers=["pricing"]`: the topic is a stream that this other job writes by `.share(…)`; several jobs may share one. Its records
+        have the times that they had there, its watermark is that of its producers, and with `until="producers"` the input ends when all
+        of them have ended.
         """
         check_topic(topic, "input")
         where = f"input('{topic}')"
@@ -181,9 +184,9 @@ class App:
                     priority=options.get("priority", 0),
                     bootstrap=options.get("bootstrap", False),
                     broadcast=options.get("broadcast", False),
-                    producers=tuple(options.get("producers", ())),
+                    producers=producing_jobs(options.get("producers", ()), where),
                     on_lost=options.get("on_lost", "fail"),
-                    partitioner=options.get("partitioner"),
+                    partitioner=options.get("partitioner") or ("murmur2" if options.get("producers") else None),
                     on_bad_data=options.get("on_bad_data"),
                     on_error=options.get("on_error"),
                     where=called_from(),
@@ -341,7 +344,7 @@ class App:
                     )
         if isinstance(step, STATE):
             self._table_is_free(step.name)
-        topic = getattr(step, "sink", None) or (step.topic if isinstance(step, s.ToStep) else None)
+        topic = getattr(step, "sink", None) or (step.topic if isinstance(step, s.ToStep | s.ShareStep) else None)
         if topic in self.topics.fixed:
             raise DeclarationError(
                 f"'{topic}' is a topic of headgate itself ({step.where})", remedy="write to another topic"
@@ -425,16 +428,34 @@ def check_input(topic: str, options: InputOptions) -> None:
     producers = options.get("producers", ())
     if isinstance(producers, str):
         raise DeclarationError(f"{where}: producers={producers!r}", remedy=f"a list of jobs: [{producers!r}]")
-    if producers or until == "producers":
-        raise DeclarationError(
-            f"{where}: streams between two jobs are not read yet, so producers= has no effect",
-            remedy="read the other job's output as a plain topic, and omit producers=; until='newest' bounds it",
-        )
+    if producers:
+        producing_jobs(producers, where)
+        for name in ("timestamp", "max_out_of_order"):
+            if options.get(name):
+                raise DeclarationError(
+                    f"{where}: {name}= has no effect on a shared stream, whose producers say its time",
+                    remedy=f"omit it; declare it on the input of {' and '.join(map(repr, producers))}",
+                )
     priority = options.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise DeclarationError(f"{where}: priority={priority!r}", remedy="an integer; higher priorities are read first")
     check_policy(options.get("on_bad_data"), f"{where}: on_bad_data")
     check_policy(options.get("on_error"), f"{where}: on_error")
+
+
+def producing_jobs(producers: Sequence[str], where: str) -> tuple[str, ...]:
+    """The jobs that write a shared stream, each with its id.
+
+    >>> producing_jobs(["pricing", "orders/2"], "input('a')")
+    ('orders/2', 'pricing/1')
+    """
+    try:
+        return tuple(sorted({str(JobName.parse(one)) for one in producers}))
+    except (DeclarationError, TypeError, AttributeError) as error:
+        raise DeclarationError(
+            f"{where}: producers={list(producers)!r}: {error}",
+            remedy='name jobs: producers=["pricing"], or "pricing/2"',
+        ) from None
 
 
 def _is_bound(until: Any) -> bool:

@@ -461,6 +461,7 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.
     if extra not in (None, KEEP):
         raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
     direct = serde.name.partition("(")[0] == "json" and known in (None, kind or known)
+    direct = direct and not (isinstance(parent, s.InputStep) and parent.producers)  # frames, not the bytes of a record
     if extra is not None and not (direct and isinstance(parent, s.InputStep)):
         raise DeclarationError(
             "columns(extra='keep') needs the bytes of an input in JSON",

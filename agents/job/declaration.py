@@ -18,7 +18,7 @@ from ...core.graph.checks import validate
 from ...core.graph.graph import Graph, Input, Stage, loose_name
 from ...core.graph.keying import check_stated
 from ...core.graph.model import JobModel
-from ...core.task.plan import INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
+from ...core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ..records.serdes import msgpack
 from . import steps as s
 from .joins import kind_of
@@ -137,8 +137,11 @@ class Declared:
             key_serde = step.key_serde.name
             between = (("carries", carried),)
             between += (("key", step.key_text),) if step.key_text else ()
-        if isinstance(step, s.ToStep):
+        if isinstance(step, s.ToStep | s.ShareStep):
             writes = (step.topic,)
+        if isinstance(step, s.ShareStep):
+            width, key_serde = step.partitions, step.key_serde.name
+            between = (("carries", step.serde.name),)
         if isinstance(step, s.AgentStep) and step.sink:
             writes = (step.sink,)
         if isinstance(step, s.WindowStep):
@@ -203,7 +206,7 @@ class Declared:
 
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
         """What one task reads and writes under a job model."""
-        widths = model.streams
+        widths = model.widths
         by_topic = {step.topic: step for step in self.steps if isinstance(step, s.InputStep)}
         owned: dict[str, list[int]] = {}
         for stream, partition in model.tasks[task]:
@@ -215,23 +218,26 @@ class Declared:
                 inputs.append(InputPlan(stream, tuple(partitions), widths[stream], kind=INTERMEDIATE))
                 continue
             until = by_topic[stream].until
+            foreign = bool(declared.producers)
             inputs.append(
                 InputPlan(
                     stream,
                     tuple(partitions),
                     widths[stream],
-                    kind=SOURCE,
+                    kind=FOREIGN if foreign else SOURCE,
                     bootstrap=declared.bootstrap,
                     lag_ms=declared.out_of_order_ms,
                     start=declared.start if isinstance(declared.start, str) else ("time", declared.start),
-                    until=("time", until) if isinstance(until, int) else until if isinstance(until, str) else None,
+                    until=("time", until) if isinstance(until, int) else "newest" if until == "newest" else None,
                     until_of=dict(until) if isinstance(until, Mapping) else {},
                     on_lost=declared.on_lost,
+                    jobs=declared.producers,
+                    ends=until == "producers",
                 )
             )
         graph, hearing = self.graph, self._hearing
         outputs = tuple(
-            OutputPlan(stream, widths.get(stream, 1), graph.nearest(graph.fed_by(stream), hearing))
+            OutputPlan(stream, widths[stream], graph.nearest(graph.fed_by(stream), hearing), stream in graph.shared)
             for stream, producers in sorted(model.producers.items())
             if task in producers.tasks
         )

@@ -97,7 +97,7 @@ def with_named_fields(steps: Sequence[s.Step]) -> tuple[list[s.Step], dict[str, 
     changed: dict[int, s.Step] = {}
     why: dict[str, str] = {}
     for step in steps:
-        if isinstance(step, s.InputStep) and step.serde.type is not None and is_json(step.serde):
+        if isinstance(step, s.InputStep) and step.serde.type is not None and is_json(step.serde) and not step.producers:
             if all(isinstance(one, s.ColumnsStep) and one.direct for one in readers.get(id(step), ())):
                 continue
             behind = _behind(step, readers)

@@ -70,5 +70,6 @@ def task_settings(settings: Mapping[str, Any]) -> TaskSettings:
         watermark_quorum=value("watermark.quorum"),
         aggregate_above=value("control.aggregate-above"),
         error_retries=value("error.retries"),
+        restate_s=seconds(settings, "share.restate"),
         intermediate_max_lag=value("intermediate.max-lag"),
     )

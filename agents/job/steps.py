@@ -436,6 +436,21 @@ class ToStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ShareStep(Step):
+    """Writes frames to a stream that other jobs read, with control messages."""
+
+    VERB = "share"
+    effective = True
+
+    topic: str
+    serde: Any
+    key_serde: Any
+    retention_ms: int
+    key: str | Callable[[Any], Any] | None = None
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SinkStep(Step):
     """Calls a function with each chunk, at least once."""
 

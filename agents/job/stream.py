@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     Fields = str | tuple[str, str] | None
     Serdes = Serde[Any] | tuple[Serde[Any], Serde[Any]] | None
 
+MIN_RETENTION_MS = 3_600_000
+
 K = TypeVar("K")
 V = TypeVar("V")
 W = TypeVar("W")
@@ -560,6 +562,49 @@ class Stream(Generic[K, V]):
         )
         self.app.add(step)
         return Ended(f"to('{topic}')")
+
+    def share(
+        self,
+        topic: str,
+        *,
+        retention: str | float = "7d",
+        key: Selector | None = None,
+        partitions: int | None = None,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+    ) -> Ended:
+        """Write a stream for other headgate jobs, exactly once, with watermarks and end of stream: another job reads it by
+        `app.input(topic, producers=["this-job"])` as if it were one job with this one.
+
+        The topic holds frames, not plain records: what is no headgate job should read a `.to(…)` beside it. Kafka deletes what is older
+        than `retention`, whether it was read or not. Without `key`, the record's own key is written, and each record goes to the partition
+        of its key. `partitions` is the number of partitions of the topic: by default that of the widest stream behind it.
+        """
+        check_topic(topic, "share")
+        if key is not None:
+            check_selector(key, f"share('{topic}', key=…)")
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise DeclarationError(f"share('{topic}', partitions={partitions!r}): a stream has at least one partition")
+        kept_ms = duration(retention, f"share('{topic}'): retention")
+        if kept_ms < MIN_RETENTION_MS:
+            raise DeclarationError(
+                f"share('{topic}', retention={retention!r}) would delete records before other jobs can read them",
+                remedy='at least an hour, and longer than a reading job may be stopped: retention="7d"',
+            )
+        step = s.ShareStep(
+            parents=(self.step,),
+            topic=topic,
+            key=key,
+            serde=self._serde(serde, f"share('{topic}', serde"),
+            key_serde=self._serde(key_serde, f"share('{topic}', key_serde", self.app.key_serde),
+            retention_ms=kept_ms,
+            partitions=partitions,
+            on_error=check_policy(on_error, f"share('{topic}', on_error)"),
+            where=called_from(),
+        )
+        self.app.add(step)
+        return Ended(f"share('{topic}')")
 
     def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> Ended:
         """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated."""

@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class Ended:
-    """What `to` and `sink` return: nothing can follow it. To write *and* continue, use the stream before it twice."""
+    """What `to`, `share` and `sink` return: nothing can follow it. To write *and* continue, use the stream before it twice."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb

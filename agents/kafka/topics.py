@@ -74,6 +74,8 @@ TASK_LOG = {
 }
 """Restoring reads the whole log, and the active segment is never compacted: so segments are small, and compaction comes soon."""
 INTERMEDIATE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", **_ANY_TIME}
+SHARED = {"cleanup.policy": "delete", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+"""A stream for other jobs, which adds how long it is kept. Retention goes by the time of writing: event times may be old."""
 DEAD_LETTERS = {"cleanup.policy": "delete", "retention.ms": str(14 * DAY_MS), **_ANY_TIME}
 
 
@@ -89,6 +91,8 @@ class TopicSpec:
     """-1: the brokers' default."""
     grows: bool = False
     """It gets more partitions if it has too few."""
+    shared: bool = False
+    """Several jobs may write it, so the job must say how many partitions it has if that is not what it would choose."""
 
     def command(self, client: ClientSettings | None = None) -> str:
         """The command that creates it, for teams whose applications may not create topics.
@@ -164,6 +168,8 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
         remedy = "the number is fixed for a job with state: create the topic again after `headgate reset`"
         if spec.grows and found.partitions < spec.partitions:
             remedy = spec.wider(client)
+        elif spec.shared:
+            remedy = f'say so where it is declared: .share("{spec.name}", partitions={found.partitions})'
         out.append(
             Difference(spec.name, f"it has {found.partitions} partitions, but {spec.partitions} are needed", remedy)
         )

@@ -71,7 +71,7 @@ class SourceOp(Operator):
         self.serde: Any = serde_of(step)
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
         """The serde that wrote the keys. For an input that declares none, it is assumed only if a later step needs keys."""
-        self.declared = step.key_serde is not None
+        self.declared = step.key_serde is not None or (isinstance(step, s.InputStep) and bool(step.producers))
         self.only_text = False
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
         self.key = None

@@ -48,6 +48,7 @@ from .key_test import KeyTest
 from .keyed import JoinTableOp, TableOp
 from .open_windows import OpenCounts
 from .output import ToOp
+from .shared import ShareOp
 from .shuffles import CombineOp, ShuffleOp
 from .stateless import (
     BYTES,
@@ -264,6 +265,8 @@ class Pipeline:
                 return JoinOp(step, self)
             case s.ToStep():
                 return ToOp(step, self)
+            case s.ShareStep():
+                return ShareOp(step, self)
             case s.SinkStep():
                 return SinkOp(step, self, origin)
             case s.AgentStep():
@@ -328,7 +331,29 @@ class Pipeline:
         plan: int | None = None,
     ) -> None:
         """Write rows, or partial states of a plan, to an intermediate stream: in batch frames, each row to the partition of its key."""
-        topic = self.declared.topics.intermediate(name)
+        self._spread(self.declared.topics.intermediate(name), everyone, keys, timestamps, values, headers, plan)
+
+    def share(
+        self,
+        topic: str,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None = None,
+    ) -> None:
+        """Write rows to a stream that other jobs read, in the same way."""
+        self._spread(topic, False, keys, timestamps, values, headers, None)
+
+    def _spread(
+        self,
+        topic: str,
+        everyone: bool,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None,
+        plan: int | None,
+    ) -> None:
         width = self.widths[topic]
         if everyone or width == 1:
             self._frames(topic, 0, keys, timestamps, values, headers, plan)

@@ -124,6 +124,17 @@ class Env(Protocol):
         """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key."""
         ...
 
+    def share(
+        self,
+        topic: str,
+        keys: list[bytes | None],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Headers] | None = None,
+    ) -> None:
+        """Write rows to a stream that other jobs read, each to the partition of its key."""
+        ...
+
     def shuffle_columns(
         self,
         name: str,

@@ -23,12 +23,11 @@ Value = Callable[[bytes | None], Any]
 
 
 def event_times(declared: Declared) -> dict[str, ReadTimes]:
-    """For each input that declares a `timestamp=`: a function that returns the event times of its records."""
-    return {
-        step.topic: _times(step.serde, step.timestamp)
-        for step in declared.steps
-        if isinstance(step, s.InputStep) and step.timestamp is not None
-    }
+    """For each input that declares a `timestamp=`, and each stream of other jobs: a function that returns the event times of its records;
+    a frame has that of its first row."""
+    inputs = [step for step in declared.steps if isinstance(step, s.InputStep)]
+    times = {step.topic: _times(step.serde, step.timestamp) for step in inputs if step.timestamp is not None}
+    return times | {step.topic: _times_of_frames(step.serde) for step in inputs if step.producers}
 
 
 def head_values(declared: Declared) -> dict[str, Value]:
@@ -37,7 +36,7 @@ def head_values(declared: Declared) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for step in declared.steps:
         if isinstance(step, s.InputStep):
-            found[step.topic] = _plain(step.serde)
+            found[step.topic] = _framed(step.serde) if step.producers else _plain(step.serde)
         elif isinstance(step, s.ShuffleStep):
             found[declared.topic(step)] = _framed(serde_of(step))
     return found
@@ -63,6 +62,19 @@ def _times(serde: Any, when: Any) -> ReadTimes:
         return found
 
     return times
+
+
+def _times_of_frames(serde: Any) -> ReadTimes:
+    def time(data: bytes | None) -> int:
+        try:
+            frame = decode(data or b"")
+            if isinstance(frame, ArrowFrame):
+                frame = as_batch(frame, serde)
+        except FrameError:
+            return NO_TIME
+        return frame.timestamps[0] if isinstance(frame, BatchFrame) and frame.timestamps else NO_TIME
+
+    return lambda columns: [time(data) for data in columns.values]
 
 
 def _plain(serde: Any) -> Value:

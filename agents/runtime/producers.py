@@ -142,7 +142,7 @@ class Producers:
             raise RuntimeError(f"{task} was started without a producer")
         if self.direct is None:
             return self.outbox.buffer(task)
-        fenced = self._runtime.declared.graph.intermediates
+        fenced = self._runtime.declared.graph.framed
         return SplitBuffer(self.outbox.buffer(task), self.direct.buffer(task), fenced.__contains__)
 
     async def room(self) -> None:

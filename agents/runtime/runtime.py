@@ -130,11 +130,10 @@ class Runtime:
     # ------------------------------------------------------------------------------------------------ parts of tasks
 
     async def check_streams(self, plan: TaskPlan) -> None:
-        """Check that the streams between stages have as many partitions as the leader wrote, before the task reads or writes them."""
+        """Check that the streams between stages and those for other jobs have as many partitions as the leader wrote, before the task reads
+        or writes them."""
         widths = {
-            one.stream: one.width
-            for one in (*plan.outputs, *plan.inputs)
-            if one.stream in self.declared.graph.intermediates
+            one.stream: one.width for one in (*plan.outputs, *plan.inputs) if one.stream in self.declared.graph.framed
         }
         await outlasted(partial(self.targets.check_widths, widths))
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Self
 from ...core.coordination.messages import SetRequest
 from ...core.coordination.metadata import MetadataStore
 from ...core.coordination.requests import DRAIN
-from ...core.graph.graph import Graph
+from ...core.graph.graph import SHARE, Graph
+from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
-from ...core.graph.resolve import resolve
+from ...core.graph.resolve import resolve, shared_widths
 from ...core.names import StreamPartition
 from ...core.orders import Report, RunView, Start
 from ...core.settings import duration_ms
@@ -41,6 +42,7 @@ from .clock import VirtualClock
 from .life import Life
 from .logs import Logs, in_columns
 from .loop import VirtualLoop
+from .other_jobs import OtherJobs, rows_of_frame
 from .port import MemoryPort
 from .quiet import quiet
 from .reads import DeadLetter, TableReader, WindowReader, as_it_is, dead_letter_of, record_of, result_of
@@ -85,7 +87,7 @@ class Driver:
         self._ended: set[str] = set()
         self._model = self._make_model(dict(partitions or {}))
         self._clock = VirtualClock(now)
-        self.topics = Logs({**dict(partitions or {}), **self._model.streams})
+        self.topics = Logs({**dict(partitions or {}), **self._model.widths})
         self._port = MemoryPort(self.topics, self._clock)
         self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, s.InputStep)}
         self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
@@ -96,6 +98,12 @@ class Driver:
         self._run = RunView("", "")
         self._bounds: dict[StreamPartition, int] = {}
         """The end of each input in this run."""
+        self._others = {
+            topic: OtherJobs(topic, step.producers, self.topics)
+            for topic, step in self._inputs.items()
+            if step.producers
+        }
+        """The jobs that write the shared streams that this one reads."""
         self._lives = 0
         self._life = Life(
             self._loop,
@@ -135,7 +143,7 @@ class Driver:
 
     def _make_model(self, asked: dict[str, int]) -> JobModel:
         graph = self.declared.graph
-        known = {*graph.input, *graph.writer, *graph.outputs}
+        known = {*graph.input, *graph.framed, *graph.outputs}
         for topic in asked:
             if topic not in known and topic not in {
                 step.sink for step in self.app.steps if isinstance(step, s.AgentStep)
@@ -144,18 +152,25 @@ class Driver:
                     f"partitions={{'{topic}': …}}: the job has no such topic", remedy=f"it has {sorted(known)}"
                 )
         stages = tuple(
-            replace(one, width=one.width or asked.get(one.writes[0])) if one.verb == "repartition" else one
+            replace(one, width=one.width or asked.get(one.writes[0])) if one.verb in ("repartition", SHARE) else one
             for one in graph.stages
         )
+        sized = Graph(graph.inputs, stages)
         tasks = resolve(
-            Graph(graph.inputs, stages),
+            sized,
             {stream: asked.get(stream, 1) for stream in graph.input},
             grouper=grouper(self._settings.given),
             name=self._settings.text("grouper"),
         )
         wanted = dict.fromkeys(tasks, ID)
         return JobModel(
-            1, 1, tasks=tasks, wanted=wanted, processors=(ID,), producers=producer_sets(graph.fed, tasks, {})
+            1,
+            1,
+            tasks=tasks,
+            wanted=wanted,
+            processors=(ID,),
+            producers=producer_sets(graph.fed, tasks, {}),
+            shared=shared_widths(sized, widths(tasks), {}),
         )
 
     def _begin(self) -> None:
@@ -202,7 +217,7 @@ class Driver:
 
     def _bounded(self, one: Any) -> Any:
         """Make the input end when the test says so. Declared offsets stay."""
-        if not one.external:
+        if not one.external or (one.jobs and one.ends):
             return one
         open_ends = {p: self._bounds[StreamPartition(one.stream, p)] for p in one.partitions}
         return replace(one, start="oldest", until=None, until_of={**open_ends, **one.until_of})
@@ -234,7 +249,8 @@ class Driver:
     ) -> None:
         """Send one record to an input. Returns when everything that follows from it is committed. A value of None is a tombstone.
 
-        Value and key are encoded with the input's serdes; bytes are written as they are. `at` is Kafka's timestamp (ms).
+        Value and key are encoded with the input's serdes; bytes are written as they are. `at` is Kafka's timestamp (ms). For a stream of
+        another job it is the event time, and also the watermark that its producers say next.
         """
         self.send_all(topic, [Record(key, value, self._wall(at), tuple(_pairs(headers)))], partition=partition)
 
@@ -256,8 +272,29 @@ class Driver:
                     remedy=f'Driver(app, partitions={{"{topic}": {where + 1}}})',
                 )
             written.setdefault(where, []).append((key, raw, record.timestamp, record.headers))
+        others = self._others.get(topic)
         for where, rows in written.items():
-            self.topics.write(StreamPartition(topic, where), *in_columns(rows))
+            if others is None:
+                self.topics.write(StreamPartition(topic, where), *in_columns(rows))
+            else:
+                others.rows(where, rows)
+        if others is not None:
+            others.watermark()
+        self._settle()
+
+    def follow(self, topic: str, job: Driver) -> None:
+        """Receive what the job of another driver has shared in this stream since the last call, its control messages included."""
+        self._input(topic)
+        if topic not in self._others:
+            raise DriverError(f"'{topic}' is no stream of another job", remedy=f"app.input('{topic}', producers=[…])")
+        if topic not in job.declared.graph.shared:
+            raise DriverError(f"the job '{job.app.job}' does not share '{topic}'", remedy=f".share('{topic}')")
+        if job.topics.width(topic) != self.topics.width(topic):
+            width = job.topics.width(topic)
+            raise DriverError(
+                f"'{topic}' has {width} partitions there", remedy=f'Driver(…, partitions={{"{topic}": {width}}})'
+            )
+        self._others[topic].copy(job.topics)
         self._settle()
 
     def _key(self, step: s.InputStep, record: Record[Any, Any]) -> bytes | None:
@@ -292,6 +329,8 @@ class Driver:
             )
         serde, key_serde = self._serdes(topic)
         found = [one for one in self.topics.drain(topic) if partition is None or one.partition == partition]
+        if topic in self.declared.graph.shared or topic in self._others:
+            found = [row for one in found for row in rows_of_frame(one)]
         return [record_of(one, serde, key_serde) for one in found]
 
     def dead_letters(self) -> list[DeadLetter]:
@@ -326,10 +365,14 @@ class Driver:
         return found
 
     def end(self, *topics: str) -> None:
-        """End these inputs, or all of them. When all have ended, the run ends."""
+        """End these inputs, or all of them. When all have ended, the run ends. An input with `until="producers"` ends because all of its
+        producers say that they have ended."""
         for topic in topics or tuple(self._inputs):
             self._input(topic)
             self._ended.add(topic)
+            if topic in self._others and self._inputs[topic].until == "producers":
+                self._others[topic].end()
+                continue
             for partition in range(self.topics.width(topic)):
                 at = StreamPartition(topic, partition)
                 self.topics.end_at(at, max(self._bounds[at], self.topics.log(at).end))
@@ -422,7 +465,7 @@ class Driver:
 
     def _serdes(self, topic: str) -> tuple[Any, Any]:
         for step in self.declared.steps:
-            if isinstance(step, s.ToStep) and step.topic == topic:
+            if isinstance(step, s.ToStep | s.ShareStep) and step.topic == topic:
                 return step.serde, step.key_serde
             if isinstance(step, s.AgentStep) and step.sink == topic:
                 return step.sink_serde, step.sink_key_serde

@@ -23,7 +23,7 @@ class MemoryTargets:
         graph, names = declared.graph, declared.topics
         self._names = names
         self._inputs = sorted(graph.input)
-        self._own = {names.log, names.dead_letters, *graph.writer}
+        self._own = {names.log, names.dead_letters, *graph.framed}
         self._all = sorted({*self._own, *graph.outputs})
         logs.widths[names.log] = tasks
 
@@ -33,7 +33,7 @@ class MemoryTargets:
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
         """See `coordination.JobTopics`."""
-        self._logs.widths.update({} if model is None else model.streams, **{self._names.log: tasks})
+        self._logs.widths.update({} if model is None else model.widths, **{self._names.log: tasks})
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """See `runtime`."""

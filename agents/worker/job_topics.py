@@ -7,6 +7,7 @@ partition.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 import structlog
@@ -16,13 +17,14 @@ from ...core.graph.model import JobModel
 from ...core.names import Topics, collision, parse_internal
 from ...core.settings import did_you_mean
 from ..job.declaration import Declared
-from ..job.steps import ShuffleStep
+from ..job.steps import ShareStep, ShuffleStep
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import (
     COORDINATOR,
     DEAD_LETTERS,
     HEARTBEAT,
     INTERMEDIATE,
+    SHARED,
     TASK_LOG,
     ExistingTopic,
     TopicsAdmin,
@@ -31,6 +33,8 @@ from ..kafka.topics import (
 from ..runtime.outbox import Outbox
 
 log = structlog.get_logger("headgate.topics")
+LOOK_S = 1.0
+"""How often a stream that another job creates is looked for."""
 LARGE = {"max.message.bytes": str(8 << 20)}
 
 
@@ -63,9 +67,10 @@ class JobTopics:
         ]
 
     async def ensure_fixed(self) -> None:
-        """Create or check them. Inputs must exist; missing outputs are created."""
+        """Create or check them. Inputs must exist, except that a stream of another job is waited for; missing outputs are created."""
         await self._alone()
         await self._keep(self.fixed())
+        await self._streams_of_others()
         counts = await self.input_counts()
         outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
         found = await self.topics.find(outputs)
@@ -73,6 +78,19 @@ class JobTopics:
         if missing:
             log.warning("output topics are created", topics=[spec.name for spec in missing])
         self._known |= found | await self.topics.ensure(missing)
+
+    async def _streams_of_others(self) -> None:
+        """Wait until the streams that other jobs share exist: those jobs create them, and may start later."""
+        jobs = {one.stream: one.producers for one in self.declared.graph.inputs if one.producers}
+        told = False
+        while missing := sorted(jobs.keys() - (await self.topics.find(jobs)).keys()):
+            if not told:
+                told = True
+                found = {stream: ", ".join(jobs[stream]) for stream in missing}
+                log.warning(
+                    "waiting for streams that other jobs share; they create them when they start", streams=found
+                )
+            await asyncio.sleep(LOOK_S)
 
     async def _alone(self) -> None:
         """Refuse to start if another job on this cluster uses a topic of this one, judging by names. (The coordinator stream itself names
@@ -113,25 +131,31 @@ class JobTopics:
         return f"{near} Or create it, with N partitions, one per task: {command}"
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
-        """The task log and the intermediate streams for a job model."""
+        """The task log, the intermediate streams and the streams for other jobs, for a job model."""
         specs = [self._log(tasks)] if tasks else []
         if model is not None:
-            widths: Mapping[str, int] = model.streams
-            for stream in sorted(self.declared.graph.writer):
-                if stream in widths:
-                    specs.append(TopicSpec(stream, widths[stream], {**INTERMEDIATE, **LARGE}))
+            specs += self._framed(model.widths)
         return specs
+
+    def _framed(self, widths: Mapping[str, int]) -> list[TopicSpec]:
+        """The intermediate streams, and those for other jobs."""
+        graph = self.declared.graph
+        kept = {step.topic: str(step.retention_ms) for step in self.declared.steps if isinstance(step, ShareStep)}
+        between = dict.fromkeys(graph.writer, INTERMEDIATE)
+        shared = {stream: {**SHARED, "retention.ms": kept[stream]} for stream in graph.shared}
+        return [
+            TopicSpec(stream, widths[stream], {**config, **LARGE}, shared=stream in shared)
+            for stream, config in sorted({**between, **shared}.items())
+            if stream in widths
+        ]
 
     def all_specs(
         self, counts: Mapping[str, int], widths: Mapping[str, int], tasks: int
     ) -> tuple[list[TopicSpec], list[TopicSpec]]:
         """Every topic of the job before it runs: its own topics, and its outputs as they would be created."""
         own = [*self.fixed(), self._log(tasks)]
-        between = [
-            TopicSpec(name, widths[name], {**INTERMEDIATE, **LARGE}) for name in sorted(self.declared.graph.writer)
-        ]
         outputs = [TopicSpec(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
-        return own + between, outputs
+        return own + self._framed(widths), outputs
 
     def _log(self, tasks: int) -> TopicSpec:
         """The task log. It grows with the tasks of a job without state; those of a job with state are fixed."""
@@ -146,7 +170,7 @@ class JobTopics:
         if outbox is None:
             return
         graph = self.declared.graph
-        wanted = {self.names.dead_letters, self.names.log, *graph.outputs, *graph.writer, *self._named}
+        wanted = {self.names.dead_letters, self.names.log, *graph.outputs, *graph.framed, *self._named}
         unknown = [name for name in wanted if name not in self._known]
         if unknown:
             self._known |= await self.topics.find(unknown)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ..errors import DeclarationError
-from .graph import KEYED, Graph, Stage
+from .graph import KEYED, SHARE, Graph, Stage
 from .updates import check_events
 
 REKEYED = object()
@@ -145,6 +145,11 @@ def _streams(graph: Graph) -> None:
                 f"the input '{one.stream}' is to end with its producers, but names none",
                 remedy='say which jobs write it: producers=["job"]',
             )
+        if one.until == "producers" and one.start == "newest":
+            raise DeclarationError(
+                f"the input '{one.stream}' is to end with its producers, but begins at its newest record, behind what they may have said",
+                remedy="start='oldest', or a time",
+            )
 
 
 def _shared(graph: Graph) -> None:
@@ -166,7 +171,7 @@ def _shared(graph: Graph) -> None:
 
 def _flows(graph: Graph, stage: Stage) -> None:
     """Records must reach a stage that writes or closes; and not only from broadcast streams, or every task would emit the same."""
-    if not (stage.shuffles or stage.verb in ("agg", "window", "batch", "to")):
+    if not (stage.shuffles or stage.verb in ("agg", "window", "batch", "to", SHARE)):
         return
     sources = graph.flow(stage.name)
     if not sources:

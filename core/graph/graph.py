@@ -84,7 +84,7 @@ class Stage:
     on: tuple[str | None, ...] = ()
     """`join`: for each side, the field that must be equal; () or None means the record's key."""
     width: int | None = None
-    """The number of partitions of the intermediate stream, if the user sets it."""
+    """The number of partitions of the intermediate or shared stream, if the user sets it."""
     key_serde: str = ""
     """`repartition`: the name of the serde that encodes the keys."""
     stateful: bool = False
@@ -173,7 +173,14 @@ class Graph:
 
     @cached_property
     def outputs(self) -> frozenset[str]:
-        return frozenset(topic for stage in self.stages if not stage.shuffles for topic in stage.writes)
+        """The topics that hold plain records for others."""
+        framed = (*SHUFFLES, SHARE)
+        return frozenset(topic for stage in self.stages if stage.verb not in framed for topic in stage.writes)
+
+    @cached_property
+    def framed(self) -> frozenset[str]:
+        """The streams of frames that the job writes: intermediate and shared ones."""
+        return frozenset(self.fed)
 
     @cached_property
     def broadcast(self) -> frozenset[str]:

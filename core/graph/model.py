@@ -45,7 +45,14 @@ class JobModel:
     processors: tuple[str, ...] = ()
     """The processors that were known when tasks were placed, so that a later leader knows when it must place them again."""
     producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NOBODY)
-    """Intermediate stream → the tasks that produce it."""
+    """Intermediate or shared stream → the tasks that produce it."""
+    shared: Mapping[str, int] = field(default_factory=lambda: _NOBODY)
+    """Stream that the job shares with other jobs → its number of partitions. (`streams` are those that the job reads.)"""
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many partitions each stream has that the job reads or shares."""
+        return {**self.streams, **self.shared}
 
     def is_of(self, run_id: str, deployment: str) -> bool:
         """Whether its tasks were made for this run of this deployment."""
@@ -106,6 +113,7 @@ def to_value(model: JobModel) -> dict[str, Any]:
         "wanted": dict(model.wanted),
         "processors": list(model.processors),
         "producers": {s: [p.epoch, sorted(p.tasks)] for s, p in sorted(model.producers.items())},
+        "shared": dict(model.shared),
     }
 
 
@@ -130,6 +138,7 @@ def from_value(term: int, value: Mapping[str, Any]) -> JobModel:
                 for stream, (epoch, tasks) in _map(value["producers"]).items()
             }
         ),
+        shared=MappingProxyType({_text(stream): _count(width) for stream, width in _map(value["shared"]).items()}),
     )
 
 

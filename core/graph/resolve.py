@@ -121,6 +121,21 @@ def widths_of(graph: Graph, inputs: Mapping[str, int], had: Mapping[str, int] = 
     return widths
 
 
+def shared_widths(graph: Graph, streams: Mapping[str, int], had: Mapping[str, int]) -> dict[str, int]:
+    """The width of each stream that the job shares: as declared, else as it was, else that of the widest stream that feeds it.
+
+    `streams`: the widths of the streams that the job reads; `had`: those of its shared streams so far.
+
+    >>> g = Graph((Input("a"),), (Stage("s", "share", ("a",), writes=("S",)),))
+    >>> shared_widths(g, {"a": 2}, {}), shared_widths(g, {"a": 4}, {"S": 2})
+    ({'S': 2}, {'S': 2})
+    """
+    return {
+        stream: stage.width or had.get(stream) or max(streams.get(one, 1) for one in graph.upstreams(stream))
+        for stream, stage in sorted(graph.shared.items())
+    }
+
+
 def _behind(graph: Graph, inputs: Mapping[str, int], stream: str) -> int:
     """The greatest width of the inputs that feed a stream; a broadcast input counts only if there is no other."""
     origins = graph.origins(stream)

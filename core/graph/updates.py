@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from ..errors import DeclarationError
 from .graph import Graph, Stage
 
-NEEDS_EVENTS = frozenset({"agg", "window", "batch"})
-"""Verbs that treat each row as an event; so does a join of two streams."""
+NEEDS_EVENTS = frozenset({"agg", "window", "batch", "share"})
+"""Verbs that treat each row as an event; so does a join of two streams. The readers of a shared stream do not know what wrote it."""
 GIVES_EVENTS = frozenset({"as-events", "table", "actor", "agent"})
 """Verbs that never emit updates, whatever they read: the user says so, nothing comes out, or user code makes the output."""
 

@@ -12,8 +12,9 @@ reached? It promises:
   active. A producer that has sent nothing holds the watermark, and `silent` names it.
 
 There are two ways to know the set. For this job it is given (`members`). For another job it follows from its frames: the names that sent a
-frame in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain, and the maximal
-watermark before it, say nothing about this job's time: the other job's next run continues where this one stopped.
+frame in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain closes nothing here, for
+its next run continues where this one stopped. From the first drain of a producer on, the time of its job stands still, because its other
+producers may be further. A job of which all producers have drained is away: nobody waits for it until its next run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ OLD_RUN = "old-run"
 OLD_EPOCH = "old-epoch"
 REGRESSED = "regressed"
 AFTER_END = "after-end"
-FOREIGN_DRAIN = "foreign-drain"
+FOREIGN_MAXIMUM = "foreign-maximum"
 
 
 BEHIND = "behind"
@@ -52,9 +53,11 @@ SILENT = "silent"
 IDLE = "idle"
 NO_QUORUM = "no-quorum"
 RELAYED = "relayed"
+AWAY = "away"
 """Why a producer holds a watermark: its time is the least (`BEHIND`); it has sent nothing in this run (`SILENT`); all are idle, and its
 time is the least (`IDLE`); its time is the least, and too few are active to leave the idle ones out (`NO_QUORUM`); the owner of the
-aggregating partition, which sends on behalf of all, has sent nothing newer (`RELAYED`)."""
+aggregating partition, which sends on behalf of all, has sent nothing newer (`RELAYED`); all producers of the other job have drained or
+ended (`AWAY`)."""
 
 
 class Holder(NamedTuple):
@@ -87,7 +90,7 @@ class StreamStatus(NamedTuple):
 
 NOTHING = StreamStatus()
 ALL_AWAY = StreamStatus(StreamPhase.OPEN, NO_TIME, True)
-"""All producers have ended for now, but may start again in a later run."""
+"""All producers have ended or drained for now, and start again in a later run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +208,8 @@ class ProducerGroup:
         """Take another job's run, epoch and number of producers from its frame. Returns a reason if the frame does not count."""
         if frame.run in self.past:
             return OLD_RUN
-        if isinstance(frame, Drain) or (isinstance(frame, Watermark) and frame.ts == MAX_TIME):
-            return FOREIGN_DRAIN
+        if isinstance(frame, Watermark) and frame.ts == MAX_TIME:
+            return FOREIGN_MAXIMUM
         if frame.run != self.run:
             if self.run:
                 self.past = (*self.past, self.run)[-MAX_PAST_RUNS:]
@@ -270,7 +273,7 @@ class ProducerGroup:
         if everyone is not None and everyone.epoch == self.epoch and everyone.ts == reached.ts:
             return [Holder(reached.ts, "", IDLE if reached.idle else RELAYED)] if not reached.status else []
         if not live:
-            return []
+            return [Holder(NO_TIME, job, AWAY)] if reached == ALL_AWAY else []
         active = [name for name, said in live.items() if not said.idle]
         enough = active and len(active) >= quorum * len(live)
         pool, why = (active, BEHIND) if enough else (live, NO_QUORUM if active else IDLE)
@@ -285,9 +288,15 @@ class ProducerGroup:
         """The common progress of the group."""
         if not self._fresh:
             judged = self._judge(quorum)
-            self._reached = judged if self.ends or judged.status != StreamPhase.ENDED else ALL_AWAY
+            self._reached = ALL_AWAY if self._away(judged.status) else judged
             self._fresh = True
         return self._reached
+
+    def _away(self, status: StreamPhase) -> bool:
+        """Whether a group with this phase is only away: its next run continues the stream."""
+        if status == StreamPhase.DRAINED:
+            return self.members is None
+        return status == StreamPhase.ENDED and not self.ends
 
     def _judge(self, quorum: float) -> StreamStatus:
         names = self.waited_for()

@@ -5,18 +5,22 @@ steps pass on (see `time`), follows what the task should announce to each output
 into frames. For the streams whose aggregating partition this task owns, it announces to the other partitions what that one partition (and
 no other) has completed.
 
-The ledger contains the announcements (`:said`, `:relayed`), so a restart neither repeats nor loses one.
+The ledger contains the announcements (`:said`, `:relayed`), so a restart neither repeats nor loses one. To streams that other jobs read, a
+task announces its state again at each start and every `share.restate`, because retention deletes old announcements. Its drain goes there
+too, but without the maximal time before it: its next run continues from here, and closes nothing in the other job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..machine import Now
 from ..orders import ProducerSet, RunView
 from ..progress.frames import MAX_TIME, NO_TIME
 from ..progress.markers import (
     AGGREGATED,
     DIRECT,
+    NEVER_ANNOUNCED,
     NOTHING_ANNOUNCED,
     AddressedFrame,
     Announcement,
@@ -35,6 +39,8 @@ from .plan import INTERMEDIATE, InputPlan, OutputPlan
 from .protocol import SendControl
 from .time import NOTHING_HEARD, TaskTime, Through, least
 
+NOT_YET = float("-inf")
+
 
 class Announcer:
     """The announcements of a task."""
@@ -44,6 +50,11 @@ class Announcer:
         self.plan = inputs.plan
         self.ledger = ledger
         self.time = time
+        self._crossing = tuple(output.stream for output in self.plan.outputs if output.crosses)
+        self._restated_s = NOT_YET
+        """When the state was last announced again to all streams that other jobs read."""
+        self._again: set[str] = set()
+        """The streams to which the state is to be announced again, new or not."""
         self._upstream = {output.stream: self.plan.streams_behind(output.parents) for output in self.plan.outputs}
 
     def said(self, kind: str, stream: str) -> Announcement:
@@ -59,12 +70,30 @@ class Announcer:
                 continue
             # the other job would not pass on a message that is sent to one partition only
             way = DIRECT if output.crosses else self.route(producers, output.width)
-            frames = announce(said, due, self._sender(run, producers, self.plan.task), output.stream, output.width, way)
+            before = said._replace(epoch=NEVER_ANNOUNCED) if output.stream in self._again else said
+            self._again.discard(output.stream)
+            frames = announce(
+                before, due, self._sender(run, producers, self.plan.task), output.stream, output.width, way
+            )
             out += self._sent(":said", output.stream, said, due, frames)
         for one in self.inputs.by_stream.values():
             if one.kind == INTERMEDIATE:
                 out += self._relay(one, run, with_time=with_time)
         return out
+
+    @property
+    def restates_s(self) -> float | None:
+        """When the state is to be announced again; None if no other job reads a stream of this task."""
+        return self._restated_s + self.inputs.plan.settings.restate_s if self._crossing else None
+
+    def restate(self, now: Now) -> bool:
+        """Whether what was announced to streams that other jobs read is to be announced again now. It is new to them until it is."""
+        due_s = self.restates_s
+        if due_s is None or now.mono < due_s:
+            return False
+        self._restated_s = now.mono
+        self._again.update(stream for stream in self._crossing if self.said(":said", stream) != NOTHING_ANNOUNCED)
+        return bool(self._again)
 
     def owes_time(self, run: RunView, drain_id: str) -> bool:
         """Whether there is anything new to announce."""
@@ -81,7 +110,7 @@ class Announcer:
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
             due = self.due(output, said, producers.epoch, drain_id, least(output.parents, passing))
-            if due != said:
+            if due != said or output.stream in self._again:
                 yield output, producers, said, due
 
     def _sent(
@@ -119,10 +148,10 @@ class Announcer:
                 )
         if said.ended or (status == StreamPhase.ENDED and said.drained is None):
             return Announcement(epoch, said.ts, False, True, said.drained)
-        if said.drained is not None or (status != StreamPhase.OPEN and not output.crosses):
-            return Announcement(epoch, MAX_TIME, False, False, said.drained or drain_id)
+        if said.drained is not None or status != StreamPhase.OPEN:
+            return Announcement(epoch, said.ts if output.crosses else MAX_TIME, False, False, said.drained or drain_id)
         if drains and (output.crosses or behind is None or behind.ts < MAX_TIME):
-            return Announcement(epoch, said.ts, said.idle)  # its next run continues from here: nothing is over
+            return Announcement(epoch, said.ts, said.idle)  # it stands still until everything has drained
         ts, idle = behind or (said.ts, said.idle)
         return Announcement(epoch, max(ts, said.ts), idle)
 

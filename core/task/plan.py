@@ -89,7 +89,7 @@ class OutputPlan:
     ended.
     """
     crosses: bool = False
-    """Whether it leads to another job. Such a stream gets no drain and no maximal watermark."""
+    """Whether it leads to another job. Such a stream gets no maximal watermark before a drain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,8 @@ class TaskSettings:
     error_backoff_s: float = 1.0
     """Doubled with each attempt, up to `error_backoff_max_s`."""
     error_backoff_max_s: float = 30.0
+    restate_s: float = 60.0
+    """How often a task announces its state again to streams that other jobs read."""
     intermediate_max_lag: int | None = None
     """If more records of intermediate streams wait for this task, it takes nothing from its external inputs."""
 

@@ -112,7 +112,7 @@ TABLE = rules(
         *_rows(WORKING, (*INTAKE, *ACTOR), BUSY, "work"),
         *_rows(RESTING, (RunChanged,), "", "control messages are repeated when epochs change"),
         *_rows(RESTING, (Seek,), "", "refused: the task reads nothing more in this run"),
-        *_rows(RESTING, (Tick,), "", "nothing to do"),
+        *_rows(RESTING, (Tick,), "", "other jobs are told again"),
         *_rows(RESTING, (t.SettingsChanged,), "", "no effect any more"),
         *_rows(RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), "", "too late"),
         *_rows(RESTING, COMMIT, "", "commits of repeated control messages"),
@@ -215,8 +215,10 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def due_s(self) -> float | None:
         """The deadline if the broker answers all the time, so that no answer can expire."""
         if self.state in WORKING:
-            due = [one for one in (self.work.retry_s, self.pace.deadline) if one is not None]
-            return min(due, default=None)
+            due = (self.work.retry_s, self.pace.deadline, self.announcer.restates_s)
+            return min((one for one in due if one is not None), default=None)
+        if self.state in RESTING:
+            return self.announcer.restates_s
         return self.restoring.deadline if self.state == TaskState.RESTORING else None
 
     # ------------------------------------------------------------------------------------------------------------- orders
@@ -304,6 +306,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
                 "open transaction: the task's log holds an unfinished transaction of an owner that is neither released nor "
                 "fenced; it ends with its transaction timeout, or when that worker is fenced"
             )
+        if self.state in RESTING:
+            return self._announce(with_time=True) if self.announcer.restate(now) else []
         if self.state not in WORKING:
             return []
         work = self.work
@@ -665,6 +669,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             if overheard or newer:
                 self.pace.told(now, self.plan.settings.watermark_interval_s)
             self.letters.due.update(newer)
+        if self.announcer.restate(now):
+            self.ledger.touch()
+            out += self.ledger.request_commit()
         if self._restless:
             out += self._hear_and_say()
         if self._regate:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from ...errors import DeclarationError
 from ...graph.grouping import Grouping, counts
 from ...graph.model import JobModel, producer_sets
-from ...graph.resolve import resolve
+from ...graph.resolve import resolve, shared_widths
 from ..messages import ProcessorState, RunState, SetJobModel, SetRun
 from ..placement import asked
 from ..state import JobState, order
@@ -189,6 +189,7 @@ def _put(
         wanted={task: wanted[task] for task in tasks},
         processors=processors,
         producers=producer_sets(draft.plan.graph.fed, tasks, before.producers if before is not None else {}),
+        shared=shared_widths(draft.plan.graph, counts(tasks), before.shared if before is not None else {}),
     )
     draft.put(SetJobModel(made))
 

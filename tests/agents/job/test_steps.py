@@ -18,6 +18,6 @@ def test_every_kind_of_step_has_a_verb_of_its_own():
 
 
 def test_the_rules_of_the_graph_name_verbs_that_there_are():
-    """A verb that is misspelt there would turn a rule off without a word; `gather` and `share` are planned."""
+    """A verb that is misspelt there would turn a rule off without a word; `gather` is planned."""
     verbs = {kind.VERB for kind in KINDS} | {"broadcast", "repartition"}
-    assert (KEYED | SHUFFLES | NEEDS_EVENTS | GIVES_EVENTS | {SHARE}) - verbs == {"gather", SHARE}
+    assert (KEYED | SHUFFLES | NEEDS_EVENTS | GIVES_EVENTS | {SHARE}) - verbs == {"gather"}

@@ -7,7 +7,7 @@ import pytest
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
 from headgate.core.progress.producers import (
     AFTER_END,
-    FOREIGN_DRAIN,
+    FOREIGN_MAXIMUM,
     HEARD,
     MAX_PAST_RUNS,
     NOTHING,
@@ -147,7 +147,7 @@ def test_a_newer_set_keeps_who_remains_and_an_older_one_forgets_nothing():
 def test_another_job():
     group = ProducerGroup("", None, -1)
     assert group.silent() == ([], 1)
-    assert [group.hear(f) for f in (drain("a"), wm("a", MAX_TIME))] == [FOREIGN_DRAIN, FOREIGN_DRAIN]
+    assert group.hear(wm("a", MAX_TIME)) == FOREIGN_MAXIMUM
     assert [group.hear(f) for f in (wm("a"), end("b"), end("c"), end("b"))] == [HEARD, HEARD, SURPLUS, HEARD]
     assert group.reached(0.5) == StreamStatus(StreamPhase.OPEN, 5)
     assert group.hear(wm("a", 7, tasks=3)) == HEARD

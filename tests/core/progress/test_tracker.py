@@ -424,12 +424,30 @@ class TestForeign:
         assert p.ignored == {(S, "old-run"): 2}
         assert feed(restored(p), self.say(end, "a", run="u2")) == [ENDED]
 
-    def test_neither_its_drain_nor_its_maximal_watermark_crosses(self):
+    def test_its_maximal_watermark_does_not_count(self):
         p = foreign("up/1")
         feed(p, self.say(wm, "a", 5, tasks=1))
-        assert feed(p, self.say(wm, "a", MAX_TIME, tasks=1), self.say(drain, "a", tasks=1)) == []
-        assert p.ignored == {(S, "foreign-drain"): 2}
-        assert feed(p, self.say(wm, "a", 8, tasks=1, run="u2")) == [at(8)]
+        assert feed(p, self.say(wm, "a", MAX_TIME, tasks=1)) == []
+        assert p.ignored == {(S, "foreign-maximum"): 1}
+
+    def test_its_drain_closes_nothing_and_its_next_run_goes_on(self):
+        """Its task `b` is further than `a`, whose records from there on come in the next run: they must not be late then."""
+        p = foreign("up/1")
+        feed(p, self.say(wm, "a", 5), self.say(wm, "b", 20))
+        assert feed(p, self.say(drain, "a")) == []
+        assert feed(p, self.say(wm, "b", 30)) == []
+        assert feed(p, self.say(drain, "b")) == [at(5, True)]
+        assert [(one.who, one.why) for one in p.holders(S)] == [("up/1", "away")]
+        p = restored(p)
+        assert feed(p, self.say(wm, "a", 7, run="u2", tasks=1)) == [at(7)]
+
+    def test_nobody_waits_for_a_job_that_has_drained(self):
+        p = foreign("up/1", "side/1")
+        feed(p, self.say(wm, "a", 5, tasks=1), self.say(wm, "a", 9, tasks=1, job="side/1"))
+        assert feed(p, self.say(drain, "a", tasks=1)) == [at(9)]
+        assert feed(p, self.say(wm, "a", 12, tasks=1, job="side/1")) == [at(12)]
+        assert feed(p, self.say(wm, "a", 6, tasks=2, run="u2"), self.say(wm, "a", 15, tasks=1, job="side/1")) == []
+        assert [(one.who, one.why) for one in p.holders(S)] == [("up/1 (1 not heard of)", "silent")]
 
     def test_two_jobs_are_both_waited_for(self):
         p = foreign("up/1", "side/1")

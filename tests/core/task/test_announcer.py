@@ -139,8 +139,8 @@ def test_an_output_follows_only_what_flows_into_it():
     assert [one.stream for one in rig.of(SendControl, last=False) if type(one.frame).__name__ == "EndOfStream"] == ["x"]
 
 
-def test_a_drain_says_nothing_new_to_another_job():
-    """What leads into another job keeps the time that was said last: neither the drain nor its maximal time goes there."""
+def test_a_drain_goes_to_another_job_without_the_maximal_time():
+    """The next run continues at the time that was said last, so no window of the other job may close."""
     plan = TaskPlan(
         JOB, ME, (InputPlan(ORDERS, (0,), 1),), (OutputPlan("shared", 1, frozenset({ORDERS}), crosses=True),)
     )
@@ -149,7 +149,45 @@ def test_a_drain_says_nothing_new_to_another_job():
     rig.chunk(ORDERS0, 5, 100)
     rig.feed(o.RunChanged(run_view(draining="d1")))
     assert rig.told() == ["running", "drained"]
-    assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,))]
+    assert rig.said() == [("wm", NO_TIME, (0,)), ("wm", 100, (0,)), ("drain", "d1", (0,))]
+
+
+def shares(restate_s=60.0, **more):
+    """A task whose output is a stream for other jobs."""
+    outputs = (OutputPlan("shared", 2, frozenset({ORDERS}), crosses=True),)
+    return TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1, **more),), outputs, TaskSettings(restate_s=restate_s))
+
+
+def test_other_jobs_are_told_again_so_that_retention_deletes_no_only_word():
+    rig = Rig(shares(60.0)).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1)
+    before = len(rig.said())
+    rig.wait(57)
+    assert rig.said()[before:] == []
+    rig.wait(3)
+    assert rig.said()[before:] == [("wm", 100, (0, 1))]
+    rig.wait(58)
+    assert len(rig.said()) == before + 1
+
+
+def test_a_task_that_has_ended_is_told_again_too():
+    rig = Rig(shares(60.0, until=5)).start()
+    rig.chunk(ORDERS0, 5, 100)
+    assert rig.told()[-1] == "ended"
+    rig.wait(61)
+    assert [kind for kind, *_ in rig.said()[-2:]] == ["end", "end"]
+
+
+def test_a_new_life_says_its_state_again_to_other_jobs():
+    rig = Rig(shares()).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 5, 100)
+    rig.wait(1)
+    again = rig.again()
+    again.wait(1)
+    assert again.said() == [("wm", 100, (0, 1))]
 
 
 def test_control_goes_to_every_partition_of_another_jobs_stream():
