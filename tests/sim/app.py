@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
-from headgate.agents.job.steps import SinkStep
-from headgate.core.graph.graph import Graph
-from headgate.core.graph.model import JobModel
-from headgate.core.names import JobName
-from headgate.core.task.plan import FOREIGN, TaskPlan, TaskSettings
 
 from . import columns as c
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
@@ -24,7 +18,7 @@ if TYPE_CHECKING:
     from .process import Process
 
 SHUFFLED = "shuffled"
-UPSTREAM = JobName("upstream")
+SHARED = "shared"
 BEGUN = "begun"
 """A table that records what the hook `on_start` has done."""
 
@@ -112,48 +106,15 @@ def named(row: Any) -> list[int]:
     return [row["p"], row["s"]]
 
 
-class SimDeclared(Declared):
-    """A declaration. For two jobs that share a stream, which cannot be declared yet, it contains what such a declaration would produce."""
-
-    kind = "whole"
-
-    @cached_property
-    def graph(self) -> Graph:
-        """The shuffle of the first of two jobs writes a stream that it shares; the first job itself does not read it."""
-        graph: Graph = super().graph
-        if self.kind == "downstream":
-            return Graph(tuple(replace(one, producers=(str(UPSTREAM),)) for one in graph.inputs), graph.stages)
-        if self.kind != "upstream":
-            return graph
-        shared = [replace(one, verb="share", width=None) if one.verb == "repartition" else one for one in graph.stages]
-        return Graph(graph.inputs, tuple(shared))
-
-    def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
-        """The shared stream is an output of the first job, and a foreign input of the second."""
-        plan = super().task_plan(task, model, settings)
-        if self.kind == "upstream":
-            outputs = tuple(replace(one, width=self.shared_width, crosses=True) for one in plan.outputs)
-            return replace(plan, outputs=outputs)
-        if self.kind == "downstream":
-            return replace(
-                plan,
-                inputs=tuple(replace(one, kind=FOREIGN, lag_ms=0, jobs=(str(UPSTREAM),)) for one in plan.inputs),
-            )
-        return plan
-
-    shared_width = 1
-
-
 @lru_cache(maxsize=256)
 def declared(
     kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: Windowing | None, columns: str
-) -> SimDeclared:
+) -> Declared:
     """The declaration of a job. All worlds with the same kind of job share it."""
     app = hg.App("job" if kind == "whole" else kind)
     before: Any = None
     if kind == "downstream":
-        name = app.topics.intermediate(SHUFFLED).replace("downstream", "upstream", 1)
-        stream: Any = app.input(name)
+        stream: Any = app.input(SHARED, producers=["upstream"])
     elif columns:
         until = "newest" if bounded else None
         source = app.input(SOURCE, serde=hg.json(c.Order), max_out_of_order=f"{LAG_MS}ms", until=until)
@@ -163,23 +124,21 @@ def declared(
         if mixed:
             stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms"))
         before = stream.filter(passes).map_async(work)
+        if kind == "upstream":
+            before.share(SHARED, key="k", partitions=width)
+            return Declared(app)
         stream = before.repartition("k", name=SHUFFLED, partitions=width)
-    if windows is not None and kind != "upstream":
+    if windows is not None:
         _windows(before, stream, windows)
     if columns and columns != c.NAMED:
         stream = stream.rows()
-    if kind == "upstream":
-        stream.sink(_nothing)
-    elif stateful:
+    if stateful:
         app.table(TABLE)
         app.table(BEGUN)
         stream.process(Counting).to(OUTPUT)
     else:
         stream.map_async(work).map(counted_none).to(OUTPUT, key="k")
-    made = SimDeclared(app)
-    made.kind, made.shared_width = kind, width
-    made.steps = [step for step in made.steps if not isinstance(step, SinkStep)]
-    return made
+    return Declared(app)
 
 
 def _windows(before: Any, stream: Any, windows: Windowing) -> None:
@@ -211,7 +170,3 @@ def _window(spec: Spec) -> Any:
     if spec.kind == HOPPING:
         return hg.hopping(size, every=f"{spec.every_ms}ms", grace=grace)
     return hg.tumbling(size, grace=grace)
-
-
-def _nothing(batch: Any) -> None:
-    """Never called."""

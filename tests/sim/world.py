@@ -24,7 +24,7 @@ from headgate.core.names import JobName, StreamPartition, leader_id
 from headgate.core.task.checkpoint import parse_log_value
 
 from . import columns as c
-from .app import SHUFFLED, declared
+from .app import SHARED, SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
 from .invariants import Invariants, Violation
@@ -72,8 +72,8 @@ class Job:
         self.log_topic = self.declared.topics.log
         self.heartbeat_s = 1.0
         self.delete_retention_ms = LOG_RETENTION_MS
-        front = kind if kind != "downstream" else "upstream"
-        self.shuffled = declared(front, *words).topics.intermediate(SHUFFLED)
+        self.shuffled = SHARED if shape.split else self.declared.topics.intermediate(SHUFFLED)
+        """The stream between the two stages."""
         self.reshuffled = self.declared.topics.intermediate(RESHUFFLED)
         self.windows = shape.windows if kind != "upstream" else None
         self.streams = []
