@@ -7,7 +7,7 @@ request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import click
 from ...core.coordination import requests as r
 from ...core.coordination.metadata import REQUESTS, MetadataStore
 from ...core.coordination.state import JobState
+from ...core.names import JobName
+from ..process.cascade import cascade
 from ..process.reading import heard, shown
 from ..process.requests import Outcome, Request, ask, drains_of, to_withdraw, wall_ms
 from .draining import progress_lines
@@ -151,21 +153,50 @@ def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, 
     metavar="REQUEST",
     help="Withdraw this pending drain (its id, or the start of it); without REQUEST the only one there is.",
 )
+@click.option(
+    "--cascade",
+    "cascade_",
+    is_flag=True,
+    help="Wait, then drain the jobs that read what this one shares, and so on, each behind its producers.",
+)
 @asks()
-def drain(ask: Asker, run_id: str, mode: str, list_: bool, withdraw: str | None) -> None:
+def drain(ask: Asker, run_id: str, mode: str, list_: bool, withdraw: str | None, cascade_: bool) -> None:
     """Stop reading, finish everything that was read, and close the run for good.
 
     Batches and timers are flushed, results are committed, and the workers exit with 0. The next run continues after what was read.
     With `--run-id` you can request the drain before that run has started.
     """
-    if list_ and withdraw is not None:
-        raise click.UsageError("--list and --withdraw exclude each other")
-    if list_:
+    if sum([list_, withdraw is not None, cascade_]) > 1:
+        raise click.UsageError("--list, --withdraw and --cascade exclude each other")
+    if cascade_:
+        drain_followers(ask, Request(r.DRAIN, run_id, {"mode": mode}))
+    elif list_:
         show_drains(ask.to, drains_of(ask.to.folded()), ask.output)
     elif withdraw is not None:
         ask.metadata.remove(REQUESTS, to_withdraw(ask.to.folded(), withdraw, ask.to.job, r.DRAIN))
     else:
         ask(Request(r.DRAIN, run_id, {"mode": mode}))
+
+
+def drain_followers(ask: Asker, request: Request) -> None:
+    """Drain the job and those behind it, and show each outcome; the schema of the document is `schemas/drain-cascade.json`."""
+    drained: list[dict[str, Any]] = []
+
+    def tell(job: JobName, found: Outcome | None) -> None:
+        to = replace(ask.to, job=job)
+        if found is not None:
+            drained.append(outcome_document(to, request, found))
+        if ask.output == "json":
+            return
+        if found is not None:
+            show_outcome(to, request, found, ask.output)
+        else:
+            click.echo(f"drain of {shown(job)}: its run is over already")
+
+    to = ask.to
+    run_async(cascade(to.client, to.topics, request.arguments, run_id=request.run_id, timeout_s=ask.timeout, tell=tell))
+    if ask.output == "json":
+        show_json({"job": str(to.job), "drained": drained})
 
 
 def show_drains(to: Target, found: list[dict[str, Any]], output: str) -> None:

@@ -1,0 +1,117 @@
+"""Drains a job, and then the jobs that read what it shares: `headgate drain JOB --cascade`.
+
+Which jobs follow stands in the coordinator streams: each run says which streams it reads of which jobs. They are drained one after the
+other, each when the runs of its producers are closed, and it still reads the streams of these up to the ends that they have then.
+
+Promises:
+
+- Nothing is drained before all followers are known, and a follower that cannot be drained (it is stopped) refuses the whole cascade.
+- A cascade that was interrupted, or whose deadline has passed, is continued by asking again: a job that is drained already is passed over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...core.coordination import requests as r
+from ...core.coordination.cascade import Following, followers
+from ...core.coordination.messages import RunState
+from ...core.coordination.state import JobState
+from ...core.errors import DeadlinePassed, HeadgateError
+from ...core.names import JobName, StreamPartition, Topics
+from ..kafka.connect import CONNECT_S
+from ..kafka.offsets import KafkaOffsets
+from ..kafka.settings import ClientSettings
+from ..kafka.topics import TopicsAdmin
+from .reading import following, jobs_in, shown
+from .requests import Outcome, Request, ask
+
+Tell = Callable[[JobName, Outcome | None], None]
+"""Told of each job of a cascade: the outcome of its drain, or None if it is drained already."""
+
+
+async def cascade(
+    client: ClientSettings, topics: Topics, arguments: Mapping[str, Any], *, run_id: str, timeout_s: float, tell: Tell
+) -> None:
+    """Drain the job and its followers, and wait for each. `arguments`: those of each drain. `run_id`: the run of the first job."""
+    deadline = time.monotonic() + timeout_s
+    states = await _states(client, topics.prefix)
+    order = followers(str(topics.job), {job: _reads(state) for job, state in states.items()})
+    for one in order:
+        _check(one.job, states[one.job])
+    first = str(topics.job)
+    for number, one in enumerate([Following(first, ()), *order]):
+        job = JobName.parse(one.job)
+        if one.job in states and _closed(states[one.job]) and not (run_id and one.job == first):
+            tell(job, None)
+            continue
+        upto = await _ends(client, one.streams)
+        request = Request(
+            r.DRAIN, run_id if one.job == first else "", {**arguments, **({"upto": upto} if upto else {})}
+        )
+        left_s = max(0.0, deadline - time.monotonic())
+        try:
+            tell(job, await ask(client, Topics(job, topics.prefix), request, wait=True, timeout_s=left_s))
+        except DeadlinePassed as error:
+            rest = ", ".join(shown(JobName.parse(late.job)) for late in order[number:])
+            more = f"\n  not begun: {rest}" if rest else ""
+            raise DeadlinePassed(f"{error.what}{more}", remedy="ask again with --cascade: it continues") from error
+
+
+async def _states(client: ClientSettings, prefix: str) -> dict[str, JobState]:
+    """The state of every job on the cluster that has had a run, by its exact name."""
+    admin = TopicsAdmin(client)
+    await admin.start(deadline_s=CONNECT_S)
+    try:
+        names = jobs_in(await admin.names(), prefix)
+    finally:
+        await admin.stop()
+    found: dict[str, JobState] = {}
+    for name in names:
+        async with following(client, Topics(name, prefix), exactly=False) as stream:
+            leader = stream.job.leader
+            found[leader.job if leader is not None and leader.job else str(name)] = stream.job
+    return found
+
+
+def _reads(state: JobState) -> Mapping[str, tuple[str, ...]]:
+    return {} if state.run is None else state.run.reads
+
+
+def _closed(state: JobState) -> bool:
+    """Whether the last run is over, so that there is nothing to drain."""
+    return state.run is not None and state.run.state in (RunState.DRAINED, RunState.ENDED)
+
+
+def _check(job: str, state: JobState) -> None:
+    """Refuse the cascade if this follower could not be drained."""
+    if state.run is not None and state.run.state in (RunState.STOPPED, RunState.STOPPING):
+        name = shown(JobName.parse(job))
+        raise HeadgateError(
+            f"'{name}' reads what would be drained, but its run {state.run.run_id} is {state.run.state}",
+            remedy=f"start it first (`headgate start {name}`), or drain without --cascade",
+        )
+
+
+async def _ends(client: ClientSettings, streams: tuple[str, ...]) -> dict[str, list[int]]:
+    """The ends of these streams now, as readers of committed records see them."""
+    if not streams:
+        return {}
+    admin, offsets = TopicsAdmin(client), KafkaOffsets(client)
+    await admin.start(deadline_s=CONNECT_S)
+    try:
+        await offsets.start(deadline_s=CONNECT_S)
+        found = await admin.find(streams)
+        return {
+            stream: [
+                await offsets.end_of(StreamPartition(stream, partition), committed=True)
+                for partition in range(found[stream].partitions)
+            ]
+            for stream in streams
+            if stream in found
+        }
+    finally:
+        await offsets.stop()
+        await admin.stop()
