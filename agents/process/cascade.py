@@ -28,12 +28,12 @@ from ..kafka.topics import TopicsAdmin
 from .reading import following, jobs_in, shown
 from .requests import Outcome, Request, ask
 
-Tell = Callable[[JobName, Outcome | None], None]
+TellDrained = Callable[[JobName, Outcome | None], None]
 """Told of each job of a cascade: the outcome of its drain, or None if it is drained already."""
 
 
 async def cascade(
-    client: ClientSettings, topics: Topics, arguments: Mapping[str, Any], *, run_id: str, timeout_s: float, tell: Tell
+    client: ClientSettings, topics: Topics, arguments: Mapping[str, Any], *, run_id: str, timeout_s: float, tell: TellDrained
 ) -> None:
     """Drain the job and its followers, and wait for each. `arguments`: those of each drain. `run_id`: the run of the first job."""
     deadline = time.monotonic() + timeout_s
