@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..process.reading import following
-from ..status.documents import model_document
+from ..status.documents import whole_model
 from .options import broker_options, run_async, target
 from .output import output_option, show_fields, show_json, show_table
 
@@ -23,7 +23,7 @@ def model(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
 
     async def read() -> dict[str, Any]:
         async with following(to.client, to.topics) as stream:
-            return {"job": str(to.job), **model_document(stream.job.model)}
+            return {"job": str(to.job), **whole_model(stream.job)}
 
     found = run_async(read())
     if output == "json":
@@ -52,3 +52,6 @@ def show(found: dict[str, Any]) -> None:
             ["STREAM", "EPOCH", "PRODUCERS"],
             ([p["stream"], p["epoch"], ", ".join(p["tasks"])] for p in found["producers"]),
         )
+    if found["reads"]:
+        click.echo()
+        show_table(["STREAM", "OF THE JOBS"], ([stream, ", ".join(jobs)] for stream, jobs in found["reads"].items()))

@@ -33,7 +33,13 @@ TellDrained = Callable[[JobName, Outcome | None], None]
 
 
 async def cascade(
-    client: ClientSettings, topics: Topics, arguments: Mapping[str, Any], *, run_id: str, timeout_s: float, tell: TellDrained
+    client: ClientSettings,
+    topics: Topics,
+    arguments: Mapping[str, Any],
+    *,
+    run_id: str,
+    timeout_s: float,
+    tell: TellDrained,
 ) -> None:
     """Drain the job and its followers, and wait for each. `arguments`: those of each drain. `run_id`: the run of the first job."""
     deadline = time.monotonic() + timeout_s

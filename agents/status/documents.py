@@ -224,18 +224,25 @@ def warnings(state: JobState) -> list[str]:
 def model(worker: Worker) -> dict[str, Any]:
     """The job model, for people."""
     member = getattr(worker.coordination, "member", None)
-    return model_document(member.job.model if member is not None else None)
+    return whole_model(member.job if member is not None else JobState())
+
+
+def whole_model(job: JobState) -> dict[str, Any]:
+    """The job model as plain values, and the streams of other jobs that its run reads, each with the jobs that produce it."""
+    reads = {} if job.run is None else job.run.reads
+    return {**model_document(job.model), "reads": {stream: list(jobs) for stream, jobs in sorted(reads.items())}}
 
 
 def model_document(found: Any) -> dict[str, Any]:
     """A job model as plain values."""
     if found is None:
-        return {"version": None, "term": None, "run": None, "streams": {}, "tasks": [], "producers": []}
+        return {"version": None, "term": None, "run": None, "streams": {}, "shared": {}, "tasks": [], "producers": []}
     return {
         "version": found.version,
         "term": found.term,
         "run": found.run_id,
         "streams": found.streams,
+        "shared": dict(found.shared),
         "tasks": [
             {"task": name, "wanted": found.wanted.get(name), "partitions": [f"{s}[{p}]" for s, p in owned]}
             for name, owned in sorted(found.tasks.items(), key=lambda pair: natural(pair[0]))

@@ -13,17 +13,18 @@ from headgate.agents.cli import model
 from headgate.agents.cli.coordinator import INSTEAD, TYPES, request_of
 from headgate.agents.cli.group import LazyGroup, Mistyped
 from headgate.agents.cli.run import last_words
-from headgate.agents.status.documents import model_document
+from headgate.agents.status.documents import whole_model
 from headgate.core.coordination.member.admission import refusal
 from headgate.core.coordination.member.plan import MemberConfig
 from headgate.core.coordination.messages import SetRun
+from headgate.core.coordination.state import JobState
 
 PARTS = {"stage:a": "1"}
 
 
 def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixture[str]) -> None:
     """A worker was started, and no run has begun: there is no version None."""
-    model.show({"job": "sales/1", **model_document(None)})
+    model.show({"job": "sales/1", **whole_model(JobState())})
     said = capsys.readouterr()
     assert said.out == "job    sales/1\nmodel  none yet: the leader creates it when the first run begins\n"
     assert "headgate plan" in said.err
