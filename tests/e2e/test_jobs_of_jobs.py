@@ -30,7 +30,7 @@ def doubled(row):
 
 
 def orders(app, inp, **options):
-    return app.input(inp, timestamp="ts", **options).map(doubled).repartition("k", partitions=2)
+    return app.input(inp, timestamp="ts", **options).map(doubled)
 
 
 def sums(stream, out):
@@ -39,7 +39,7 @@ def sums(stream, out):
 
 def first_of(job, inp, shared, **options):
     app = hg.App(job.name)
-    orders(app, inp, **options).share(shared, partitions=2)
+    orders(app, inp, **options).share(shared, key="k", partitions=2)
     return app
 
 
@@ -138,12 +138,13 @@ async def test_both_jobs_are_killed_drained_and_begun_again_and_nothing_is_lost_
     for partition in range(4):
         await job.write(inp, rows(55, 80)[partition::4], partition=partition)
     first = await job.start(first_of(job, inp, shared), "w3")
+    await job.ask("start")
     everything = rows(0, 135)
-    expected = wanted(everything, lambda start: "watermark" if start < 120_000 else "")
+    expected = wanted(everything, lambda start: "watermark" if start <= 120_000 else "")
     assert await results(second, out, len(expected)) == expected
     await second.ask("drain")
     assert await later.ended() == 0
-    rest = wanted(everything, lambda start: "watermark" if start < 120_000 else "drain")
+    rest = wanted(everything, lambda start: "watermark" if start <= 120_000 else "drain")
     found = await results(second, out, len(rest))
     assert {at: states for at, states in found.items() if states[2] == "watermark"} == expected
     assert sum(n for n, *_ in found.values()) == 135
