@@ -3,7 +3,9 @@
 Promises:
 
 - A store is used only if it belongs to this job, its position is within its log, and no deleted key can reappear from it: it is at the
-  log's end, or was there so recently that no tombstone that it has not seen can have been compacted away.
+  log's end, or was there so recently that no tombstone that it has not seen can have been compacted away. A new store is as old as the
+  first restore that wrote to it, however often that was interrupted: a value that a restore reads is not compacted yet, and Kafka keeps
+  the tombstone behind it for the whole `delete.retention.ms` from the compaction that removes the value.
 - Where a partition starts and ends is decided once: from the checkpoint if it contains that, else from the declaration. A bound that the
   broker must resolve is durable before the first record is read.
 """

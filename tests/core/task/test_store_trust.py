@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from headgate.core.names import StreamPartition as SP
@@ -66,3 +68,81 @@ def test_a_partition_that_is_new_to_the_task_begins_where_it_was_declared():
 def test_a_new_run_asks_for_its_bounds_again():
     begin = beginning([InputPlan("a", (0,), 1, until="newest")], {A0: 5}, {A0: 10}, new_run=True)
     assert (begin.positions, begin.ask_until, begin.news) == ({A0: 5}, {A0: "newest"}, True)
+
+
+RETENTION_MS = 1000
+
+
+class CompactedLog:
+    """A compacted topic. As in Kafka, a tombstone is kept for `RETENTION_MS` from the first compaction that has seen it, and that one has
+    removed all older values of its key."""
+
+    def __init__(self):
+        self.records, self.end, self.forget_ms = [], 0, {}
+
+    def write(self, key, value):
+        self.records.append((self.end, key, value))
+        self.end += 1
+
+    def compact(self, now_ms, upto):
+        last = {key: offset for offset, key, _ in self.records if offset < upto}
+        kept = [one for one in self.records if one[0] >= upto or last[one[1]] == one[0]]
+        self.records = [one for one in kept if self.forget_ms.get(one[0], now_ms) >= now_ms]
+        for offset, _, value in self.records:
+            if value is None and offset < upto:
+                self.forget_ms.setdefault(offset, now_ms + RETENTION_MS)
+
+
+class RestoredStore:
+    """A store that is filled as `restore` does it: row by row of a part, and behind it with the last one."""
+
+    def __init__(self):
+        self.rows, self.opened = {}, StoreOpened()
+
+    def begin(self, log, now_ms):
+        """Begin a restore."""
+        if distrust(self.opened, LogEnds(0, log.end, RETENTION_MS), "u", now_ms):
+            self.rows, self.opened = {}, StoreOpened()
+        self.began_ms = now_ms
+        self.unsure_ms = now_ms if self.opened.position is None else self.opened.followed_until_ms
+        self.at = self.opened.position or 0
+
+    def part(self, log, records, killed_after):
+        """Restore so many records, or be killed after so many rows. Returns whether the store is at the log's end."""
+        found = [one for one in log.records if one[0] >= self.at][:records]
+        folded = {key: value for _, key, value in found}
+        for key in sorted(folded)[:killed_after]:
+            self.rows[key] = folded[key]
+            self.opened = StoreOpened(self.at, "u", self.unsure_ms)
+        if killed_after is not None:
+            return False
+        self.at = found[-1][0] + 1 if len(found) == records else log.end
+        done = self.at == log.end
+        self.opened = StoreOpened(self.at, "u", self.began_ms if done else self.unsure_ms)
+        return done
+
+
+def alive(rows):
+    return {key: value for key, value in rows.items() if value is not None}
+
+
+def test_no_deleted_key_rises_again_however_often_a_restore_is_interrupted():
+    """Keys are set and deleted, the log is compacted at any time, restores are killed at any row and tried again later. An older value
+    that a restore reads is not compacted yet, so the tombstone behind it is kept for the whole retention from then on: a new store is as
+    old as its first restore."""
+    for seed in range(2_000):
+        chance = random.Random(seed)
+        log, store, truth, now_ms = CompactedLog(), RestoredStore(), {}, 0
+        for life in range(12):
+            for key in chance.choices("abcd", k=chance.randrange(2) if life else 10):
+                truth[key] = chance.choice((log.end, None))
+                log.write(key, truth[key])
+            now_ms += chance.choice((1, RETENTION_MS, *[RETENTION_MS // 2 - 20] * 4))
+            store.begin(log, now_ms)
+            left, done = chance.choice((0, 0, 1, 99)), False
+            while not done and left >= 0:
+                now_ms += 1
+                log.compact(now_ms, chance.randint(0, log.end))
+                done = store.part(log, chance.randint(1, 2), None if left else chance.randrange(3))
+                left -= 1
+            assert not done or alive(store.rows) == alive(truth), seed
