@@ -18,6 +18,7 @@ PARTS = [
     "arrow_take.c",
     "leaving.c",
     "lists.c",
+    "latest.c",
 ]
 HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "span_view.h", "varints.h", "vector_view.h"]
 

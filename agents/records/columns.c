@@ -523,7 +523,8 @@ PyMODINIT_FUNC PyInit__columns(void) {
     fill_powers();
     PyObject *made = PyModule_Create(&module);
     PyMethodDef *parts[] = {json_read_methods, json_write_methods, longs_methods, spans_methods, unpack_methods, expressions_methods,
-                            arrow_give_methods, arrow_take_methods, leaving_methods, lists_methods, window_rows_methods};
+                            arrow_give_methods, arrow_take_methods, leaving_methods, lists_methods, window_rows_methods,
+                            latest_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (made != NULL && PyModule_AddFunctions(made, parts[i]) < 0) Py_CLEAR(made);
     if (made != NULL && PyModule_AddFunctions(made, take_methods) < 0) Py_CLEAR(made);

@@ -64,11 +64,11 @@ class SpannedRecords:
             return longs(column)[first:behind]
 
         def part(spans: RecordSpans | None) -> RecordSpans | None:
-            return None if spans is None else RecordSpans(spans.buffer, of(spans.offsets), of(spans.lengths))
+            return None if spans is None else cut_spans(spans, first, behind)
 
-        values, offsets = self.values, None if self.offsets is None else of(self.offsets)
+        offsets = None if self.offsets is None else of(self.offsets)
         return SpannedRecords(
-            RecordSpans(values.buffer, of(values.offsets), of(values.lengths)),
+            cut_spans(self.values, first, behind),
             of(self.timestamps),
             self.base + first if offsets is None else offsets[0] if len(offsets) else self.base,
             part(self.keys),
@@ -201,6 +201,11 @@ def picked_spans(spans: RecordSpans, rows: Buffer) -> RecordSpans:
     return RecordSpans(spans.buffer, gathered(spans.offsets, rows), gathered(spans.lengths, rows))
 
 
+def cut_spans(spans: RecordSpans, first: int, behind: int) -> RecordSpans:
+    """The spans from index `first` up to, but not including, `behind`; nothing is copied."""
+    return RecordSpans(spans.buffer, longs(spans.offsets)[first:behind], longs(spans.lengths)[first:behind])
+
+
 def _nulls(count: int) -> RecordSpans:
     return RecordSpans(b"", bytes(8 * count), b"\xff" * (8 * count))
 
@@ -244,8 +249,7 @@ def as_spans(records: Columns | SpannedColumns | ArrivedColumns) -> SpannedRecor
 
 def piece(spans: RecordSpans, index: int) -> Bytes:
     """The bytes of one span."""
-    one = slice(index, index + 1)
-    return pieces(RecordSpans(spans.buffer, longs(spans.offsets)[one], longs(spans.lengths)[one]))[0]
+    return pieces(cut_spans(spans, index, index + 1))[0]
 
 
 def is_text(spans: RecordSpans) -> bool:

@@ -3,26 +3,33 @@
 What it decides: what each record of the log means. Promises:
 
 - A commit writes each changed key once, and the checkpoint last, all to one partition, in the same transaction as the outputs.
-- `restore` reads committed records only, from the store's position to the log's end. It writes them in batches, each together with the
-  position that it reaches. An interrupted restore continues from there, and the store does not count as having reached the end.
+- `restore` reads committed records only, from the store's position to the log's end. It folds them in parts. The position behind a part
+  goes into the store with the last of its rows, so an interrupted restore continues with the part that it has not finished. The store does
+  not count as having reached the end.
 - `restore` reports its progress, also when an open transaction blocks it.
 - A record that is not an entry of a task log (written by hand, or by a newer version) is skipped and reported.
 """
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...core.errors import CheckpointError, EnvironmentFault
 from ...core.names import StreamPartition
 from ...core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..port.port import Port
 from ..records.chunks import Chunk
-from ..records.spans import SpannedRecords
-from ..state.expiry_index import IndexRows, indexed
+from ..records.decoder import RecordSpans
+from ..records.latest import latest_rows
+from ..records.longs import scaled
+from ..records.spans import SpannedRecords, as_spans, cut_spans, packed, picked_spans, piece
+from ..records.vectors import longs
+from ..state.expiry_index import indexed
 from ..state.packed_rows import PackedRows
 from ..state.store import Store, write_in_turn
 from .buffer import LogWrite
@@ -30,8 +37,12 @@ from .intake import Intake, PartitionSource
 
 LOOK_S = 0.5
 """How often a restore checks its progress when no records arrive."""
-RESTORE_RECORDS = 20_000
-"""The most records in one write to the store."""
+PART_RECORDS = 500_000
+PART_BYTES = 8 << 20
+"""The most records, and the most bytes of values, that are folded at once. The more there are, the nearer to each other are the rows that
+RocksDB takes one after the other."""
+WRITE_ROWS = 20_000
+"""The most rows in one write to the store, which holds the interpreter's lock."""
 
 
 def log_write(
@@ -80,40 +91,76 @@ class RestoreResult:
     seconds: float
 
 
-class _Replay:
-    """The records of one chunk of the log, folded for one write: of each key the last value, in the order of the keys. RocksDB takes
-    rows in order at a fraction of the cost.
+class FoldedLog(NamedTuple):
+    """Records of a log, folded: of each key the last value, in the order of the keys. RocksDB takes rows in order at a fraction of the
+    cost.
     """
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.changes: dict[str, IndexRows] = {}
-        self.unread: tuple[int, int, str] | None = None
-        """How many records are not entries of a task log, the offset of the last of them, and the reason."""
-        keys = chunk.keys
-        latest = dict(zip(keys, chunk.values, strict=True))
-        self.checkpoint = latest.pop(CHECKPOINT_KEY, None)
-        ordered = sorted(key or b"" for key in latest)
-        bad: dict[bytes, str] = {}
-        at = 0
-        while at < len(ordered):
-            try:
-                table = parse_log_key(ordered[at]).table or ""
-            except CheckpointError as error:
-                bad[ordered[at]] = error.what
-                at += 1
-                continue
-            at = self._fold(table, latest, ordered, at)
-        if bad:
-            places = [index for index, key in enumerate(keys) if (key or b"") in bad]
-            self.unread = len(places), chunk.columns.offset(places[-1]), bad[keys[places[-1]] or b""]
+    writes: list[dict[str, PackedRows]]
+    """The rows by table, at most so many for each write to the store as were asked for."""
+    checkpoint: bytes | None
+    unread: tuple[int, int, str] | None
+    """How many records are not entries of a task log, the offset of the last of them, and the reason."""
 
-    def _fold(self, table: str, latest: dict[bytes | None, bytes | None], ordered: list[bytes], at: int) -> int:
-        """Take the rows of the table whose first key is at this index. Returns the index behind its last key."""
-        split = ordered[at][1] + 2
-        behind = bisect_right(ordered, ordered[at][:split], at, key=lambda key: key[:split])
-        own = ordered[at:behind]
-        self.changes[table] = dict(zip([key[split:] for key in own], map(latest.__getitem__, own), strict=True))
-        return behind
+
+def folded(chunk: Chunk, most: int) -> FoldedLog:
+    """Fold a chunk of the log, for writes of at most so many rows. Makes no object for a record."""
+    records = as_spans(chunk.columns)
+    named = records.keys or packed([None] * len(records))
+    rows = latest_rows(named)
+    keys, values = picked_spans(named, rows), picked_spans(records.values, rows)
+    count, at, room = len(longs(rows)), 0, 0
+    checkpoint: bytes | None = None
+    bad: dict[bytes, str] = {}
+    writes: list[dict[str, PackedRows]] = []
+    while at < count:
+        key = piece(keys, at) or b""
+        try:
+            table = parse_log_key(key).table
+        except CheckpointError as error:
+            bad[key] = error.what
+            at += 1
+            continue
+        if table is None:
+            checkpoint = piece(values, at)
+            at += 1
+            continue
+        split = len(table_prefix(table))
+        behind = bisect_right(range(count), key[:split], at, key=lambda row: (piece(keys, row) or b"")[:split])
+        while at < behind:
+            if not room:
+                writes.append({})
+                room = most
+            stop = min(at + room, behind)
+            writes[-1][table] = _rows(cut_spans(keys, at, stop), cut_spans(values, at, stop), split)
+            room -= stop - at
+            at = stop
+    return FoldedLog(writes, checkpoint, _unread(chunk, bad) if bad else None)
+
+
+def _rows(logged: RecordSpans, values: RecordSpans, split: int) -> PackedRows:
+    keys = RecordSpans(logged.buffer, scaled(logged.offsets, add=split), scaled(logged.lengths, add=-split))
+    return PackedRows(keys, logged, values)
+
+
+def _unread(chunk: Chunk, bad: dict[bytes, str]) -> tuple[int, int, str]:
+    keys = chunk.keys
+    places = [index for index, key in enumerate(keys) if (key or b"") in bad]
+    return len(places), chunk.columns.offset(places[-1]), bad[keys[places[-1]] or b""]
+
+
+async def _write(store: Store, part: FoldedLog, before: int, behind: int, followed: int | None) -> None:
+    """Write a part of the log, which begins at `before` and ends at `behind`. Between two writes the worker's other tasks run.
+
+    Only the last write moves the store's position, so a restore that is interrupted before it reads the part again. The others write the
+    position where the part begins: a store without a position counts as empty, and is used whatever its age.
+    """
+    for rows in part.writes[:-1]:
+        await write_in_turn(store, indexed(rows), position=before, followed_until_ms=followed)
+        await asyncio.sleep(0)
+    rows = part.writes[-1] if part.writes else {}
+    await write_in_turn(store, indexed(rows), position=behind, checkpoint=part.checkpoint, followed_until_ms=followed)
+    await asyncio.sleep(0)
 
 
 async def restore(
@@ -132,7 +179,7 @@ async def restore(
     clock = port.clock
     began = last = clock.now().mono
     followed = clock.now().wall
-    records, position = 0, start
+    records, position, written = 0, start, start
     checkpoint = store.meta.checkpoint
     # an interrupted restore has not reached the end: what the store held before is as old as it was
     unsure = followed if store.meta.position is None else store.meta.followed_until_ms
@@ -141,7 +188,7 @@ async def restore(
         return RestoreResult(start, checkpoint, 0, 0.0)
     intake = Intake(
         port,
-        [PartitionSource(at, start)],
+        [PartitionSource(at, start, spanned=True)],
         name=f"restore-{at}",
         buffer_bytes=16 << 20,
         fetch_bytes=4 << 20,
@@ -155,19 +202,14 @@ async def restore(
             head = intake.head(at)
             if head.lost is not None:
                 raise head.lost
-            while (chunk := intake.take(at, RESTORE_RECORDS)) is not None:
-                replay = _Replay(chunk)
-                if replay.unread is not None:
-                    unread(*replay.unread)
+            while (chunk := intake.take(at, PART_RECORDS, most_bytes=PART_BYTES)) is not None:
+                part = folded(chunk, WRITE_ROWS)
+                if part.unread is not None:
+                    unread(*part.unread)
                 records += len(chunk)
-                checkpoint = replay.checkpoint or checkpoint
-                await write_in_turn(
-                    store,
-                    indexed(replay.changes),
-                    position=chunk.next_position,
-                    checkpoint=replay.checkpoint,
-                    followed_until_ms=unsure,
-                )
+                checkpoint = part.checkpoint or checkpoint
+                await _write(store, part, written, chunk.next_position, unsure)
+                written = chunk.next_position
             now = clock.now().mono
             reached = intake.positions()[at]
             if reached > position:

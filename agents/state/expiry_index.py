@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import msgpack as _msgpack
 
 from ...core.task.checkpoint import expiry_bytes
-from .store import Store
+from .packed_rows import PackedRows
+from .store import Changes, Store
 
 IndexRows = dict[bytes, bytes | None]
 
@@ -132,10 +133,12 @@ class ExpiryIndex:
         self._sealed.popleft()
 
 
-def indexed(changes: Mapping[str, IndexRows]) -> dict[str, IndexRows]:
+def indexed(changes: Mapping[str, PackedRows]) -> Changes:
     """Rows of a task log, together with their index entries, for one write."""
-    out: dict[str, IndexRows] = dict(changes)
+    out: dict[str, Mapping[bytes, bytes | None]] = dict(changes)
     for table, rows in changes.items():
+        if not rows.may_expire():
+            continue
         times: dict[bytes, list[bytes]] = {}
         for key, data in rows.items():
             if data is not None and (at := expiry_bytes(data)) is not None:

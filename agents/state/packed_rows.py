@@ -1,7 +1,7 @@
 """Rows of a table in columns: what a commit writes to the log and to the store without an object for each row.
 
-What it decides: nothing. Promises: it is a mapping of keys to encoded values, as a dict of them is, and none of them is None. The dict is
-made only if a row is looked up while it is on its way into the store.
+What it decides: nothing. Promises: it is a mapping of keys to encoded values, as a dict of them is. None deletes; a commit packs no
+deletions, a restore does. The dict is made only if a row is looked up while it is on its way into the store.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from functools import cached_property
 from typing import Any
 
+from ...core.task.checkpoint import expiring_heads
 from ..records.decoder import RecordSpans
-from ..records.spans import pieces
+from ..records.spans import marked, pieces
 from ..records.vectors import longs
 
 
@@ -37,6 +38,10 @@ class PackedRows(Mapping[bytes, bytes | None]):
         """The rows, made again for each caller."""
         found: Any = self.pairs()
         return found
+
+    def may_expire(self) -> bool:
+        """Whether any row has a time at which it expires."""
+        return any(marked(self.packed, None, head) for head in expiring_heads(b""))
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """The rows, made again for each caller."""

@@ -12,6 +12,7 @@ from headgate.agents.kafka.port import KafkaPort, WallClock
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutboxError
 from headgate.agents.records import serdes as serde
+from headgate.agents.runtime import log as tasklog
 from headgate.agents.runtime.log import log_write, restore
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
@@ -20,6 +21,7 @@ from headgate.agents.state.tables import TaskTables
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
+from headgate.core.task.checkpoint import table_prefix
 
 from .commits import committed
 
@@ -66,10 +68,20 @@ async def fill(outbox, at, tables, table, commits=4, keys=500):
         tables.applied(positions[at], checkpoint=checkpoint)
 
 
+async def leave_open(outbox, name, keys):
+    """Records of a transaction that nobody ends: the next initialisation of its id aborts it."""
+    buffer = outbox.buffer("t")
+    buffer.emit(name, 0, keys, [b"v"] * len(keys), 1)
+    buffer.complete()
+    await outbox._send(outbox._open, everything=True)
+    await outbox._confirm(outbox._open)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("raw", [True, False])
-async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, tmp_path, raw):
-    """Four commits of 501 entries and a checkpoint; the difference is replayed, and at the end nothing is."""
+async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, tmp_path, raw, monkeypatch):
+    """Six commits of 501 entries and a checkpoint, an aborted one between them; the difference is replayed, and at the end nothing is."""
+    monkeypatch.setattr(tasklog, "WRITE_ROWS", 200)
     name = topic("log", config={"cleanup.policy": "compact"})
     at = StreamPartition(name, 0)
     client = ClientSettings(kafka.bootstrap)
@@ -77,12 +89,15 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
     table = tables.declare("counts", serde.text(), serde.json())
     async with outbox_on(kafka, name, name) as outbox:
         await fill(outbox, at, tables, table)
+        await leave_open(outbox, name, [table_prefix("counts") + b"k%04d" % n for n in range(500)])
+    async with outbox_on(kafka, name, name) as outbox:
+        await fill(outbox, at, tables, table, commits=2)
     end = await ends_of(kafka, at)
     said = []
     store = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
     done = await restore(KafkaPort(client), at, store, start=0, end=end, progress=said.append, raw=raw)
-    assert done.records == 4 * 501
-    assert done.checkpoint == b"checkpoint 3"
+    assert done.records == 6 * 501
+    assert done.checkpoint == b"checkpoint 1"
     assert done.position == end == store.meta.position
     assert dict(store.range("counts")) == dict(tables.store.range("counts"))
     assert said[-1].position == end
@@ -90,7 +105,7 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
 
     again = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
     nothing = await restore(KafkaPort(client), at, again, start=again.meta.position, end=end, raw=raw)
-    assert (nothing.records, nothing.checkpoint) == (0, b"checkpoint 3")
+    assert (nothing.records, nothing.checkpoint) == (0, b"checkpoint 1")
     again.close()
 
     behind = MemoryStore("u")
@@ -108,11 +123,7 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
     said = []
     async with outbox_on(kafka, name, name) as outbox:
         await fill(outbox, at, tables, table, commits=1, keys=5)
-        buffer = outbox.buffer("t")
-        buffer.emit(name, 0, [b"k"], [b"v"], 1)
-        buffer.complete()
-        await outbox._send(outbox._open, everything=True)
-        await outbox._confirm(outbox._open)
+        await leave_open(outbox, name, [b"k"])
         end = await ends_of(kafka, at)
         with pytest.raises(EnvironmentFault, match="an open transaction blocks it"):
             await restore(

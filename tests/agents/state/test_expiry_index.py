@@ -2,7 +2,9 @@
 
 import pytest
 
+from headgate.agents.records.spans import packed
 from headgate.agents.state.expiry_index import BLOCK, TTL_TABLE, ExpiryIndex, indexed
+from headgate.agents.state.packed_rows import PackedRows
 from headgate.agents.state.store import MemoryStore
 from headgate.core.task.checkpoint import log_value
 
@@ -53,13 +55,18 @@ def test_the_same_keys_at_the_same_time_in_two_commits_are_both_found():
     assert found(index, 100) == {100: {*KEYS[:3], KEYS[4]}}
 
 
+def packed_rows(rows):
+    """Rows as a restore has them."""
+    keys = packed(list(rows))
+    return PackedRows(keys, keys, packed(list(rows.values())))
+
+
 def test_a_restore_makes_an_index_that_means_the_same():
     """A worker that restores from nothing deletes at the same times; deletes and rows without a ttl have no entry."""
     rows = {key: log_value(b"1", 100 + n % 2) for n, key in enumerate(KEYS)}
     store = MemoryStore("u")
-    store.write(
-        indexed({"counts": {**rows, b"gone": None, b"stays": log_value(b"1")}, "others": {b"a": log_value(b"1")}})
-    )
+    counts = packed_rows({**rows, b"gone": None, b"stays": log_value(b"1")})
+    store.write(indexed({"counts": counts, "others": packed_rows({b"a": log_value(b"1")})}))
     assert store.tables() == [INDEX, "counts", "others"]
     assert found(ExpiryIndex("counts", store), 1000) == {100: set(KEYS[::2]), 101: set(KEYS[1::2])}
 
