@@ -3,8 +3,8 @@
     python -m bench restart [--quick] [--keys 10000,100000,1000000,10000000]
 
 A job counts records by key. Its worker is ended by SIGTERM and started again, then killed and started again, then started on an empty disk.
-The figures are the time that its tasks spend restoring (from `restoring` to `running` in its log), and the time from the start of the
-process until it logs that it is ready. Prints a table; writes `bench/out/restart.json` and `.png`.
+The figures are the time that its tasks spend restoring (from `restoring` to `running` in its log), the CPU time of the process meanwhile,
+and the time from the start of the process until it logs that it is ready. Prints a table; writes `bench/out/restart.json` and `.png`.
 """
 
 from __future__ import annotations
@@ -92,6 +92,16 @@ def restoring_s(program: Program) -> float:
     return longest
 
 
+def restoring_cpu_s(program: Program) -> float:
+    """The CPU time of the process from the moment in which the first task restores until the last one runs."""
+    moments: dict[str, list[float]] = {"restoring": [], "running": []}
+    for line in lines(program):
+        if line.get("event") == "task state" and line["state"] in moments:
+            at = datetime.fromisoformat(line["timestamp"].replace("Z", "+00:00"))
+            moments[line["state"]].append(at.timestamp())
+    return program.cpu_between(min(moments["restoring"]), max(moments["running"]))
+
+
 def started(run: Run, name: str, source: str, target: str, number: int) -> Program:
     """Start the worker once more."""
     program = run.program("headgate", Job("B", name, source, target))
@@ -125,11 +135,16 @@ def measure(run: Run, keys: int) -> dict[str, Any]:
         program = started(run, name, source, target, number)
         row[f"{what}_ready_s"] = wait_ready(program, 300)
         row[f"{what}_restoring_s"] = restoring_s(program)
+    row["empty_disk_cpu_s"] = restoring_cpu_s(program)
     program.stop()
     rate = keys / max(row["empty_disk_restoring_s"], 1e-3)
     cells = [f"{row[f'{what}_restoring_s']:6.2f} s (ready {row[f'{what}_ready_s']:5.2f})" for what, _ in STARTS]
     told = "   ".join(f"{label} {cell}" for (_, label), cell in zip(STARTS, cells, strict=True))
-    print(f"{keys:>10,} keys   {told}   {rate / 1e3:.0f} k keys/s from empty   load {row['load']:.1f}", flush=True)
+    print(
+        f"{keys:>10,} keys   {told}   {rate / 1e3:.0f} k keys/s from empty, "
+        f"{row['empty_disk_cpu_s'] / keys * 1e6:.2f} CPU s per million   load {row['load']:.1f}",
+        flush=True,
+    )
     return row
 
 
