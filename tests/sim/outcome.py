@@ -16,6 +16,7 @@ import structlog
 from headgate.agents.operators import open_arrays, open_windows, windowed
 from headgate.agents.port import bounds
 from headgate.agents.records import arrow_frames
+from headgate.agents.runtime import log
 from headgate.core.windows import blocks
 
 from .faults import REQUESTS
@@ -27,6 +28,7 @@ from .world import LOG_RETENTION_MS, World
 LEAST_STEPS = 500
 LEAST_FAULTS = 4
 FEWEST_ROWS = 2
+WRITE_ROWS = 5
 
 
 @dataclass
@@ -63,7 +65,7 @@ def unheard() -> Iterator[None]:
     """Suppress the runtime's log and Python's warnings about coroutines that a kill has ended; the trace is more useful.
 
     In this context, tombstones of task logs are kept for seconds instead of days; windows have small blocks and close in small steps; two
-    rows are enough for a frame of columns.
+    rows are enough for a frame of columns; a restore writes a few rows at once.
     """
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
@@ -73,9 +75,10 @@ def unheard() -> Iterator[None]:
     )
     retention, bounds.LOG_DELETE_RETENTION_MS = bounds.LOG_DELETE_RETENTION_MS, LOG_RETENTION_MS
     sizes = open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS
-    columns = open_arrays.BLOCK_KEYS, arrow_frames.FEWEST
+    columns, writes = (open_arrays.BLOCK_KEYS, arrow_frames.FEWEST), log.WRITE_ROWS
     open_windows.BLOCK_KEYS = open_arrays.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
     arrow_frames.FEWEST = FEWEST_ROWS
+    log.WRITE_ROWS = WRITE_ROWS
     windowed.STEP_RESULTS = windowed.STEP_SESSIONS = STEP_RESULTS
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
@@ -87,6 +90,7 @@ def unheard() -> Iterator[None]:
         bounds.LOG_DELETE_RETENTION_MS = retention
         open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS = sizes
         open_arrays.BLOCK_KEYS, arrow_frames.FEWEST = columns
+        log.WRITE_ROWS = writes
         structlog.reset_defaults()
         if before is not None:
             structlog.configure(**before)

@@ -18,6 +18,7 @@ from typing import Any
 from headgate.agents.records import columns
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import null_among, numbers_in
+from headgate.agents.records.latest import latest_rows
 from headgate.agents.records.longs import extremes, first_above, gathered, scaled
 from headgate.agents.records.partitioner import Partitioner
 from headgate.agents.records.spans import is_text, marked, pieces
@@ -286,3 +287,16 @@ def taking_target(chance: random.Random) -> None:
     survived(lambda: (take_spans(lying, chosen), is_text(lying)))
     survived(lambda: (Partitioner(width).split_spans(lying, chosen), pieces(lying)))
     survived(lambda: marked(lying, chosen, b"a"))
+
+
+def latest_target(chance: random.Random) -> None:
+    """Keys of which many are equal or begin alike: the last record of each."""
+    some_parts = [
+        chance.choice(SOME_BYTES) * chance.randrange(4) + (one or b"") for one in parts(chance, chance.randrange(90))
+    ]
+    of = spans([one if chance.random() < 0.9 else None for one in some_parts])
+    alike(lambda: longs(latest_rows(of)).tolist())
+    lying = hurt_spans(chance, of)
+    survived(lambda: latest_rows(lying))
+    if len(lying.offsets) == len(lying.lengths) and len(lying.offsets) % 8 == 0:
+        alike(lambda: longs(latest_rows(lying)).tolist())

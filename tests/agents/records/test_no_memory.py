@@ -88,6 +88,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "longs": lambda: (BUILT.gathered(NUMBERS.data, ROWS), BUILT.scaled(NUMBERS.data, 1, 2, 3)),
     "unpack": lambda: BUILT.unpack([(6, b"a")], b"a\x01a\xc0", q(0, 2), q(2, 2)),
     "pieces": lambda: (BUILT.pieces(*SPANS), BUILT.numbers([1, 2.5, None])),
+    "latest": lambda: BUILT.latest(*SPANS),
     "groups": _groups,
 }
 
