@@ -101,6 +101,7 @@ log = structlog.get_logger("headgate.run")
     help="The process id that the supervisor gave; it knows that the one before is dead.",
 )
 @click.option("--successor", is_flag=True, hidden=True, help="A process with this id was here before, and is dead.")
+@click.option("--since", type=int, default=0, hidden=True, help="When the supervisor began, in ms since 1970.")
 @broker_options
 def run(
     target: str,
@@ -117,6 +118,7 @@ def run(
     log_format: str,
     supervised: str,
     successor: bool,
+    since: int,
     bootstrap: str,
     pairs: tuple[str, ...],
     config: Path | None,
@@ -133,7 +135,7 @@ def run(
         raise SystemExit(supervise(child_arguments(), workers, app, configuration))
     root = state_root(configuration, app.job)
     seat = take_seat(root, str(configuration.value("processor.id")))
-    identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait, bounded)
+    identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait, bounded, since)
     try:
         code = asyncio.run(live(app, configuration, seat, identity, root, log_format))
     finally:
@@ -165,7 +167,12 @@ def child_arguments() -> list[str]:
     words: list[str] = []
     for parameter in context.command.params:
         value = context.params[parameter.name or ""]
-        if parameter.name in ("workers", "processor_id", "supervised", "successor") or value in (None, False, "", ()):
+        if parameter.name in ("workers", "processor_id", "supervised", "successor", "since") or value in (
+            None,
+            False,
+            "",
+            (),
+        ):
             continue
         if isinstance(parameter, click.Argument):
             words.append(str(value))

@@ -221,6 +221,7 @@ class Identity:
     deployment: str = ""
     no_wait: bool = False
     bounded: bool = False
+    since_ms: int = 0
 
 
 def worker_options(
@@ -251,6 +252,7 @@ def worker_options(
         web_port=int(configuration.value("web.port")),
         lock_free=seat.free,
         supervised=identity.supervised,
+        since_ms=identity.since_ms,
         no_wait=identity.no_wait,
         bounded=identity.bounded,
         jitter_s=secrets.randbelow(1000) / 1000,

@@ -10,6 +10,8 @@ Decides:
 - A child that died is restarted after a pause that doubles up to ten seconds. It stays down if it dies within ten seconds of its start five
   times in a row, if it must not run (exit 2 or 4), or if its bounded run has failed. In the last case the supervisor exits with 1, and its
   next start continues that run.
+- A child that finds its run closed although the supervisor was running then (it died while the run closed, or came late) exits with 0: a
+  restart neither undoes a stop nor repeats a batch.
 - SIGTERM and Ctrl-C go to all children; a second Ctrl-C kills them. The exit code is 0 if every child exited with 0, 130 after a second
   Ctrl-C, and otherwise that of the first child that did not exit with 0 (for a killed child 128 plus the signal, as in a shell).
 
@@ -78,6 +80,8 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     leaving: bool = False
     ended_at_once: bool = False
+    since_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    """When it began. A child that finds its run closed since then has nothing to do: it was restarted, or late."""
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> int:
@@ -120,6 +124,7 @@ class Supervisor:
     async def _live(self, child: Child) -> int:
         child.process, child.began_s = uuid.uuid4().hex, time.monotonic()
         words = [*self.command, "--processor-id", child.processor, "--supervised", child.process]
+        words += ["--since", str(self.since_ms)]
         if child.lives:
             words.append("--successor")
         child.lives += 1

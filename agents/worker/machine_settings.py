@@ -67,6 +67,7 @@ def member_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Member
         run_id=options.run_id,
         lock_free=options.lock_free,
         supervised=options.supervised,
+        since_ms=options.since_ms,
         no_wait=options.no_wait,
         bounded=options.bounded,
         beat_s=seconds(settings, "heartbeat.interval"),

@@ -44,6 +44,8 @@ class WorkerOptions:
     web_port: int = 0
     lock_free: bool = False
     supervised: bool = False
+    since_ms: int = 0
+    """When the supervisor of this process began; 0 without one."""
     no_wait: bool = False
     bounded: bool = False
     compression: str | None = None

@@ -194,6 +194,8 @@ class SetProcessor:
     fingerprint: Mapping[str, str] = field(default_factory=_empty)
     bounded: bool = False
     """`--bounded`: it begins another run when the last one has ended."""
+    since_ms: int = 0
+    """When the supervisor of this process began, by its wall clock; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)

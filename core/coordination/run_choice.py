@@ -55,6 +55,14 @@ def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
     return came - closed > session_s * 1000
 
 
+def in_charge(state: JobState, life: SetProcessor) -> bool:
+    """Whether the last run was this worker's, and closed while its supervisor was running. A supervisor restarts whoever dies while the run
+    closes, and that must not undo a stop or repeat a batch, however late the restarted worker comes.
+    """
+    run = state.run
+    return run is not None and 0 < life.since_ms <= state.at["set-run", ()][1] and ran(run, life)
+
+
 def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
     """Whether a closed run is resumed, or another one begun, for this worker without a request. `late`: see `late()`."""
     if run.state == RunState.STOPPED:

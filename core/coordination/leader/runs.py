@@ -7,6 +7,7 @@
 
 - A restarted worker begins no run. Only a deployment that never ran before begins one by itself, and only if the last run is drained or
   ended; a new `--run-id` and `headgate start` do so, too. `headgate start` or the run's own id resumes a stopped run.
+- A worker whose supervisor was running when its run closed neither resumes that run nor begins another: it was restarted, not started.
 - A worker with `--bounded` begins another run if the last one has *ended*, unless it came within one session of that end with the same
   code: then it takes that run for its own. Any worker resumes a bounded run that has stopped by itself.
 - The leader of a run has its code. A leader with other code than the run that should begin resigns in favour of a worker that has it.
@@ -27,7 +28,7 @@ from ...graph.model import JobModel
 from ...settings import DYNAMIC, find
 from ..messages import CLOSED, LIVE, ProcessorState, RunState, SetProcessor, SetRequest, SetRun
 from ..requests import DRAIN, SEEK, START, drain_ends, problem
-from ..run_choice import cannot_follow, late, may_begin
+from ..run_choice import cannot_follow, in_charge, late, may_begin
 from ..state import JobState
 from .assignment import counted, tasks_of
 from .damage import unknown
@@ -70,6 +71,7 @@ def starter(
             found = _asked(run, request, lives)
             if found is not None:
                 return found
+    lives = [life for life in lives if not in_charge(state, life)]
     if run is not None and run.state == RunState.STOPPED:
         # Workers that were there when it was stopped are leaving, or were not meant: only a process that came later resumes it.
         closed = state.at["set-run", ()][0]

@@ -34,7 +34,7 @@ from ...settings import PRODUCERS_OWN
 from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, RunState, SetProcessor, SetRun, key_of
-from ..run_choice import fits, late, may_begin
+from ..run_choice import fits, in_charge, late, may_begin
 from ..state import JobState, order
 from .admission import closed_run, over, refusal
 from .grants import Tasks
@@ -462,6 +462,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def _over(self, run: SetRun) -> str:
         """Why the closed run leaves nothing to do for this process."""
         life = self.job.recorded(self.config.processor).get(self.incarnation)
+        if life is not None and in_charge(self.job, life):
+            return f"run {run.run_id} is {run.state}; it closed while this worker was restarted"
         return "" if life is None else over(run, life, late=late(self.job, life, self.config.session_s))
 
     def _leave(self, why: str, code: int) -> None:
@@ -476,7 +478,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         c = self.config
         return SetProcessor(
             c.processor, self.incarnation, c.process, c.location, state,
-            c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint), c.bounded,
+            c.deployment, c.run_id, c.url, c.pid, c.version, dict(c.fingerprint), c.bounded, c.since_ms,
         )  # fmt: skip
 
     def _record(self) -> list[MemberInstruction]:

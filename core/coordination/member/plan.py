@@ -30,6 +30,8 @@ class MemberConfig:
     """The processor's lock file in the state directory was free, so its previous process here is dead."""
     supervised: bool = False
     """The supervisor that started this process says that its predecessor is dead."""
+    since_ms: int = 0
+    """When that supervisor began, by the wall clock; 0 without a supervisor."""
     no_wait: bool = False
     """`--no-wait`: do not wait if the run is closed; exit with 4."""
     bounded: bool = False

@@ -23,7 +23,7 @@ name = words[words.index("--processor-id") + 1]
 lives = pathlib.Path(os.environ["LIVES"])
 signal.signal(signal.SIGTERM, signal.SIG_IGN if os.environ.get("DEAF") else lambda *_: sys.exit(0))
 with (lives / name).open("a") as file:
-    file.write(f"{os.getpid()} {words[words.index('--supervised') + 1]} {'--successor' in words}\\n")
+    file.write(f"{os.getpid()} {words[words.index('--supervised') + 1]} {'--successor' in words} {words[words.index('--since') + 1]}\\n")
 code = os.environ.get("CODE", "")
 if code:
     sys.exit(int(code))
@@ -73,10 +73,11 @@ async def test_a_killed_child_is_reported_and_comes_back_under_its_name(tmp_path
     rig = Rig(tmp_path, ["w-0", "w-1"])
     async with running(rig):
         await rig.until(lambda: rig.lines("w-0") and rig.lines("w-1"))
-        pid, process, successor = rig.lines("w-0")[0]
+        pid, process, successor, since = rig.lines("w-0")[0]
         os.kill(int(pid), signal.SIGKILL)
         await rig.until(lambda: len(rig.lines("w-0")) == 2)
         assert (successor, rig.lines("w-0")[1][2]) == ("False", "True")
+        assert since == rig.lines("w-0")[1][3] == str(rig.supervisor.since_ms)
         assert rig.dead == [("w-0", process)]
         assert len(rig.lines("w-1")) == 1
 

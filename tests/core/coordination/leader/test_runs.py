@@ -91,6 +91,41 @@ def test_a_stopped_run_is_resumed_by_its_own_id(run_id: str, resumes: bool):
     assert house.state.run.run_id == "first"
 
 
+@pytest.mark.parametrize("verb", ["stop", "drain"])
+@pytest.mark.parametrize("minutes", [0, 10])
+def test_a_worker_that_its_supervisor_restarts_undoes_nothing(verb: str, minutes: int):
+    """It was killed while the run closed, and comes back with the run's id, however late: it is done. One that is started anew resumes."""
+    house = House()
+    began = house.now.wall
+    house.run(1)
+    first = house.worker("p1", run_id="first", since_ms=began, bounded=True)
+    house.request("u1", verb)
+    house.run(1 + 60 * minutes)
+    assert first.exit.code == 0
+    state = house.state.run.state
+    late = house.worker("p1", run_id="first", since_ms=began, bounded=True)
+    house.run(3)
+    assert (late.exit.code, late.tasks, house.state.run.state) == (0, {}, state)
+    assert "closed while this worker was restarted" in late.exit.why
+    anew = house.worker("p1", run_id="first", since_ms=house.now.wall, bounded=True)
+    house.run(3)
+    assert bool(anew.tasks) == (verb == "stop")
+
+
+def test_a_supervisor_with_other_code_begins_the_next_run():
+    """It was there when the old code drained, and that run was none of its."""
+    house = House()
+    began = house.now.wall
+    house.run(1)
+    house.worker("p1")
+    house.request("u1", "drain")
+    house.run(1)
+    new = house.worker("p2", plan(deployment="d2"), since_ms=began)
+    house.run(3)
+    assert new.tasks
+    assert house.state.run.deployment == "d2"
+
+
 def test_start_after_a_drain_begins_a_new_run_of_the_same_code():
     house = House()
     drained(house)
