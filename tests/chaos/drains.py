@@ -1,0 +1,247 @@
+"""Drains and stops of a loaded job with three workers, at random moments, every second one with a kill -9 in between.
+
+    python -m tests.chaos.drains [DRAINS] [STOPS] [SECONDS] [SEED]      100 of each by default, for at most so many seconds
+
+After each drain another run begins, after each stop the same one goes on. In the end each record must have come through the shuffle once,
+and the results of each window, over all runs in which it was open, must add up to a plain recount of the input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.agents.broker.broker import Broker
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.process.requests import Request, ask
+from headgate.core.names import JobName, Topics
+
+from .load import PARTITIONS, Load
+from .reader import consumer, read_all
+
+HERE = Path(__file__).parent
+SIZE_MS = 2000
+"""As `drain_job` declares it."""
+MOST_S = 90.0
+QUICK = {
+    "session.timeout": "3s",
+    "heartbeat.interval": "300ms",
+    "commit.interval": "100ms",
+    "placement.debounce": "100ms",
+    "placement.rejoin-grace": "1s",
+}
+
+
+class Copies(threading.Thread):
+    """Counts the copies as they come."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(name="copies", daemon=True)
+        self.count = 0
+        self._ended = threading.Event()
+        self._reader = consumer(bootstrap)
+        self._reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+
+    def run(self) -> None:
+        """Read until `end()`."""
+        while not self._ended.is_set():
+            self.count += sum(1 for one in self._reader.consume(5000, timeout=0.1) if one.error() is None)
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self.join(60)
+        self._reader.close()
+
+
+class Lives:
+    """The lives of one job."""
+
+    def __init__(self, bootstrap: str, directory: Path, seed: int, *, per_second: int, workers: int = 3) -> None:
+        self.bootstrap, self.directory, self.workers = bootstrap, directory, workers
+        self.chance = random.Random(seed)
+        self.job = f"drains-{uuid.uuid4().hex[:8]}"
+        kinds = ("input", "copies", "windows", "late")
+        self.topics = {kind: f"{self.job}-{kind}" for kind in kinds}
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in self.topics.values()]).values():
+            future.result(60)
+        self.happened: Counter[str] = Counter()
+        self.took: dict[str, list[float]] = defaultdict(list)
+        self.run = 1
+        self.process: subprocess.Popen[bytes] | None = None
+        self.copies = Copies(bootstrap, self.topics["copies"])
+        self.copies.start()
+        self.load = Load(bootstrap, self.topics["input"], per_second=per_second)
+        self.load.start()
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "workers.log"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "headgate.agents.cli", "run", "drain_job:app", "--app-dir", str(HERE)]
+        command += ["-b", self.bootstrap, "--state-dir", str(self.directory / "state"), "--processor-id", "w"]
+        command += ["--workers", str(self.workers), "--run-id", f"r{self.run}", "--log-format", "json"]
+        command += [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
+        names = {f"CHAOS_{kind.upper()}": name for kind, name in self.topics.items()}
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=out, env={**os.environ, **names, "CHAOS_JOB": self.job}, cwd=self.directory
+            )
+        return self.process
+
+    def until(self, true: Any, what: str) -> None:
+        """Wait for something; the end of the log if it does not come."""
+        give_up = time.monotonic() + MOST_S
+        while not true():
+            if time.monotonic() > give_up:
+                raise AssertionError(f"{what}: not after {MOST_S:g} s\n{self._tail()}")
+            time.sleep(0.02)
+
+    def _tail(self) -> str:
+        return "\n".join(line[:500] for line in self.log.read_text(errors="replace").splitlines()[-60:])
+
+    def life(self, verb: str, *, dies: bool) -> None:
+        """Start, work for a while, and end by this verb, with a kill -9 in between if asked for."""
+        before, process = self.copies.count, self._start()
+        self.until(lambda: self.copies.count > before or process.poll() is not None, "records come through")
+        assert process.poll() is None, f"the job ended by itself\n{self._tail()}"
+        time.sleep(self.chance.uniform(0.0, 1.0))
+        self.end(verb, self.chance.uniform(0.0, 0.6) if dies else None)
+
+    def end(self, verb: str, dies_after_s: float | None = None) -> None:
+        """End the current life by this verb; a worker dies so long after the request."""
+        process = self.process
+        assert process is not None
+        began = time.monotonic()
+        answers: list[Any] = []
+        asking = threading.Thread(target=lambda: answers.append(self._asked(verb)), daemon=True)
+        asking.start()
+        if dies_after_s is not None:
+            time.sleep(dies_after_s)
+            children = psutil.Process(process.pid).children() if process.poll() is None else []
+            if children:
+                self.chance.choice(children).send_signal(signal.SIGKILL)
+                self.happened[f"kill -9 in a {verb}"] += 1
+        asking.join(MOST_S)
+        answered_s = time.monotonic() - began
+        assert answers, f"no answer to {verb}\n{self._tail()}"
+        assert getattr(answers[0], "state", answers[0]) == "done", f"{answers}\n{self._tail()}"
+        try:
+            code = process.wait(MOST_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the supervisor does not end after {verb}\n{self._tail()}") from None
+        assert code == 0, f"exit code {code} after {verb}\n{self._tail()}"
+        self.happened[verb] += 1
+        self.took[verb if dies_after_s is None else f"{verb}, kill -9"].append(answered_s)
+        self.run += verb == "drain"
+
+    def _asked(self, verb: str) -> Any:
+        client = ClientSettings(self.bootstrap)
+        try:
+            return asyncio.run(ask(client, Topics(JobName(self.job)), Request(verb), timeout_s=MOST_S - 5))
+        except Exception as error:  # noqa: BLE001 - the account shows it
+            return repr(error)
+
+    def settle(self) -> int:
+        """End the load, let everything through, and drain: all windows are closed then."""
+        made = self.load.end()
+        self._start()
+        self.until(lambda: self.copies.count >= made, f"all of {made} records come through")
+        self.end("drain")
+        return made
+
+    def close(self) -> None:
+        """End what still runs."""
+        if self.process is not None and self.process.poll() is None:
+            for one in [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]:
+                one.kill()
+            self.process.wait(60)
+        if self.load.is_alive():
+            self.load.end()
+        self.copies.end()
+
+    def account(self) -> list[str]:
+        """What is wrong: each record is copied once, and each window adds up to the recount."""
+        truth: dict[tuple[str, int], tuple[int, int]] = {}
+        for message in read_all(self.bootstrap, self.topics["input"]):
+            value = orjson.loads(message.value() or b"")
+            truth[value["key"], value["seq"]] = (message.timestamp()[1], value["amount"])
+        seen = self._seen("copies")
+        late = self._seen("late")
+        wrong = [f"lost: {one}" for one in truth if one not in seen]
+        wrong += [f"{times} times: {one}" for one, times in (seen + late).items() if one not in truth or seen[one] > 1]
+        wanted: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+        for one, (ms, amount) in truth.items():
+            if one not in late:
+                sums = wanted[one[0], ms - ms % SIZE_MS]
+                sums[0], sums[1] = sums[0] + 1, sums[1] + amount
+        found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+        for message in read_all(self.bootstrap, self.topics["windows"]):
+            value = orjson.loads(message.value() or b"")
+            sums = found[(message.key() or b"").decode(), value["window_start"]]
+            sums[0], sums[1] = sums[0] + value["n"], sums[1] + value["total"]
+        places = sorted({*wanted, *found})
+        wrong += [f"window {at}: {found[at]}, recounted {wanted[at]}" for at in places if found[at] != wanted[at]]
+        return wrong
+
+    def _seen(self, kind: str) -> Counter[tuple[str, int]]:
+        values = (orjson.loads(one.value() or b"") for one in read_all(self.bootstrap, self.topics[kind]))
+        return Counter((value["key"], value["seq"]) for value in values)
+
+
+def torment(lives: Lives, drains: int, stops: int, until_s: float) -> int:
+    """So many drains and stops in a drawn order, every second of each with a kill -9, then the end; how many records there were."""
+    order = ["drain"] * drains + ["stop"] * stops
+    lives.chance.shuffle(order)
+    done: Counter[str] = Counter()
+    for verb in order:
+        if time.monotonic() > until_s:
+            break
+        lives.life(verb, dies=done[verb] % 2 == 0)
+        done[verb] += 1
+    return lives.settle()
+
+
+def main(drains: int = 100, stops: int = 100, seconds: float = 3600.0, seed: int = 1) -> int:
+    """Torment, and account."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended by `timeout`, too
+    directory = Path(tempfile.mkdtemp(prefix="headgate-drains-"))
+    print(f"seed {seed}, in {directory}", flush=True)
+    with Broker.start(directory / "kafka") as broker:
+        lives = Lives(broker.bootstrap, directory, seed, per_second=1000)
+        try:
+            made = torment(lives, drains, stops, time.monotonic() + seconds)
+        finally:
+            lives.close()
+        wrong = lives.account()
+    print(f"{dict(lives.happened)}")
+    for kind, took in sorted(lives.took.items()):
+        print(f"  {kind:16} answered after {statistics.median(took):.2f} s (median), {max(took):.2f} s (longest)")
+    print(f"{made} records, {len(wrong)} differences", *wrong[:20], sep="\n  ")
+    if not wrong:
+        shutil.rmtree(directory, ignore_errors=True)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(int(word) for word in sys.argv[1:])))
