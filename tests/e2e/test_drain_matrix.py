@@ -99,8 +99,9 @@ def both_kinds(job, out, inputs, **first):
 
 @pytest.mark.parametrize(("inputs", "route"), [(1, "direct"), (3, "aggregated")])
 async def test_inputs_routes_and_actors_of_both_kinds(job, topic, inputs, route):
-    """With several inputs the first one has ended before (Samza's hole 8). The tasks own several partitions of the shuffle (hole 18), and
-    sources and intermediate streams stand on one cluster (hole 7). What was read comes through, once, and each hook runs once a task.
+    """With several inputs the first one has ended before (Samza's hole 8). The task owns several partitions of the shuffle (hole 18), and
+    sources and intermediate streams stand on one cluster (hole 7). Agents and actors hear of it, not operators only (hole 4). What was read
+    comes through, once, and each hook runs once a task.
     """
     names, out = [topic("in", 2) for _ in range(inputs)], topic("out")
     for n, name in enumerate(names):

@@ -159,7 +159,7 @@ def rack(_: Path) -> str:
 
 
 def test_a_location_provider_of_ones_own_is_asked(tmp_path: Path) -> None:
-    """By import path; one that is not there is an error of the setting."""
+    """By import path; one that is not there is an error of the setting. Workers and tasks have the same location (Samza's hole 15)."""
     import types
 
     module = types.ModuleType("launched_provider")

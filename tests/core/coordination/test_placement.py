@@ -128,6 +128,7 @@ def test_the_number_that_stays_is_what_the_seats_allow(situation):
 
 
 def test_the_previous_processor_then_the_previous_location_then_the_least_loaded():
+    """Samza's hole 14: only locations were compared, so that tasks changed places between workers of one machine."""
     placement = place(
         ["a", "b", "c", "d"],
         {"a": "x", "b": "x", "c": "x", "d": "nowhere"},

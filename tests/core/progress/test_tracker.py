@@ -389,6 +389,7 @@ class TestForeign:
         return make(task, *more, **{"job": "up/1", "run": "u1", **kw})
 
     def test_the_set_is_who_spoke_and_complete_when_the_number_is_there(self):
+        """Samza's hole 1: its messages no longer carry the number of producers, so a stream of another job never ends."""
         p = foreign("up/1")
         assert silent(p) == ["up/1 (1 not heard of)"]
         assert feed(p, self.say(wm, "a", 5)) == []
@@ -523,6 +524,15 @@ class TestSources:
 
 
 class TestRows:
+    def test_what_was_heard_before_a_restart_is_not_waited_for_again(self):
+        """Samza's hole 3: positions behind control messages were stored, and what they had said was not. A restart waited for ever."""
+        p = progress("a", "b")
+        feed(p, drain("a"))
+        q = restored(p, {S: known("a", "b")})
+        assert not q.drained(S)
+        feed(q, drain("b"))
+        assert q.drained(S)
+
     def test_only_what_changed_is_written(self):
         p = progress("a", "b", partitions=(0, 1))
         feed(p, wm("a", 5), wm("b", 6))

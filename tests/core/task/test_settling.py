@@ -60,6 +60,7 @@ def test_a_drain_processes_what_is_buffered_and_reads_nothing_new():
 
 
 def test_drained_is_reported_only_when_it_is_durable_and_never_twice():
+    """Samza's hole 6: the last commit ran beside the shutdown, which could cut it off, and nobody looked whether it had failed."""
     rig = Rig(source_plan(), auto_commit=False).start()
     rig.commit()
     rig.commit()
