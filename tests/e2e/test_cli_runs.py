@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+import headgate
+
 from .test_cli_operations import Headgate, filled, good_orders
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -68,12 +70,15 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     hg.run("drain", hg.job, "--run-id", "tonight", "--mode", "fast")
     [fast] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
     assert (fast["run"], fast["mode"], fast["state"]) == ("tonight", "fast", "written")
-    assert "tonight" in hg.run("drain", hg.job, "--list")
+    assert headgate.drains(hg.job, bootstrap=hg.bootstrap) == [fast]
+    assert headgate.drain(hg.job, run_id="tomorrow", wait=False, bootstrap=hg.bootstrap).state == "written"
+    [_, tomorrow] = headgate.drains(hg.job, bootstrap=hg.bootstrap)
+    assert headgate.withdraw(hg.job, tomorrow["request"], bootstrap=hg.bootstrap).state == "written"
     hg.run("drain", hg.job, "--withdraw", "no-such-drain", code=4)
-    assert hg.json("answer", "drain", hg.job, "--withdraw")["state"] == "written"
+    assert hg.json("answer", "drain", hg.job, "--withdraw", fast["request"][:12])["state"] == "written"
     assert hg.json("answer", "drain", hg.job, "--run-id", "tonight")["state"] == "written"
     hg.run("drain", hg.job, "--withdraw", code=4)
-    assert "there are 2 pending drains" in hg.said
+    assert "there are 3 pending drains" in hg.said
     hg.start("--run-id", "tonight")
     assert hg.ended() == 0
     run = hg.json("status", "status", hg.job)["run"]
