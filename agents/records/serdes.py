@@ -222,7 +222,7 @@ def _encoder_of(kind: type) -> Callable[[Any], bytes] | None:
     values = attrgetter(*fields)
 
     def encode(value: Any) -> bytes:
-        return orjson.dumps(dict(zip(fields, values(value), strict=True)), default=_json_part)
+        return bytes(memoryview(orjson.dumps(dict(zip(fields, values(value), strict=True)), default=_json_part)))
 
     return encode
 
@@ -230,7 +230,7 @@ def _encoder_of(kind: type) -> Callable[[Any], bytes] | None:
 def _json_of(value: Any) -> bytes:
     """One value in JSON."""
     encode = _encoder_of(type(value))
-    return orjson.dumps(value, default=_json_part) if encode is None else encode(value)
+    return bytes(memoryview(orjson.dumps(value, default=_json_part))) if encode is None else encode(value)
 
 
 def _json_part(value: Any) -> orjson.Fragment:
@@ -244,10 +244,17 @@ def _json_part(value: Any) -> orjson.Fragment:
 def _json_column(values: Sequence[Any], kinds: set[type]) -> list[bytes]:
     """A column of values in JSON; raises if one cannot be encoded, or contains a Struct."""
     own = [_encoder_of(kind) for kind in kinds]
-    if any(own):
-        (encode,) = own if len(own) == 1 else [None]
-        return list(map(encode or _json_of, values))
-    return [orjson.dumps(value) for value in values]
+    if not any(own):
+        return _cut_to_size([orjson.dumps(value) for value in values])
+    encode = own[0] if len(own) == 1 else None
+    return list(map(encode or _json_of, values))
+
+
+def _cut_to_size(column: list[bytes]) -> list[bytes]:
+    """The same bytes without the room behind them: orjson leaves each in the buffer of 1 to 4 KiB that it wrote to, and rows of joins,
+    batches and tables are kept. JSON has no line breaks of its own; those of a user's `orjson.Fragment` are noticed."""
+    found = b"\n".join(column).split(b"\n")
+    return found if len(found) == len(column) else [bytes(memoryview(one)) for one in column]
 
 
 def _typed_name(base: str, kind: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import TypedDict
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,3 +127,22 @@ def test_keys_of_a_type_are_checked_both_ways():
         serde.key(int).loads(b"7")
     with pytest.raises(DeclarationError, match="no type of key"):
         serde.key(float)
+
+
+@pytest.mark.parametrize("with_none", [False, True])
+def test_encoded_values_take_no_more_memory_than_their_bytes(with_none: bool) -> None:
+    values = [{"id": number, "pad": "x" * 40} for number in range(1000)] + [None] * with_none
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        encoded = serde.json().dumps_many(values)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * sum(len(one or b"") + 33 for one in encoded.values)
+
+
+def test_a_fragment_may_contain_line_breaks() -> None:
+    values = [{"a": orjson.Fragment(b"[1,\n2]")}, {"b": 1}]
+    assert serde.json().dumps_many(values).values == [b'{"a":[1,\n2]}', b'{"b":1}']
+    assert serde.json().dumps_many([]).values == []
