@@ -1,7 +1,7 @@
 """What a program has done, judged by what it wrote: its progress over time, how many outputs, and whether each is correct.
 
 librdkafka reads the outputs, read committed. Those of A are compared record by record, those of B with the count and the sum of each user,
-those of W with the result of each user and window, and C by the sum that it reports.
+those of W with the result of each user and window, those of J pair by pair, and C by the sum that it reports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from . import tumbling
+from . import pairing, tumbling
 from .inputs import Input, recount
 from .rig import Marks, loads, partitions_of, read_all
 
@@ -40,6 +40,9 @@ def judged(bootstrap: str, work: str, target: str, marks: Marks, given: Input) -
             return Judged(
                 tumbling.curve(results), len(results), tumbling.wrong(results, tumbling.recount(given.records))
             )
+        case "J":
+            stamps, outputs, wrong = pairing.judged(read_all(bootstrap, target), given.records)
+            return Judged([(at, done * 2 / pairing.PAIRED) for at, done in summed(stamps)], outputs, wrong)
         case _:
             return of_b(bootstrap, target, given)
 

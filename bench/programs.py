@@ -61,8 +61,10 @@ def without(peer: str, work: str) -> str:
     kind, module = PEERS[peer].kind, PEERS[peer].module
     if kind in ("bare", "polars") and work == "B":
         return "state, changelog and repartitioning are what a bare loop lacks"
-    if work == "W" and kind not in ("headgate", "streams"):
-        return "W is compared with Kafka Streams only"
+    if work in "WJ" and kind not in ("headgate", "streams"):
+        return f"{work} is compared with Kafka Streams only"
+    if work == "J" and PEERS[peer].form == "columns":
+        return "a join takes rows"
     if work == "S" and kind != "headgate":
         return "S is measured for headgate only"
     if kind == "streams":
@@ -82,7 +84,7 @@ class Job:
     target: str
     shape: str = "as-is"
     grace_ms: int = 0
-    """Of the windows of W."""
+    """Of the windows of W, and of the join of J."""
     worker: int = 0
     """The number of this worker, if several run the same job."""
 

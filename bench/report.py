@@ -16,6 +16,7 @@ WORKS = {
     "A": "parse, filter, add a field, write",
     "B": "re-key, count and sum per key, updates out",
     "C": "parse, add up",
+    "J": "join two streams by key within 10 s, pairs out",
     "S": "B on an input whose timestamps stand still",
     "W": "re-key, count and sum per key and window of 10 s, final results",
 }

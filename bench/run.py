@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from headgate.agents.broker.broker import Broker
 
-from . import report, tumbling
+from . import pairing, report, tumbling
 from .inputs import Input, fill
 from .judging import Ends, counted, judged
 from .programs import PEERS, Job, program, without
@@ -48,6 +48,7 @@ SIZES = {
 }
 """Of the others: MIDDLE. A round of the fast ones must be longer than a few commits. The slow ones have no JIT to warm up, and four million
 records would take Faust half an hour."""
+GRACE_MS = {"W": tumbling.GRACE_MS, "J": pairing.GRACE_MS}
 QUICK_W = (500_000, 200_000)
 """The first results of W need 400,000 records."""
 
@@ -84,13 +85,15 @@ class Run:
         self._filled: dict[tuple[Input, str], str] = {}
 
     def source(self, given: Input, work: str) -> str:
-        """The topic of an input. All works but W and S read the same."""
-        kind = work if work in "WS" else ""
+        """The topic of an input. All works but W, S and J read the same."""
+        kind = work if work in "WSJ" else ""
         if (given, kind) not in self._filled:
             name = f"bench-in{kind.lower()}-{given.records}-{uuid.uuid4().hex[:6]}"
             began = time.monotonic()
             if kind == "W":
                 fill(self.bootstrap, name, given.records + tumbling.BEYOND, tumbling.row)
+            elif kind == "J":
+                pairing.fill(self.bootstrap, name, given.records)
             else:
                 given.fill(self.bootstrap, name, tumbling.BASE_MS if kind == "S" else 0)
             print(f"# input written in {time.monotonic() - began:.0f} s: {given}", flush=True)
@@ -99,14 +102,15 @@ class Run:
 
     def forget(self) -> None:
         """Delete all inputs, which take gigabytes."""
-        drop_topics(self.bootstrap, *self._filled.values())
+        names = self._filled.values()
+        drop_topics(self.bootstrap, *names, *map(pairing.payments_of, names))
         self._filled.clear()
 
     def sizes(self, trial: Trial) -> tuple[int, int]:
         """How many records warm a program up, and how many are a round. Each key is there before the first round begins."""
         if self.quick and trial.work == "W":
             return QUICK_W
-        warm, size = SIZES.get(trial.peer, MIDDLE)[self.quick]
+        warm, size = (MIDDLE if trial.work == "J" else SIZES.get(trial.peer, MIDDLE))[self.quick]
         return max(warm, trial.keys if trial.work == "B" else 0), size
 
     def measure(self, trial: Trial, look: Callable[[Sequence[str]], None] | None = None) -> Figures | None:
@@ -129,7 +133,7 @@ class Run:
         target = f"{name}-out"
         make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"}, partitions=trial.partitions)
         programs = [
-            self.program(peer, Job(work, name, source, target, trial.shape, tumbling.GRACE_MS, number))
+            self.program(peer, Job(work, name, source, target, trial.shape, GRACE_MS.get(work, 0), number))
             for number in range(trial.workers)
         ]
         began = time.time()
@@ -178,6 +182,9 @@ class Run:
             if work == "W":
                 done = sum(1 for _ in read_all(self.bootstrap, target))
                 if done >= tumbling.windows(records) * USERS or silent_s > 10 * SETTLE_S:
+                    return
+            elif work == "J":
+                if watch.last * 2 / pairing.PAIRED >= records or silent_s > 10 * SETTLE_S:
                     return
             elif (watch.last / 0.9 if work == "A" else counted(self.bootstrap, target, given)) >= records:
                 return

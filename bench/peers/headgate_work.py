@@ -1,4 +1,4 @@
-"""Works A, B, C and W on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
+"""Works A, B, C, W and J on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
 
 Each in three forms: rows (functions of dicts), typed rows (functions of structs), columns (expressions).
 """
@@ -49,8 +49,19 @@ def progress(more: int, records: int) -> None:
 app = hg.App(os.environ["BENCH_JOB"])
 
 
+def joined(orders: Any, payments: Any, into: Any, target: dict[str, Any]) -> None:
+    """Work J."""
+    ours, theirs = (
+        app.input(name, key="id", timestamp="ts", **form)
+        for name, form in ((SOURCE, orders), (f"{SOURCE}-payments", payments))
+    )
+    ours.join(theirs, within="10s", grace=os.environ["BENCH_GRACE_MS"] + "ms", into=into).to(TARGET, **target)
+
+
 def rows() -> None:
     """Functions of dicts."""
+    if WORK == "J":
+        return joined({}, {}, lambda o, p: {"id": o["id"], "amount": o["amount"], "paid": p["paid"]}, {})
     events = app.input(SOURCE, timestamp="ts" if WORK == "W" else None)
     match WORK:
         case "A" if NESTED:
@@ -69,8 +80,11 @@ def rows() -> None:
 
 def typed() -> None:
     """Functions of structs."""
-    from record_types import doubled, type_of
+    from record_types import Order, Paid, Payment, doubled, type_of
 
+    if WORK == "J":
+        forms = [{"serde": hg.json(kind)} for kind in (Order, Payment, Paid)]
+        return joined(forms[0], forms[1], lambda o, p: Paid(o.id, o.amount, p.paid), forms[2])
     events = app.input(SOURCE, serde=hg.json(type_of(WORK, NESTED)))
     match WORK:
         case "A":

@@ -53,6 +53,30 @@ class Timed(Spent, gc=False):
     ts: int
 
 
+class Order(msgspec.Struct, gc=False):
+    """What J uses of an order."""
+
+    id: str
+    amount: int
+    ts: int
+
+
+class Payment(msgspec.Struct, gc=False):
+    """What J uses of a payment."""
+
+    id: str
+    paid: int
+    ts: int
+
+
+class Paid(msgspec.Struct, gc=False):
+    """What J makes of both."""
+
+    id: str
+    amount: int
+    paid: int
+
+
 class Amount(msgspec.Struct, gc=False):
     """What C uses."""
 

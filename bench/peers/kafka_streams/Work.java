@@ -16,15 +16,17 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 
-/** The works on Kafka Streams, one thread: java Work A|B|C|W bootstrap input output application-id state-dir [name=value ...]. */
+/** The works on Kafka Streams, one thread: java Work A|B|C|W|J bootstrap input output application-id state-dir [name=value ...]. */
 public class Work {
     static final ObjectMapper JSON = new ObjectMapper();
     static final boolean NESTED = "nested".equals(System.getenv("BENCH_SHAPE"));
@@ -77,8 +79,24 @@ public class Work {
         if (words[0].equals("W")) {
             consumed = consumed.withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
         }
-        KStream<byte[], JsonNode> input = builder.stream(words[2], consumed);
+        KStream<byte[], JsonNode> input = words[0].equals("J") ? null : builder.stream(words[2], consumed);
         switch (words[0]) {
+            case "J":
+                Consumed<String, JsonNode> timed = Consumed.with(Serdes.String(), json())
+                    .withTimestampExtractor((record, time) -> ((JsonNode) record.value()).get("ts").asLong());
+                KStream<String, JsonNode> orders = builder.stream(words[2], timed);
+                KStream<String, JsonNode> payments = builder.stream(words[2] + "-payments", timed);
+                Duration wait = Duration.ofMillis(Long.parseLong(System.getenv("BENCH_GRACE_MS")));
+                orders.join(
+                        payments,
+                        (order, payment) -> (JsonNode) JSON.createObjectNode()
+                            .put("id", order.get("id").asText())
+                            .put("amount", order.get("amount").asLong())
+                            .put("paid", payment.get("paid").asLong()),
+                        JoinWindows.ofTimeDifferenceAndGrace(Duration.ofSeconds(10), wait),
+                        StreamJoined.with(Serdes.String(), json(), json()))
+                    .to(words[3], Produced.with(Serdes.String(), json()));
+                break;
             case "A":
                 input.filter((key, value) -> value.get("amount").asInt() >= 10)
                     .mapValues(value -> (JsonNode) result(value).put("total", value.get("amount").asInt() * 2))
