@@ -126,20 +126,13 @@ class ColumnsStep(Step):
 class FilterColumnsStep(Step):
     """Keeps the rows for which the expression is true."""
 
-    VERB = "filter-columns"
+    VERB = "filter"
     passing = True
     by_row = True
 
     keep: Node
     schema: ColumnSchema
     """What the expression reads."""
-    rows: bool = False
-    """The filter of a stream of rows, which is a filter like any other to everybody else."""
-
-    @property
-    def verb(self) -> str:
-        """`filter` or `filter-columns`."""
-        return FilterStep.VERB if self.rows else self.VERB
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -161,7 +161,6 @@ class Stream(Generic[K, V]):
             parents=(self.step,),
             keep=condition(keep, schema, "filter"),
             schema=schema,
-            rows=True,
             on_error=on_error,
             where=called_from(),
         )

@@ -10,10 +10,14 @@ KINDS = [one for one in vars(s).values() if isinstance(one, type) and issubclass
 
 
 def test_every_kind_of_step_has_a_verb_of_its_own():
-    """A step without one, or with another's, would be taken for something else by the rules of the graph."""
-    verbs = [kind.VERB for kind in KINDS if kind not in (s.ShuffleStep, s.JoinTableStep)]  # `join` joins a table, too
+    """A step without one, or with another's, would be taken for something else by the rules of the graph.
+
+    A filter is one whether a function or an expression says what it keeps, and a join whether it is with a table or with a stream.
+    """
+    verbs = [kind.VERB for kind in KINDS if kind not in (s.ShuffleStep, s.FilterColumnsStep, s.JoinTableStep)]
     assert "" not in verbs
     assert len(set(verbs)) == len(verbs)
+    assert (s.FilterColumnsStep.VERB, s.JoinTableStep.VERB) == (s.FilterStep.VERB, s.JoinStep.VERB)
     assert {s.ShuffleStep(by="k", serde=None, key_serde=None, everyone=one).verb for one in (True, False)} <= SHUFFLES
 
 

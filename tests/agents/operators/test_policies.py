@@ -183,7 +183,7 @@ def test_a_policy_that_raises_or_answers_nonsense_fails_the_task() -> None:
 
 @pytest.mark.parametrize(
     ("verb", "step"),
-    [("map", "map"), ("filter of columns", "filter-columns"), ("with_columns", "with-columns"), ("frame", "frame")],
+    [("map", "map"), ("filter of columns", "filter"), ("with_columns", "with-columns"), ("frame", "frame")],
 )
 def test_a_dead_letter_says_where_it_came_from(verb: str, step: str) -> None:
     """Topic, partition, offset, step, exception, traceback; key, value and headers as they were."""
