@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import pytest
 
 import headgate as hg
@@ -9,11 +11,28 @@ import headgate as hg
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 
-async def test_an_output_does_not_wait_for_the_commit(job, topic):
-    """With an interval far beyond the test's patience, what is written comes out all the same."""
+class Order(TypedDict):
+    """What is written."""
+
+    n: int
+
+
+def by_rows(app, orders):
+    """Functions of dicts."""
+    return app.input(orders).map(lambda o: {"n": o["n"] + 1})
+
+
+def by_columns(app, orders):
+    """Expressions, whose outputs lie in buffers."""
+    return app.input(orders, serde=hg.json(Order)).columns().with_columns(n=hg.col("n") + 1)
+
+
+@pytest.mark.parametrize("made", [by_rows, by_columns])
+async def test_an_output_does_not_wait_for_the_commit(job, topic, made):
+    """With an interval far beyond the test's patience, what is written comes out all the same, and no fetch is held back for a commit."""
     orders, out = topic("orders", 2), topic("out", 2)
     app = hg.App(job.name)
-    app.input(orders).map(lambda o: {"n": o["n"] + 1}).to(out)
+    made(app, orders).to(out)
     settings = {"guarantee": "at_least_once", "commit.interval": "300ms"}
     running = await job.start(app, settings=settings)
     await running.until_running(2)
@@ -23,6 +42,7 @@ async def test_an_output_does_not_wait_for_the_commit(job, topic):
     await job.write(orders, [{"n": n} for n in range(1, 200)])
     found = await job.values(out, 200)
     assert sorted(o["n"] for o in found) == list(range(1, 201))
+    assert all(actor.reading.intake.intake._gathered is None for actor in running.worker.actors.values())
     assert await running.stop() == 0  # a worker that leaves commits what it has
 
 
