@@ -47,7 +47,9 @@ def found_in(records):
 async def test_every_pair_and_every_row_alone_comes_once_over_kill_9_and_a_drain(job, topic):
     """A process dies twice in the middle, with rows of both sides, and which of them have partners, in the task log."""
     orders, payments, pairs, late = topic("orders", 2), topic("payments", 2), topic("pairs", 2), topic("late")
-    source = SOURCE.replace("ORDERS", orders).replace("PAYMENTS", payments).replace("PAIRS", pairs).replace("LATE", late)
+    source = (
+        SOURCE.replace("ORDERS", orders).replace("PAYMENTS", payments).replace("PAIRS", pairs).replace("LATE", late)
+    )
     lefts, rights = [], []
     for turn in range(3):
         one = await job.process(source)

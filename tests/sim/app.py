@@ -10,6 +10,7 @@ import headgate as hg
 from headgate.agents.job.declaration import Declared
 
 from . import columns as c
+from . import joins
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
 from .windows import COMBINED, COMBINED_STREAM, FAR, HOPPING, RESHUFFLED, ROWS, SESSION, Spec, Windowing, regrouped
 
@@ -108,7 +109,14 @@ def named(row: Any) -> list[int]:
 
 @lru_cache(maxsize=256)
 def declared(
-    kind: str, width: int, stateful: bool, mixed: bool, bounded: bool, windows: Windowing | None, columns: str
+    kind: str,
+    width: int,
+    stateful: bool,
+    mixed: bool,
+    bounded: bool,
+    windows: Windowing | None,
+    columns: str,
+    joining: joins.Joining | None,
 ) -> Declared:
     """The declaration of a job. All worlds with the same kind of job share it."""
     app = hg.App("job" if kind == "whole" else kind)
@@ -130,6 +138,8 @@ def declared(
         stream = before.repartition("k", name=SHUFFLED, partitions=width)
     if windows is not None:
         _windows(before, stream, windows)
+    if joining is not None:
+        joins.declare(before, joining)
     if columns and columns != c.NAMED:
         stream = stream.rows()
     if stateful:

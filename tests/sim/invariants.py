@@ -118,6 +118,8 @@ class Invariants:
         self.windows = Windows(world)
         self.truths: dict[str, Truth] = {}
         self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
+        self.runs: dict[str, dict[StreamPartition, list[str]]] = {}
+        """As `intervals`: the run in which each of them was read."""
         self.commits = 0
         self.restores = 0
         self.max_ts: dict[StreamPartition, list[tuple[int, int]]] = {}
@@ -296,7 +298,7 @@ class Invariants:
 
     def _moves(self, job: Job, actor: Watched, reference: Reference, checkpoint: Checkpoint) -> None:
         """Positions continue where they were, over records that were processed in this transaction."""
-        intervals = self.intervals.setdefault(job.name, {})
+        intervals, runs = self.intervals.setdefault(job.name, {}), self.runs.setdefault(job.name, {})
         applied = checkpoint.applied
         sought = any(request not in reference.seeks for request in applied)
         upto = dict(reference.positions)
@@ -308,6 +310,7 @@ class Invariants:
                 self.fail(f"{actor.name} goes on in {at} from {begin} to {end} after it drained or ended")
             upto[at] = end
             intervals.setdefault(at, []).append((begin, end))
+            runs.setdefault(at, []).append(actor.run_id)
         for at, position in checkpoint.positions.items():
             done = upto.get(at, 0)
             if position != done and not sought:

@@ -146,6 +146,11 @@ class Shape:
     columns: str = ""
     """How the first stage works on columns, see `columns`; otherwise it works on rows."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is one job over rows of one source."""
+        return not (self.split or self.mixed or self.columns)
+
     def memory(self) -> SimpleNamespace | None:
         """The memory of a worker; for columns so little that states are evicted all the time."""
         return SimpleNamespace(decoded=CacheMemory(LITTLE_BYTES)) if self.columns else None
@@ -221,15 +226,17 @@ class Account:
         self.miscounted: list[tuple[object, ...]] = []
         self.windows: list[tuple[object, ...]] = []
         self.columns: list[tuple[object, ...]] = []
+        self.joins: list[tuple[object, ...]] = []
 
     @property
     def clean(self) -> bool:
         """Whether nothing is lost, duplicated or out of order, and every table and every window equals the recount."""
-        return not (self.lost or self.doubled or self.disordered or self.miscounted or self.windows or self.columns)
+        rows = self.lost or self.doubled or self.disordered or self.miscounted
+        return not (rows or self.windows or self.columns or self.joins)
 
     def __str__(self) -> str:
         parts = [f"rows {self.rows}"]
-        for name in ("lost", "doubled", "disordered", "miscounted", "windows", "columns"):
+        for name in ("lost", "doubled", "disordered", "miscounted", "windows", "columns", "joins"):
             found = getattr(self, name)
             parts.append(f"{name} {len(found)}" + (f" (first: {found[0]})" if found else ""))
         return ", ".join(parts)

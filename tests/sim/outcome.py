@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.agents.operators import open_arrays, open_windows, windowed
+from headgate.agents.operators import joined, open_arrays, open_windows, windowed
 from headgate.agents.port import bounds
 from headgate.agents.records import arrow_frames
 from headgate.agents.runtime import log
@@ -79,7 +79,7 @@ def unheard() -> Iterator[None]:
     open_windows.BLOCK_KEYS = open_arrays.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
     arrow_frames.FEWEST = FEWEST_ROWS
     log.WRITE_ROWS = WRITE_ROWS
-    windowed.STEP_RESULTS = windowed.STEP_SESSIONS = STEP_RESULTS
+    windowed.STEP_RESULTS = windowed.STEP_SESSIONS = joined.STEP_RESULTS = STEP_RESULTS
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
@@ -91,6 +91,7 @@ def unheard() -> Iterator[None]:
         open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS = sizes
         open_arrays.BLOCK_KEYS, arrow_frames.FEWEST = columns
         log.WRITE_ROWS = writes
+        joined.STEP_RESULTS = windowed.STEP_RESULTS
         structlog.reset_defaults()
         if before is not None:
             structlog.configure(**before)

@@ -49,6 +49,9 @@ class Plant:
         drawn = {name for name, true in has.items() if true}
         if world.shape.windows is not None:
             drawn |= world.shape.windows.words
+        joining = next((job.joining for job in world.jobs if job.joining is not None), None)
+        if joining is not None:
+            drawn |= joining.words
         if world.shape.columns:
             drawn |= {"columns", world.shape.columns}
         return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
@@ -455,6 +458,37 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
     return [(WindowOp, "on_watermark", watermark), (WindowOp, "on_close", close)]
 
 
+def _matches_not_stored() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.kept_rows import SliceRows
+
+    return [(SliceRows, "mark", lambda self, places: None)]
+
+
+def _alone_before_the_watermark() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.operators.joined import JoinOp
+
+    original = JoinOp.push_side
+
+    def push_side(self: Any, side: int, rows: Any) -> None:
+        taken, self.kept.taken = self.kept.taken, []
+        self._expire(max(rows.timestamps, default=self.bound))
+        self.kept.taken, self.kept.gone = taken, []
+        original(self, side, rows)
+
+    return [(JoinOp, "push_side", push_side)]
+
+
+def _slices_forgotten_early() -> list[tuple[Any, str, Any]]:
+    from headgate.core.windows.joins import KeptSide
+
+    original = KeptSide.passed
+
+    def passed(self: Any, below: int | None) -> list[int]:
+        return original(self, None if below is None else below + self.spans.size)
+
+    return [(KeptSide, "passed", passed)]
+
+
 def _result_time_raised() -> list[tuple[Any, str, Any]]:
     from headgate.agents.operators import windowed
 
@@ -767,6 +801,24 @@ PLANTS: dict[str, Plant] = {
             "time goes on before the results that it closes, which hold none",
             _time_moves_before_the_results,
             ("windows",),
+        ),
+        Plant(
+            "matches-not-stored",
+            "which rows of a join have been in a pair is forgotten when its task moves",
+            _matches_not_stored,
+            ("outer join",),
+        ),
+        Plant(
+            "alone-by-event",
+            "a row comes out without a partner when another row is late enough, before the watermark says so",
+            _alone_before_the_watermark,
+            ("outer join",),
+        ),
+        Plant(
+            "forgotten-early",
+            "the rows of a join are forgotten while they may still have partners",
+            _slices_forgotten_early,
+            ("join",),
         ),
         Plant(
             "end-moves-floor",

@@ -24,11 +24,12 @@ from headgate.core.names import JobName, StreamPartition, leader_id
 from headgate.core.task.checkpoint import parse_log_value
 
 from . import columns as c
+from . import joins
 from .app import SHARED, SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
 from .invariants import Invariants, Violation
-from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Row, Shape, account, taken_in
+from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Intervals, Row, Shape, account, taken_in
 from .log import Kafka
 from .process import Process, Slot
 from .recount import Recount
@@ -66,6 +67,8 @@ class Job:
         self.job_name = JobName(name)
         self.leader_txid = leader_id(self.job_name)
         words = (shape.width, shape.stateful, shape.mixed, shape.bounded, shape.windows, shape.columns)
+        self.joining = joins.Joining.drawn(shape.pace_s) if shape.plain else None
+        words = (*words, self.joining)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
@@ -84,6 +87,8 @@ class Job:
             self.streams.append(self.reshuffled)
         if shape.columns:
             self.streams.append(self.declared.topics.intermediate(c.SUMMED))
+        if self.joining is not None:
+            self.streams += map(self.declared.topics.intermediate, (joins.LEFTS, joins.RIGHTS))
         self.lag_ms = LAG_MS
         self.given: dict[str, Any] = {
             "watermark.idle-timeout": "2s",
@@ -98,6 +103,8 @@ class Job:
             self.written += TOPICS
         if shape.columns:
             self.written += c.TOPICS
+        if self.joining is not None:
+            self.written += joins.TOPICS
         self.written += self.streams
         self.slots: list[Slot] = []
         self.processes: list[Process] = []
@@ -223,7 +230,8 @@ class World:
         for topic in [topic for job in self.jobs for topic in job.streams]:
             self.kafka.create(topic, 2)
             self.framed.add(topic)
-        for topic in (*(TOPICS if self.shape.windows else ()), *(c.TOPICS if self.shape.columns else ())):
+        joined = joins.TOPICS if any(job.joining for job in self.jobs) else ()
+        for topic in (*(TOPICS if self.shape.windows else ()), *(c.TOPICS if self.shape.columns else ()), *joined):
             self.kafka.create(topic, 1)
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
         for job in self.jobs:
@@ -499,8 +507,20 @@ class World:
                 found.windows = recount.against(self.invariants.windows.missed)
             if job.shape.columns:
                 found.columns = c.wrong(self.kafka, taken)
+            if job.joining is not None:
+                runs = {run: taken_in(self.kafka, moves, frames=False) for run, moves in self._by_run(job, intervals)}
+                found.joins = joins.wrong(self.kafka, job.joining, runs, self.may_be_late)
             result.append((job.name, found))
         return result
+
+    def _by_run(self, job: Job, intervals: Intervals) -> list[tuple[str, Intervals]]:
+        """The intervals of a job's inputs, by the run that has read them."""
+        found: dict[str, Intervals] = {}
+        for at, moves in intervals.items():
+            runs = self.invariants.runs[job.name][StreamPartition(*at)]
+            for move, run in zip(moves, runs, strict=True):
+                found.setdefault(run, {}).setdefault(at, []).append(move)
+        return sorted(found.items())
 
     def may_be_late(self, row: Row) -> bool:
         """Whether a row may be late at a window. Nobody waits for a task that has said that it is idle, or that has ended."""
