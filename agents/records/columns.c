@@ -512,22 +512,28 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_columns", "See columns.py.", -1, methods, NULL, NULL, NULL, NULL};
-
-PyMODINIT_FUNC PyInit__columns(void) {
+/* Fills a module that was made. In a further interpreter of a process it fails, so that the plain way is taken there: a library that
+ * releases a structure of Arrow's takes the GIL by functions that know of the first interpreter alone, and would wait for ever. */
+static int fill_module(PyObject *made) {
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "the compiled part is for the first interpreter of a process");
+        return -1;
+    }
     fill_crc_table();
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(HEADGATE_SCALAR)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2")) crc_of = crc_by_cpu;
 #endif
     fill_powers();
-    PyObject *made = PyModule_Create(&module);
     PyMethodDef *parts[] = {json_read_methods, json_write_methods, longs_methods, spans_methods, unpack_methods, expressions_methods,
                             arrow_give_methods, arrow_take_methods, leaving_methods, lists_methods, window_rows_methods,
-                            latest_methods};
+                            latest_methods, take_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (made != NULL && PyModule_AddFunctions(made, parts[i]) < 0) Py_CLEAR(made);
-    if (made != NULL && PyModule_AddFunctions(made, take_methods) < 0) Py_CLEAR(made);
-    if (made != NULL && add_groups(made) < 0) Py_CLEAR(made);
-    return made;
+        if (PyModule_AddFunctions(made, parts[i]) < 0) return -1;
+    return add_groups(made);
 }
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)fill_module}, {0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_columns", "See columns.py.", 0, methods, slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__columns(void) { return PyModuleDef_Init(&module); }

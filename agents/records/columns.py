@@ -1,7 +1,7 @@
 """Records in columns: record batches are read into them and written from them, without an object per record.
 
-What it decides: whether the compiled part (`columns.c`) is used. It is built at installation if there is a compiler. Without it, or with
-`AIOKAFKA_NO_EXTENSIONS=1`, aiokafka's parser and Python do the same work, more slowly. Promises:
+What it decides: whether the compiled part (`columns.c`) is used. It is built at installation if there is a compiler. Without it, with
+`AIOKAFKA_NO_EXTENSIONS=1`, or in a further interpreter of a process, aiokafka's parser and Python do the same work, more slowly. Promises:
 
 - Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
 - A column without content is None: no record has a key, no record has headers, or the offsets are consecutive.

@@ -269,3 +269,23 @@ def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
     assert {*functions} <= {*dir(columns.compiled)}, "it is older than its sources: python setup.py build_ext --inplace"
     stated = (Path(columns.__file__).parents[2] / "setup.py").read_text()
     assert [path.name for path in sources if f'"{path.name}"' not in stated] == []
+
+
+@pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+def test_a_further_interpreter_goes_the_plain_way():
+    """It cannot import the compiled part, which waited for ever there; the first interpreter keeps it."""
+    interpreters = pytest.importorskip("_xxsubinterpreters", reason="another Python: no way to make interpreters is known here")
+    code = f"""
+import importlib.util
+spec = importlib.util.spec_from_file_location({columns.compiled.__name__!r}, {columns.compiled.__file__!r})
+try:
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+except ImportError as error:
+    assert "first interpreter" in str(error)
+else:
+    raise AssertionError("it was imported")
+"""
+    made = interpreters.create()
+    interpreters.run_string(made, code)
+    interpreters.destroy(made)
+    assert columns.compiled.crc32c(b"123456789", 0, 9) == 0xE3069283
