@@ -274,7 +274,9 @@ def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
 @pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
 def test_a_further_interpreter_goes_the_plain_way():
     """It cannot import the compiled part, which waited for ever there; the first interpreter keeps it."""
-    interpreters = pytest.importorskip("_xxsubinterpreters", reason="another Python: no way to make interpreters is known here")
+    interpreters = pytest.importorskip(
+        "_xxsubinterpreters", reason="another Python: no way to make interpreters is known here"
+    )
     code = f"""
 import importlib.util
 spec = importlib.util.spec_from_file_location({columns.compiled.__name__!r}, {columns.compiled.__file__!r})
