@@ -152,7 +152,7 @@ static PyObject *rows_left(const Item *items, int64_t count) {
 }
 
 /* latest(data, starts, sizes) -> the index of the last record of each key, in the order of the keys; null is the empty key */
-static PyObject *latest_of(PyObject *self, PyObject *spans) {
+static PyObject *latest_of(PyObject *Py_UNUSED(self), PyObject *spans) {
     Part part;
     int64_t count = -1, size;
     int sorted = 1;
@@ -160,6 +160,10 @@ static PyObject *latest_of(PyObject *self, PyObject *spans) {
     Sorting all = {0};
     PyObject *out = NULL;
     if (part_of(spans, &part, &count) < 0) goto done;
+    if (count < 0) {
+        PyErr_SetString(PyExc_TypeError, "spans are wanted");
+        goto done;
+    }
     keys = PyMem_RawMalloc((size_t)count * sizeof(Key) + 1);
     all.items = PyMem_RawMalloc((size_t)count * sizeof(Item) + 1);
     all.spare = PyMem_RawMalloc((size_t)count * sizeof(Item) + 1);

@@ -164,7 +164,7 @@ again:
         int append = at[22] & APPEND_TIME;
         Reader r = {at + HEAD_SIZE, at + 12 + (int64_t)big_endian(at + 8, 4), 0};
         next = (int64_t)((uint64_t)first + (uint64_t)(int64_t)(int32_t)big_endian(at + 23, 4) + 1);
-        for (int64_t left = (int64_t)big_endian(at + 57, 4); left > 0 && wrong == NULL; left--, row++) {
+        for (int64_t left = (int64_t)big_endian(at + 57, 4); left > 0 && row < count && wrong == NULL; left--, row++) {
             wrong = read_one(&r, base, row, &found, ms, first);
             if (append) found.stamps[row] = greatest;
         }

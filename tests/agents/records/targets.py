@@ -281,10 +281,12 @@ def taking_target(chance: random.Random) -> None:
     alike(lambda: [longs(part).tolist() for part in Partitioner(width).split_spans(of, chosen)])
     alike(lambda: Partitioner(width).split(some_parts))
     alike(lambda: (pieces(of), is_text(of)))
+    alike(lambda: longs(latest_rows(of)).tolist())
     alike(lambda: marked(of, chosen, b"\xff") if chosen is None else None)
     lying = hurt_spans(chance, of)
     alike(lambda: pieces(lying) if len(lying.offsets) == len(lying.lengths) and len(lying.offsets) % 8 == 0 else None)
     survived(lambda: (take_spans(lying, chosen), is_text(lying)))
+    survived(lambda: latest_rows(lying))
     survived(lambda: (Partitioner(width).split_spans(lying, chosen), pieces(lying)))
     survived(lambda: marked(lying, chosen, b"a"))
 
