@@ -140,7 +140,7 @@ def folded(chunk: Chunk, most: int) -> FoldedLog:
 
 def _rows(logged: RecordSpans, values: RecordSpans, split: int) -> PackedRows:
     keys = RecordSpans(logged.buffer, scaled(logged.offsets, add=split), scaled(logged.lengths, add=-split))
-    return PackedRows(keys, logged, values)
+    return PackedRows(keys, logged, values, ordered=True)
 
 
 def _unread(chunk: Chunk, bad: dict[bytes, str]) -> tuple[int, int, str]:

@@ -12,15 +12,18 @@ from typing import Any
 
 from ...core.task.checkpoint import expiring_heads
 from ..records.decoder import RecordSpans
-from ..records.spans import marked, pieces
+from ..records.latest import latest_rows
+from ..records.spans import marked, picked_spans, pieces
 from ..records.vectors import longs
 
 
 class PackedRows(Mapping[bytes, bytes | None]):
-    """Rows of one table, each key once. `logged` are the keys as the task log has them, `keys` the same without their prefix."""
+    """Rows of one table, each key once. `logged` are the keys as the task log has them, `keys` the same without their prefix. `ordered`:
+    they come in the order of the keys."""
 
-    def __init__(self, keys: RecordSpans, logged: RecordSpans, packed: RecordSpans) -> None:
+    def __init__(self, keys: RecordSpans, logged: RecordSpans, packed: RecordSpans, *, ordered: bool = False) -> None:
         self.spans, self.logged, self.packed = keys, logged, packed
+        self._ordered = ordered
 
     def __len__(self) -> int:
         return len(longs(self.spans.lengths))
@@ -46,6 +49,14 @@ class PackedRows(Mapping[bytes, bytes | None]):
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """The rows, made again for each caller."""
         found: Any = zip(pieces(self.spans), pieces(self.packed), strict=True)
+        return found
+
+    def in_order(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """The rows in the order of their keys."""
+        if self._ordered:
+            return self.pairs()
+        rows = latest_rows(self.spans)
+        found: Any = zip(pieces(picked_spans(self.spans, rows)), pieces(picked_spans(self.packed, rows)), strict=True)
         return found
 
     def values(self) -> ValuesView[bytes | None]:

@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from rocksdict import (
 
 from ...core.errors import StoreUnreadable
 from .cache_memory import CacheMemory
+from .packed_rows import PackedRows
 from .store import FORMAT, Changes, GuardedStore, StoreBusy, StoreHeld, StoreMeta, StoreUnusable
 
 log = structlog.get_logger("headgate.store")
@@ -200,7 +201,7 @@ class RocksStore(GuardedStore):
             batch.set_default_column_family(
                 self._family(table)[1]
             )  # `put` takes half as long again with a handle each time
-            for key, value in rows.items():
+            for key, value in _in_order(rows):
                 if value is None:
                     del batch[key]
                 else:
@@ -286,6 +287,11 @@ def _rows(
     except Exception as error:  # rocksdict raises plain Exception
         raise StoreUnreadable(path, error) from error
     del options, end
+
+
+def _in_order(rows: Mapping[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Rows in the order of their keys. RocksDB takes them at less than half of the cost."""
+    return rows.in_order() if isinstance(rows, PackedRows) else ((key, rows[key]) for key in sorted(rows))
 
 
 def _ended(rows: Generator[Any, None, None]) -> None:
