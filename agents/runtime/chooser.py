@@ -19,7 +19,7 @@ from ...core.task.plan import TaskPlan
 from ..by_name import imported
 from ..job.declaration import Declared
 from . import intake as i
-from .head_readers import ReadTimes, Value, event_times, head_values
+from .head_readers import ReadTimes, Time, Value, event_times, head_times, head_values
 
 TIME_ALIGNED = "time-aligned"
 BULK = 8
@@ -51,6 +51,7 @@ class TaskChooser:
         self.stack = Stack(
             settings_of({**settings, **self._rule}, self._declared),
             intermediates=declared.graph.intermediates,
+            meeting=declared.graph.meeting,
             own=own,
             own_name=name,
         )
@@ -58,6 +59,10 @@ class TaskChooser:
         """By stream; filled when the chooser uses the event times that inputs declare."""
         if own is not None or self.stack.settings.rule == TIME_ALIGNED:
             self.times = event_times(declared)
+        self._times: dict[str, Time] = {}
+        """By stream, the event time of the record at the head, if neither Kafka's timestamp nor `times` says it."""
+        if declared.graph.meeting and not self.times:
+            self._times = head_times(declared, frozenset[str]().union(*declared.graph.meeting))
         self._values: dict[str, Value] = head_values(declared) if "value" in self.stack.needs else {}
         self._heads: dict[StreamPartition, Head] = {}
         self._ends: dict[StreamPartition, int] = {}
@@ -128,10 +133,12 @@ class TaskChooser:
             self._ends[at] = seen.stable
         if head.offset != seen.offset or head.ready == 0:
             head.value = self._value(at.stream, seen)
+            head.timestamp = self._own_time(at.stream, seen)
+        if at.stream not in self._times:
+            head.timestamp = NO_TIME if seen.timestamp is None else seen.timestamp
         head.bulk = BULK if seen.bulk else 1
         head.ready = (seen.count if seen.bulk else min(seen.count, self.limit)) if able else 0
         head.offset = seen.offset
-        head.timestamp = NO_TIME if seen.timestamp is None else seen.timestamp
         head.end = seen.high_watermark
         head.start_end = self._ends.get(at)
         head.start_unknown = asked and at not in self._ends
@@ -153,6 +160,10 @@ class TaskChooser:
     def reason(self) -> str:
         """The kind of what the chooser waits for, in metrics."""
         return next((kind for front, kind in REASONS.items() if self.why.startswith(front)), "chooser")
+
+    def _own_time(self, stream: str, seen: i.PartitionHead) -> int:
+        read = self._times.get(stream)
+        return NO_TIME if read is None or seen.timestamp is None else read(seen.value, seen.timestamp)
 
     def taken(self, taking: Taking, records: int) -> None:
         """Tell the chooser how many records were taken."""

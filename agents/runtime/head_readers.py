@@ -8,7 +8,7 @@ has no time (nothing waits for it) and no value; how it is handled is decided wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, FrameError, UserFrame, decode
 from ..job import steps as s
@@ -18,8 +18,16 @@ from ..operators.decode import serde_of
 from ..records.arrow_rows import as_batch
 from ..records.chunks import Records
 
-ReadTimes = Callable[[Records], list[int]]
+ReadTimes = Callable[["Records | OneRecord"], list[int]]
+Time = Callable[[bytes | None, int], int]
 Value = Callable[[bytes | None], Any]
+
+
+class OneRecord(NamedTuple):
+    """A record as columns."""
+
+    values: list[bytes | None]
+    timestamps: list[int]
 
 
 def event_times(declared: Declared) -> dict[str, ReadTimes]:
@@ -28,6 +36,11 @@ def event_times(declared: Declared) -> dict[str, ReadTimes]:
     inputs = [step for step in declared.steps if isinstance(step, s.InputStep)]
     times = {step.topic: _times(step.serde, step.timestamp) for step in inputs if step.timestamp is not None}
     return times | {step.topic: _times_of_frames(step.serde) for step in inputs if step.producers}
+
+
+def head_times(declared: Declared, streams: frozenset[str]) -> dict[str, Time]:
+    """For each of these inputs that declares a `timestamp=`: a function that returns the event time of one record."""
+    return {stream: _time(read) for stream, read in event_times(declared).items() if stream in streams}
 
 
 def head_values(declared: Declared) -> dict[str, Value]:
@@ -45,7 +58,7 @@ def head_values(declared: Declared) -> dict[str, Value]:
 def _times(serde: Any, when: Any) -> ReadTimes:
     extract = timestamps_of(when)
 
-    def times(columns: Records) -> list[int]:
+    def times(columns: Records | OneRecord) -> list[int]:
         read = serde.loads_many(columns.values)
         if not read.bad:
             try:
@@ -75,6 +88,13 @@ def _times_of_frames(serde: Any) -> ReadTimes:
         return frame.timestamps[0] if isinstance(frame, BatchFrame) and frame.timestamps else NO_TIME
 
     return lambda columns: [time(data) for data in columns.values]
+
+
+def _time(read: ReadTimes) -> Time:
+    def time(data: bytes | None, kafka_ms: int) -> int:
+        return read(OneRecord([data], [kafka_ms]))[0]
+
+    return time
 
 
 def _plain(serde: Any) -> Value:

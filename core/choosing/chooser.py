@@ -9,7 +9,7 @@ Promises of every chooser (`checked` enforces them for a user's own): it chooses
 and for no more than are ready. Its bounds admit the first record, so every choice makes progress. It reads no clock, and the same heads and
 times give the same choices.
 
-    Bootstrap( Tiers( Batching( round robin | time aligned | starting alignment | a user's own chooser ) ) )
+    Bootstrap( Drift( Tiers( Batching( round robin | time aligned | starting alignment | a user's own chooser ) ) )
 
 `stack` builds this; `layers` and `rules` contain the parts.
 """

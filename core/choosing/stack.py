@@ -1,4 +1,4 @@
-"""The chooser of a task, built from its settings: bootstrap, tiers, batching, and the rule.
+"""The chooser of a task, built from its settings: bootstrap, drift, tiers, batching, and the rule.
 
 It decides that the job's own streams form a tier above all inputs, so that what is between two stages is finished before more is read;
 `max_starve` still lets inputs through. A user's own chooser replaces batching and rule; if it is a class, each tier has its own instance.
@@ -15,6 +15,7 @@ from ..errors import SettingError
 from ..settings import find, parse
 from .checked import CheckedChooser
 from .chooser import Choice, Chooser, Head, Rule, Wait
+from .drift import Drift
 from .layers import Batching, Bootstrap, Tiers
 from .rules import RoundRobin, StartingAlignment, TimeAligned
 
@@ -42,6 +43,8 @@ class ChooserSettings:
     """Seconds after which a lower tier gets a chunk; None: never."""
     priorities: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By input stream; 0 for streams that are not named."""
+    max_drift: int = 10_000
+    """By how many ms streams that meet in a join may be apart; 0: by any."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -50,6 +53,7 @@ class ChooserSettings:
             ("batch-size", self.batch_size),
             ("align-wait", self.align_wait),
             ("max-starve", self.max_starve),
+            ("max-drift", self.max_drift),
         ):
             if value is not None and value < 0:
                 raise SettingError(f"chooser.{name} is {value}", remedy="use zero or more")
@@ -84,6 +88,7 @@ def settings_of(values: Mapping[str, Any], declared: Mapping[str, int] = Mapping
         batch_size=value("chooser.batch-size"),
         align_wait=value("chooser.align-wait") / 1000,
         max_starve=value("chooser.max-starve") / 1000,
+        max_drift=value("chooser.max-drift"),
         priorities=MappingProxyType({stream: int(priorities[stream]) for stream in sorted(priorities)}),
     )
 
@@ -102,10 +107,13 @@ class Stack:
         settings: ChooserSettings | None = None,
         *,
         intermediates: Iterable[str] = (),
+        meeting: Sequence[frozenset[str]] = (),
         own: object = None,
         own_name: str = "",
     ) -> None:
+        """`meeting`: groups of streams that meet in a join."""
         self.intermediates = frozenset(intermediates)
+        self._meeting = meeting
         self._own = own
         self._own_name = own_name
         self.needs: frozenset[str] = CheckedChooser(own, own_name).needs if own is not None else frozenset()
@@ -120,9 +128,11 @@ class Stack:
         self.settings = settings
         if before is not None and _inner_part(before) == _inner_part(settings):
             self._tiers.priorities, self._tiers.max_starve = new.priorities, new.max_starve
+            self._drift.max_drift = settings.max_drift
             return
         self._tiers = new
-        self._top = Bootstrap(new)
+        self._drift = Drift(new, self._meeting, settings.max_drift, settings.align_wait)
+        self._top = Bootstrap(self._drift if self._meeting else new)
 
     def _inner(self) -> Chooser:
         if self._own is not None:

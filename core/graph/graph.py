@@ -162,6 +162,26 @@ class Graph:
         """Every stream that carries control messages, intermediate or shared → the streams of the job that feed it directly."""
         return {stream: self.upstreams(stream) for stream in (*self.writer, *self.shared)}
 
+    @cached_property
+    def meeting(self) -> tuple[frozenset[str], ...]:
+        """For each join of two streams, all streams whose records reach it, directly or through other streams.
+
+        >>> shuffle, join = Stage("x", "repartition", ("a",), writes=("j-1-x",)), Stage("j", "join", ("x", "b"), stateful=True)
+        >>> [sorted(group) for group in Graph((Input("a"), Input("b")), (shuffle, join)).meeting]
+        [['a', 'b', 'j-1-x']]
+        """
+        found: list[frozenset[str]] = []
+        for stage in self.stages:
+            if stage.verb == "join" and stage.stateful:
+                group, queue = set[str](), list(self.flow(stage.name))
+                while queue:
+                    stream = queue.pop()
+                    if stream not in group:
+                        group.add(stream)
+                        queue += () if stream in self.input else self.upstreams(stream)
+                found.append(frozenset(group))
+        return tuple(found)
+
     @property
     def intermediates(self) -> frozenset[str]:
         return frozenset(self.writer)

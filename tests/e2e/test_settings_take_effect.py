@@ -19,6 +19,8 @@ import headgate as hg
 from headgate.agents.coordinator import machine_edge as driven
 from headgate.agents.process.requests import AnsweredFailed
 from headgate.agents.worker import logs
+from headgate.core.choosing.chooser import Choice
+from headgate.core.names import StreamPartition
 from headgate.core.settings import DYNAMIC, SETTINGS
 from headgate.spark_bridge.session import Spark
 
@@ -164,6 +166,29 @@ async def test_who_is_waited_for_and_for_how_long(job, topic):
     assert not progress.idle(second)
     await change(job, "watermark.idle-timeout", "50ms", worker)
     await worker.until(lambda: progress.idle(second), "the silent input is idle")
+
+
+@proves("chooser.max-drift")
+async def test_how_far_streams_that_meet_may_be_apart(job, topic):
+    """One side of a join is a day ahead of the other, of which the job's chooser reads nothing. It waits until the operator lets it go."""
+    first, second, out = topic("first"), topic("second"), topic("out")
+
+    def never_first(heads, now):
+        ready = [head.at for head in heads if head.takeable and head.at.stream == second]
+        return Choice(ready[0], 1) if ready else None
+
+    app = hg.App(job.name, chooser=never_first, settings={"chooser.max-drift": "1h"})
+    left, right = (app.input(name, key="k", timestamp="ts") for name in (first, second))
+    left.join(right, within="1s", how="outer", into=lambda a, b: [a, b]).to(out)
+    await job.write(first, [{"k": "a", "ts": 0}])
+    await job.write(second, [{"k": "a", "ts": 86_400_000}])
+    worker = await job.start(app)
+    await worker.until_running(1)
+    actor = next(iter(worker.worker.actors.values()))
+    waits = f"aligning the streams of a join: {second}:0 is ahead"
+    await worker.until(lambda: actor.reading.intake.chooser.why == waits, "it waits")
+    await change(job, "chooser.max-drift", "0s", worker)
+    await worker.until(lambda: actor.machine.inputs.positions[StreamPartition(second, 0)] == 1, "it is read")
 
 
 @proves("commit.interval", "fetch.watchdog", "log.level", "error.retries", "failure.policy")

@@ -171,3 +171,26 @@ def test_a_paused_input_is_a_reason_to_wait() -> None:
         assert counts(driver)["waited.paused"] == 1
         driver.metadata.put("requests", "r", {"verb": "resume"})
         assert seen.topics == ["a"]
+
+
+def test_streams_that_meet_in_a_join_are_read_together_in_event_time() -> None:
+    """By the time that the input declares, whatever Kafka's is. So a join keeps the rows of its distance, of the drift and of a chunk."""
+    app = hg.App("job")
+    app.input("boom").map(Breaks()).to("broken")
+    left, right = (app.input(topic, key="k", timestamp="ts") for topic in ("left", "right"))
+    left.join(right, within="1s", into=lambda a, b: [a["ts"], b["ts"]], name="j").to("out")
+    most: list[int] = []
+    taken: list[tuple[str, int]] = []
+    for topic, stream in (("left", left), ("right", right)):
+        stream.sink(lambda batch, topic=topic: taken.extend((topic, value["ts"]) for value in batch.values))
+    waiting = {
+        topic: [hg.Record(None, {"k": "a", "ts": 1_000 * n}, 5) for n in range(count)]
+        for topic, count in (("left", 100), ("right", 100))
+    }
+    with read(app, waiting, **{"chooser.max-drift": "15s", "chooser.batch-size": 1000}) as driver:
+        newest = {"left": 0, "right": 0}
+        for topic, ts in taken:
+            newest[topic] = ts
+            most.append(abs(newest["left"] - newest["right"]))
+        assert 10_000 < max(most) <= 15_000 + 1_000 * CHUNK
+        assert len(driver.read("out")) == 100 + 2 * 99

@@ -73,6 +73,7 @@ def test_a_new_rule_applies_at_once():
         ({"rule": "random"}, "chooser.rule is 'random'"),
         ({"batch_size": -1}, "chooser.batch-size is -1"),
         ({"align_wait": -0.1}, "chooser.align-wait is -0.1"),
+        ({"max_drift": -1}, "chooser.max-drift is -1"),
         ({"max_starve": -1.0}, "chooser.max-starve is -1.0"),
         ({"priorities": {"a": 2**31}}, "streams.a.priority is 2147483648"),
     ],
@@ -88,11 +89,12 @@ def test_settings_come_as_they_stand_in_files_and_the_stream():
         "chooser.batch-size": "10",
         "chooser.align-wait": "1s",
         "chooser.max-starve": "250ms",
+        "chooser.max-drift": "2s",
         "streams.a.b.priority": "-3",
         "commit.interval": "1s",
     }
     assert settings_of(values, {"a.b": 7, "c": 1}) == ChooserSettings(
-        "starting-alignment", 10, 1.0, 0.25, {"a.b": -3, "c": 1}
+        "starting-alignment", 10, 1.0, 0.25, {"a.b": -3, "c": 1}, 2000
     )
     assert settings_of({}).rule == "round-robin"
     assert settings_of({"chooser": "shop.choosers:Loudest"}).rule == "round-robin"
@@ -130,6 +132,7 @@ stacks = st.builds(
     align_wait=st.sampled_from([0.0, 2.0]),
     max_starve=st.sampled_from([None, 0.0, 3.0]),
     priorities=st.dictionaries(st.sampled_from("abr"), st.integers(-1, 2)),
+    max_drift=st.sampled_from([0, 5]),
 )
 events = st.lists(
     st.tuples(
@@ -151,7 +154,7 @@ def test_for_any_settings_and_any_events_every_choice_moves_on_and_what_can_be_r
         for name in "abri"
         for n in (0, 1)
     }
-    stack, twin = Stack(setting, intermediates=["i"]), Stack(setting, intermediates=["i"])
+    stack, twin = (Stack(setting, intermediates=["i"], meeting=[frozenset("ab"), frozenset("bi")]) for _ in range(2))
     now = 0.0
 
     def turn():
