@@ -378,6 +378,21 @@ class ColumnStream(Generic[K, V]):
         )
         return Ended(f"to('{topic}')")
 
+    def share(
+        self,
+        topic: str,
+        *,
+        retention: str | float = "7d",
+        key: str | None = None,
+        partitions: int | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: s.Policy = None,
+    ) -> Ended:
+        """Write a stream for other headgate jobs; see `Stream.share`. The records are written as rows."""
+        return self.rows().share(
+            topic, retention=retention, key=key, partitions=partitions, key_serde=key_serde, on_error=on_error
+        )
+
     def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: s.Policy = None) -> Ended:
         """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated.
 

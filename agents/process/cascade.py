@@ -19,7 +19,7 @@ from ...core.coordination import requests as r
 from ...core.coordination.cascade import Following, followers
 from ...core.coordination.messages import RunState
 from ...core.coordination.state import JobState
-from ...core.errors import DeadlinePassed, HeadgateError
+from ...core.errors import DeadlinePassed, HeadgateError, NotFound
 from ...core.names import JobName, StreamPartition, Topics
 from ..kafka.connect import CONNECT_S
 from ..kafka.offsets import KafkaOffsets
@@ -64,6 +64,21 @@ async def cascade(
             rest = ", ".join(shown(JobName.parse(late.job)) for late in order[number:])
             more = f"\n  not begun: {rest}" if rest else ""
             raise DeadlinePassed(f"{error.what}{more}", remedy="ask again with --cascade: it continues") from error
+
+
+async def drained(
+    client: ClientSettings, topics: Topics, arguments: Mapping[str, Any], *, run_id: str, timeout_s: float
+) -> Outcome:
+    """Drain the job and its followers. Returns the outcome of the last one; raises `NotFound` if all of them are drained already."""
+    found: list[Outcome] = []
+
+    def tell(_: JobName, outcome: Outcome | None) -> None:
+        found.extend([] if outcome is None else [outcome])
+
+    await cascade(client, topics, arguments, run_id=run_id, timeout_s=timeout_s, tell=tell)
+    if not found:
+        raise NotFound(f"neither '{shown(topics.job)}' nor a job behind it has a live run")
+    return found[-1]
 
 
 async def _states(client: ClientSettings, prefix: str) -> dict[str, JobState]:

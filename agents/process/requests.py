@@ -377,11 +377,21 @@ def drain(
     bootstrap: str = "",
     wait: bool = True,
     timeout: float | str = TIMEOUT_S,
+    cascade: bool = False,
 ) -> Outcome:
     """Drain a job: stop reading, finish what was read, close the run. The same as `headgate drain JOB`.
 
+    With `cascade`, wait, then drain the jobs that read what this one shares, and so on; the outcome is that of the last job that was
+    drained.
+
     >>> hg.drain("sales", timeout="5m")
     """
+    if cascade:
+        from .cascade import drained
+
+        client, topics = _reached(job, bootstrap)
+        limit_s = duration_ms(timeout) / 1000
+        return _run(drained(client, topics, {"mode": mode}, run_id=run_id, timeout_s=limit_s))
     return _ask_now(job, Request(r.DRAIN, run_id, {"mode": mode}), bootstrap, wait, timeout)
 
 

@@ -360,6 +360,13 @@ METRICS: tuple[Metric, ...] = (
         _counted("records_skipped"),
     ),
     Metric(
+        "headgate_control_ignored_total",
+        COUNTER,
+        "Control messages that changed nothing, by the reason: `unknown-job`, `unknown-producer`, `old-run` and others.",
+        ("reason",),
+        _counted_by("note_ignored-"),
+    ),
+    Metric(
         "headgate_rows_after_stop_total",
         COUNTER,
         "Rows that came for an actor after its `ctx.stop()`, and were dropped.",

@@ -204,8 +204,15 @@ class JobTopics:
         found = await self.topics.find(widths)
         for name, width in sorted(widths.items()):
             if name in found and found[name].partitions != width:
+                says = f"the topic '{name}' has {found[name].partitions} partitions, and the job's model says {width}"
+                if name in self.declared.graph.shared:
+                    raise EnvironmentFault(
+                        says,
+                        remedy=f'drain the job, then declare .share("{name}", partitions={found[name].partitions}), here and in '
+                        "every other job that shares it; the jobs that read it read the new partitions from their next run",
+                    )
                 raise EnvironmentFault(
-                    f"the topic '{name}' has {found[name].partitions} partitions, and the job's model says {width}",
+                    says,
                     remedy="if it holds no unread records (the job was drained), delete it and create it again; otherwise "
                     f"run `headgate reset`: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
                 )

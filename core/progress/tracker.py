@@ -123,6 +123,8 @@ class Progress:
         self.quorum = quorum
         self.ignored: Counter[tuple[str, str]] = Counter()
         """How many frames did not fully count, by stream and reason."""
+        self.reason = HEARD
+        """Why the last frame did not fully count; `HEARD` if it did."""
         self._producers: dict[str, AnyProducers] = {}
         self._streams: dict[str, dict[int, _Partition]] = {
             stream: {partition: _Partition() for partition in sorted(set(partitions))}
@@ -149,10 +151,11 @@ class Progress:
         group = part.groups.get(frame.job)
         if group is None:
             self.ignored[stream, UNKNOWN_JOB] += 1
+            self.reason = UNKNOWN_JOB
             return True
         if group.members is not None and frame.epoch > group.epoch and frame.run == self.run:
             return False
-        reason = group.hear(frame)
+        self.reason = reason = group.hear(frame)
         if reason != HEARD:
             self.ignored[stream, reason] += 1
         self._touched.add((stream, partition))
@@ -178,6 +181,13 @@ class Progress:
         self._say(
             stream, partition, StreamStatus(StreamPhase.DRAINED, id=drain_id) if own.status == StreamPhase.OPEN else own
         )
+
+    def forget(self, stream: str, partition: int) -> None:
+        """The partition of a stream of other jobs is read again from an earlier position: what its producers have said comes again. What
+        was reached is not taken back."""
+        self._streams[stream][partition].groups.clear()
+        self._seat(stream, self._producers[stream])
+        self._advance(stream)
 
     def producers_changed(self, producers: Mapping[str, AnyProducers]) -> None:
         """The job state has new producer sets; a set with an epoch that is not newer than the known one is ignored."""

@@ -475,6 +475,10 @@ class BeginAgain:
     seeks: tuple[Seek, ...]
 
 
+IGNORED = "ignored-"
+"""With the reason, the note of a control message that did not fully count; the detail says where."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskNote:
     """For the log, the status and the counters; nothing depends on it."""

@@ -25,7 +25,7 @@ from .checkpoint import MAX_APPLIED
 from .completion import Completion
 from .inputs import Inputs
 from .ledger import Ledger
-from .plan import INTERMEDIATE
+from .plan import FOREIGN, INTERMEDIATE
 from .protocol import Lost, ResolveOffsets, SeekConsumer, SendReport, TaskInstruction, TaskNote
 from .work import Work
 
@@ -228,6 +228,8 @@ class Seeks:
         inputs = self.inputs
         inputs.waiting.pop(at, None)
         inputs.moved(at)
+        if inputs.by_stream[at.stream].kind == FOREIGN and offset < inputs.positions[at]:
+            inputs.progress.forget(*at)
         made = self.ledger.touch()
         if order is not None:
             self.applied.append(order.request)

@@ -37,6 +37,7 @@ from types import MappingProxyType
 from ..machine import IllegalEvent, Machine, Now, Tick, rules
 from ..names import StreamPartition
 from ..orders import RESTING, WORKING, Abandon, Release, RunChanged, RunView, Seek, Start, TaskReported, TaskState
+from ..progress.producers import HEARD
 from . import protocol as t
 from .announcer import Announcer
 from .checkpoint import Checkpoint
@@ -428,7 +429,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._look_again(time=True)
         self.ledger.touch()
         self.inputs.hear(at, event.offset, event.frame)
-        return self._stirs() + self.ledger.request_commit() + self._settle(now)
+        reason = HEARD if at in self.inputs.waiting else self.inputs.progress.reason
+        note: Out = [] if reason == HEARD else [t.TaskNote(t.IGNORED + reason, str(at), "debug")]
+        return note + self._stirs() + self.ledger.request_commit() + self._settle(now)
 
     def on_AtEnd(self, event: t.AtEnd, now: Now) -> Out:
         at = event.at

@@ -12,6 +12,7 @@ import pytest_asyncio
 from aiokafka.admin import NewPartitions
 
 import headgate as hg
+from headgate.core.errors import NotFound
 from headgate.core.progress.frames import BatchFrame, Drain, decode
 
 from .conftest import Jobs
@@ -181,6 +182,8 @@ async def test_a_cascade_drains_both_jobs_in_order_and_leaves_nothing_unread(job
         (f"{second.name}/1", "drained"),
     ]
     assert [await first.ended(), await later.ended()] == [0, 0]
+    with pytest.raises(NotFound, match="nor a job behind it"):  # asked again, it passes over what is drained
+        await asyncio.to_thread(hg.drain, job.name, bootstrap=job.bootstrap, cascade=True)
     frames = [decode(one.value) for one in await job.records(shared, 0)]
     assert {frame.job for frame in frames if isinstance(frame, Drain)} == {f"{job.name}/1"}
     written = sum(len(frame.values) for frame in frames if isinstance(frame, BatchFrame))

@@ -425,6 +425,15 @@ class TestForeign:
         assert p.ignored == {(S, "old-run"): 2}
         assert feed(restored(p), self.say(end, "a", run="u2")) == [ENDED]
 
+    def test_read_again_from_an_earlier_position_its_runs_come_again_in_order(self):
+        """Otherwise the newest run, which was left for an older one, would count as an old one for ever."""
+        p = foreign("up/1")
+        feed(p, self.say(wm, "a", 9, tasks=1, run="u2"))
+        p.forget(S, 0)
+        assert feed(p, self.say(wm, "a", 5, tasks=1, run="u1")) == []
+        assert feed(p, self.say(wm, "a", 12, tasks=1, run="u2")) == [at(12)]
+        assert not p.ignored
+
     def test_its_maximal_watermark_does_not_count(self):
         p = foreign("up/1")
         feed(p, self.say(wm, "a", 5, tasks=1))

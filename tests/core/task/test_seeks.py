@@ -6,8 +6,9 @@ import pytest
 
 from headgate.core import orders as o
 from headgate.core.names import StreamPartition as SP
+from headgate.core.progress.frames import Watermark
 from headgate.core.task.checkpoint import MAX_APPLIED
-from headgate.core.task.plan import InputPlan, TaskPlan
+from headgate.core.task.plan import FOREIGN, InputPlan, TaskPlan
 from headgate.core.task.protocol import (
     BeginAgain,
     Broken,
@@ -404,3 +405,16 @@ def test_what_it_remembers_of_seeks_is_bounded():
         rig.feed(o.Seek(f"s{n}", ORDERS, 0, 3))
     assert len(rig.task.seeks.applied) == MAX_APPLIED
     assert rig.log[-1][0].applied[-1] == f"s{2 * MAX_APPLIED - 1}"
+
+
+def test_a_stream_of_another_job_that_is_read_again_hears_its_runs_again():
+    """The newest run would otherwise count as one that is over, once older ones were read."""
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan("shared", (0,), 1, FOREIGN, jobs=("other/1",)),))).start()
+    shared = SP("shared", 0)
+    rig.hear(shared, Watermark("other/1", "u2", "a", 1, 1, 9, False))
+    rig.feed(o.Seek("s1", "shared", 0, 0))
+    for run, ts in (("u1", 5), ("u2", 12)):
+        rig.hear(shared, Watermark("other/1", run, "a", 1, 1, ts, False))
+    assert rig.task.inputs.progress.watermark("shared") == 12
+    rig.hear(shared, Watermark("stranger/1", "x", "a", 1, 1, 50, False))
+    assert [one.what for one in rig.of(TaskNote, last=False) if one.level == "debug"] == ["ignored-unknown-job"]
