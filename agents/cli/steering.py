@@ -17,6 +17,7 @@ import click
 from ...core.coordination import requests as r
 from ...core.coordination.metadata import REQUESTS, MetadataStore
 from ...core.coordination.state import JobState
+from ...core.errors import EnvironmentFault
 from ...core.names import JobName
 from ..process.cascade import cascade
 from ..process.reading import heard, shown
@@ -57,7 +58,12 @@ class DrainWatch:
         """Read the heartbeats, and say what is new."""
         from .status import document
 
-        found = document(self._to, state, await heard(self._to.client, self._to.topics.heartbeat, state))
+        try:
+            hearing = await heard(self._to.client, self._to.topics.heartbeat, state)
+        except EnvironmentFault as error:
+            click.echo(f"the progress cannot be read: {error.what}", err=True)
+            return
+        found = document(self._to, state, hearing)
         if (drain := found["drain"]) is None:
             return
         lines = [f"{drain['done']} of {drain['of']} tasks have drained", *progress_lines(drain, found["tasks"])]

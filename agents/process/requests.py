@@ -180,10 +180,6 @@ async def _follow(
                 say(answer, stream.job)
         if answer is not None and (answer.state in FINAL or not wait):
             return outcome(request, answer, stream.job, job)
-        if look is not None and answer is not None and time.monotonic() >= look_at:
-            if look_at:
-                await look(stream.job)
-            look_at = time.monotonic() + LOOK_S
         left = deadline - time.monotonic()
         if left <= 0:
             raise DeadlinePassed(
@@ -193,9 +189,15 @@ async def _follow(
                 if answer is not None
                 else unheard(stream.job, request, job),
             )
+        looks = look is not None and answer is not None and time.monotonic() >= look_at
         try:
-            async with asyncio.timeout(left if look is None else min(left, LOOK_S)):
-                await stream.more()
+            async with asyncio.timeout(left if look is None or looks else min(left, LOOK_S)):
+                if look is not None and looks:
+                    if look_at:  # not before the first interval is over: most requests are done by then
+                        await look(stream.job)
+                    look_at = time.monotonic() + LOOK_S
+                else:
+                    await stream.more()
         except TimeoutError:
             continue
 

@@ -20,6 +20,7 @@ import headgate as hg
 from headgate.agents.cli.draining import progress_lines
 from headgate.agents.cli.options import Target
 from headgate.agents.cli.status import read
+from headgate.agents.cli.steering import DrainWatch
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.core.names import JobName
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
@@ -123,9 +124,13 @@ async def test_inputs_routes_and_actors_of_both_kinds(job, topic, inputs, route)
 # ------------------------------------------------------------------------------------------------------- work in flight
 
 
+def target(job):
+    return Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
+
+
 async def status(job):
     """What `headgate status` says; the document is as its schema says."""
-    found = await read(Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap))))
+    found = await read(target(job))
     assert wrong(found, schema("status")) == []
     return found
 
@@ -137,7 +142,7 @@ async def until_status(job, true):
     return found
 
 
-async def test_awaited_calls_in_flight_are_finished_and_whoever_waits_is_named(job, topic):
+async def test_awaited_calls_in_flight_are_finished_and_whoever_waits_is_named(job, topic, capsys):
     """One task awaits a service: by stream and by task the status says that the drain waits for it, and for nobody else."""
     inp, out, go = topic("in", 2), topic("out"), asyncio.Event()
     begun = []
@@ -164,6 +169,12 @@ async def test_awaited_calls_in_flight_are_finished_and_whoever_waits_is_named(j
     lines = progress_lines(found["drain"], found["tasks"])
     assert lines[0] == f"{stream}: 1 of 2 producers have drained; waits for Partition 1"
     assert lines[1].startswith("Partition 1 on w1: draining")
+    watch = DrainWatch(target(job))  # as `headgate drain --wait` does from time to time
+    capsys.readouterr()
+    await watch.look(worker.worker.coordination.member.job)
+    assert capsys.readouterr().err.startswith(f"0 of 2 tasks have drained\n  {lines[0]}\n")
+    await watch.look(worker.worker.coordination.member.job)
+    assert capsys.readouterr().err == ""
     go.set()
     assert await worker.ended() == 0
     assert sorted(one["v"] for one in await job.values(out, 2)) == [0, 1]
