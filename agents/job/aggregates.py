@@ -55,7 +55,8 @@ def count() -> Aggregate:
 
 
 def sum(of: Selector) -> Aggregate:
-    """The sum of a field (`hg.sum("amount")`) or of a function of the value."""
+    """The sum of a field (`hg.sum("amount")`) or of a function of the value. A sum of whole numbers is exact, however large; one of floats
+    is a float."""
     return Aggregate("sum", _selected(of, "sum"), int, lambda s, x: s + x, lambda a, b: a + b, None, "s[{i}] += {x}")
 
 

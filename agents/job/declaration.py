@@ -19,7 +19,7 @@ from ...core.graph.graph import Graph, Input, Stage, loose_name
 from ...core.graph.keying import check_stated
 from ...core.graph.model import JobModel
 from ...core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
-from ..records.serdes import msgpack
+from ..records.serdes import stored
 from . import steps as s
 from .joins import kind_of
 from .named_fields import with_named_fields
@@ -169,7 +169,7 @@ class Declared:
 
     def tables(self) -> Iterator[TableSpec]:
         """The tables that users declared, and those that steps keep."""
-        plain = msgpack()
+        plain = stored()
         for table in self.app.tables.values():
             key, value = table.key_serde, table.serde
             yield TableSpec(table.name, key, value, schema_of_table(key, value), table.ttl_ms, table.migrate)

@@ -4,7 +4,8 @@ What it decides: which fields of an input's records are read, and whether they a
 
 - If every step behind an input with a schema only names fields, only these fields are decoded. Other fields are skipped, like those that
   the type does not have. One step that needs the value itself (a function of it, a table, a sink) makes its input decode whole values.
-- If, moreover, all of these steps work on columns, the input is read as columns. This ends at the shuffle, the aggregate or the output.
+- If, moreover, all of these steps work on columns, the input is read as columns. This ends at the shuffle, the aggregate, the window or
+  the output.
 - A chunk that columns cannot hold (a null value), or with which a step fails, is run as rows. So rows decide about everything that is odd:
   which record is bad, with what error, and what a null in a sum is.
 
@@ -15,7 +16,7 @@ other. `headgate plan` shows which steps work on columns, and why an input with 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -104,8 +105,8 @@ def with_named_fields(steps: Sequence[s.Step]) -> tuple[list[s.Step], dict[str, 
             try:
                 made = _named(step, behind)
                 changed[id(step)] = made
-                changed[id(step)], outputs = _as_columns(made, behind)
-                changed |= outputs
+                changed[id(step)], others = _as_columns(made, behind, readers)
+                changed |= others
             except _NeedsValue as reason:
                 why[step.topic] = str(reason)
     return s.rebuilt(steps, lambda step: changed.get(id(step), step)), why
@@ -167,8 +168,11 @@ def _named(step: s.InputStep, behind: Sequence[s.Step]) -> s.InputStep:
 # ------------------------------------------------------------------------------------------------------------- as columns
 
 
-def _as_columns(step: s.InputStep, behind: Sequence[s.Step]) -> tuple[s.InputStep, dict[int, s.Step]]:
-    """The input, read as columns, and the outputs behind it by their former ids. Raises `_NeedsValue` if rows are needed."""
+def _as_columns(
+    step: s.InputStep, behind: Sequence[s.Step], readers: dict[int, list[s.Step]]
+) -> tuple[s.InputStep, dict[int, s.Step]]:
+    """The input, read as columns, and the outputs and windows behind it, by their former ids, with the columns that come in. Raises
+    `_NeedsValue` if rows are needed."""
     if compiled_part.compiled is None:
         raise _NeedsValue(step, "is decoded faster as rows: the compiled part is not installed")
     kind = step.serde.type
@@ -189,7 +193,20 @@ def _as_columns(step: s.InputStep, behind: Sequence[s.Step]) -> tuple[s.InputSte
     for one in outputs.values():
         if _inputs_of(one) != 1:
             raise _NeedsValue(one, "has several inputs")
-    return replace(step, columns=schema.only(names)), outputs
+    windows = [with_columns for one in behind for with_columns in _windows(one, schema, readers)]
+    return replace(step, columns=schema.only(names)), {**outputs, **dict(windows)}
+
+
+def _windows(
+    step: s.Step, schema: ColumnSchema, readers: dict[int, list[s.Step]]
+) -> Iterator[tuple[int, s.ShuffleStep | s.WindowStep]]:
+    """A window that takes these columns, or that and the shuffle which combines for it, by their former ids."""
+    if isinstance(step, s.WindowStep):
+        yield id(step), replace(step, schema=schema)
+    if isinstance(step, s.ShuffleStep) and isinstance(step.combine, s.WindowStep):
+        yield id(step), replace(step, combine=replace(step.combine, schema=schema))
+        for one in readers.get(id(step), ()):
+            yield from _windows(one, schema, readers)
 
 
 def _inputs_of(step: s.Step) -> int:
@@ -201,17 +218,13 @@ def _check_columns(step: s.Step, schema: ColumnSchema) -> None:
     types = {one.name: one.type for one in schema.columns}
     plan = None
     if isinstance(step, s.ShuffleStep):
-        if not isinstance(step.combine, s.AggregateStep):
-            raise _NeedsValue(step, "is into a window, which takes rows")
         if step.by is None:
             raise _NeedsValue(step, "has no field, but the key of the record")
         if types.get(str(step.by)) == FLOAT:
             raise _NeedsValue(step, "is by a float")
-        plan = step.combine.plan
-    elif isinstance(step, s.AggregateStep):
+        plan = None if step.combine is None else step.combine.plan
+    elif isinstance(step, s.AggregateStep | s.WindowStep):
         plan = step.plan
-    elif isinstance(step, s.WindowStep):
-        raise _NeedsValue(step, "takes rows")
     for part in plan.parts if plan is not None else ():
         if part.name in OF_NUMBERS and types.get(str(part.of)) not in (*NUMBERS, None):
             raise _NeedsValue(step, f"has hg.{part.name}('{part.of}'), which is no number")

@@ -271,7 +271,7 @@ NUMBERS = {
 def _reader(format: str, present: Serde[Any]) -> Callable[[bytes], Any]:
     """The function that reads values of a format without their type; `bytes` where only the earlier code could read them."""
     if format == STATES or format.startswith("msgpack"):
-        return serdes.msgpack().loads
+        return serdes.stored().loads
     if format.startswith("json"):
         return serdes.json().loads
     if format == "text":

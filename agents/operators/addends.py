@@ -1,6 +1,6 @@
-"""What chunks add to the states of aggregates: rows, columns, or partial states, each with its keys.
+"""What chunks add to the states of aggregates and windows: rows, columns, or partial states, each with its keys.
 
-What it decides: which numbers are refused, and whether keys have the bytes that a step needs already. Promise: nothing is made for each
+What it decides: that nulls are refused, and whether keys have the bytes that a step needs already. Promise: nothing is made for each
 record where columns hold numbers and keys have these bytes.
 """
 
@@ -8,119 +8,175 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ...core.columns.schema import PYTHON
 from ...core.errors import DataError
 from ..job import steps as s
-from ..job.aggregates import NUMERIC
+from ..job.aggregates import NUMERIC, AggregatePlan
 from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
+from ..records.columns import pick
 from ..records.decoder import RecordSpans
 from ..records.groups import KeyTable, null_among, numbers_in
 from ..records.record import Rows
 from ..records.serdes import KEY, writes_utf8
-from ..records.vectors import Buffer, Vector
+from ..records.vectors import Buffer, Vector, longs
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
 from .stateless import Operator, UserCodeError, blaming, encode_keys
 
+Aggregating = s.AggregateStep | s.WindowStep
 
-class Addends:
-    """What a chunk of rows, or of partial states, adds to the states of an aggregate. Keys are bytes, or text that is to be encoded."""
 
-    limited = False
-    """Numbers of columns have 64 bits; those of rows have as many as they need."""
-
-    def __init__(self, step: s.AggregateStep, keys: list[Any], rows: Rows, *, partial: bool = False) -> None:
-        self.step = step
-        self.keys = keys
-        self.rows = rows
-        self.partial = partial
+class Addend(Protocol):
+    """What a chunk of a letter adds, each with its key."""
 
     @property
     def timestamps(self) -> list[int]:
-        """The time of each row."""
-        return self.rows.timestamps
-
-    def blaming(self) -> blaming:
-        """Errors in this block are the aggregate's; the message says which field a row lacks."""
-        return blaming(self.step, None if self.partial else self.step.plan.lacking(self.rows.values))
+        """The time of each row, or partial state."""
+        ...
 
     def numbers(self, keys: KeyTable) -> Buffer:
         """The numbers of the keys."""
-        return keys.numbers_listed(self.keys)
+        ...
 
     def listed(self) -> list[bytes]:
         """The keys as bytes."""
-        return [key if type(key) is bytes else key.encode() for key in self.keys]
+        ...
 
     def addition(self, arrays: KeyArrays) -> Addition | None:
         """The same for arrays; None if something is no number of 64 bits."""
-        values = self.rows.values
+        ...
+
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        """The same as columns of numbers, to be added in place; None if something is no number."""
+        ...
+
+    def values(self) -> list[Any]:
+        """The rows, or partial states as lists."""
+        ...
+
+    def picked(self, rows: Buffer | None) -> Addend:
+        """Some of them; None: all."""
+        ...
+
+
+class Addends:
+    """What rows, or partial states in lists, add. Keys are bytes, or text that is to be encoded."""
+
+    def __init__(
+        self, step: Aggregating, keys: list[Any], values: list[Any], times: list[int], *, partial: bool = False
+    ) -> None:
+        self.step = step
+        self.keys = keys
+        self.rows = values
+        self.timestamps = times
+        self.partial = partial
+        self._columns: list[Any] | None = None
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's; the message says which field a row lacks."""
+        return blaming(self.step, None if self.partial else self.step.plan.lacking(self.rows))
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        return keys.numbers_listed(self.keys)
+
+    def listed(self) -> list[bytes]:
+        if set(map(type, self.keys)) == {bytes}:
+            return self.keys
+        return [key if type(key) is bytes else key.encode() for key in self.keys]
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
         columns: Sequence[Vector | None] | None
         if self.partial:
-            columns = arrays.vectors(values)
+            columns = arrays.vectors(self.rows)
         else:
-            found = [select and numbers_in(select(values)) for select in self.step.plan.select]
-            wrong = any(s and (v is None or v.nulls) for s, v in zip(self.step.plan.select, found, strict=True))
+            select = arrays.plan.select
+            found = [one and numbers_in(one(self.rows)) for one in select]
+            wrong = any(s and (v is None or v.nulls) for s, v in zip(select, found, strict=True))
             columns = None if wrong else arrays.columns(found.__getitem__)
         if columns is None:
             return None
         return Addition(self.numbers(arrays.keys), list(columns), None, array("q", self.timestamps), self)
 
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        if self._columns is None:
+            self._columns = plan.columns(self.rows, partial=self.partial)
+        return self._columns
+
     def values(self) -> list[Any]:
-        """The rows."""
-        return self.rows.values
+        return self.rows
+
+    def picked(self, rows: Buffer | None) -> Addends:
+        if rows is None:
+            return self
+        at = longs(rows).tolist()
+        made = Addends(
+            self.step, pick(self.keys, at), pick(self.rows, at), pick(self.timestamps, at), partial=self.partial
+        )
+        if self._columns is not None:
+            made._columns = [one if one is None else pick(one, at) for one in self._columns]
+        return made
 
 
 class PartialAddends:
-    """What frames of partial states in columns add to the states of an aggregate."""
+    """What partial states in columns add. `lists` makes them lists, for states that are not in arrays."""
 
-    def __init__(self, step: s.AggregateStep, columns: ArrivedColumns) -> None:
+    def __init__(
+        self,
+        step: Aggregating,
+        arrived: ArrivedColumns,
+        states: Sequence[Vector],
+        lists: Callable[[], list[Any]],
+        rows: Buffer | None = None,
+    ) -> None:
         self.step = step
-        self.columns = columns
-        self.limited = False
+        self.arrived = arrived
+        self.states = states
+        self.lists = lists
+        self.rows = rows
 
     @property
     def timestamps(self) -> list[int]:
-        """The time of each partial state."""
-        return self.columns.timestamps
+        return self._some(self.arrived.timestamps)
+
+    def _some(self, column: list[Any]) -> list[Any]:
+        return column if self.rows is None else pick(column, longs(self.rows).tolist())
 
     def blaming(self) -> blaming:
         """Errors in this block are the aggregate's."""
         return blaming(self.step)
 
     def numbers(self, keys: KeyTable) -> Buffer:
-        """The numbers of the keys."""
-        return keys.numbers_of(self.columns.key_spans)
+        return keys.numbers_of(self.arrived.key_spans, self.rows)
 
     def listed(self) -> list[Any]:
-        """The keys as bytes."""
-        return list(self.columns.keys or ())
+        return self._some(list(self.arrived.keys or ()))
 
-    def addition(self, arrays: KeyArrays) -> Addition | None:
-        """The same for arrays; None if these are no numbers."""
-        found = vectors_of(arrays, self.columns)
-        return None if found is None else Addition(self.numbers(arrays.keys), [*found], None, self.columns.times, self)
+    def addition(self, arrays: KeyArrays) -> Addition:
+        return Addition(self.numbers(arrays.keys), list(self.states), self.rows, self.arrived.times, self)
+
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        return plan.columns(self.values(), partial=True)
 
     def values(self) -> list[Any]:
-        """The states, a list for each key."""
-        return self.columns.plain_values()
+        return self._some(self.lists())
+
+    def picked(self, rows: Buffer | None) -> PartialAddends:
+        return PartialAddends(self.step, self.arrived, self.states, self.lists, rows)
 
 
 class ColumnAddends:
-    """What a chunk of columns adds to the states of an aggregate. Rows are made only if its states are not all in arrays."""
+    """What a chunk of columns adds. Rows are made only for states that are not in arrays."""
 
-    limited = True
-
-    def __init__(self, step: s.AggregateStep, chunk: ColumnChunk, keys: ChunkKeys) -> None:
+    def __init__(self, step: Aggregating, chunk: ColumnChunk, keys_of: Callable[[ColumnChunk], ChunkKeys]) -> None:
         self.step = step
         self.chunk = chunk
-        self.keys = keys
+        self.keys_of = keys_of
+        self.keys = keys_of(chunk)
 
     @property
     def timestamps(self) -> list[int]:
-        """The time of each row."""
         return self.chunk.timestamps
 
     def blaming(self) -> blaming:
@@ -128,29 +184,31 @@ class ColumnAddends:
         return blaming(self.step)
 
     def numbers(self, keys: KeyTable) -> Buffer:
-        """The numbers of the keys."""
         return self.keys.numbers(keys)
 
     def listed(self) -> list[bytes]:
-        """The keys as bytes."""
         return [key if type(key) is bytes else key.encode() for key in self.keys.listed()]
 
     def addition(self, arrays: KeyArrays) -> Addition | None:
-        """The same for arrays; None if something is no number."""
         refuse_nulls(self.step, self.chunk)
-        chunk, parts = self.chunk, self.step.plan.parts
+        chunk, parts = self.chunk, arrays.plan.parts
         if any(part.of is not None and chunk.vector(str(part.of)).kind not in ("int64", "float64") for part in parts):
             return None
         columns = arrays.columns(lambda at: chunk.vector(str(parts[at].of)))
         return Addition(self.numbers(arrays.keys), columns, chunk.picked, chunk.times, self)
 
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        return plan.columns(self.values())
+
     def values(self) -> list[Any]:
-        """The columns as rows."""
         refuse_nulls(self.step, self.chunk)
         return self.chunk.rows(sorted(self.step.plan.reads)).values
 
+    def picked(self, rows: Buffer | None) -> ColumnAddends:
+        return self if rows is None else ColumnAddends(self.step, self.chunk.kept(rows), self.keys_of)
 
-def refuse_nulls(step: s.AggregateStep | s.WindowStep, chunk: ColumnChunk) -> None:
+
+def refuse_nulls(step: Aggregating, chunk: ColumnChunk) -> None:
     """Refuse a null in a column of which numbers are aggregated."""
     for part in step.plan.parts:
         if part.name not in NUMERIC or part.of is None:
@@ -215,31 +273,6 @@ def later_times(times: dict[Any, int], others: Mapping[Any, int]) -> None:
     for key, time in others.items():
         if time > times.get(key, time - 1):
             times[key] = time
-
-
-def too_large(step: s.Step, index: int | None) -> UserCodeError:
-    """A sum of columns that 64 bits cannot hold."""
-    return UserCodeError(
-        step,
-        DataError("a sum or count of whole numbers has more than 64 bits", remedy="cast the column: .cast(float)"),
-        index,
-    )
-
-
-def refuse_large(step: s.AggregateStep, arrays: KeyArrays, one: Addition) -> None:
-    """Raise for the first row of columns with which a sum has more than 64 bits."""
-    refused = arrays.refused(one)
-    if refused:
-        raise too_large(step, refused[0] if one.rows is None else None)
-
-
-def check_sums(step: s.AggregateStep, states: Mapping[Any, Sequence[Any]]) -> None:
-    """Raise if a state of columns is a whole number of more than 64 bits."""
-    for state in states.values():
-        for part in state:
-            for one in part if isinstance(part, tuple | list) else (part,):
-                if type(one) is int and not -(2**63) <= one < 2**63:
-                    raise too_large(step, None)
 
 
 def has_these_bytes(serde: Any, column: Vector) -> bool:

@@ -7,7 +7,6 @@ updates on.
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -22,13 +21,12 @@ from .addends import (
     Addends,
     ColumnAddends,
     PartialAddends,
-    check_sums,
     chunk_keys,
     greatest_times,
     keyed,
     later_times,
-    refuse_large,
     same_keys,
+    vectors_of,
 )
 from .key_arrays import Addition, KeyArrays, has_arrays
 from .stateless import BYTES, Env, Operator, blaming
@@ -75,14 +73,14 @@ class AggregateOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        of = Addends(self.aggregate, keys, rows, partial=self.partial)
+        of = Addends(self.aggregate, keys, rows.values, rows.timestamps, partial=self.partial)
         if self.partial and rows.plan != self.plan.digest:
             with of.blaming():
-                of.rows = replace(rows, values=self._of_former_code(rows.plan, rows.values))
+                of.rows = self._of_former_code(rows.plan, rows.values)
         self._aggregate(of)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self._aggregate(ColumnAddends(self.aggregate, chunk, chunk_keys(self, chunk, self.key_serde)))
+        self._aggregate(ColumnAddends(self.aggregate, chunk, lambda of: chunk_keys(self, of, self.key_serde)))
 
     @property
     def merges_columns(self) -> bool:
@@ -92,12 +90,12 @@ class AggregateOp(Operator):
         arrays = self.arrays
         if arrays is None or not same_keys(self.key_serde, written) or columns.plan != self.plan.digest:
             return False
-        of = PartialAddends(self.aggregate, columns)
+        states = None if self.fresh or self.pending or self.at_once else vectors_of(arrays, columns)
+        if states is None:
+            return False
+        of = PartialAddends(self.aggregate, columns, states, columns.plain_values)
         with of.blaming():
-            addition = None if self.fresh or self.pending or self.at_once else of.addition(arrays)
-            if addition is None:
-                return False
-            self.pending = [addition]
+            self.pending = [of.addition(arrays)]
             self._look_up(arrays)
         return True
 
@@ -112,8 +110,6 @@ class AggregateOp(Operator):
                 if addition is not None:
                     self.pending = [addition]
                     self._look_up(arrays)
-                    if of.limited and not arrays.meets_odd(addition):
-                        refuse_large(self.aggregate, arrays, addition)
                     return
             self._to_copies()
             times = self._add_to_copies(of)
@@ -146,8 +142,6 @@ class AggregateOp(Operator):
             self.plan.merge(keys, values, fresh)
         else:
             self.plan.add(keys, values, fresh, items=all_mappings(values))
-        if of.limited:
-            check_sums(self.aggregate, fresh)
         later_times(self.fresh_ts, times)
         return times
 
@@ -219,15 +213,11 @@ class AggregateOp(Operator):
     # -------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
-        """Refuse a sum of columns that is too large. Use copies for what does not fit into arrays: a commit in the middle of the chunk may
-        have changed states, too."""
+        """Use copies for what does not fit into arrays: a commit in the middle of the chunk may have changed states, too."""
         arrays = self.arrays
         for one in self.pending if arrays is not None else ():
             assert arrays is not None
-            odd = arrays.meets_odd(one)
-            if one.source.limited and not odd:
-                refuse_large(self.aggregate, arrays, one)
-            if odd or arrays.refused(one):
+            if arrays.meets_odd(one) or arrays.refused(one):
                 with blaming(self.step):
                     self._to_copies()
 

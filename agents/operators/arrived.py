@@ -7,17 +7,27 @@ then its rows are read as records, and each gets the verdict that it gets there.
 from __future__ import annotations
 
 from array import array
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
 from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
 from ..records.longs import extremes
+from ..records.vectors import Vector
 from ..records.writable import TIME_LIMIT
 from .stateless import VALUES
 
 if TYPE_CHECKING:
     from .decode import SourceOp
+
+
+def _is_finite(vector: Vector) -> bool:
+    """Whether no float is NaN or infinite. JSON has no such number, so read as a record it is null."""
+    if vector.kind != "float64":
+        return True
+    floats = memoryview(vector.data).cast("B").cast("d")[: vector.length]
+    return isfinite(sum(floats)) or all(one is None or isfinite(one) for one in vector.values())
 
 
 def arrived_chunk(
@@ -35,8 +45,11 @@ def arrived_chunk(
         spans, values = None, source.keys_of_bytes(raw, bad)
         if bad:
             return None
+    vectors = {name: columns.vector(name) for name in schema.names}
+    if not all(map(_is_finite, vectors.values())):
+        return None
     return ColumnChunk(
-        {name: columns.vector(name) for name in schema.names},
+        vectors,
         times,
         picked=array("q", [row for row in range(len(columns)) if row not in skip]) if skip else None,
         key_spans=spans,

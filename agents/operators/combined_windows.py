@@ -6,20 +6,44 @@ row is late here: the window operator behind the shuffle decides that, for a who
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
+from ...core.columns.typing import NUMBERS
 from ...core.progress.frames import NO_TIME
+from ...core.windows.results import END_FIELD
 from ..job import steps as s
+from ..job.aggregates import AggregatePlan, count
+from ..job.aggregates import max as greatest
 from ..records.arrow_frames import FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
+from ..records.vectors import Buffer, Vector, longs
 from ..records.window_rows import rows_of_times
-from .addends import refuse_nulls, too_large
-from .key_arrays import KeyArrays
-from .open_arrays import OpenArrays, addition_of, has_window_arrays, plan_of_partials
-from .open_windows import OpenWindows, Tally
+from .addends import Addends, ColumnAddends
+from .key_arrays import KeyArrays, has_arrays
+from .open_windows import OpenWindows
 from .shuffles import PARTIAL, ShuffleOp
 from .stateless import Env, blaming, encode
+from .window_states import ArrayWindow
+
+ROWS_FIELD = "window-rows"
+"""The name of the number of rows in a partial state of a window: no identifier, so no aggregate has it."""
+
+
+def has_window_arrays(step: s.WindowStep) -> bool:
+    """Whether the windows of a step begin with their states in arrays: its columns are numbers, and nothing needs early results."""
+    schema, plan = step.schema, step.plan
+    if schema is None or step.updates or step.window.spans is None or not has_arrays(plan):
+        return False
+    return all(schema[str(part.of)].type in NUMBERS for part in plan.parts if part.of is not None)
+
+
+def plan_of_partials(step: s.WindowStep, *, ends: bool = True) -> AggregatePlan:
+    """The number of rows of a window and the states, behind the end of the window: what is sent. Without the ends: what is kept."""
+    parts = dict(zip(step.plan.names, step.plan.parts, strict=True))
+    end = {END_FIELD: greatest(END_FIELD)} if ends else {}
+    return AggregatePlan({**end, ROWS_FIELD: count(), **parts})
 
 
 class WindowCombineOp(ShuffleOp):
@@ -30,50 +54,37 @@ class WindowCombineOp(ShuffleOp):
         assert isinstance(step.combine, s.WindowStep)
         self.window = step.combine
         self.plan = step.combine.plan
+        self.counting = plan_of_partials(step.combine, ends=False)
         self.careful = False
         """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
-        self.partials: FrameWriter | None = None
-        """Writes states of arrays; made when there are some."""
         self.in_arrays = has_window_arrays(self.window)
-        self.tally = Tally()
+        if self.in_arrays:
+            self.sent = KeyArrays(plan_of_partials(self.window))
+            self.partials = FrameWriter(self.sent.fields, self.sent.pack_batch, plan=self.plan.digest)
         self.kept = self._empty()
 
-    def _empty(self) -> OpenWindows | OpenArrays:
+    def _empty(self) -> OpenWindows:
         spans = self.window.window.spans
         assert spans is not None
-        if self.in_arrays:
-            return OpenArrays(spans, plan_of_partials(self.window), None)
-        self.tally = Tally()
-        return OpenWindows(spans, self.plan, None, tally=self.tally)
+        return OpenWindows(spans, self.counting, None, arrays=self.in_arrays, timed=True)
 
     def push(self, rows: Rows) -> None:
-        keys = self.keys_of(rows)
-        if self.careful:
-            self.kept = self._empty()
-        assert isinstance(self.kept, OpenWindows)
-        with blaming(self.window, self.plan.lacking(rows.values)):
-            self.kept.take(keys, rows.timestamps, rows.values, NO_TIME)
-            if self.careful:
-                self.kept.prepare()
-        self._send_if_careful()
+        of = Addends(self.window, self.keys_of(rows), rows.values, rows.timestamps)
+        self._take(of, array("q", rows.timestamps), None)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         if not self.in_arrays:
             self.push(chunk.rows(sorted(self.reads(frozenset()))))
             return
-        refuse_nulls(self.window, chunk)
+        self._take(ColumnAddends(self.window, chunk, self.chunk_keys), chunk.times, chunk.picked)
+
+    def _take(self, of: Addends | ColumnAddends, times: Buffer, rows: Buffer | None) -> None:
         if self.careful:
             self.kept = self._empty()
-        kept = self.kept
-        assert isinstance(kept, OpenArrays)
-        for end, rows in rows_of_times(kept.spans, chunk.times, chunk.picked, NO_TIME).open:
-            part = chunk if rows is None else chunk.kept(rows)
-            kept.take(end, addition_of(part, self.chunk_keys(part), end))
-        if self.careful:
-            self.prepare()
-        self._send_if_careful()
-
-    def _send_if_careful(self) -> None:
+        with of.blaming():
+            self.kept.take(rows_of_times(self.kept.spans, times, rows, NO_TIME), of)
+            if self.careful:
+                self.kept.prepare()
         if self.careful:
             self.kept.complete()
             self.seal()
@@ -82,8 +93,6 @@ class WindowCombineOp(ShuffleOp):
         return self.plan.reads | {str(self.shuffle_step.by)}
 
     def prepare(self) -> None:
-        if isinstance(self.kept, OpenArrays) and self.kept.refused():
-            raise too_large(self.window, None)
         with blaming(self.window):
             self.kept.prepare()
 
@@ -101,36 +110,38 @@ class WindowCombineOp(ShuffleOp):
 
     def seal(self) -> None:
         """Send what was held back."""
-        kept, tally = self.kept, self.tally
+        kept = self.kept
         if not kept.open:
             return
         self.kept = self._empty()
-        if isinstance(kept, OpenArrays):
-            for end in kept.ends:
-                self._send_arrays(kept.open[end].arrays)
-        else:
-            self._send_lists(kept, tally)
+        for end in kept.ends:
+            window = kept.open[end]
+            if isinstance(window, ArrayWindow):
+                self._send_arrays(end, window.arrays)
+        self._send_lists(kept)
 
-    def _send_lists(self, kept: OpenWindows, tally: Tally) -> None:
+    def _send_lists(self, kept: OpenWindows) -> None:
         step = self.shuffle_step
         keys: list[bytes | None] = []
         states: list[list[Any]] = []
         times: list[int] = []
         for end in kept.ends:
-            window = kept.open[end].states
-            keys += window
-            counts = map(tally.rows[end].__getitem__, window)
-            states += [[end, n, *state] for n, state in zip(counts, window.values(), strict=True)]
-            times += map(tally.times[end].__getitem__, window)
+            window = kept.open[end]
+            if not isinstance(window, ArrayWindow):
+                keys += window.states
+                states += [[end, *state] for state in window.states.values()]
+                times += map(window.times.__getitem__, window.states)
+        if not keys:
+            return
         values = encode(step, PARTIAL, states)
         with blaming(step):
             self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
 
-    def _send_arrays(self, arrays: KeyArrays) -> None:
+    def _send_arrays(self, end: int, arrays: KeyArrays) -> None:
         step = self.shuffle_step
         changed = arrays.changed()
         keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
-        if self.partials is None:
-            self.partials = FrameWriter(arrays.fields, arrays.pack_batch, plan=self.plan.digest)
+        ends = Vector("int64", size := len(longs(changed)), array("q", [end]) * size)
+        batch = self.sent.batch([ends, *states])
         with blaming(step):
-            self.env.shuffle_columns(step.name, step.everyone, self.partials, keys, times, arrays.batch(states))
+            self.env.shuffle_columns(step.name, step.everyone, self.partials, keys, times, batch)

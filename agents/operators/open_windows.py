@@ -1,28 +1,28 @@
 """The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
 
-All of them are kept here, decoded. The table holds blocks of 64 keys (`core.windows.blocks`), each in a slot (`core.windows.slots`); each
-commit writes the blocks that have changed. Rows that the running letter has taken wait in `taken`, and join the windows when the letter is
-complete: numbers are added then; everything else was added to copies before. So a failed letter leaves no trace.
+All of them are kept here, decoded (`window_states`). The table holds blocks of 64 keys (`core.windows.blocks`), each in a slot
+(`core.windows.slots`); each commit writes the blocks that have changed. What the running letter has taken waits in `taken`, and joins the
+windows when the letter is complete: numbers are added then; everything else was added to copies before. So a failed letter leaves no trace.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ...core.windows.blocks import BLOCK_KEYS
 from ...core.windows.slots import Slots
-from ...core.windows.spans import Assigned, Spans, assign_ends, due
+from ...core.windows.spans import Spans, due
 from ..job.aggregates import AggregatePlan
-from ..records.columns import pick
 from ..records.selecting import all_mappings
+from ..records.window_rows import WindowedRows
+from .addends import Addend
+from .key_arrays import Addition, KeyArrays
+from .window_states import ArrayWindow, ListWindow, States, keep_greatest
 
 CLOSING = "closing"
 """The row that holds the progress of a closing that takes several steps: end of the window and last key."""
-
-States = dict[bytes, list[Any]]
 
 
 class TooLate(NamedTuple):
@@ -50,14 +50,18 @@ class OpenCounts(NamedTuple):
     oldest_ms: int | None
 
 
-class WindowRows(NamedTuple):
-    """Rows of the running letter for one window. `columns`: their numbers, if adding them cannot fail."""
+class WindowPart:
+    """What the running letter adds to one window, and how it can be added without a copy."""
 
-    end: int
-    keys: list[bytes]
-    times: list[int]
-    values: list[Any]
-    columns: list[Any] | None
+    __slots__ = ("addition", "columns", "end", "of")
+
+    def __init__(self, end: int, of: Addend) -> None:
+        self.end = end
+        self.of = of
+        self.addition: Addition | None = None
+        """For a window in arrays."""
+        self.columns: list[Any] | None = None
+        """For a window in lists: columns of numbers."""
 
 
 class GivenOut(NamedTuple):
@@ -120,59 +124,6 @@ def stored_blocks(table: Any) -> tuple[list[tuple[int, int, list[bytes], list[An
     return [(end, slot, *rows[slot][2:]) for end, _, slot in blocks], closing
 
 
-class OpenWindow:
-    """One window: states by key, and the keys in order of arrival, which determines their blocks."""
-
-    def __init__(self) -> None:
-        self.states: States = {}
-        self.keys: list[bytes] = []
-        self.places: dict[bytes, int] = {}
-        self.plain = True
-        """Whether columns of numbers can be added to its states."""
-        self.dirty: set[int] = set()
-        """The blocks that have changed since they were written."""
-        self.slots: list[int] = []
-        """The slots of the blocks that the table has, by the number of the block."""
-        self.out = 0
-        """The number of results already emitted, if closing takes several steps."""
-        self._queue: list[bytes] | None = None
-
-    def touch(self, keys: Iterable[bytes]) -> None:
-        """Record that these keys have new states."""
-        distinct = dict.fromkeys(keys)
-        places = self.places
-        new = [key for key in distinct if key not in places]
-        if new:
-            places.update(zip(new, range(len(self.keys), len(self.keys) + len(new)), strict=True))
-            self.keys += new
-            self._queue = None
-        self.dirty.update({places[key] // BLOCK_KEYS for key in distinct})
-
-    def queue(self) -> list[bytes]:
-        """The keys in the order of their results."""
-        if self._queue is None:
-            self._queue = sorted(self.keys)
-        return self._queue
-
-    def block(self, number: int) -> list[Any]:
-        """A block in its stored form."""
-        keys = self.keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
-        return [keys, [self.states[key] for key in keys]]
-
-    def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
-        """The blocks that these states change, in their stored form."""
-        new = [key for key in fresh if key not in self.places]
-        count = len(self.keys)
-        numbers = {self.places[key] // BLOCK_KEYS for key in fresh if key in self.places}
-        numbers.update(place // BLOCK_KEYS for place in range(count, count + len(new)))
-        found: dict[int, list[Any]] = {}
-        for number in numbers:
-            start, stop = number * BLOCK_KEYS, (number + 1) * BLOCK_KEYS
-            keys = self.keys[start:stop] + new[max(start - count, 0) : max(stop - count, 0)]
-            found[number] = [keys, [fresh[key] if key in fresh else self.states[key] for key in keys]]
-        return found
-
-
 class Changed:
     """What has changed since the last early results: the greatest time of the rows, by end of the window and key."""
 
@@ -209,37 +160,6 @@ class Changed:
         self.given = []
 
 
-def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: list[int], latest: int | None = None) -> None:
-    """Raise the time of each key to the greatest of its rows. `latest`: no known time is greater.
-
-    >>> keep_greatest(known := {b"a": 5}, [b"a", b"b", b"b"], [4, 9, 7]); known
-    {b'a': 5, b'b': 9}
-    """
-    ascending = times == sorted(times)
-    if ascending and latest is not None and times[0] >= latest:
-        known.update(zip(keys, times, strict=True))
-        return
-    rows = zip(times, keys, strict=True)
-    greatest = {key: time for time, key in (rows if ascending else sorted(rows))}
-    known.update((key, time) for key, time in greatest.items() if time > known.get(key, time - 1))
-
-
-class Tally:
-    """The number of rows of each key in each window, and the greatest of their times: a partial state carries both."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Counter[bytes]] = {}
-        self.times: dict[int, dict[bytes, int]] = {}
-        self._latest: dict[int, int] = {}
-
-    def add(self, part: WindowRows) -> None:
-        """Count rows of a complete letter. Those of one partition usually come in the order of their times."""
-        self.rows.setdefault(part.end, Counter()).update(part.keys)
-        latest = self._latest.get(part.end, part.times[0])
-        keep_greatest(self.times.setdefault(part.end, {}), part.keys, part.times, latest)
-        self._latest[part.end] = max(latest, max(part.times))
-
-
 class OpenWindows:
     """The open windows of a fixed length. `careful`: each letter writes its changes to the table, so that a failure there belongs to one of
     its records."""
@@ -250,34 +170,39 @@ class OpenWindows:
         plan: AggregatePlan,
         table: Any,
         *,
+        arrays: bool = False,
         early: bool = False,
         partial: bool = False,
-        tally: Tally | None = None,
+        timed: bool = False,
     ) -> None:
-        """`partial`: takes partial states instead of rows. Without a table, nothing is stored."""
+        """Without a table, nothing is stored. `arrays`: windows begin with their states in arrays. `partial`: takes partial states instead
+        of rows. `timed`: the greatest time of each key is wanted."""
         self.spans = spans
         self.plan = plan
         self.table = table
+        self.arrays = arrays
+        self.partial = partial
+        self.timed = timed
         self.careful = False
-        self.open: dict[int, OpenWindow] = {}
+        self.open: dict[int, ListWindow | ArrayWindow] = {}
         self.ends: list[int] = []
         """Of the open windows, sorted: a letter that closes nothing looks at the first one only."""
         self.changed: set[int] = set()
         """Windows with blocks that the next commit writes."""
-        self.taken: list[WindowRows] = []
+        self.taken: list[WindowPart] = []
+        self.opening: dict[int, ArrayWindow] = {}
+        """Windows that the running letter opens."""
         self.fresh: dict[int, States] = {}
-        """Copies of states, with the rows that the letter has taken."""
+        """Copies of states, with what the letter has taken."""
         self.copied = 0
         """How many entries of `taken` are in the copies."""
         self.copying = False
-        """Taken rows go into copies, because adding them may fail, or the states may not be numbers."""
+        """What is taken goes into copies, because adding it may fail, or the states may not be numbers."""
         self.given: list[GivenOut] = []
         self.slots = Slots()
         self.placed: dict[int, list[int]] = {}
         """By window, the slots of the blocks that the letter writes; only if it is careful."""
         self.early = Changed() if early else None
-        self.partial = partial
-        self.tally = tally
         if table is not None:
             self._load()
 
@@ -287,107 +212,115 @@ class OpenWindows:
         self.slots = Slots(slot for _, slot, *_ in blocks)
         for end, slot, keys, states in blocks:
             window = self._opened(end)
-            window.states.update(zip(keys, states, strict=True))
-            window.touch(keys)
+            if isinstance(window, ArrayWindow) and not window.load(keys, states):
+                window = self.open[end] = window.in_lists()
+            if isinstance(window, ListWindow):
+                window.load(keys, states)
             window.slots.append(slot)
-        for window in self.open.values():
-            window.dirty.clear()
-            window.plain = self.plan.numeric and self.plan.all_plain(window.states.values())
         if closing is not None and closing["end"] in self.open:
             window = self.open[closing["end"]]
-            window.out = bisect_right(window.queue(), closing["key"])
+            window.out = bisect_right(window.results(0, window.count)[0], closing["key"])
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
-        keys = sum(len(window.keys) for window in self.open.values())
-        return OpenCounts(len(self.open), keys, self.first_end())
+        return OpenCounts(len(self.open), sum(one.count for one in self.open.values()), self.first_end())
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
-    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
-        """Add rows to the open windows: those that end after `closed`. Raises what user functions raise."""
-        if self.partial:
-            found = assign_ends([value[0] for value in values], closed)
-            values = [value[2:] for value in values]
-        else:
-            found = self.spans.assign_open(times, closed)
-        if found.open:
-            self._take(found, keys, times, values)
-        return TooLate(found.late, found.partly)
-
-    def _take(self, found: Assigned, keys: list[bytes], times: list[int], values: list[Any]) -> None:
-        columns = None if found.late or self.copying else self.plan.columns(values, partial=self.partial)
-        for end, places in found.open.items():
-            if places is None:
-                part = WindowRows(end, keys, times, values, columns)
-            else:
-                picked = None if columns is None else [c if c is None else pick(c, places) for c in columns]
-                part = WindowRows(end, pick(keys, places), pick(times, places), pick(values, places), picked)
+    def take(self, found: WindowedRows, of: Addend) -> None:
+        """Add to each window the rows that were found for it. Raises what user functions raise."""
+        if not self.arrays and found.late is None:
+            of.columns(self.plan)  # once for all windows
+        for end, rows in found.open:
+            part = WindowPart(end, of.picked(rows))
             self.taken.append(part)
-        self.copying = self.copying or columns is None or self.careful or not self._all_plain(found.open)
+            self.copying = self.copying or not self._fits(part)
         if self.copying:
             self._copy()
 
-    def _all_plain(self, ends: Collection[int]) -> bool:
-        return all(end not in self.open or self.open[end].plain for end in ends)
+    def _fits(self, part: WindowPart) -> bool:
+        """Whether a part can be added without a copy; if so, it is ready."""
+        window = self.open.get(part.end)
+        if window is None and self.arrays:
+            if part.end not in self.opening:
+                self.opening[part.end] = ArrayWindow(self.plan, partial=self.partial)
+            window = self.opening[part.end]
+        if isinstance(window, ArrayWindow):
+            part.addition = part.of.addition(window.arrays)
+            return part.addition is not None
+        part.columns = part.of.columns(self.plan)
+        return part.columns is not None and not self.careful and (window is None or window.plain)
 
     def _copy(self) -> None:
         """Add taken rows that are not yet in the copies to them."""
         for part in self.taken[self.copied :]:
-            states = self._copies(part.end, part.keys)
+            keys = part.of.listed()
+            states = self._copies(part.end, keys)
             if part.columns is not None:
-                self.plan.add_columns(part.keys, part.columns, states, partial=self.partial)
+                self.plan.add_columns(keys, part.columns, states, partial=self.partial)
             elif self.partial:
-                self.plan.merge(part.keys, part.values, states)
+                self.plan.merge(keys, part.of.values(), states)
             else:
-                self.plan.add(part.keys, part.values, states, items=all_mappings(part.values))
+                values = part.of.values()
+                self.plan.add(keys, values, states, items=all_mappings(values))
         self.copied = len(self.taken)
 
     def _copies(self, end: int, keys: list[bytes]) -> States:
         found = self.fresh.setdefault(end, {})
         window = self.open.get(end)
-        states: Mapping[bytes, list[Any]] = {} if window is None else window.states
+        new = [key for key in dict.fromkeys(keys) if key not in found]
+        known = [None] * len(new) if window is None else window.states_of(new)
         start, copy = self.plan.start, self.plan.copy
-        for key in dict.fromkeys(keys):
-            if key not in found:
-                known = states.get(key)
-                found[key] = start() if known is None else copy(known)
+        found.update((key, start() if one is None else copy(one)) for key, one in zip(new, known, strict=True))
         return found
 
     # ------------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
         """Get ready to complete: a commit may have changed the windows since the letter took its rows. Raises as `take` does."""
-        if not self.copying and self.taken:
-            self.copying = not self._all_plain({part.end for part in self.taken})
+        self.copying = self.copying or not self._still_fit()
         if self.copying:
             self._copy()
         if self.careful:
             for end, fresh in self.fresh.items():
-                window = self.open.get(end, OpenWindow())
+                window = self.open.get(end, ListWindow(self.plan))
+                assert isinstance(window, ListWindow)
                 held = self.placed[end] = list(window.slots)
                 self.table.update(self.slots.place(end, held, window.blocks_with(fresh)))
         write_given(self.given, self.open, self.table, self.slots)
 
+    def _still_fit(self) -> bool:
+        """Whether all that was taken can be added without a copy, and no sum becomes too large for arrays."""
+        times = Counter(part.end for part in self.taken)
+        several: dict[int, KeyArrays] = {}
+        for part in self.taken:
+            window = self.open.get(part.end, self.opening.get(part.end))
+            if not isinstance(window, ArrayWindow):
+                if part.columns is None or (window is not None and not window.plain):
+                    return False
+                continue
+            assert part.addition is not None
+            arrays = window.arrays
+            if times[part.end] > 1:  # together they may be too much: try it on a copy
+                arrays = several.get(part.end) or several.setdefault(part.end, arrays.copied())
+            if arrays.refused(part.addition):
+                return False
+            if part.end in several:
+                arrays.add(part.addition)
+        return True
+
     def complete(self) -> None:
         """The letter is complete."""
         if self.copying:
+            times = self._times()
             for end, fresh in self.fresh.items():
-                window = self._opened(end)
-                window.plain = window.plain and self.plan.numeric and self.plan.all_plain(fresh.values())
-                window.states.update(fresh)
-                self._touched(end, window, fresh)
+                self._update(end, fresh, times.get(end, {}))
         else:
             for part in self.taken:
-                window = self._opened(part.end)
-                self.plan.add_columns(part.keys, part.columns or [], window.states, partial=self.partial)
-                self._touched(part.end, window, part.keys)
-        if self.tally is not None:
-            for part in self.taken:
-                self.tally.add(part)
+                self._add(part)
         if self.early is not None:
             for part in self.taken:
-                self.early.add(part.end, part.keys, part.times)
+                self.early.add(part.end, part.of.listed(), part.of.timestamps)
             self.early.complete()
         forget_given(self.given, self.open, self.ends, self.changed)
         if self.early is not None:
@@ -396,14 +329,50 @@ class OpenWindows:
         self.slots.complete()
         self.drop()
 
-    def _opened(self, end: int) -> OpenWindow:
+    def _times(self) -> dict[int, dict[bytes, int]]:
+        """By window and key, the greatest time of what was taken; if states in arrays change, or somebody wants to know it."""
+        found: dict[int, dict[bytes, int]] = {}
+        for part in self.taken if self.timed or self.arrays else ():
+            keep_greatest(found.setdefault(part.end, {}), part.of.listed(), part.of.timestamps)
+        return found
+
+    def _update(self, end: int, fresh: States, times: dict[bytes, int]) -> None:
+        window = self._opened(end)
+        if isinstance(window, ArrayWindow) and not window.update(fresh, times):
+            window = self.open[end] = window.in_lists()
+        if isinstance(window, ListWindow):
+            window.update(fresh)
+            self._touched(end, window, fresh)
+            if self.timed:
+                window.later(list(times), list(times.values()))
+        elif self.table is not None:
+            self.changed.add(end)
+
+    def _add(self, part: WindowPart) -> None:
+        window = self._opened(part.end)
+        if isinstance(window, ListWindow):
+            keys = part.of.listed()
+            window.add(keys, part.columns or [])
+            self._touched(part.end, window, keys)
+            if self.timed:
+                window.later(keys, part.of.timestamps)
+            return
+        assert part.addition is not None
+        window.add(part.addition)
+        if self.table is not None:
+            self.changed.add(part.end)
+
+    def _opened(self, end: int) -> ListWindow | ArrayWindow:
         window = self.open.get(end)
         if window is None:
-            window = self.open[end] = OpenWindow()
+            window = self.opening.get(end)
+            if window is None:
+                window = (ArrayWindow if self.arrays else ListWindow)(self.plan, partial=self.partial)
+            self.open[end] = window
             insort(self.ends, end)
         return window
 
-    def _touched(self, end: int, window: OpenWindow, keys: Iterable[bytes]) -> None:
+    def _touched(self, end: int, window: ListWindow, keys: Iterable[bytes]) -> None:
         if self.table is None:  # nothing is stored, so nobody needs to know which block holds a key
             return
         window.touch(keys)
@@ -415,8 +384,12 @@ class OpenWindows:
 
     def drop(self) -> None:
         """The letter failed."""
+        for end in {part.end for part in self.taken}:
+            window = self.open.get(end)
+            if isinstance(window, ArrayWindow):
+                window.arrays.forget_unknown()
         self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
-        self.given, self.placed = [], {}
+        self.given, self.placed, self.opening = [], {}, {}
         self.slots.drop()
         if self.early is not None:
             self.early.given = []
@@ -428,8 +401,9 @@ class OpenWindows:
         return aside
 
     def resume(self, aside: Any) -> None:
-        """Resume the letter."""
+        """Resume the letter. Its keys are numbered anew."""
         self.taken, self.copying, self.given, early = aside
+        self.copying = self.copying or not all(map(self._fits, self.taken))
         if self.early is not None:
             self.early.given = early
 
@@ -437,9 +411,7 @@ class OpenWindows:
         """Write the changed blocks to the table."""
         for end in sorted(self.changed):
             window = self.open[end]
-            blocks = {number: window.block(number) for number in window.dirty}
-            self.table.update(self.slots.place(end, window.slots, blocks))
-            window.dirty.clear()
+            self.table.update(self.slots.place(end, window.slots, window.changed_blocks()))
         self.slots.complete()
         self.changed.clear()
 
@@ -456,19 +428,20 @@ class OpenWindows:
         if early is None:
             return found, times
         for end, keys in early.give(room):
-            self._results(found, end, keys)
+            states: Any = self.open[end].states_of(keys)
+            self._results(found, end, keys, states)
             times.extend(map(early.times[end].__getitem__, keys))
         if len(times) == sum(map(len, early.times.values())):
             early.rows = 0
             return found, times
         return found._replace(more=True), times
 
-    def _results(self, found: ClosedWindows, end: int, keys: list[bytes]) -> None:
-        """Append the results of these keys of a window."""
+    def _results(self, found: ClosedWindows, end: int, keys: list[bytes], states: list[list[Any]]) -> None:
+        """Append results of a window."""
         found.starts.extend([end - self.spans.size] * len(keys))
         found.ends.extend([end] * len(keys))
         found.keys.extend(keys)
-        found.states.extend(map(self.open[end].states.__getitem__, keys))
+        found.states.extend(states)
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
@@ -480,10 +453,10 @@ class OpenWindows:
         found = ClosedWindows([], [], [], [], False)
         for end in ends:
             window = self.open[end]
-            keys = window.queue()[window.out : window.out + room]
+            keys, states = window.results(window.out, window.out + room)
             out = window.out + len(keys)
-            self.given.append(GivenOut(end, out, keys[-1] if keys else b"", out == len(window.keys)))
-            self._results(found, end, keys)
+            self.given.append(GivenOut(end, out, keys[-1] if keys else b"", out == window.count))
+            self._results(found, end, keys, states)
             room -= len(keys)
             if room <= 0:
                 break

@@ -24,7 +24,7 @@ from ..records.expressions import Computation
 from ..records.keys import MARK
 from ..records.record import Rows
 from ..records.selecting import column_of
-from ..records.serdes import KEY, OUTPUT_KEY, is_json, writes_utf8
+from ..records.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
 from ..records.spans import SpannedRecords, marked, packed
 from ..records.taking import spans_of
 from ..records.vectors import Vector, VectorBatch
@@ -38,6 +38,7 @@ class ToOp(Operator):
     def __init__(self, step: s.ToStep, env: Env) -> None:
         super().__init__(step, env)
         self.to = step
+        self.serde = for_outputs(step.serde)
         self.columns = step.schema.names if step.schema is not None else ()
         added = added_fields(step)
         self.spliced = added is not None
@@ -71,7 +72,7 @@ class ToOp(Operator):
             raw = encode_keys(step, step.key_serde, found)
         elif rows.keys is not None:
             raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
-        values = encode(step, step.serde, rows.values)
+        values = encode(step, self.serde, rows.values)
         targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
         with blaming(step):  # the topic may not accept a row
             if targets is None:

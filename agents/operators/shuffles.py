@@ -18,7 +18,7 @@ from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
 from ..records.record import Rows
 from ..records.selecting import all_mappings, column_of
-from ..records.serdes import msgpack, writes_utf8
+from ..records.serdes import stored, writes_utf8
 from ..records.spans import packed
 from ..records.taking import spans_of
 from ..records.vectors import Buffer, Vector, longs
@@ -26,16 +26,14 @@ from .addends import (
     Addends,
     ChunkKeys,
     ColumnAddends,
-    check_sums,
     greatest_times,
     has_these_bytes,
     later_times,
-    refuse_large,
 )
 from .key_arrays import Addition, KeyArrays, has_arrays
 from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys
 
-PARTIAL = msgpack()
+PARTIAL = stored()
 """The serde of partial states between two stages, whatever the serde of the stream."""
 
 
@@ -158,10 +156,10 @@ class CombineOp(ShuffleOp):
         return keys if is_text else self.encoded(keys)
 
     def push(self, rows: Rows) -> None:
-        self._combine(Addends(self.aggregate, self.keys_of(rows), rows))
+        self._combine(Addends(self.aggregate, self.keys_of(rows), rows.values, rows.timestamps))
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        self._combine(ColumnAddends(self.aggregate, chunk, self.chunk_keys(chunk)))
+        self._combine(ColumnAddends(self.aggregate, chunk, self.chunk_keys))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads | {str(self.shuffle_step.by)}
@@ -178,8 +176,6 @@ class CombineOp(ShuffleOp):
                 addition = of.addition(arrays)
             if addition is not None:
                 self.pending = [addition]
-                if of.limited:
-                    refuse_large(self.aggregate, arrays, addition)
                 return
         self._to_copies()
         self._add_to_copies(of)
@@ -206,16 +202,12 @@ class CombineOp(ShuffleOp):
         with of.blaming():
             values = of.values()
             self.plan.add(keys, values, states, items=all_mappings(values))
-            if of.limited:
-                check_sums(self.aggregate, states)
         return states
 
     def prepare(self) -> None:
-        """Refuse a sum of columns that is too large. Merge into copies: `merge` may be a user function, and may raise for any key."""
+        """Merge what does not fit into arrays into copies: `merge` may be a user function, and may raise for any key."""
         arrays = self.arrays
         for one in self.pending if arrays is not None else ():
-            if arrays is not None and one.source.limited:
-                refuse_large(self.aggregate, arrays, one)
             refused = arrays.refused(one) if arrays is not None else []
             if refused or (arrays is not None and arrays.meets_odd(one)):
                 self._to_copies()

@@ -39,11 +39,11 @@ from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
 from ..records.record import Headers, Rows
-from ..records.vectors import longs
+from ..records.vectors import Buffer, longs
 from ..records.window_rows import rows_of_ends, rows_of_times
-from .addends import chunk_keys, keyed, refuse_nulls, same_keys, too_large, vectors_of
+from .addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
+from .combined_windows import has_window_arrays, plan_of_partials
 from .key_arrays import KeyArrays
-from .open_arrays import OpenArrays, addition_of, has_window_arrays, merging, partials_of, plan_of_partials
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
@@ -72,6 +72,10 @@ class LateCounts(NamedTuple):
         return LateCounts(self.rows + rows, self.partly + partly)
 
 
+def _listed(rows: Buffer | None) -> list[int]:
+    return [] if rows is None else longs(rows).tolist()
+
+
 class WindowOp(Operator):
     """Aggregates for each key and window, of event time or of the clock."""
 
@@ -89,13 +93,13 @@ class WindowOp(Operator):
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
         self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
-        self.kept: OpenSessions | OpenRows | OpenWindows | OpenArrays
+        self.kept: OpenSessions | OpenRows | OpenWindows
         if window.spans is None:
             self.kept = OpenSessions(window.gap_ms, step.plan, self.table)
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
-            self.kept = self._of_spans(window.spans, in_arrays=has_window_arrays(step))
+            self.kept = self._of_spans(window.spans, arrays=has_window_arrays(step))
         self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
         self.by_clock = window.by_clock
@@ -114,11 +118,9 @@ class WindowOp(Operator):
         self._late_now = LateCounts()
         """Late rows of the running letter."""
 
-    def _of_spans(self, spans: Spans, *, in_arrays: bool) -> OpenWindows | OpenArrays:
-        step = self.window_step
-        if in_arrays and (made := OpenArrays(spans, self.plan, self.table, partial=self.partial)).fits:
-            return made
-        return OpenWindows(spans, self.plan, self.table, early=step.updates, partial=self.partial)
+    def _of_spans(self, spans: Spans, *, arrays: bool) -> OpenWindows:
+        early = self.window_step.updates
+        return OpenWindows(spans, self.plan, self.table, arrays=arrays, early=early, partial=self.partial)
 
     @property
     def _closed(self) -> int:
@@ -130,53 +132,65 @@ class WindowOp(Operator):
 
     def be_careful(self) -> None:
         """A commit has failed on what was held back: from now on, each letter writes its changes to the table."""
-        if isinstance(self.kept, OpenArrays):
-            self.kept = self._of_spans(self.kept.spans, in_arrays=False)
+        if isinstance(self.kept, OpenWindows):
+            self.kept = self._of_spans(self.kept.spans, arrays=False)
         self.kept.careful = True
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
     def push(self, rows: Rows) -> None:
-        if isinstance(self.kept, OpenArrays):
-            self._push_partials(self.kept, rows)
-            return
-        keys = keyed(self, rows, self.window_step.key_serde)
+        kept, keys = self.kept, keyed(self, rows, self.window_step.key_serde)
         times, values = rows.timestamps, rows.values
         if self.partial and rows.plan != self.plan.digest:
             values = self._of_former_code(rows.plan, values)
         if self.window_step.rows is not None:
             values = self._entries(rows)
-        if self.by_clock:  # the time of the clock, but never before the floor
-            times = [max(self.env.now_ms(), self.floor)] * len(times)
-        with blaming(self.step, None if self.partial else self.plan.lacking(values)):
-            late, partly = self.kept.take(keys, times, values, self._closed)
+        if self.by_clock:
+            times = [self._now()] * len(times)
+        if isinstance(kept, OpenWindows):
+            states = [value[2:] for value in values] if self.partial else values
+            of = Addends(self.window_step, keys, states, times, partial=self.partial)
+            if self.partial:
+                found = rows_of_ends(array("q", [value[0] for value in values]), self._closed)
+            else:
+                found = rows_of_times(kept.spans, array("q", times), None, self._closed)
+            with of.blaming():
+                kept.take(found, of)
+            late, partly = _listed(found.late), found.partly
+        else:
+            with blaming(self.step, self.plan.lacking(values)):
+                late, partly = kept.take(keys, times, values, self._closed)
         rows_late = sum(values[place][1] for place in late) if self.partial else len(late)
         self._late_now = self._late_now.plus(rows_late, partly)
         if late and not self.partial:
             self._late(rows, late)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        if not isinstance(self.kept, OpenArrays):
+        kept = self.kept
+        if not isinstance(kept, OpenWindows) or not kept.arrays:
             self.push(chunk.rows(sorted(self.reads(frozenset()))))
             return
-        kept = self.kept
-        refuse_nulls(self.window_step, chunk)
-        times = chunk.times
-        if self.by_clock:
-            times = array("q", [max(self.env.now_ms(), self.floor)]) * chunk.base_length
+        times = array("q", [self._now()]) * chunk.base_length if self.by_clock else chunk.times
         found = rows_of_times(kept.spans, times, chunk.picked, self._closed)
-        for end, rows in found.open:
-            part = chunk if rows is None else chunk.kept(rows)
-            kept.take(end, addition_of(part, chunk_keys(self, part, self.window_step.key_serde)))
-        late = 0 if found.late is None else len(longs(found.late))
-        self._late_now = self._late_now.plus(late, found.partly)
+        serde = self.window_step.key_serde
+        of = ColumnAddends(self.window_step, chunk, lambda some: chunk_keys(self, some, serde))
+        if found.late is not None:
+            keyed(self, chunk.kept(found.late), serde)  # a row that is late has a key, too
+        with of.blaming():
+            kept.take(found, of)
+        late = _listed(found.late)
+        self._late_now = self._late_now.plus(len(late), found.partly)
         if found.late is not None and self.window_step.late is not None:
             missed = chunk.kept(found.late).rows(self.window_step.schema.names if self.window_step.schema else ())
-            self._late(missed, list(range(late)))
+            self._late(missed, list(range(len(late))))
+
+    def _now(self) -> int:
+        """The time of the clock, but never before the floor."""
+        return max(self.env.now_ms(), self.floor)
 
     @property
     def merges_columns(self) -> bool:
-        return self.partial and isinstance(self.kept, OpenArrays)
+        return self.partial and isinstance(self.kept, OpenWindows) and self.kept.arrays
 
     @cached_property
     def _arriving(self) -> KeyArrays:
@@ -185,34 +199,20 @@ class WindowOp(Operator):
 
     def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
         kept = self.kept
-        if not isinstance(kept, OpenArrays) or not same_keys(self.window_step.key_serde, written):
+        if not isinstance(kept, OpenWindows) or not same_keys(self.window_step.key_serde, written):
             return False
         vectors = vectors_of(self._arriving, columns) if columns.plan == self.plan.digest else None
         if vectors is None:
             return False
         ends, counts, *states = vectors
-        keys, times = columns.key_spans, columns.times
         found = rows_of_ends(ends.data, self._closed)
-        for end, rows in found.open:
-            kept.take(end, merging(keys, states, rows, times))
+        of = PartialAddends(self.window_step, columns, states, lambda: [one[2:] for one in columns.plain_values()])
+        with of.blaming():
+            kept.take(found, of)
         if found.late is not None:
             counted = longs(counts.data)
             self._late_now = self._late_now.plus(sum(counted[row] for row in longs(found.late)), 0)
         return True
-
-    def _push_partials(self, kept: OpenArrays, rows: Rows) -> None:
-        """Partial states as rows: few of them, or of former code."""
-        values = rows.values if rows.plan == self.plan.digest else self._of_former_code(rows.plan, rows.values)
-        keys = keyed(self, rows, self.window_step.key_serde)
-        found = rows_of_ends(array("q", [value[0] for value in values]), self._closed)
-        times = array("q", rows.timestamps)
-        for end, places in found.open:
-            listed = keys if places is None else pick(keys, longs(places).tolist())
-            states = [value[2:] for value in (values if places is None else pick(values, longs(places).tolist()))]
-            when = times if places is None else array("q", pick(rows.timestamps, longs(places).tolist()))
-            kept.take(end, partials_of(self.step, listed, states, when))
-        if found.late is not None:
-            self._late_now = self._late_now.plus(sum(values[place][1] for place in longs(found.late)), 0)
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         schema = self.window_step.schema
@@ -244,8 +244,6 @@ class WindowOp(Operator):
     # ------------------------------------------------------------------------------------------------------- with the letter
 
     def prepare(self) -> None:
-        if isinstance(self.kept, OpenArrays) and self.kept.refused():
-            raise too_large(self.step, None)
         with blaming(self.step):
             self.kept.prepare()
 

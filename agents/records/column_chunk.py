@@ -285,7 +285,9 @@ def _fitting(found: Any, spec: ColumnSpec) -> Any:
     if not isinstance(found, wanted) or (is_bool and spec.type != BOOL):
         raise DataError(f"the field '{spec.name}' is {_shown(found)}, not {spec.type}")
     if spec.type == INT and not LEAST <= found <= MOST:
-        raise DataError(f"the field '{spec.name}' is {_shown(found)}, which has more than 64 bits")
+        raise DataError(
+            f"the field '{spec.name}' is {_shown(found)}, which has more than 64 bits", remedy="declare it as float"
+        )
     if spec.type == FLOAT and not isfinite(found):
         raise DataError(f"the field '{spec.name}' is {found}, which is no finite number")
     if spec.type == TEXT and isinstance(found, str):

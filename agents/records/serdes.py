@@ -160,9 +160,10 @@ class Serde(Generic[T]):
     def _unwritable(self, value: object, error: BaseException) -> DataError:
         if isinstance(error, DataError):
             return error
-        return DataError(
-            f"cannot be encoded as {self.name}: {error} ({_excerpt(value)})", remedy="give the step another serde="
-        )
+        remedy = "give the step another serde="
+        if _is_wide(value):
+            remedy = "whole numbers of more than 64 bits have to become float(…) or str(…) before"
+        return DataError(f"cannot be encoded as {self.name}: {error} ({_excerpt(value)})", remedy=remedy)
 
     def __repr__(self) -> str:
         return self.name
@@ -316,6 +317,47 @@ def named_only(serde: Serde[Any], names: frozenset[str]) -> Serde[Any] | None:
     return Serde(serde.name, _json_of, typed.one, kind, typed.many, _json_column)
 
 
+def for_outputs(serde: Serde[Any]) -> Serde[Any]:
+    """The serde as an output topic is written with it: in JSON, whole numbers have any size.
+
+    What the job itself reads again is not written so, because whole numbers of more than 64 bits are read as floats.
+
+    >>> for_outputs(json()).dumps({"total": 2**70})
+    b'{"total":1180591620717411303424}'
+    """
+    if not is_json(serde):
+        return serde
+    return Serde(serde.name, _exact_json_of, serde.loads, serde.type, None, _json_column)
+
+
+def _exact_json_of(value: Any) -> bytes:
+    try:
+        return _json_of(value)
+    except TypeError:
+        return _json_of(_spelled(value))
+
+
+def _is_wide(value: Any) -> bool:
+    """Whether it is, or a field of it is, a whole number that 64 bits cannot hold."""
+    if type(value) is dict:
+        fields: dict[Any, Any] = value
+        return any(map(_is_wide, fields.values()))
+    return type(value) is int and not -(2**63) <= value < 2**64
+
+
+def _spelled(value: Any) -> Any:
+    """The same with the digits of whole numbers that orjson refuses."""
+    if type(value) is int and _is_wide(value):
+        return orjson.Fragment(str(value))
+    if type(value) is dict:
+        fields: dict[Any, Any] = value
+        return {name: _spelled(one) for name, one in fields.items()}
+    if type(value) in (list, tuple):
+        parts: Any = value
+        return [_spelled(one) for one in parts]
+    return value
+
+
 def is_json(serde: Serde[Any]) -> bool:
     """Whether the serde writes JSON, of any type."""
     return serde.name.partition("(")[0] == "json"
@@ -338,6 +380,35 @@ def msgpack(kind: Any = None) -> Serde[Any]:
     return Serde(
         _typed_name("msgpack", kind), library.msgpack.Encoder().encode, library.msgpack.Decoder(kind).decode, kind
     )
+
+
+WIDE = 1
+"""The msgpack extension type of a whole number that 64 bits cannot hold: its bytes, big-endian, in two's complement."""
+
+
+def stored() -> Serde[Any]:
+    """msgpack as headgate keeps states, in tables and on their way to them: whole numbers of every size that a float can have.
+
+    >>> stored().loads(stored().dumps([2**70, -(2**63)]))
+    [1180591620717411303424, -9223372036854775808]
+    """
+    library: Any = _msgpack
+    decode = partial(library.unpackb, strict_map_key=False, ext_hook=_extended)
+    return Serde("msgpack", library.Packer(default=_wide).pack, decode)
+
+
+def _wide(value: Any) -> Any:
+    """What msgpack has no bytes for."""
+    if isinstance(value, int):
+        float(value)  # what is beyond all floats could never be added to one
+        library: Any = _msgpack
+        return library.ExtType(WIDE, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+    raise TypeError(f"can not serialize {type(value).__name__!r} object")
+
+
+def _extended(code: int, data: bytes) -> Any:
+    library: Any = _msgpack
+    return int.from_bytes(data, "big", signed=True) if code == WIDE else library.ExtType(code, data)
 
 
 def text(encoding: str = "utf-8") -> Serde[str]:

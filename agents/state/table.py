@@ -365,7 +365,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """The error of a value that cannot be encoded."""
         found = self._refused("value", error)
         of_states = self.layout is not None and self.layout.spec.plan is not None
-        remedy = "keep states in plain values: text, bytes, lists, dicts, whole numbers of 64 bits, floats"
+        remedy = "keep states in plain values: text, bytes, lists, dicts, numbers"
         refused = RowRefused(found.what, remedy=remedy if of_states else found.remedy)
         refused.table = self.name
         return refused

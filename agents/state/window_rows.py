@@ -13,7 +13,7 @@ from ...core.graph.schema import WINDOW, WITH_ROWS
 from ...core.settings import duration_ms
 from ...core.windows.results import END_FIELD, START_FIELD
 from ...core.windows.sessions import end_of
-from ..records.serdes import msgpack
+from ..records.serdes import stored as states
 
 PARTS = 4
 """The parts of a stored row: end, number, keys and states; or key, start, last time and states."""
@@ -55,7 +55,7 @@ class WindowFormat(NamedTuple):
         """Where a stored row stands among the others: windows by end and number of the block, sessions by key and start. None if it holds
         no window. Reads no states.
 
-        >>> WindowFormat.of("window tumbling-1m").place(msgpack().dumps([60_000, 2, [b"k"], [[7]]]) or b"")
+        >>> WindowFormat.of("window tumbling-1m").place(states().dumps([60_000, 2, [b"k"], [[7]]]) or b"")
         (60000, 2)
         """
         head = Unpacker()
@@ -67,7 +67,7 @@ class WindowFormat(NamedTuple):
 
     def read(self, value: bytes) -> list[WindowState]:
         """The keys of a stored row with their states; empty if the row holds no window. Raises a `HeadgateError` for unreadable bytes."""
-        stored = msgpack().loads(value)
+        stored = states().loads(value)
         return self.states(stored) if isinstance(stored, list) else []
 
     def states(self, stored: list[Any]) -> list[WindowState]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.agents.operators import joined, open_arrays, open_windows, windowed
+from headgate.agents.operators import joined, window_states, windowed
 from headgate.agents.port import bounds
 from headgate.agents.records import arrow_frames
 from headgate.agents.runtime import log
@@ -74,9 +74,9 @@ def unheard() -> Iterator[None]:
         processors=[],
     )
     retention, bounds.LOG_DELETE_RETENTION_MS = bounds.LOG_DELETE_RETENTION_MS, LOG_RETENTION_MS
-    sizes = open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS
-    columns, writes = (open_arrays.BLOCK_KEYS, arrow_frames.FEWEST), log.WRITE_ROWS
-    open_windows.BLOCK_KEYS = open_arrays.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
+    sizes = window_states.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS
+    fewest, writes = arrow_frames.FEWEST, log.WRITE_ROWS
+    window_states.BLOCK_KEYS = blocks.BLOCK_ROWS = BLOCK_KEYS
     arrow_frames.FEWEST = FEWEST_ROWS
     log.WRITE_ROWS = WRITE_ROWS
     windowed.STEP_RESULTS = windowed.STEP_SESSIONS = joined.STEP_RESULTS = STEP_RESULTS
@@ -88,8 +88,8 @@ def unheard() -> Iterator[None]:
     finally:
         sys.unraisablehook = hook
         bounds.LOG_DELETE_RETENTION_MS = retention
-        open_windows.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS = sizes
-        open_arrays.BLOCK_KEYS, arrow_frames.FEWEST = columns
+        window_states.BLOCK_KEYS, blocks.BLOCK_ROWS, windowed.STEP_RESULTS, windowed.STEP_SESSIONS = sizes
+        arrow_frames.FEWEST = fewest
         log.WRITE_ROWS = writes
         joined.STEP_RESULTS = windowed.STEP_RESULTS
         structlog.reset_defaults()

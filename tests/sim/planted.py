@@ -549,37 +549,39 @@ def _closing_begins_anew() -> list[tuple[Any, str, Any]]:
 
 
 def _partial_judged_before_its_window() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.combined_windows import WindowCombineOp
-    from headgate.agents.operators.open_windows import OpenWindows
+    from headgate.agents.operators import combined_windows
     from headgate.core.progress.frames import NO_TIME
 
     from .job import LAG_MS
 
-    push, take = WindowCombineOp.push, OpenWindows.take
+    push, assign = combined_windows.WindowCombineOp.push, combined_windows.rows_of_times
+    judged = [NO_TIME]
 
     def pushed(self: Any, rows: Any) -> None:
         passed = self.__dict__.setdefault("passed", NO_TIME)
-        self.kept.judged = passed - self.window.window.grace_ms
+        judged[0] = passed - self.window.window.grace_ms
         push(self, rows)
+        judged[0] = NO_TIME
         self.passed = max(passed, *(ts - LAG_MS for ts in rows.timestamps))
 
-    def taken(self: Any, keys: Any, times: Any, values: Any, closed: int) -> Any:
-        return take(self, keys, times, values, self.__dict__.get("judged", closed))
+    def assigned(spans: Any, times: Any, rows: Any, closed: int) -> Any:
+        return assign(spans, times, rows, judged[0])
 
-    return [(WindowCombineOp, "push", pushed), (OpenWindows, "take", taken)]
+    return [(combined_windows.WindowCombineOp, "push", pushed), (combined_windows, "rows_of_times", assigned)]
 
 
 def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_windows import Tally
+    from headgate.agents.operators.combined_windows import WindowCombineOp
 
-    original = Tally.add
+    original = WindowCombineOp._send_lists
 
-    def add(self: Any, part: Any) -> None:
-        original(self, part)
-        for key in part.keys:
-            self.rows[part.end][key] = 1
+    def send(self: Any, kept: Any) -> None:
+        for window in kept.open.values():
+            for state in window.states.values():
+                state[0] = 1
+        original(self, kept)
 
-    return [(Tally, "add", add)]
+    return [(WindowCombineOp, "_send_lists", send)]
 
 
 def _merged_session_stays() -> list[tuple[Any, str, Any]]:

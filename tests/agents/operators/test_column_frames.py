@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, TypedDict
 
 import orjson
+import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.agents.operators.bad_records import BadRecord
 from headgate.agents.operators.decode import SourceOp
+from headgate.agents.records.arrow_columns import ArrivedColumns
+from headgate.agents.records.chunks import Chunk
 from headgate.agents.testing.driver import Driver
+from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import ArrowFrame, decode
 
 from .test_column_streams import Job, columns_shuffled, outcome, records, rows_shuffled
+from .test_pipeline import Rig
 
 
 @pytest.fixture
@@ -76,3 +84,46 @@ def test_mixed_numbers_go_as_batches(taken: list[str]) -> None:
     assert found == {f"u{n}": 2 if n % 2 else 1.0 for n in range(300)}
     assert {type(one) for one in found.values()} == {int, float}
     assert "ArrivedColumns" not in taken
+
+
+class Optional(TypedDict):
+    user: str
+    amount: float | None
+
+
+class Required(TypedDict):
+    user: str
+    amount: float
+
+
+@pytest.mark.parametrize(
+    "amounts", [[1.5, float("nan")], [1.5, float("inf")], [float("inf"), float("-inf")], [1e308, 1e308]]
+)
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("kind", [Optional, Required])
+def test_what_is_no_finite_number_is_null(kind: Any, columns: bool, amounts: list[float]) -> None:
+    """In a frame that another program has written: as in JSON, and as rows read it. It is bad data where no null may be."""
+    app = hg.App("job")
+    orders: Any = app.input("in", serde=hg.json(kind))
+    orders = (orders.columns() if columns else orders).repartition(
+        "user", **({} if columns else {"serde": hg.json(kind)})
+    )
+    orders.filter(hg.col("amount").is_null() | (hg.col("amount") > 0)).to("out")
+    table = pa.table(
+        {"__key": pa.array([b"a", b"b"], pa.binary()), "__timestamp": [1, 2], "user": ["a", "b"], "amount": amounts}
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.replace_schema_metadata({"hg.v": "1", "hg.kind": "0"}).schema) as writer:
+        writer.write_table(table)
+    frame = decode(b"\x05" + sink.getvalue().to_pybytes())
+    assert isinstance(frame, ArrowFrame)
+    rig = Rig(app, "job-1-by-user")
+    arrived: Any = ArrivedColumns([(frame, 0)], hg.json(kind))
+    wanted = [one if one - one == 0 else None for one in amounts]
+    running = rig.run(Chunk(StreamPartition("job-1-by-user", 0), 1, arrived))
+    if kind is Required and None in wanted:
+        with pytest.raises(BadRecord):
+            asyncio.run(running)
+        return
+    asyncio.run(running)
+    assert [orjson.loads(one)["amount"] for one in rig.out("out")] == wanted

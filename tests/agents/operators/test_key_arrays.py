@@ -116,29 +116,6 @@ def test_rows_of_any_numbers(seed: int, memory: int) -> None:
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("columnar", [False, True])
-@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-@pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("size", [1, 5])
-def test_a_sum_beyond_64_bits_costs_its_record(columnar: bool, policy: str, shuffled: bool, size: int) -> None:
-    """In columns where the record is added; the sums of rows grow, and cannot be stored."""
-    app = hg.App("job", on_error=policy)
-    stream: Any = app.input("in", serde=hg.json(Order), key="k")
-    stream = stream.columns() if columnar else stream
-    stream = stream.repartition("k") if shuffled else stream
-    stream.agg(s=hg.sum("n"), c=hg.count()).to("out")
-    sent = [{"k": "a", "n": n, "x": 0.0} for n in (LARGE, LARGE, 5, -LARGE)] + [{"k": "b", "n": 1, "x": 0.0}]
-    with Driver(app) as d:
-        for at in range(0, len(sent), size):
-            d.send_all("in", sent[at : at + size])
-        found = {record.key: record.value for record in d.read("out")}
-        if columnar and not (shuffled and size == 1):
-            assert found == {"a": {"s": 5, "c": 3}, "b": {"s": 1, "c": 1}}
-            assert d.counters["records_failed"] == 1
-            assert [letter.offset for letter in d.dead_letters()] == ([1] if policy == "dead_letter" else [])
-
-
-@pytest.mark.usefixtures("way")
 def test_columns_and_rows_store_the_same_bytes() -> None:
     """Those of a list of the states in msgpack, behind the head of the table."""
 

@@ -104,7 +104,7 @@ STEPS: dict[str, Any] = {
     "a key that cannot be written": record(key=object()),
     "a value that cannot be written": value({1, 2}),
     "a value whose equality raises": value(Odd()),
-    "a whole number beyond 64 bits": value({"k": "x", "n": 2**70}),
+    "a whole number beyond 64 bits between stages": lambda st: value({"k": "x", "n": 2**70})(st).repartition("k"),
     "flat_map that gives no list": lambda st: st.flat_map(lambda v: 5 if is_bad(v) else [v]),
     "flat_map that gives a wrong record": lambda st: st.flat_map(
         lambda r: [replace(r, timestamp=1.5)] if is_bad(r.value) else [r], with_record=True

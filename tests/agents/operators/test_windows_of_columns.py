@@ -111,18 +111,21 @@ def test_open_windows_of_columns_survive_a_restart(name: str) -> None:
 def test_rows_and_columns_store_the_same_windows() -> None:
     """A job may change from one to the other while windows are open."""
 
-    def app(columns: bool) -> hg.App:
-        made = hg.App("job", on_bad_data="skip")
+    def app(way: str) -> hg.App:
+        made = hg.App("job", on_bad_data="skip", on_error="skip")
         orders: Any = made.input("orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts")
-        WINDOWS["kept open"](orders.columns() if columns else orders.filter(lambda o: o is not None)).to("out")
+        if way == "columns":
+            orders = orders.columns()
+        keep = (lambda o: o is not None) if way == "rows" else hg.col("size") >= 0
+        WINDOWS["kept open"](orders.filter(keep)).to("out")
         return made
 
     found: list[Any] = []
-    for first in (False, True):
-        with Driver(app(first)) as d:
+    for way in ("rows", "columns", "named fields"):
+        with Driver(app(way)) as d:
             d.send_all("orders", records(5)[:150])
             found.append(dict(d.table("tumbling-1s").items()))
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_what_needs_rows_is_refused_at_its_line() -> None:

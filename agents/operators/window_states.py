@@ -1,0 +1,227 @@
+"""The states of one open window, by key: in arrays if they are numbers of 64 bits, otherwise in lists.
+
+Both are stored alike: a block of the table holds 64 keys in the order of their arrival. A window in arrays becomes one in lists when a
+state no longer fits, for example when a sum exceeds 64 bits.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...core.windows.blocks import BLOCK_KEYS
+from ..job.aggregates import AggregatePlan
+from ..records.spans import pieces
+from ..records.vectors import Buffer, longs
+from .key_arrays import Addition, KeyArrays
+
+States = dict[bytes, list[Any]]
+
+
+class ListWindow:
+    """States in lists, and the keys in order of arrival, which determines their blocks."""
+
+    def __init__(self, plan: AggregatePlan, *, partial: bool = False) -> None:
+        self.plan = plan
+        self.partial = partial
+        self.states: States = {}
+        self.keys: list[bytes] = []
+        self.places: dict[bytes, int] = {}
+        self.times: dict[bytes, int] = {}
+        """The greatest time of the rows of each key; only if somebody wants to know it."""
+        self.latest: int | None = None
+        """No known time is greater."""
+        self.plain = True
+        """Whether columns of numbers can be added to its states."""
+        self.dirty: set[int] = set()
+        """The blocks that have changed since they were written."""
+        self.slots: list[int] = []
+        """The slots of the blocks that the table has, by the number of the block."""
+        self.out = 0
+        """The number of results already emitted, if closing takes several steps."""
+        self._queue: list[bytes] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many keys have states."""
+        return len(self.keys)
+
+    # ------------------------------------------------------------------------------------------------------------ changing
+
+    def load(self, keys: list[bytes], states: list[list[Any]]) -> None:
+        """Take over a stored block."""
+        self.states.update(zip(keys, states, strict=True))
+        self.touch(keys)
+        self.dirty.clear()
+        self.plain = self.plain and self.plan.numeric and self.plan.all_plain(states)
+
+    def add(self, keys: list[bytes], columns: list[Any]) -> None:
+        """Add columns of numbers."""
+        self.plan.add_columns(keys, columns, self.states, partial=self.partial)
+
+    def update(self, fresh: States) -> None:
+        """Take over new states."""
+        self.plain = self.plain and self.plan.numeric and self.plan.all_plain(fresh.values())
+        self.states.update(fresh)
+
+    def touch(self, keys: Iterable[bytes]) -> None:
+        """Record that these keys have new states."""
+        distinct = dict.fromkeys(keys)
+        places = self.places
+        new = [key for key in distinct if key not in places]
+        if new:
+            places.update(zip(new, range(len(self.keys), len(self.keys) + len(new)), strict=True))
+            self.keys += new
+            self._queue = None
+        self.dirty.update({places[key] // BLOCK_KEYS for key in distinct})
+
+    def later(self, keys: list[bytes], times: list[int]) -> None:
+        """Note the times of rows. Those of one partition usually come in order."""
+        latest = times[0] if self.latest is None else self.latest
+        keep_greatest(self.times, keys, times, latest)
+        self.latest = max(latest, max(times))
+
+    # ------------------------------------------------------------------------------------------------------------- reading
+
+    def states_of(self, keys: Iterable[bytes]) -> list[list[Any] | None]:
+        """The states of these keys; None for a key without any."""
+        return list(map(self.states.get, keys))
+
+    def results(self, first: int, behind: int) -> tuple[list[bytes], list[list[Any]]]:
+        """The keys in the order of their results, from the first of these numbers up to the other, and their states."""
+        if self._queue is None:
+            self._queue = sorted(self.keys)
+        keys = self._queue[first:behind]
+        return keys, [self.states[key] for key in keys]
+
+    def changed_blocks(self) -> dict[int, list[Any]]:
+        """The blocks that have changed since the last call, in their stored form."""
+        found = {number: self._block(number) for number in self.dirty}
+        self.dirty.clear()
+        return found
+
+    def _block(self, number: int) -> list[Any]:
+        keys = self.keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
+        return [keys, [self.states[key] for key in keys]]
+
+    def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
+        """The blocks that these states change, in their stored form."""
+        new = [key for key in fresh if key not in self.places]
+        count = len(self.keys)
+        numbers = {self.places[key] // BLOCK_KEYS for key in fresh if key in self.places}
+        numbers.update(place // BLOCK_KEYS for place in range(count, count + len(new)))
+        found: dict[int, list[Any]] = {}
+        for number in numbers:
+            start, stop = number * BLOCK_KEYS, (number + 1) * BLOCK_KEYS
+            keys = self.keys[start:stop] + new[max(start - count, 0) : max(stop - count, 0)]
+            found[number] = [keys, [fresh[key] if key in fresh else self.states[key] for key in keys]]
+        return found
+
+
+class ArrayWindow:
+    """States in arrays: keys by number, in order of arrival, and an array for each state."""
+
+    def __init__(self, plan: AggregatePlan, *, partial: bool = False) -> None:
+        self.arrays = KeyArrays(plan, partial=partial)
+        self.slots: list[int] = []
+        """The slots of the blocks that the table has, by the number of the block."""
+        self.out = 0
+        """The number of results already emitted, if closing takes several steps."""
+        self._queue: tuple[list[bytes], array[int]] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many keys have states."""
+        return self.arrays.known
+
+    def in_lists(self) -> ListWindow:
+        """The same window with its states in lists."""
+        arrays = self.arrays
+        made = ListWindow(arrays.plan, partial=arrays.partial)
+        if arrays.known:
+            numbers = array("q", range(arrays.known))
+            keys, times = self._keys(numbers), longs(arrays.cells.take(numbers)[1]).tolist()
+            made.load(keys, arrays.states(numbers))
+            made.later(keys, times)
+        made.dirty.update(number // BLOCK_KEYS for number in longs(arrays.cells.dirty()) if number < arrays.known)
+        made.slots, made.out = self.slots, self.out
+        return made
+
+    # ------------------------------------------------------------------------------------------------------------ changing
+
+    def load(self, keys: list[bytes], states: list[list[Any]]) -> bool:
+        """Take over a stored block. False if a state does not fit."""
+        vectors = self.arrays.vectors(states)
+        if vectors is not None:
+            self.arrays.put(keys, vectors, None)
+            self._grown()
+        return vectors is not None
+
+    def add(self, addition: Addition) -> None:
+        """Add what fits."""
+        self.arrays.add(addition)
+        self._grown()
+
+    def update(self, fresh: States, times: dict[bytes, int]) -> bool:
+        """Take over new states with the times of their rows. False if a state does not fit."""
+        vectors = self.arrays.vectors(list(fresh.values()))
+        if vectors is not None:
+            self.arrays.put(list(fresh), vectors, list(map(times.__getitem__, fresh)))
+            self._grown()
+        return vectors is not None
+
+    def _grown(self) -> None:
+        """All keys have states now."""
+        self.arrays.known = len(self.arrays.keys)
+
+    # ------------------------------------------------------------------------------------------------------------- reading
+
+    def _keys(self, numbers: Buffer) -> list[bytes]:
+        found: Any = pieces(self.arrays.keys.keys(numbers)[0])
+        return found
+
+    def states_of(self, keys: Iterable[bytes]) -> list[list[Any] | None]:
+        """The states of these keys; None for a key without any. The keys get numbers, which `forget_unknown` takes back."""
+        numbers = longs(self.arrays.keys.numbers_listed(list(keys)))
+        known = self.arrays.known
+        there = iter(self.arrays.states(array("q", [number for number in numbers if number < known])))
+        return [next(there) if number < known else None for number in numbers]
+
+    def results(self, first: int, behind: int) -> tuple[list[bytes], list[list[Any]]]:
+        """The keys in the order of their results, from the first of these numbers up to the other, and their states."""
+        if self._queue is None or len(self._queue[0]) < self.count:
+            keys = self._keys(array("q", range(self.arrays.known)))
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+            self._queue = [keys[number] for number in order], array("q", order)
+        keys, numbers = self._queue
+        return keys[first:behind], self.arrays.states(numbers[first:behind])
+
+    def changed_blocks(self) -> dict[int, list[Any]]:
+        """The blocks that have changed since the last call, in their stored form."""
+        arrays = self.arrays
+        changed = sorted({number // BLOCK_KEYS for number in longs(arrays.cells.dirty())})
+        numbers = array("q")
+        for block in changed:
+            numbers.extend(range(block * BLOCK_KEYS, min((block + 1) * BLOCK_KEYS, arrays.known)))
+        keys, states = self._keys(numbers), arrays.states(numbers)
+        arrays.cells.settle()
+        return {
+            block: [keys[start : start + BLOCK_KEYS], states[start : start + BLOCK_KEYS]]
+            for block, start in zip(changed, range(0, len(keys), BLOCK_KEYS), strict=True)
+        }
+
+
+def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: Sequence[int], latest: int | None = None) -> None:
+    """Raise the time of each key to the greatest of its rows. `latest`: no known time is greater.
+
+    >>> keep_greatest(known := {b"a": 5}, [b"a", b"b", b"b"], [4, 9, 7]); known
+    {b'a': 5, b'b': 9}
+    """
+    ascending = times == sorted(times)
+    if ascending and latest is not None and times[0] >= latest:
+        known.update(zip(keys, times, strict=True))
+        return
+    rows = zip(times, keys, strict=True)
+    greatest = {key: time for time, key in (rows if ascending else sorted(rows))}
+    known.update((key, time) for key, time in greatest.items() if time > known.get(key, time - 1))
