@@ -306,7 +306,9 @@ class Faults:
         job = self.job()
         if self.run_state(job) == messages.RunState.RUNNING:
             self._requested(job, "drain", "drain")
-            if job.windows is not None or job.joining is not None:  # what it closes may open again
+            if (
+                job.windows is not None or job.joining is not None or job.kind == "upstream"
+            ):  # what it closes may open again
                 self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
 
     def stop(self) -> None:
