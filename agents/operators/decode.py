@@ -8,6 +8,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
@@ -250,7 +251,7 @@ class SourceOp(Operator):
                     bad.append((index, error))
             keys.append(found)
         keys = self.believed(keys, bad)
-        if own is not None and None in values:
+        if own is not None and NoneType in map(type, values):  # by type: a value's own == may do anything
             unread = self.pipeline.table(NOT_TEXT).get(self.step.name) is not None
             for index, value in enumerate(values):
                 if value is None:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from ...core.progress.frames import MAX_TIME, NO_TIME
@@ -73,9 +74,10 @@ class JoinOp(Operator):
 
     def push_side(self, side: int, rows: Rows) -> None:
         """Rows of one side."""
-        if None in rows.values:
-            self.env.count("join_null_rows", rows.values.count(None))
-            rows = select_rows(rows, [value is not None for value in rows.values])
+        if NoneType in map(type, rows.values):  # by type: a value's own == may do anything
+            keep = [value is not None for value in rows.values]
+            self.env.count("join_null_rows", keep.count(False))
+            rows = select_rows(rows, keep)
         if not rows.values:
             return
         rows = replace(rows, keys=keyed(self, rows, self.join.key_serde), key_serde=self.join.key_serde)
