@@ -21,7 +21,8 @@ PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
-JOBS ?= 2
+# most tests against Kafka wait for each other more than they compute, so two cores take three
+JOBS ?= 3
 FAULTS ?= 0:200
 SEEDS ?= 20000
 RECORDS ?= 2000000
