@@ -92,7 +92,9 @@ class Patience:
         except TimeoutError as error:
             if not one.limit.expired():
                 raise
-            raise (DrainTimeout if one.setting == DRAIN else TimeoutError)(self._told(one)) from error
+            if one.setting == DRAIN:
+                raise DrainTimeout(self._told(one)) from error
+            raise TimeoutError(self._told(one)) from error
         finally:
             self._awaited.discard(one)
             if one.hung is not None:

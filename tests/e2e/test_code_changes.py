@@ -302,7 +302,7 @@ async def test_windows_take_other_keys_only_where_none_is_open(job, topic):
     await job.ask("start", wait=False)
     said = await failed(last)
     assert "the table 'spans' does not fit what is stored in it: its keys are json, and are to be text" in said
-    assert "drain the job with the old code: that closes its open windows" in said
+    assert "drain the job with the old code: that closes what is open in it" in said
     assert "give 'spans' another name" in said
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -166,6 +167,19 @@ async def test_who_is_waited_for_and_for_how_long(job, topic):
     assert not progress.idle(second)
     await change(job, "watermark.idle-timeout", "50ms", worker)
     await worker.until(lambda: progress.idle(second), "the silent input is idle")
+
+
+@proves("share.restate")
+async def test_how_often_a_shared_stream_is_told_again(job, topic):
+    """Nothing new is read, and the next repetition would come in an hour: the operator asks for one in each tenth of a second."""
+    inp, shared = topic("in"), f"shared-{uuid.uuid4().hex[:8]}"
+    app = hg.App(job.name, settings={"share.restate": "1h"})
+    app.input(inp, key="k").share(shared)
+    worker = await job.start(app)
+    await worker.until_running(1)
+    said = len(await job.records(shared, 1))
+    await change(job, "share.restate", "100ms", worker)
+    await job.records(shared, said + 5, more_s=0)
 
 
 @proves("chooser.max-drift")
