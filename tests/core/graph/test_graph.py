@@ -104,3 +104,35 @@ def test_walks_over_a_graph_are_not_bounded_by_the_stack():
     graph = Graph((Input("in", key="k"),), tuple(diamonds))
     validate(graph)
     assert keys_of(graph, "d199") == {"k"}
+
+
+def test_streams_that_meet_in_a_join_of_two_streams_are_found_through_every_shuffle():
+    """A join with a table keeps no rows of its own, so nobody waits for anybody there."""
+    joined = Graph(
+        (Input("orders"), Input("payments"), Input("other")),
+        (
+            Stage("by-id", "repartition", ("orders",), writes=("j-1-by-id",)),
+            Stage("filter", "filter", ("by-id",)),
+            Stage("join", "join", ("filter", "payments"), stateful=True),
+            Stage("to", "to", ("other",), writes=("out",)),
+        ),
+    )
+    assert joined.meeting == (frozenset({"orders", "payments", "j-1-by-id"}),)
+    assert SALES.meeting == ()
+
+
+def test_the_nearest_stages_and_streams_stand_in_the_same_task():
+    among = frozenset({"merge", "minutes"})
+    assert SALES.nearest("join-rates", among) == {"merge"}
+    assert SALES.nearest("merge", among) == {"orders", "refunds"}
+    assert SALES.nearest("all", among) == {"minutes"}
+    assert SALES.nearest("to", among) == {"sales-1-all"}
+    assert SALES.nearest("minutes", among) == {"sales-1-by-country"}
+
+
+def test_a_shared_stream_is_framed_and_no_output():
+    sharing = Graph((Input("orders"),), (Stage("share", "share", ("orders",), writes=("priced",)),))
+    assert sharing.framed == {"priced"}
+    assert sharing.outputs == set()
+    assert sharing.fed_by("priced") == "share"
+    assert sharing.upstreams("priced") == {"orders"}
