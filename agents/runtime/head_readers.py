@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, FrameError, UserFrame, decode
+from ...core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, FrameError, UserFrame, decode
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.timestamps import BadTimestamp, timestamps_of
@@ -77,14 +77,18 @@ def _times(serde: Any, when: Any) -> ReadTimes:
     return times
 
 
+def _frame(data: bytes | None, serde: Any) -> Frame | None:
+    """The frame, its columns as rows; None if it cannot be read."""
+    try:
+        frame = decode(data or b"")
+        return as_batch(frame, serde) if isinstance(frame, ArrowFrame) else frame
+    except FrameError:
+        return None
+
+
 def _times_of_frames(serde: Any) -> ReadTimes:
     def time(data: bytes | None) -> int:
-        try:
-            frame = decode(data or b"")
-            if isinstance(frame, ArrowFrame):
-                frame = as_batch(frame, serde)
-        except FrameError:
-            return NO_TIME
+        frame = _frame(data, serde)
         return frame.timestamps[0] if isinstance(frame, BatchFrame) and frame.timestamps else NO_TIME
 
     return lambda columns: [time(data) for data in columns.values]
@@ -109,12 +113,7 @@ def _framed(serde: Any) -> Value:
     plain = _plain(serde)
 
     def value(data: bytes | None) -> Any:
-        try:
-            frame = decode(data or b"")
-            if isinstance(frame, ArrowFrame):
-                frame = as_batch(frame, serde)
-        except FrameError:
-            return None
+        frame = _frame(data, serde)
         if isinstance(frame, UserFrame):
             return plain(frame.body)
         return plain(frame.values[0]) if isinstance(frame, BatchFrame) and frame.values else None
