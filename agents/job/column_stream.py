@@ -25,7 +25,7 @@ from ..records.serdes import OUTPUT_KEY, is_json, json, raw
 from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
-from .stream_ends import BatchedStream, Ended, batch_step
+from .stream_ends import BatchedStream, Ended, batch_step, share_step
 from .timestamps import TimeField
 from .windows import Window, WindowedStream
 
@@ -388,10 +388,21 @@ class ColumnStream(Generic[K, V]):
         key_serde: Serde[Any] | None = None,
         on_error: s.Policy = None,
     ) -> Ended:
-        """Write a stream for other headgate jobs; see `Stream.share`. The records are written as rows."""
-        return self.rows().share(
-            topic, retention=retention, key=key, partitions=partitions, key_serde=key_serde, on_error=on_error
-        )
+        """Write a stream for other headgate jobs; see `Stream.share`. If the app's `serde` is JSON, they travel as columns, which the other
+        job may read as columns or as rows.
+        """
+        self._only_columns("share()")
+        if key is not None:
+            self._key_column(key, f"share('{topic}', key=…)", or_boolean=True)
+        if not is_json(self._stream.app.serde):
+            return self.rows().share(
+                topic, retention=retention, key=key, partitions=partitions, key_serde=key_serde, on_error=on_error
+            )
+        own = key_serde if key_serde is not None else self._stream.app.key_serde
+        check_serde(own, f"share('{topic}', key_serde")
+        step = share_step(self._stream.step, topic, retention, key, partitions, json(), own, on_error, self.schema)
+        self._then(step)
+        return Ended(f"share('{topic}')")
 
     def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: s.Policy = None) -> Ended:
         """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated.

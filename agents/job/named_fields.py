@@ -55,7 +55,7 @@ def serde_behind(step: s.Step, default: Serde[Any]) -> Serde[Any]:
     """The serde of the values behind a step on their way through streams and tables, unless one is given: `default`, or that of the type of
     the values if they are objects, so that functions find objects there, too."""
     kind = _type_behind(step)
-    if not (hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind)):
+    if isinstance(kind, ColumnSchema) or not (hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind)):
         return default
     found = _declaring(step)
     return found.serde if isinstance(found, s.InputStep | s.ShuffleStep) else json(cast("type[Any]", kind))

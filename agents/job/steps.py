@@ -441,6 +441,8 @@ class ShareStep(Step):
     retention_ms: int
     key: str | Callable[[Any], Any] | None = None
     partitions: int | None = None
+    schema: ColumnSchema | None = None
+    """The columns that are written; None for rows."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

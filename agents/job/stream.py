@@ -35,7 +35,7 @@ from .checks import (
 from .column_stream import ColumnStream, columns_behind, condition
 from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
-from .stream_ends import BatchedStream, Ended, TableView, batch_step
+from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     Fields = str | tuple[str, str] | None
     Serdes = Serde[Any] | tuple[Serde[Any], Serde[Any]] | None
 
-MIN_RETENTION_MS = 3_600_000
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -580,27 +579,15 @@ class Stream(Generic[K, V]):
         than `retention`, whether it was read or not. Without `key`, the record's own key is written, and each record goes to the partition
         of its key. `partitions` is the number of partitions of the topic: by default that of the widest stream behind it.
         """
-        check_topic(topic, "share")
-        if key is not None:
-            check_selector(key, f"share('{topic}', key=…)")
-        if partitions is not None and (type(partitions) is not int or partitions < 1):
-            raise DeclarationError(f"share('{topic}', partitions={partitions!r}): a stream has at least one partition")
-        kept_ms = duration(retention, f"share('{topic}'): retention")
-        if kept_ms < MIN_RETENTION_MS:
-            raise DeclarationError(
-                f"share('{topic}', retention={retention!r}) would delete records before other jobs can read them",
-                remedy='at least an hour, and longer than a reading job may be stopped: retention="7d"',
-            )
-        step = s.ShareStep(
-            parents=(self.step,),
-            topic=topic,
-            key=key,
-            serde=self._serde(serde, f"share('{topic}', serde"),
-            key_serde=self._serde(key_serde, f"share('{topic}', key_serde", self.app.key_serde),
-            retention_ms=kept_ms,
-            partitions=partitions,
-            on_error=check_policy(on_error, f"share('{topic}', on_error)"),
-            where=called_from(),
+        step = share_step(
+            self.step,
+            topic,
+            retention,
+            key,
+            partitions,
+            self._serde(serde, f"share('{topic}', serde"),
+            self._serde(key_serde, f"share('{topic}', key_serde", self.app.key_serde),
+            on_error,
         )
         self.app.add(step)
         return Ended(f"share('{topic}')")

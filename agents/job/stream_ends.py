@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ...core.errors import DeclarationError
 from . import steps as s
-from .checks import called_from, check_function, duration, name_of
+from .checks import (
+    Selector,
+    called_from,
+    check_function,
+    check_policy,
+    check_selector,
+    check_topic,
+    duration,
+    name_of,
+)
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
+    from ..records.serdes import Serde
     from .app import App
     from .stream import Stream
 
 K = TypeVar("K")
 V = TypeVar("V")
+MIN_RETENTION_MS = 3_600_000
 
 
 class Ended:
@@ -74,6 +85,43 @@ def batch_step(
         max_bytes=max_bytes,
         max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
         schema=schema,
+        where=called_from(),
+    )
+
+
+def share_step(
+    parent: s.Step,
+    topic: str,
+    retention: str | float,
+    key: Selector | None,
+    partitions: int | None,
+    serde: Serde[Any],
+    key_serde: Serde[Any],
+    on_error: s.Policy,
+    schema: ColumnSchema | None = None,
+) -> s.ShareStep:
+    """The step of `.share(…)`, of rows or of columns. Its arguments are those of the verb."""
+    check_topic(topic, "share")
+    if key is not None:
+        check_selector(key, f"share('{topic}', key=…)")
+    if partitions is not None and (type(partitions) is not int or partitions < 1):
+        raise DeclarationError(f"share('{topic}', partitions={partitions!r}): a stream has at least one partition")
+    kept_ms = duration(retention, f"share('{topic}'): retention")
+    if kept_ms < MIN_RETENTION_MS:
+        raise DeclarationError(
+            f"share('{topic}', retention={retention!r}) would delete records before other jobs can read them",
+            remedy='at least an hour, and longer than a reading job may be stopped: retention="7d"',
+        )
+    return s.ShareStep(
+        parents=(parent,),
+        topic=topic,
+        key=key,
+        serde=serde,
+        key_serde=key_serde,
+        retention_ms=kept_ms,
+        partitions=partitions,
+        schema=schema,
+        on_error=check_policy(on_error, f"share('{topic}', on_error)"),
         where=called_from(),
     )
 

@@ -378,6 +378,33 @@ class Pipeline:
         """Write rows of a batch (`rows`; None for all), or partial states, to an intermediate stream: in frames of this writer, each row to
         the partition of its key. Keys, times and headers are those of all rows of the batch; the times are whole milliseconds."""
         topic = self.declared.topics.intermediate(name)
+        self._spread_columns(topic, everyone, writer, keys, times, batch, rows, headers)
+
+    def share_columns(
+        self,
+        topic: str,
+        writer: FrameWriter,
+        keys: RecordSpans | None,
+        times: Buffer,
+        batch: VectorBatch,
+        *,
+        rows: Buffer | None = None,
+        headers: RecordSpans | None = None,
+    ) -> None:
+        """Write rows of a batch to a stream that other jobs read, in the same way."""
+        self._spread_columns(topic, False, writer, keys, times, batch, rows, headers)
+
+    def _spread_columns(
+        self,
+        topic: str,
+        everyone: bool,
+        writer: FrameWriter,
+        keys: RecordSpans | None,
+        times: Buffer,
+        batch: VectorBatch,
+        rows: Buffer | None,
+        headers: RecordSpans | None,
+    ) -> None:
         width = self.widths[topic]
         if everyone or width == 1 or keys is None:
             parts = [rows]

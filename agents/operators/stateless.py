@@ -135,6 +135,20 @@ class Env(Protocol):
         """Write rows to a stream that other jobs read, each to the partition of its key."""
         ...
 
+    def share_columns(
+        self,
+        topic: str,
+        writer: FrameWriter,
+        keys: RecordSpans | None,
+        times: Buffer,
+        batch: VectorBatch,
+        *,
+        rows: Buffer | None = None,
+        headers: RecordSpans | None = None,
+    ) -> None:
+        """The same for rows in columns, in frames of this writer."""
+        ...
+
     def shuffle_columns(
         self,
         name: str,

@@ -13,6 +13,7 @@ from ...core.names import StreamPartition
 from ...core.progress.frames import (
     HEADER,
     NO_TIME,
+    ArrowFrame,
     BatchFrame,
     ControlFrame,
     EndOfStream,
@@ -22,6 +23,8 @@ from ...core.progress.frames import (
     encode,
     header_value,
 )
+from ..records.arrow_rows import as_batch
+from ..records.serdes import json
 from .logs import Logs, Stored
 
 TASK = "Partition 0"
@@ -78,6 +81,8 @@ def rows_of_frame(one: Stored) -> list[Stored]:
     frame = decode(one.value or b"")
     if isinstance(frame, UserFrame):
         return [one._replace(value=frame.body)]
+    if isinstance(frame, ArrowFrame):  # only columns that are JSON as rows are written so
+        frame = as_batch(frame, json())
     if not isinstance(frame, BatchFrame):
         return []
     headers = frame.headers or [[] for _ in frame.values]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 import headgate as hg
+from headgate.agents.records import arrow_frames
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.state import DriverError
+from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import ArrowFrame, BatchFrame, decode
 
 
 def rows(count):
@@ -174,3 +179,123 @@ def test_what_a_driver_cannot_follow(drivers):
     ]:
         with pytest.raises(DriverError, match=says):
             act()
+
+
+@dataclass
+class Order:
+    country: str
+    amount: int
+    ts: int
+
+
+@dataclass
+class Priced:
+    country: str
+    total: int
+
+
+GOLDEN = (
+    "05ffffffffd0020000100000000c00180004000600080010000c00000004000100200000000000000000000000000000000000000000000a00100004"
+    "0008000c000a0000000000000008000000cc010000060000002c00000068000000b4000000f000000034010000780100000000000010001400040008"
+    "0009000c00000010001000000010000000010400001c0000001c000000050000005f5f6b657900000000000000040004000400000000000000100014"
+    "000400080009000c0000001000100000001000000000020000240000002c0000000b0000005f5f74696d657374616d70000000000008000900040008"
+    "0008000000400000000100000000000000100014000400080009000c00000010001000000010000000010500001c0000001c00000007000000636f75"
+    "6e7472790000000000040004000400000000000000100014000400080009000c00000010001000000010000000010200001c00000024000000060000"
+    "00616d6f756e740000080009000400080008000000400000000100000000000000100014000400080009000c00000010001000000010000000010200"
+    "001c00000024000000020000007473000000000000080009000400080008000000400000000100000000000000100014000400080009000c00000010"
+    "001000000010000000010200001c0000002400000005000000746f74616c000000080009000400080008000000400000000100000000000000030000"
+    "0014000000380000005c00000008000c00040008000800000008000000100000000400000068672e7600000000010000003100000008000c00040008"
+    "000800000008000000100000000700000068672e6b696e6400010000003000000008000c00040008000800000008000000140000000900000068672e"
+    "736368656d6100000035000000636f756e7472793a20746578742c20616d6f756e743a20696e7436342c2074733a20696e7436342c20746f74616c3a"
+    "20696e743634000000ffffffffa0010000100000000c00180004000600080010000c0000000400030020000000000000007000000000000000000000"
+    "0000000a0018000800100014000a0000000000000002000000000000000c000000700000000000000006000000020000000000000000000000000000"
+    "000200000000000000000000000000000002000000000000000000000000000000020000000000000000000000000000000200000000000000000000"
+    "000000000002000000000000000000000000000000000000000e0000000000000000000000000000000000000000000000000000000c000000000000"
+    "001000000000000000040000000000000018000000000000000000000000000000180000000000000010000000000000002800000000000000000000"
+    "000000000028000000000000000c00000000000000380000000000000004000000000000004000000000000000000000000000000040000000000000"
+    "001000000000000000500000000000000000000000000000005000000000000000100000000000000060000000000000000000000000000000600000"
+    "000000000010000000000000000000000002000000040000000000000046524445000000000000000000000000e80300000000000000000000020000"
+    "0004000000000000004652444500000000000000000000000001000000000000000000000000000000e8030000000000000000000000000000020000"
+    "0000000000ffffffff00000000"
+)
+"""FR and DE, times 0 and 1000."""
+
+
+def shared_in_columns(drivers, count, **options):
+    """A job that shares columns, and the frames that hold its records."""
+    app = hg.App("pricing", **options)
+    stream = app.input("orders", serde=hg.json(Order), timestamp="ts").columns().filter(hg.col("amount") % 5 != 3)
+    stream.with_columns(total=hg.col("amount") * 2).share("priced", key="country", partitions=1)
+    driver = drivers(app, orders=1)
+    driver.send_all("orders", rows(count))
+    found = [decode(one.value) for one in driver.topics.records(StreamPartition("priced", 0))]
+    return driver, [frame for frame in found if isinstance(frame, ArrowFrame | BatchFrame)]
+
+
+def test_columns_are_shared_in_columns_and_read_as_rows_or_as_columns(drivers):
+    """A frame of few rows is a batch of JSON; both kinds are read in any mix, and give what rows give."""
+    driver, frames = shared_in_columns(drivers, 300)
+    assert [type(frame) for frame in frames] == [ArrowFrame]
+    assert [field.name for field in frames[0].fields] == ["__key", "__timestamp", "country", "amount", "ts", "total"]
+    driver.send_all("orders", rows(310)[300:])
+    assert len(driver.read("priced")) == 248
+    by_rows, by_columns = drivers(reading("pricing"), priced=1), hg.App("revenue")
+    revenue(by_columns.input("priced", producers=["pricing"], serde=hg.json(Priced)).columns())
+    by_columns = drivers(by_columns, priced=1)
+    whole = hg.App("whole")
+    kept = whole.input("orders", timestamp="ts").filter(lambda row: row["amount"] % 5 != 3).map(enriched)
+    revenue(kept.repartition("country", partitions=1))
+    whole = drivers(whole, orders=1)
+    whole.send_all("orders", rows(310))
+    expected = found(whole)
+    assert len(expected) > 50
+    for one in (by_rows, by_columns):
+        one.follow("priced", driver)
+        assert found(one) == expected
+
+
+def test_golden_bytes_of_a_stream_that_is_shared_in_columns(drivers, monkeypatch):
+    """These bytes stand in people's topics, and jobs of other versions read them."""
+    monkeypatch.setattr(arrow_frames, "FEWEST", 1)
+    driver, _ = shared_in_columns(drivers, 2)
+    [frame] = [one.value for one in driver.topics.records(StreamPartition("priced", 0)) if one.value[0] == 5]
+    assert frame.hex() == GOLDEN
+    reader = drivers(reading("pricing"), priced=1)
+    reader.follow("priced", driver)
+    reader.drain()
+    assert {(key, start, total) for key, start, total, _ in found(reader)} == {("FR", 0, 0), ("DE", 0, 2)}
+
+
+def test_few_columns_and_columns_of_a_job_that_writes_no_json_are_shared_as_rows(drivers):
+    _, frames = shared_in_columns(drivers, 30)
+    assert [type(frame) for frame in frames] == [BatchFrame]
+    driver, frames = shared_in_columns(drivers, 300, serde=hg.msgpack())
+    assert {type(frame) for frame in frames} == {BatchFrame}
+    assert driver.read("priced")[0].value == {"country": "FR", "amount": 0, "ts": 0, "total": 0}
+
+
+def test_a_key_that_columns_cannot_be_shared_by_is_refused_where_it_is_declared():
+    columns = hg.App("pricing").input("orders", serde=hg.json(Order)).columns()
+    with pytest.raises(hg.DeclarationError, match="currency"):
+        columns.share("priced", key="currency")
+    with pytest.raises(hg.DeclarationError, match="float64 makes no key"):
+        columns.with_columns(price=hg.col("amount") * 1.5).share("priced", key="price")
+
+
+def test_columns_made_by_expressions_can_go_through_a_stream_as_rows(drivers):
+    app = hg.App("totals", serde=hg.msgpack())
+    columns = (
+        app.input("orders", serde=hg.json(Order), timestamp="ts").columns().with_columns(total=hg.col("amount") * 2)
+    )
+    columns.rows().repartition("country").agg(total=hg.sum("total")).to("totals")
+    driver = drivers(app)
+    driver.send_all("orders", rows(2))
+    assert [one.value for one in driver.read("totals")] == [{"total": 0}, {"total": 2}]
+
+
+def test_the_key_of_a_record_is_shared_with_its_columns(drivers):
+    app = hg.App("pricing")
+    app.input("orders", serde=hg.json(Order)).columns().share("priced")
+    driver = drivers(app)
+    driver.send("orders", {"country": "DE", "amount": 3, "ts": 1}, key="k7", at=5, headers={"trace": b"a"})
+    assert driver.read("priced") == [hg.Record("k7", {"country": "DE", "amount": 3, "ts": 1}, 5, (("trace", b"a"),))]
