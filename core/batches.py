@@ -1,26 +1,33 @@
-"""Bounded batches: how many rows the open batch holds, when it is closed, which closed batches are not done, and whether to take more rows.
+"""Bounded batches: how many rows each open batch holds, when it is closed, which closed ones are not done, and whether to take more.
 
 A `Book` is the complete bookkeeping of one task and stage, a plain value that is stored beside the rows. Every change returns a new one.
+Behind a window it holds one open batch for each window; otherwise it holds one.
 
 What it promises:
 
-- A number is used once: a closed batch keeps its number and its blocks until it is done.
-- Batches are closed and done in the order of their numbers.
+- A batch gets its number when it is opened. No other batch ever gets this number, and the batch keeps its blocks until it is done.
+- Batches are done in the order in which they were closed; those that are closed together, in the order of their windows' ends.
 - A batch never has more rows than `max_rows`; it is closed as soon as it is full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
-FORMAT = "book 2, Arrow blocks with times and origins"
+FORMAT = "book 3, Arrow blocks with times and origins"
 """The format in which a batch step stores its bookkeeping and its rows. The text changes when one of them is stored differently."""
 
+META = "meta"
+"""The stored row with the next number and the next turn."""
+FIRST_ROW, LAST_ROW = "b000000000000", "b999999999999"
+"""The stored rows of batches lie between these names, of which none is used."""
 
 BLOCK_ROWS = 5_000
 BLOCK_BYTES = 1 << 20
@@ -30,7 +37,7 @@ a letter sends a few blocks."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What closes a batch, besides the end of its stream and a drain."""
+    """What closes a batch, besides its window, the end of its stream and a drain."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -39,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What `fn(df, batch)` is told about its batch. `id` and contents stay the same, however often the batch runs.
+    """What `fn(df, batch)` is told about its batch. All but `attempt` stay the same, however often the batch runs.
 
     >>> BatchInfo("Partition 0", "daily", 7, 1000, ROWS).id
     'Partition 0/daily/7'
@@ -50,7 +57,15 @@ class BatchInfo:
     number: int
     rows: int
     closed_by: str
-    """`rows`, `bytes`, `age`, `end` or `drain`."""
+    """`rows`, `bytes`, `age`, `watermark`, `clock`, `end` or `drain`."""
+    attempt: int = 1
+    """Which run of the batch this is, since its task has come to this worker."""
+    window_start: int | None = None
+    window_end: int | None = None
+    """The bounds of its window in ms; its rows have times from the start up to, but not including, the end. None without a window."""
+    earliest_ms: int = 0
+    latest_ms: int = 0
+    """The least and the greatest timestamp of its rows."""
 
     @property
     def id(self) -> str:
@@ -58,16 +73,58 @@ class BatchInfo:
         return f"{self.task}/{self.stage}/{self.number}"
 
 
+class WindowBounds(NamedTuple):
+    """A window: the rows with `start <= time < end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A batch that takes rows."""
+
+    number: int
+    start: int | None = None
+    end: int | None = None
+    """The bounds of its window."""
+    blocks: int = 0
+    rows: int = 0
+    size: int = 0
+    tail: int = 0
+    """How many rows its last block has."""
+    since_ms: int = 0
+    """When its first row arrived, by the wall clock."""
+    earliest_ms: int = 0
+    latest_ms: int = 0
+
+    @property
+    def window(self) -> WindowBounds | None:
+        """Its window."""
+        return None if self.start is None or self.end is None else WindowBounds(self.start, self.end)
+
+    @property
+    def result_ms(self) -> int:
+        """The timestamp that its results would have if it were closed now."""
+        return _result_ms(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Closed:
     """A batch that is closed but not done."""
 
     number: int
+    start: int | None
+    end: int | None
     blocks: int
     rows: int
-    why: str
+    size: int
+    since_ms: int
+    earliest_ms: int
     latest_ms: int
-    """The greatest timestamp of its rows, which is the timestamp of its results."""
+    why: str
+    turn: int
+    """Its place in the order in which batches were closed."""
     stored: int = 0
     """How many blocks of its result are stored; a result that fits into one step is never stored."""
     whole: bool = False
@@ -75,56 +132,144 @@ class Closed:
     sent: int = 0
     """How many of the stored blocks have been sent."""
 
+    @property
+    def result_ms(self) -> int:
+        """The timestamp of its results: the last millisecond of its window, or without a window the greatest timestamp of its rows."""
+        return _result_ms(self)
+
+    def info(self, task: str, stage: str, attempt: int = 1) -> BatchInfo:
+        """What its function is told."""
+        return BatchInfo(
+            task,
+            stage,
+            self.number,
+            self.rows,
+            self.why,
+            attempt,
+            self.start,
+            self.end,
+            self.earliest_ms,
+            self.latest_ms,
+        )
+
+
+def _result_ms(one: Open | Closed) -> int:
+    return one.latest_ms if one.end is None else one.end - 1
+
+
+def _no_batches() -> Mapping[WindowBounds | None, Open]:
+    return MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Book:
     """The batches of one task and stage."""
 
     number: int = 1
-    """The number of the open batch."""
-    blocks: int = 0
-    rows: int = 0
-    size: int = 0
-    tail: int = 0
-    """How many rows the last block of the open batch has."""
-    since_ms: int = 0
-    """When the first row of the open batch arrived, by the wall clock."""
-    latest_ms: int = 0
+    """The number of the batch that is opened next."""
+    turn: int = 0
+    """The turn of the batch that is closed next."""
+    open: Mapping[WindowBounds | None, Open] = field(default_factory=_no_batches)
+    """The open batches by their windows. Each has rows."""
     closed: tuple[Closed, ...] = ()
+    """By turn."""
 
-    def room(self, limits: Limits) -> tuple[int | None, int | None]:
+    # ------------------------------------------------------------------------------------------------------------ rows
+
+    def opened(self, window: WindowBounds | None = None) -> Open:
+        """The open batch of a window; one that would be opened now, if there is none."""
+        start, end = window or (None, None)
+        return self.open.get(window) or Open(self.number, start, end)
+
+    def room(self, limits: Limits, window: WindowBounds | None = None) -> tuple[int | None, int | None]:
         """How many rows and bytes the open batch still takes; None means no limit."""
-        rows = None if limits.max_rows is None else limits.max_rows - self.rows
-        size = None if limits.max_bytes is None else max(0, limits.max_bytes - self.size)
+        one = self.opened(window)
+        rows = None if limits.max_rows is None else limits.max_rows - one.rows
+        size = None if limits.max_bytes is None else max(0, limits.max_bytes - one.size)
         return rows, size
 
-    def with_block(self, rows: int, size: int, *, into_tail: bool, now_ms: int, latest_ms: int, limits: Limits) -> Book:
-        """The book after these rows were stored as a new block, or added to the last one; the batch is closed if it is full now."""
+    def with_block(
+        self, window: WindowBounds | None, rows: int, size: int, *, into_tail: bool, now_ms: int, times: tuple[int, int]
+    ) -> Book:
+        """The book after these rows were stored as a new block of the window's batch, or added to its last one. `times`: the least and the
+        greatest timestamp of the rows."""
+        one = self.opened(window)
+        earliest, latest = times
         grown = replace(
-            self,
-            blocks=self.blocks if into_tail else self.blocks + 1,
-            rows=self.rows + rows,
-            size=self.size + size,
-            tail=self.tail + rows if into_tail else rows,
-            since_ms=self.since_ms or now_ms,
-            latest_ms=max(self.latest_ms, latest_ms) if self.rows else latest_ms,
+            one,
+            blocks=one.blocks if into_tail else one.blocks + 1,
+            rows=one.rows + rows,
+            size=one.size + size,
+            tail=one.tail + rows if into_tail else rows,
+            since_ms=one.since_ms if one.rows else now_ms,
+            earliest_ms=min(one.earliest_ms, earliest) if one.rows else earliest,
+            latest_ms=max(one.latest_ms, latest) if one.rows else latest,
         )
-        if limits.max_rows is not None and grown.rows >= limits.max_rows:
-            return grown.close(ROWS)
-        if limits.max_bytes is not None and grown.size >= limits.max_bytes:
-            return grown.close(BYTES)
-        return grown
+        number = self.number if one.rows else self.number + 1
+        return replace(self, number=number, open=MappingProxyType({**self.open, window: grown}))
 
-    def close(self, why: str) -> Book:
-        """Close the open batch, unless it is empty, and open the next number."""
-        if not self.rows:
+    @property
+    def size(self) -> int:
+        """How many bytes the open batches hold."""
+        return sum(one.size for one in self.open.values())
+
+    # --------------------------------------------------------------------------------------------------------- closing
+
+    def close(self, why: str, windows: Sequence[WindowBounds | None] = (None,)) -> Book:
+        """Close the open batches of these windows, in this order. A window without rows has none."""
+        still, closed = dict(self.open), list(self.closed)
+        for turn, window in enumerate((one for one in windows if one in self.open), self.turn):
+            one = still.pop(window)
+            closed.append(
+                Closed(
+                    one.number,
+                    one.start,
+                    one.end,
+                    one.blocks,
+                    one.rows,
+                    one.size,
+                    one.since_ms,
+                    one.earliest_ms,
+                    one.latest_ms,
+                    why,
+                    turn,
+                )
+            )
+        if len(closed) == len(self.closed):
             return self
-        done = Closed(self.number, self.blocks, self.rows, why, self.latest_ms)
-        return Book(number=self.number + 1, closed=(*self.closed, done))
+        turn = self.turn + len(closed) - len(self.closed)
+        return replace(self, turn=turn, open=MappingProxyType(still), closed=tuple(closed))
+
+    def when_full(self, limits: Limits, window: WindowBounds | None = None) -> Book:
+        """Close the open batch if it is full."""
+        one = self.open.get(window)
+        if one is None:
+            return self
+        if limits.max_rows is not None and one.rows >= limits.max_rows:
+            return self.close(ROWS, (window,))
+        if limits.max_bytes is not None and one.size >= limits.max_bytes:
+            return self.close(BYTES, (window,))
+        return self
+
+    def due(self, upto: int | None = None) -> list[WindowBounds | None]:
+        """The windows of open batches that end at `upto` or before (None: all), in the order of their ends. A batch without a window is due
+        only with all."""
+        found: list[WindowBounds] = sorted((one for one in self.open if one is not None), key=lambda one: one.end)
+        if upto is None:
+            return [*([None] if None in self.open else []), *found]
+        return [one for one in found if one.end <= upto]
+
+    def first_end(self) -> int | None:
+        """The least end of the windows that are open."""
+        return min((one.end for one in self.open if one is not None), default=None)
 
     def due_ms(self, limits: Limits) -> int | None:
         """When the open batch reaches its maximum age; None if it never does."""
-        return self.since_ms + limits.max_age_ms if limits.max_age_ms is not None and self.rows else None
+        if limits.max_age_ms is None:
+            return None
+        return min((one.since_ms + limits.max_age_ms for one in self.open.values()), default=None)
+
+    # --------------------------------------------------------------------------------------------------------- results
 
     def first(self) -> Closed | None:
         """The batch whose result is due next."""
@@ -141,33 +286,64 @@ class Book:
     def owed_ms(self) -> int | None:
         """The least timestamp of the results that are still to come; None if there are none.
 
-        >>> Book().owed_ms(), Book(rows=1, latest_ms=7, closed=(Closed(0, 1, 1, ROWS, 5),)).owed_ms()
+        >>> book = Book().with_block(None, 1, 9, into_tail=False, now_ms=0, times=(5, 5)).close(ROWS)
+        >>> Book().owed_ms(), book.with_block(None, 1, 9, into_tail=False, now_ms=0, times=(7, 7)).owed_ms()
         (None, 5)
         """
-        latest = [one.latest_ms for one in self.closed]
-        return min([*latest, self.latest_ms] if self.rows else latest, default=None)
+        return min((one.result_ms for one in (*self.closed, *self.open.values())), default=None)
 
     def full(self, in_flight: int) -> bool:
         """Whether so many batches wait that no more rows should be taken."""
         return len(self.closed) > in_flight
 
-    def pack(self) -> list[Any]:
-        """The book in its stored form."""
-        return [
-            [self.number, self.blocks, self.rows, self.size, self.tail, self.since_ms, self.latest_ms],
-            [[c.number, c.blocks, c.rows, c.why, c.latest_ms, c.stored, c.whole, c.sent] for c in self.closed],
-        ]
+    # ---------------------------------------------------------------------------------------------------------- stored
+
+    def changes(self, before: Book) -> tuple[dict[str, Any], list[str]]:
+        """The stored rows that differ from those of `before`, and the names of those that are gone."""
+        was, now = before._batches(), self._batches()
+        put: dict[str, Any] = {_row(number): _packed(one) for number, one in now.items() if was.get(number) is not one}
+        if (self.number, self.turn) != (before.number, before.turn):
+            put[META] = [self.number, self.turn]
+        return put, [_row(number) for number in was if number not in now]
+
+    def _batches(self) -> dict[int, Open | Closed]:
+        return {one.number: one for one in (*self.open.values(), *self.closed)}
 
     @classmethod
-    def unpack(cls, stored: Sequence[Any] | None) -> Book:
-        """The book from the result of `pack`; an empty book from None.
+    def of(cls, meta: Sequence[int] | None, rows: Sequence[Sequence[Any]]) -> Book:
+        """The book from its stored rows; an empty book from None.
 
-        >>> Book.unpack(Book(number=3).pack()).number
+        >>> Book.of([3, 1], []).number
         3
         """
-        if stored is None:
-            return cls()
-        return cls(*stored[0], closed=tuple(Closed(*one) for one in stored[1]))
+        number, turn = meta or (1, 0)
+        opened = [Open(*values) for is_closed, *values in rows if not is_closed]
+        closed = [Closed(*values) for is_closed, *values in rows if is_closed]
+        return cls(
+            number,
+            turn,
+            MappingProxyType({one.window: one for one in sorted(opened, key=lambda one: one.number)}),
+            tuple(sorted(closed, key=lambda one: one.turn)),
+        )
+
+
+def _row(number: int) -> str:
+    return f"b{number:012d}"
+
+
+_OF_OPEN = attrgetter(*(one.name for one in fields(Open)))
+_OF_CLOSED = attrgetter(*(one.name for one in fields(Closed)))
+
+
+def _packed(one: Open | Closed) -> list[Any]:
+    return [True, *_OF_CLOSED(one)] if isinstance(one, Closed) else [False, *_OF_OPEN(one)]
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A batch whose rows are here: in blocks, in their order."""
+
+    blocks: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +376,10 @@ class Bridge(Protocol):
         """The rows at these places (None: all) of columns that speak the Arrow capsule interface, as a table."""
         ...
 
+    def take(self, table: Any, places: Any) -> Any:
+        """The rows of a table at these places, 64-bit integers."""
+        ...
+
     def fits(self, kind: Any, table: Any) -> Any:
         """The kind of table that can hold both this table and tables of `kind` (None: nothing yet); raises `DataError`."""
         ...
@@ -221,7 +401,7 @@ class Bridge(Protocol):
         ...
 
     def run(
-        self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[SparkStage]
+        self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]
     ) -> Coroutine[Any, Any, list[BatchOutcome]]:
         """Run a batch through its stages. Raises on failure; an error with `final` set is not worth a retry."""
         ...

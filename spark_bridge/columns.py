@@ -41,10 +41,13 @@ def pack(rows: Sequence[Any]) -> pa.Table:
 def select(batch: Any, picked: Any) -> pa.Table:
     """The rows at these places, 64-bit integers (None: all), of columns that speak the Arrow capsule interface. All rows are not copied."""
     table = pa.Table.from_batches([pa.record_batch(batch)])
-    if picked is None:
-        return table
-    places = memoryview(picked).cast("B")
-    return table.take(pa.Array.from_buffers(pa.int64(), len(places) // 8, [None, pa.py_buffer(places)]))
+    return table if picked is None else take(table, picked)
+
+
+def take(table: pa.Table, places: Any) -> pa.Table:
+    """The rows of a table at these places, 64-bit integers."""
+    chosen = memoryview(places).cast("B")
+    return table.take(pa.Array.from_buffers(pa.int64(), len(chosen) // 8, [None, pa.py_buffer(chosen)]))
 
 
 def as_mapping(row: Any) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, SparkStage
+from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, Inline, SparkStage
 from ..core.errors import cause_for
 from ..core.settings import did_you_mean
 from . import columns
@@ -56,6 +56,10 @@ class Spark:
         """The rows at these places (None: all) of columns that speak the Arrow capsule interface, as a table."""
         return columns.select(batch, picked)
 
+    def take(self, table: Any, places: Any) -> Any:
+        """The rows of a table at these places."""
+        return columns.take(table, places)
+
     def fits(self, kind: Any, table: Any) -> Any:
         """The schema that fits both."""
         return columns.unite(kind, table)
@@ -82,9 +86,9 @@ class Spark:
         """Start the session, so that the first batch does not wait for it."""
         await self._threads.call(self.sessions.get)
 
-    async def run(self, batch: BatchInfo, blocks: Sequence[bytes], stages: Sequence[SparkStage]) -> list[BatchOutcome]:
+    async def run(self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """Run the batch through each of its stages. Raises `SparkError`, which names the stage."""
-        table = await asyncio.to_thread(_table, blocks)
+        table = await asyncio.to_thread(_table, contents.blocks)
         outcomes: list[BatchOutcome] = []
         for stage in stages:
             try:

@@ -398,6 +398,18 @@ class BatchStep(Step):
     max_age_ms: int | None = None
     schema: ColumnSchema | None = None
     """The columns of the batches; None if rows are collected."""
+    window: Window | None = None
+    """Each batch holds the rows of one window; None: the limits close batches."""
+    late: str | None = None
+    """The topic for rows whose window is closed."""
+    late_serde: Any = None
+    keeps_open: bool = False
+    """An end of stream or a drain closes no window."""
+
+    @property
+    def holds_ms(self) -> int:
+        """How long after its end a window closes, as its results have the time of its end."""
+        return 0 if self.window is None else self.window.holds_ms
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -274,9 +274,9 @@ class Pipeline:
             case s.ActorStep():
                 return ActorOp(step, self, origin)
             case s.BatchStep():
-                return _bridge().BatchOp(step, self)
+                return _bridge("spark").BatchOp(step, self)
             case s.SparkStep():
-                return _bridge().SparkOp(step, self)
+                return _bridge("spark_results").SparkOp(step, self)
             case _:
                 return Operator(step, self)
 
@@ -782,9 +782,9 @@ def _reaches(source: Operator) -> bool:
     return False
 
 
-def _bridge() -> Any:
-    """The Spark operators. Only jobs that use Spark import them."""
-    return importlib.import_module(".spark", __package__)
+def _bridge(module: str) -> Any:
+    """A module of the Spark operators. Only jobs that use Spark import them."""
+    return importlib.import_module(f".{module}", __package__)
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, SparkStage
+from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Inline, SparkStage
 from ...core.errors import EnvironmentFault
 
 STOP_S = 30.0
@@ -24,12 +24,12 @@ class Runs:
         self,
         bridge: Bridge,
         stages: Sequence[SparkStage],
-        name: Callable[[Closed], BatchInfo],
+        name: Callable[[Closed, int], BatchInfo],
         blocks: Callable[[Closed], Sequence[bytes]],
         poke: Callable[[], None],
         timeout_s: Callable[[], float] = lambda: HOUR_S,
     ) -> None:
-        """`timeout_s`: how long an attempt may take; called when the attempt begins."""
+        """`name` gets a batch and the number of its attempt. `timeout_s`: how long an attempt may take; called when it begins."""
         self.bridge = bridge
         self.stages = stages
         self._name = name
@@ -37,6 +37,8 @@ class Runs:
         self._poke = poke
         self._timeout_s = timeout_s
         self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
+        self._attempts: dict[int, int] = {}
+        """How often each batch was begun."""
 
     def start(self, closed: Iterable[Closed], most: int) -> None:
         """Begin batches that have not begun, while fewer than `most` run."""
@@ -44,8 +46,9 @@ class Runs:
             if len(self._running) >= most:
                 return
             if one.number not in self._running and not one.whole:
-                info = self._name(one)
-                work = self.bridge.run(info, self._blocks(one), self.stages)
+                self._attempts[one.number] = attempt = self._attempts.get(one.number, 0) + 1
+                info = self._name(one, attempt)
+                work = self.bridge.run(info, Inline(self._blocks(one)), self.stages)
                 bounded = self._bounded(work, info)
                 task = asyncio.get_running_loop().create_task(bounded, name=f"spark {info.id}")
                 task.add_done_callback(self._came_back)
@@ -97,6 +100,7 @@ class Runs:
         wanted = set(numbers)
         for number in [number for number, run in self._running.items() if number not in wanted and run.done()]:
             del self._running[number]
+        self._attempts = {number: attempt for number, attempt in self._attempts.items() if number in wanted}
 
     async def stop(self) -> None:
         """Cancel the running batches, and wait until their jobs are cancelled, up to a limit."""

@@ -44,10 +44,11 @@ from ..records.window_rows import rows_of_ends, rows_of_times
 from .addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from .combined_windows import has_window_arrays, plan_of_partials
 from .key_arrays import KeyArrays
+from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
-from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
+from .stateless import BYTES, Env, Operator, blaming, encode
 
 STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
@@ -235,11 +236,10 @@ class WindowOp(Operator):
         topic = self.window_step.late
         if topic is None:
             return
-        values = encode(self.step, self.window_step.late_serde, pick(rows.values, late))
         headers = None if rows.headers is None else pick(list(rows.headers), late)
-        keys = encode_keys(self.step, self.env.app.output_key_serde, pick(rows.keys or [], late), rows.key_serde)
-        with blaming(self.step):  # the topic may not accept a row
-            self.env.emit(topic, None, keys, values, pick(rows.timestamps, late), headers)
+        keys = None if rows.keys is None else pick(rows.keys, late)
+        picked = Rows(pick(rows.values, late), pick(rows.timestamps, late), keys, headers, key_serde=rows.key_serde)
+        write_late(self, picked, topic, self.window_step.late_serde)
 
     # ------------------------------------------------------------------------------------------------------- with the letter
 

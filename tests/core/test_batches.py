@@ -1,106 +1,261 @@
-"""The bookkeeping of bounded batches: numbers, limits, order, and what is stored of it."""
+"""The bookkeeping of bounded batches: numbers, windows, limits, order, and what is stored of it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.batches import AGE, BYTES, ROWS, BatchInfo, BatchOutcome, Book, Closed, Limits, SparkStage
+from headgate.core.batches import (
+    AGE,
+    BYTES,
+    META,
+    ROWS,
+    BatchInfo,
+    BatchOutcome,
+    Book,
+    Closed,
+    Inline,
+    Limits,
+    Open,
+    SparkStage,
+    WindowBounds,
+)
 
 TEN = Limits(max_rows=10)
+FIRST, SECOND = WindowBounds(0, 10), WindowBounds(10, 20)
 
 
-def grown(book: Book, rows: int, limits: Limits = TEN, *, size: int = 0, now_ms: int = 5, latest_ms: int = 7) -> Book:
+def grown(
+    book: Book,
+    rows: int,
+    limits: Limits = TEN,
+    *,
+    window: WindowBounds | None = None,
+    size: int = 0,
+    now_ms: int = 5,
+    at: int = 7,
+) -> Book:
     """One more block of rows."""
-    return book.with_block(rows, size, into_tail=False, now_ms=now_ms, latest_ms=latest_ms, limits=limits)
+    put = book.with_block(window, rows, size, into_tail=False, now_ms=now_ms, times=(at - 1, at))
+    return put.when_full(limits, window)
+
+
+def closed(number: int, turn: int, **more: Any) -> Closed:
+    """A closed batch of one block and one row."""
+    plain: dict[str, Any] = {"blocks": 1, "rows": 1, "size": 0, "since_ms": 5, "earliest_ms": 6, "latest_ms": 7}
+    start, end = more.pop("window", None) or (None, None)
+    return Closed(number, start, end, **{**plain, "why": ROWS, "turn": turn, **more})
 
 
 def test_a_batch_is_closed_when_it_has_its_rows() -> None:
-    """Four and six rows are ten: the batch is closed by rows, and the next number is open and empty."""
-    book = grown(grown(Book(), 4), 6, latest_ms=9)
-    assert book == Book(number=2, closed=(Closed(1, 2, 10, ROWS, 9),))
+    """Four and six rows are ten: the batch is closed by rows, and the next number belongs to the next batch."""
+    book = grown(grown(Book(), 4), 6, at=9)
+    assert book == Book(2, 1, {}, (closed(1, 0, blocks=2, rows=10, latest_ms=9),))
+    assert book.opened() == Open(2)
 
 
 def test_a_batch_is_closed_when_it_has_its_bytes() -> None:
     """Bytes close a batch as rows do, and the room never shows less than nothing."""
     limits = Limits(max_bytes=100)
     book = grown(Book(), 4, limits, size=60)
-    assert book.room(limits) == (None, 40)
+    assert (book.room(limits), book.size) == ((None, 40), 60)
     assert grown(book, 4, limits, size=60).closed[0].why == BYTES
-    assert Book(rows=1, size=200).room(limits) == (None, 0)
-    assert Book(rows=4).room(TEN) == (6, None)
+    assert Book(open={None: Open(1, rows=1, size=200)}).room(limits) == (None, 0)
+    assert Book(open={None: Open(1, rows=4)}).room(TEN) == (6, None)
 
 
 def test_rows_added_to_the_last_block_make_no_new_one() -> None:
     """Slow streams would make a block a row; the last block grows instead."""
-    book = grown(Book(), 3).with_block(2, 0, into_tail=True, now_ms=8, latest_ms=3, limits=TEN)
-    assert (book.blocks, book.tail, book.rows, book.since_ms, book.latest_ms) == (1, 5, 5, 5, 7)
+    book = grown(Book(), 3).with_block(None, 2, 0, into_tail=True, now_ms=8, times=(3, 4))
+    one = book.opened()
+    assert (one.blocks, one.tail, one.rows, one.since_ms, one.earliest_ms, one.latest_ms) == (1, 5, 5, 5, 3, 7)
 
 
 def test_age_counts_from_the_first_row() -> None:
-    """An empty batch never grows old, and one without a limit neither."""
+    """An empty batch never grows old, and one without a limit neither. The clock may show zero."""
     limits = Limits(max_age_ms=1000)
     assert Book().due_ms(limits) is None
-    assert grown(Book(), 1, limits, now_ms=50).due_ms(limits) == 1050
+    assert grown(grown(Book(), 1, limits, now_ms=0), 1, limits, now_ms=50).due_ms(limits) == 1000
     assert grown(Book(), 1).due_ms(TEN) is None
 
 
 def test_closing_nothing_is_nothing() -> None:
-    """A drain that finds an empty batch makes no empty batch."""
-    assert Book(number=4).close(AGE) == Book(number=4)
+    """A drain that finds an empty batch makes no empty batch, and nothing that is stored changes."""
+    book = Book(number=4)
+    assert book.close(AGE) is book
+    assert book.when_full(TEN) is book
+    assert book.changes(book) == ({}, [])
+
+
+def test_each_window_has_its_batch_and_they_close_in_the_order_of_their_ends() -> None:
+    """The second window was opened first, and has the smaller number; the first one closes first, and its result comes first."""
+    book = grown(grown(Book(), 1, window=SECOND, at=12), 1, window=FIRST, at=2)
+    assert (book.first_end(), book.due(9), book.due(10), book.due()) == (10, [], [FIRST], [FIRST, SECOND])
+    book = book.close("watermark", book.due(10))
+    assert (book.first(), book.first_end()) == (
+        closed(2, 0, window=FIRST, why="watermark", earliest_ms=1, latest_ms=2),
+        20,
+    )
+    book = grown(book, 1, window=FIRST, at=3).close("drain", [SECOND, FIRST])
+    assert [(one.number, one.end, one.turn) for one in book.closed] == [(2, 10, 0), (1, 20, 1), (3, 10, 2)]
+    assert (Book().first_end(), Book().due()) == (None, [])
+    assert grown(Book(), 1).due(100) == []
+
+
+def test_a_result_is_owed_with_the_time_of_its_window_or_of_its_last_row() -> None:
+    """The time behind the step must not pass it, whether the batch is open or closed."""
+    book = grown(Book(), 1, window=SECOND, at=12)
+    assert (Book().owed_ms(), book.owed_ms()) == (None, 19)
+    assert book.close(AGE, [SECOND]).owed_ms() == 19
+    assert grown(Book(), 1, at=12).owed_ms() == 12
 
 
 def test_the_first_batch_is_taken_first() -> None:
-    """Results are stored, sent and done in the order of the numbers."""
+    """Results are stored, sent and done in the order in which batches were closed."""
     book = grown(grown(Book(), 10), 10)
-    assert book.first() == Closed(1, 1, 10, ROWS, 7)
+    assert book.first() == closed(1, 0, rows=10)
     stored = book.with_first(stored=3, whole=True).with_first(sent=1)
-    assert stored.first() == Closed(1, 1, 10, ROWS, 7, 3, True, 1)
+    assert stored.first() == closed(1, 0, rows=10, stored=3, whole=True, sent=1)
     assert [one.number for one in stored.done().closed] == [2]
     assert Book().first() is None
 
 
 def test_who_waits_for_too_many_takes_no_more() -> None:
     """With two in flight a third closed batch is one too many."""
-    book = Book(closed=tuple(Closed(n, 1, 1, ROWS, 0) for n in range(3)))
+    book = Book(closed=tuple(closed(n, n) for n in range(3)))
     assert book.full(2)
     assert not book.done().full(2)
 
 
-@settings(deadline=None, max_examples=100)
-@given(st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=30))
-def test_no_row_is_lost_and_what_is_stored_is_read(steps: list[tuple[int, bool]]) -> None:
-    """Whatever is added and closed: rows are kept, numbers are given once, and a restart reads the same book."""
-    book, put = Book(), 0
-    for rows, close in steps:
-        take = min(rows, book.room(TEN)[0] or 0)
-        book = grown(book, take)
-        put += take
-        book = book.close(AGE) if close else book
-    assert sum(one.rows for one in book.closed) + book.rows == put
-    assert [one.number for one in book.closed] == list(range(1, book.number))
-    assert all(one.rows <= 10 for one in book.closed)
-    assert Book.unpack(book.pack()) == book
+def test_only_what_has_changed_is_stored_again() -> None:
+    """A step with many open windows does not write all of them with each row."""
+    before = grown(grown(Book(), 1, window=FIRST), 1, window=SECOND)
+    put, gone = grown(before, 1, window=SECOND).changes(before)
+    assert (list(put), gone) == (["b000000000002"], [])
+    shut = before.close(AGE, [FIRST])
+    assert sorted(shut.changes(before)[0]) == ["b000000000001", META]
+    assert shut.done().changes(shut) == ({}, ["b000000000001"])
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("rows"), st.lists(st.integers(-30, 60), min_size=1, max_size=6), st.booleans()),
+    st.tuples(st.just("close"), st.integers(-30, 90)),
+    st.tuples(st.just("drain")),
+    st.tuples(st.just("done")),
+    st.tuples(st.just("restart")),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from([(10, 10), (20, 10), (10, 3)]), st.lists(STEPS, max_size=30))
+def test_windows_against_rows_that_are_kept_one_by_one(window: tuple[int, int], steps: list[Any]) -> None:
+    """Whatever comes, closes and is done, in any order and across restarts: each batch has the rows of its window, numbers are given once,
+    in the order of opening, and results come in the order of closing."""
+    size, every = window
+    book, stored = Book(), dict[str, Any]()
+    rows: dict[int, list[int]] = {}  # by the end of an open window, the times of its rows
+    waiting: list[tuple[int, list[int], str]] = []
+    numbers: dict[int, int] = {}
+    given = 0
+
+    def write(after: Book) -> None:
+        nonlocal book
+        put, gone = after.changes(book)
+        stored.update(put)
+        for name in gone:
+            del stored[name]
+        book = after
+
+    def close(upto: int | None, why: str) -> None:
+        write(book.close(why, book.due(upto)))
+        for end in sorted(end for end in rows if upto is None or end <= upto):
+            waiting.append((end, rows.pop(end), why))
+
+    for step in steps:
+        match step:
+            case ("rows", times, tail):
+                for end in sorted({end for time in times for end in ends_of(time, size, every)}):
+                    own = [time for time in times if end in ends_of(time, size, every)]
+                    bounds = WindowBounds(end - size, end)
+                    if end not in rows:
+                        given += 1
+                        numbers[end] = given
+                    into = tail and bounds in book.open
+                    write(
+                        book.with_block(
+                            bounds, len(own), len(own), into_tail=into, now_ms=1, times=(min(own), max(own))
+                        )
+                    )
+                    rows.setdefault(end, []).extend(own)
+            case ("close", upto):
+                close(upto, "watermark")
+            case ("drain",):
+                close(None, "drain")
+            case ("done",) if waiting:
+                first, (end, own, why) = book.first(), waiting.pop(0)
+                assert first is not None
+                info = first.info("T", "s")
+                assert (info.window_start, info.window_end, info.closed_by, info.rows) == (
+                    end - size,
+                    end,
+                    why,
+                    len(own),
+                )
+                assert (info.earliest_ms, info.latest_ms) == (min(own), max(own))
+                write(book.done())
+            case _:
+                packed = msgpack.unpackb(msgpack.packb(stored) or b"")
+                meta = packed.pop(META, None)
+                again = Book.of(meta, list(packed.values()))
+                assert (again, again.closed) == (book, book.closed)
+                book = again
+        assert {one.end: (one.number, one.rows) for one in book.open.values()} == {
+            end: (numbers[end], len(own)) for end, own in rows.items()
+        }
+        assert [one.end for one in book.closed] == [end for end, _, _ in waiting]
+        assert book.owed_ms() == min([end - 1 for end, _, _ in waiting] + [end - 1 for end in rows], default=None)
+
+
+def ends_of(time: int, size: int, every: int) -> list[int]:
+    """The ends of all windows that contain a time, one by one."""
+    return [start + size for start in range(-200, 200) if start % every == 0 and start <= time < start + size]
 
 
 def test_nothing_stored_is_an_empty_book() -> None:
     """The first start finds nothing."""
-    assert Book.unpack(None) == Book()
+    assert Book.of(None, []) == Book()
 
 
 def test_a_batch_is_named_for_task_stage_and_number() -> None:
     """The id is what a user sees, and what stays the same when the batch is run again."""
-    assert BatchInfo("Partition 3", "daily", 12, 5, "drain").id == "Partition 3/daily/12"
+    info = closed(12, 3, window=FIRST, why="drain").info("Partition 3", "daily", 2)
+    assert info == BatchInfo("Partition 3", "daily", 12, 1, "drain", 2, 0, 10, 6, 7)
+    assert info.id == "Partition 3/daily/12" == replace(info, attempt=3).id
     assert SparkStage("daily", print, "n long").keeps_going is False
     assert BatchOutcome((), 0).bad == ()
+    assert Inline((b"",)).blocks == (b"",)
 
 
-GOLDEN = "929703020a28051a1e9198020305a4726f77731901c301"
-"""A closed batch of two blocks whose result is half sent, and an open one; as every later version must read it."""
+GOLDEN = {
+    META: "920502",
+    "b000000000002": "9fc302c0c0030532141519a4726f77730101c301",
+    "b000000000004": "9bc2040a14020a28051a0b13",
+}
 
 
 def test_golden_bytes() -> None:
-    book = Book(3, 2, 10, 40, 5, 26, 30, (Closed(2, 3, 5, ROWS, 25, 1, True, 1),))
-    assert msgpack.packb(book.pack()).hex() == GOLDEN
-    assert Book.unpack(msgpack.unpackb(bytes.fromhex(GOLDEN))) == book
+    """A closed batch whose result is half sent, and an open one, as every later version must read them."""
+    book = Book(
+        5,
+        2,
+        {SECOND: Open(4, 10, 20, 2, 10, 40, 5, 26, 11, 19)},
+        (Closed(2, None, None, 3, 5, 50, 20, 21, 25, ROWS, 1, 1, True, 1),),
+    )
+    put, _ = book.changes(Book())
+    assert {name: (msgpack.packb(row) or b"").hex() for name, row in put.items()} == GOLDEN
+    stored = {name: msgpack.unpackb(bytes.fromhex(data)) for name, data in GOLDEN.items()}
+    assert Book.of(stored.pop(META), list(stored.values())) == book

@@ -30,6 +30,9 @@ MACHINES = (Leader, Member, Committer, Task)
 
 FOR_OTHERS = {
     "BatchInfo.closed_by": "a function of Spark is told it",
+    "BatchInfo.attempt": "a function of Spark is told it",
+    "BatchInfo.window_start": "a function of Spark is told it",
+    "BatchInfo.window_end": "a function of Spark is told it",
     "Stream.as_events": "jobs call it",
     "ColumnStream.with_columns": "jobs call it",
     "Expression.is_null": "jobs call it",

@@ -194,7 +194,7 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
     await first.until_running(2)
     steps = first.worker.actors["Partition 1"].site.pipeline.operators
     waiting = next(one for one in steps if type(one).__name__ == "BatchOp")
-    await first.until(lambda: waiting._kept.rows == 6, "six rows wait")
+    await first.until(lambda: waiting.rows.kept.opened().rows == 6, "six rows wait")
     assert await first.stop() == 0
     await line.job.write(source, orders(2, 6), partition=1)
     running = await line.start(app)
@@ -315,11 +315,11 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     batch = next(one for one in actor.site.pipeline.operators if type(one).__name__ == "BatchOp")
     for _ in range(20):
         await asyncio.sleep(0)
-    most = len(batch._kept.closed)
+    most = len(batch.rows.kept.closed)
     assert most < 20
     turns = running.worker.upkeep._turns
     await running.until(lambda: running.worker.upkeep._turns >= turns + 2, "the worker has turned twice")
-    assert len(batch._kept.closed) == most
+    assert len(batch.rows.kept.closed) == most
     gate.set()
     await line.job.ask("drain", timeout_s=PATIENCE_S)
     assert await running.ended(PATIENCE_S) == 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from headgate.core.batches import BatchInfo, SparkStage
+from headgate.core.batches import BatchInfo, Inline, SparkStage
 from headgate.core.errors import causes
 from headgate.spark_bridge.errors import SparkPlanError, SparkRowError
 from headgate.spark_bridge.jvm import Sessions
@@ -66,7 +66,7 @@ async def test_a_batch_goes_in_and_its_result_comes_back(spark: Spark) -> None:
         SparkStage("totals", totals, "country string, n long, batch string"),
         SparkStage("ordered", lambda df, batch: df.orderBy("n", ascending=False), "n int"),
     ]
-    first, second = await spark.run(INFO, blocks(spark, ROWS), stages)
+    first, second = await spark.run(INFO, Inline(blocks(spark, ROWS)), stages)
     rows = [row for block in first.blocks for row in spark.decode(block)]
     assert sorted(rows, key=lambda row: row["country"]) == [
         {"country": "DE", "n": 5, "batch": "Partition 0/daily/1"},
@@ -83,7 +83,7 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
         seen.append(threading.current_thread().name)
         return df
 
-    await spark.run(INFO, blocks(spark, ROWS), [SparkStage("where", where, "n long")])
+    await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("where", where, "n long")])
     assert [name.partition("_")[0] for name in seen] == ["spark"]
 
 
@@ -112,7 +112,7 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
 async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, schema: str, says: str) -> None:
     """Nothing is run again for it: no rows will make it right."""
     with pytest.raises(SparkPlanError, match=says) as found:
-        await spark.run(INFO, blocks(spark, ROWS), [SparkStage("wrong", fn, schema)])
+        await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("wrong", fn, schema)])
     assert found.value.final
     assert found.value not in list(causes(found.value))[1:]
     assert (
@@ -124,7 +124,7 @@ async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, sc
 async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
     """As the policy wants it: with the row's own exception, or without the row."""
     with pytest.raises(SparkRowError, match="ValueError: two is bad"):
-        await spark.run(INFO, blocks(spark, ROWS), [SparkStage("fussy", fussy, "country string, n long")])
+        await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("fussy", fussy, "country string, n long")])
     (outcome,) = await spark.run(
         INFO, blocks(spark, ROWS), [SparkStage("fussy", fussy, "country string, n long", keeps_going=True)]
     )
@@ -137,11 +137,15 @@ async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
 async def test_a_large_result_comes_in_blocks(spark: Spark) -> None:
     """So that a step of a letter sends a bounded number of rows."""
     rows = [{"n": n} for n in range(12_000)]
-    (outcome,) = await spark.run(INFO, blocks(spark, rows), [SparkStage("same", lambda df, batch: df, "n long")])
+    (outcome,) = await spark.run(
+        INFO, Inline(blocks(spark, rows)), [SparkStage("same", lambda df, batch: df, "n long")]
+    )
     assert outcome.rows == 12_000
     assert [len(spark.decode(block)) for block in outcome.blocks] == [5000, 5000, 2000]
     rows = [{"text": "x" * 5_000} for _ in range(2_000)]
-    (outcome,) = await spark.run(INFO, blocks(spark, rows), [SparkStage("same", lambda df, batch: df, "text string")])
+    (outcome,) = await spark.run(
+        INFO, Inline(blocks(spark, rows)), [SparkStage("same", lambda df, batch: df, "text string")]
+    )
     assert sum(len(spark.decode(block)) for block in outcome.blocks) == 2_000
     assert max(len(block) for block in outcome.blocks) < 1.1 * (1 << 20)
 
@@ -160,7 +164,7 @@ async def test_a_function_that_hangs_outside_of_spark_is_left_behind(
 
     hung = [
         asyncio.get_running_loop().create_task(
-            spark.run(INFO, blocks(spark, ROWS), [SparkStage("hangs", hangs, "n long")])
+            spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("hangs", hangs, "n long")])
         )
         for _ in range(4)
     ]
@@ -169,7 +173,9 @@ async def test_a_function_that_hangs_outside_of_spark_is_left_behind(
         one.cancel()
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.wait(hung)
-        (outcome,) = await spark.run(INFO, blocks(spark, ROWS), [SparkStage("same", lambda df, batch: df, "n long")])
+        (outcome,) = await spark.run(
+            INFO, Inline(blocks(spark, ROWS)), [SparkStage("same", lambda df, batch: df, "n long")]
+        )
     never.set()
     assert outcome.rows == 3
 
@@ -184,7 +190,7 @@ async def test_cancelling_takes_the_jobs_with_it(spark: Spark, warm: Sessions) -
         begun.set()
         return df.select(F.udf(lambda n: time.sleep(600) or n, "long")("n").alias("n"))
 
-    work = spark.run(INFO, blocks(spark, ROWS), [SparkStage("slow", slow, "n long")])
+    work = spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("slow", slow, "n long")])
     run = asyncio.get_running_loop().create_task(work)
     await asyncio.to_thread(begun.wait, PATIENCE_S)
     run.cancel()
@@ -211,7 +217,7 @@ async def test_a_python_worker_that_dies_is_tried_again(spark: Spark, tmp_path: 
 
         return df.select(F.udf(die, "long")("n").alias("n"))
 
-    (outcome,) = await spark.run(INFO, blocks(spark, ROWS), [SparkStage("dies", dies_once, "n long")])
+    (outcome,) = await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("dies", dies_once, "n long")])
     assert outcome.rows == 3
 
 
@@ -226,7 +232,9 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
             os.kill(process.pid, signal.SIGKILL)
         return df
 
-    (outcome,) = await spark.run(INFO, blocks(spark, ROWS), [SparkStage("killed", killed, "country string, n long")])
+    (outcome,) = await spark.run(
+        INFO, Inline(blocks(spark, ROWS)), [SparkStage("killed", killed, "country string, n long")]
+    )
     assert [row for block in outcome.blocks for row in spark.decode(block)] == ROWS
     assert warm.started == before + 1
     assert process.poll() is not None
@@ -267,8 +275,8 @@ async def test_no_plan_is_blamed_for_a_session_that_is_over(
         return df
 
     (first,), (second,) = await asyncio.gather(
-        spark.run(INFO, blocks(spark, ROWS), [SparkStage("caught", caught, "country string, n long")]),
-        spark.run(INFO, blocks(spark, ROWS), [SparkStage("killed", killed, "n long")]),
+        spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("caught", caught, "country string, n long")]),
+        spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("killed", killed, "n long")]),
     )
     assert (first.rows, second.rows) == (2, 3)
     assert warm.started == before + 1

@@ -26,7 +26,7 @@ async def test_a_batch_that_takes_too_long_is_called_off_and_has_failed() -> Non
     bridge: Any = SimpleNamespace(run=hangs)
     batch: Any = SimpleNamespace(number=1, whole=False)
     named: Any = SimpleNamespace(id="Partition 0/s/1", rows=30)
-    runs = Runs(bridge, [], lambda _: named, lambda _: [], lambda: None, lambda: 0.01)
+    runs = Runs(bridge, [], lambda _, attempt: named, lambda _: [], lambda: None, lambda: 0.01)
     runs.start([batch], 1)
     async with asyncio.timeout(20):
         with pytest.raises(TookTooLong, match=r"Spark took longer for its 30 rows than spark.batch-timeout, 0.01 s"):

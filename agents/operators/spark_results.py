@@ -1,0 +1,213 @@
+"""The results of closed batches: from Spark, through the task's store if they are large, to the steps behind.
+
+    closed, committed → Spark → (stored, committed, if it is large) → sent, committed → forgotten
+
+Promises:
+
+- A result and the deletion of its rows are in one transaction; until that commits, the batch can be run again.
+- A result that needs more than one step is stored before its first row is sent, and is sent from the store.
+- Results are emitted in the order in which the batches were closed, each with the timestamp of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from ...core import origins
+from ...core.batches import BatchInfo, BatchOutcome, Closed, SparkStage
+from ...core.errors import DataError
+from ..cancellation import said
+from ..job import steps as s
+from ..records.record import Rows
+from .batch_rows import BatchRows, result_key, result_keys
+from .spark_runs import Runs
+from .stateless import Env, Operator, UserCodeError
+
+STEP_BLOCKS = 4
+"""The maximum number of blocks that one step stores or sends."""
+
+
+class SparkOp(Operator):
+    """Passes results on. The batch operator in front of it runs its function."""
+
+    def __init__(self, step: s.SparkStep, env: Env) -> None:
+        super().__init__(step, env)
+        policy = step.on_error or env.app.on_error
+        self.policy = policy
+        self.stage = SparkStage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
+
+    def push(self, rows: Rows) -> None:
+        """Never called: rows arrive through the batch."""
+        raise AssertionError("rows reach a Spark step only through its batch")
+
+
+class Results:
+    """Takes in the results of one batch step, one bounded step at a time."""
+
+    def __init__(self, rows: BatchRows, operator: Operator, sources: Any) -> None:
+        """`sources` returns the streams that lead to the operator."""
+        self.rows = rows
+        self.operator = operator
+        self.env: Any = operator.env
+        self._sources = sources
+        self._runs: Runs | None = None
+        self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None
+        """A large result that is being stored."""
+        self._stored = 0
+        """How many of its blocks are stored."""
+
+    @property
+    def sparks(self) -> list[SparkOp]:
+        """The stages behind the batch step."""
+        return [child for child in self.operator.children if isinstance(child, SparkOp)]
+
+    def info(self, one: Closed, attempt: int = 1) -> BatchInfo:
+        """What a function is told about this batch."""
+        return one.info(self.env.task, self.operator.step.name, attempt)
+
+    # -------------------------------------------------------------------------------------------------------------- at Spark
+
+    @property
+    def runs(self) -> Runs:
+        """The batches at Spark."""
+        if self._runs is None:
+            env = self.env
+            self._runs = Runs(
+                env.spark,
+                [child.stage for child in self.sparks],
+                self.info,
+                lambda one: [block.rows for block in self.rows.blocks(one)],
+                lambda: env.poke(),
+                lambda: env.spark_timeout_s,
+            )
+        return self._runs
+
+    def keep(self, closed: Sequence[Closed]) -> None:
+        """Forget the runs of all other batches."""
+        if self._runs is not None:
+            self._runs.keep(one.number for one in closed if not one.whole)
+
+    def drop(self) -> None:
+        """The letter failed."""
+        self._taken = None
+
+    async def stop(self) -> None:
+        """Cancel the running batches."""
+        if self._runs is not None:
+            await self._runs.stop()
+
+    # ------------------------------------------------------------------------------------------------------ results come in
+
+    async def take(self, first: Closed) -> bool:
+        """Take in one step of the first batch's result. Returns whether it needs another."""
+        if first.whole:
+            return self._send(first)
+        if self._taken is None or self._taken[0] != first.number:
+            self.runs.start([first], self.env.spark_in_flight + 1)
+            outcomes = await self._result(first)
+            blocks = [
+                (child.step.name, block)
+                for child, outcome in zip(self.sparks, outcomes, strict=True)
+                for block in outcome.blocks
+            ]
+            if len(blocks) <= STEP_BLOCKS:
+                self._forward(first, blocks)
+                self._bury(first, outcomes)
+                self._forget(first)
+                return False
+            self._all_fit(first, blocks)
+            self._taken, self._stored = (first.number, blocks, outcomes), 0
+        return self._store(first, *self._taken[1:])
+
+    def _all_fit(self, first: Closed, blocks: list[tuple[str, bytes]]) -> None:
+        for name, block in blocks:
+            try:
+                self.rows.must_fit(len(block), f"a row of the result of batch {self.info(first).id}")
+            except DataError as cause:
+                step = next(child.step for child in self.sparks if child.step.name == name)
+                raise UserCodeError(step, cause) from cause
+
+    async def _result(self, first: Closed) -> list[BatchOutcome]:
+        try:
+            return await self.runs.result(first.number)
+        except Exception as cause:
+            stage = getattr(cause, "stage", "")
+            blamed = next((child for child in self.sparks if child.step.name == stage), self.sparks[0])
+            raise UserCodeError(blamed.step, cause) from cause
+
+    def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[BatchOutcome]) -> bool:
+        """Store the next blocks of a large result. A rerun of the batch overwrites what an earlier run has left."""
+        at = self._stored
+        some = blocks[at : at + STEP_BLOCKS]
+        put = {result_key(first.number, at + n): list(one) for n, one in enumerate(some)}
+        stored, gone = max(first.stored, at + len(some)), list[str]()
+        whole = at + len(some) == len(blocks)
+        if whole:
+            gone = result_keys(first.number, range(len(blocks), stored))
+            self._bury(first, outcomes)
+            self._taken, stored = None, len(blocks)
+        self._stored = at + len(some)
+        self.rows.write(self.rows.book.with_first(stored=stored, whole=whole), put, gone)
+        return True
+
+    def _send(self, first: Closed) -> bool:
+        """Send the next blocks of a stored result, and delete them in the same step. Returns whether there are more."""
+        upto = min(first.sent + STEP_BLOCKS, first.stored)
+        keys = result_keys(first.number, range(first.sent, upto))
+        self._forward(first, self.rows.table.get_many(keys))
+        self.rows.write(self.rows.book.with_first(sent=upto), gone=keys)
+        if upto < first.stored:
+            return True
+        self._forget(first)
+        return False
+
+    def _forward(self, first: Closed, blocks: Sequence[Sequence[Any]]) -> None:
+        for name, block in blocks:
+            rows = self.env.spark.decode(block)
+            for child in self.sparks:
+                if child.step.name == name:
+                    child.forward(Rows(rows, [first.result_ms] * len(rows)))
+
+    def _forget(self, first: Closed) -> None:
+        self.rows.forget_first()
+        self.env.count("batches")
+        self.env.count("batch_rows", first.rows)
+
+    # --------------------------------------------------------------------------------------------------- rows left out
+
+    def _bury(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
+        """Skip the rows that were left out, or write them as dead letters."""
+        if not any(outcome.bad for outcome in outcomes):
+            return
+        runs, times = self.rows.origins(first)
+        for child, outcome in zip(self.sparks, outcomes, strict=True):
+            for place, row, error in outcome.bad:
+                self.env.count("records_failed")
+                if child.policy == "skip" or (callable(child.policy) and child.policy(row, error) != "dead_letter"):
+                    self.env.count("records_skipped")
+                    continue
+                self.env.count("dead_letters")
+                headers = [
+                    *self._origin_headers(origins.origin_of(runs, place)),
+                    ("hg-timestamp", str(times[place]).encode()),
+                    ("hg-task", self.env.task.encode()),
+                    ("hg-step", child.step.name.encode()),
+                    ("hg-batch", self.info(first).id.encode()),
+                    ("hg-exception", said(error).encode(errors="backslashreplace")[:2000]),
+                ]
+                value = orjson.dumps(row, default=str)
+                topic = self.env.declared.topics.dead_letters
+                self.env.emit(topic, 0, [None], [value], [self.env.now_ms()], [headers])
+
+    def _origin_headers(self, origin: origins.Run) -> list[tuple[str, bytes]]:
+        if not origin.stream:
+            return [("hg-topic", ",".join(sorted(self._sources())).encode())]
+        headers = [
+            ("hg-topic", origin.stream.encode()),
+            ("hg-partition", str(origin.partition).encode()),
+            ("hg-offset", str(origin.first).encode()),
+        ]
+        return headers if origin.exact else [*headers, ("hg-offset-last", str(origin.last).encode())]
