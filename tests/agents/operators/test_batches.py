@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +14,11 @@ from ..without_spark import Rows, WithoutSpark
 
 
 @pytest.fixture(autouse=True)
-def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[WithoutSpark]:
+def spark(monkeypatch: pytest.MonkeyPatch) -> WithoutSpark:
     """Each driver runs its stages here."""
     bridge = WithoutSpark()
     monkeypatch.setattr(driver, "_spark", lambda declared, session: bridge)
-    yield bridge
+    return bridge
 
 
 def summed(rows: Rows, batch: Any) -> Rows:
