@@ -18,6 +18,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from .batch_progress import AtSpark
+
 ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
@@ -404,6 +406,10 @@ class Bridge(Protocol):
         self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]
     ) -> Coroutine[Any, Any, list[BatchOutcome]]:
         """Run a batch through its stages. Raises on failure; an error with `final` set is not worth a retry."""
+        ...
+
+    def seen(self) -> AtSpark:
+        """What is known of Spark and of the batches that it works on. Returns at once."""
         ...
 
     async def warm(self) -> None:

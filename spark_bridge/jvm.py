@@ -19,6 +19,7 @@ from typing import Any
 
 from ..core.errors import EnvironmentFault
 from .errors import SparkDown, SparkLost, first_lines, said
+from .watch import Watch
 
 BEGINS = 3
 """How many JVMs may die while a session starts before an error is raised."""
@@ -45,11 +46,19 @@ class Sessions:
     """The session of this process. `lent`: a session of the caller, which is never stopped or replaced."""
 
     def __init__(
-        self, master: str, conf: Mapping[str, str], *, lent: Any = None, java_home: Callable[[], str] | None = None
+        self,
+        master: str,
+        conf: Mapping[str, str],
+        *,
+        lent: Any = None,
+        java_home: Callable[[], str] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.master = master
         self.conf = {**CONF, **conf}
         self.java_home = java_home
+        self.watch = watch or Watch()
+        """Is told what becomes of the session."""
         self.started = 0
         """How many sessions were started here."""
         self._lock = threading.Lock()
@@ -63,10 +72,18 @@ class Sessions:
         with self._lock:
             if self._lent or (self._session is not None and self._answers(self._session)):
                 return self._session
+            why = ""
             if self._session is not None:
-                self._session = None
+                self._session, why = None, "the session before it has died"
+                self.watch.is_lost(why)
                 let_go()
-            self._session = self._new()
+            self.watch.starts(self.master, why)
+            try:
+                self._session = self._new()
+            except SparkDown as error:
+                self.watch.is_lost(error.what)
+                raise
+            self.watch.is_ready(self._session)
             self.started += 1
             return self._session
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..core.batch_progress import AtSpark
 from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, Inline, SparkStage
 from ..core.errors import cause_for
 from ..core.settings import did_you_mean
@@ -21,6 +22,7 @@ from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowEr
 from .jvm import Sessions
 from .poison import without_poison
 from .threads import Threads
+from .watch import Watch, Watched
 
 ATTEMPTS = 3
 CANCEL_S = 20.0
@@ -43,7 +45,8 @@ class Spark:
         session: Any = None,
         java_home: Callable[[], str] | None = None,
     ) -> None:
-        self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home)
+        self.watch = Watch(master)
+        self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home, watch=self.watch)
         self._threads = Threads(threads)
 
     # ------------------------------------------------------------------------------------------------------------- columns
@@ -86,6 +89,10 @@ class Spark:
         """Start the session, so that the first batch does not wait for it."""
         await self._threads.call(self.sessions.get)
 
+    def seen(self) -> AtSpark:
+        """What is known of the session and the attempts under way."""
+        return self.watch.seen()
+
     async def run(self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """Run the batch through each of its stages. Raises `SparkError`, which names the stage."""
         table = await asyncio.to_thread(_table, contents.blocks)
@@ -100,7 +107,7 @@ class Spark:
 
     async def _stage(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
         async def attempt(rows: Any) -> Any:
-            return await self.apply(stage.fn, rows, batch, stage.schema)
+            return await self.apply(stage.fn, rows, batch, stage.schema, stage.name)
 
         try:
             result, bad = await attempt(table), []
@@ -110,20 +117,27 @@ class Spark:
             result, bad = await without_poison(attempt, table, error)
         return await asyncio.to_thread(_outcome, table, result, bad)
 
-    async def apply(self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any) -> Any:
+    async def apply(
+        self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any, stage: str = ""
+    ) -> Any:
         """`fn(df, batch)` on an Arrow table. Returns the result as an Arrow table of the given schema."""
-        for left in reversed(range(ATTEMPTS)):
+        error = ""
+        for number in range(1, ATTEMPTS + 1):
             try:
-                return await self._once(fn, rows, batch, schema)
-            except SparkLost:
-                if not left:
+                with self.watch.begin(batch, stage, number=number, rows=rows.num_rows, error=error) as watched:
+                    return await self._once(fn, rows, batch, schema, watched)
+            except SparkLost as lost:
+                if number == ATTEMPTS:
                     raise
+                error = lost.what
         raise AssertionError("unreachable")
 
-    async def _once(self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any) -> Any:
+    async def _once(
+        self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any, watched: Watched
+    ) -> Any:
         group = f"headgate-{uuid.uuid4().hex[:12]}"
         state: dict[str, Any] = {}
-        work = self._threads.call(self._work, fn, rows, batch, schema, group, state)
+        work = self._threads.call(self._work, fn, rows, batch, schema, group, state, watched)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -142,7 +156,9 @@ class Spark:
                 work.exception()
             raise
 
-    def _work(self, fn: Any, rows: Any, batch: BatchInfo, schema: Any, group: str, state: dict[str, Any]) -> Any:
+    def _work(
+        self, fn: Any, rows: Any, batch: BatchInfo, schema: Any, group: str, state: dict[str, Any], watched: Watched
+    ) -> Any:
         session = None
         try:
             session = self.sessions.get()
@@ -151,6 +167,7 @@ class Spark:
             context.setLocalProperty("spark.scheduler.pool", batch.task)
             if state.get("cancelled"):
                 raise SparkLost("cancelled")
+            watched.at_work(session, group)
             frame = session.createDataFrame(rows)
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
@@ -170,6 +187,7 @@ class Spark:
         """Stop the session, unless it was lent."""
         await asyncio.to_thread(self.sessions.stop)
         self._threads.close()
+        self.watch.close()
 
 
 def _table(blocks: Sequence[bytes]) -> Any:

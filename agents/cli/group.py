@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "config": ("config:config", "Show settings of a job, and override them while it runs."),
     "model": ("model:model", "Show tasks, what each owns, and who should run it."),
     "tables": ("tables:tables", "Show the tables of a job, also while it runs; clear them."),
+    "batches": ("batches:batches", "Show the batches of a job: open, waiting, at Spark, done."),
     "coordinator": ("coordinator:coordinator", "Show the coordinator stream, message by message."),
     "frames": ("frames:frames", "Show what is sent between the stages of a job."),
     "dead-letters": ("dead_letters:dead_letters", "Show and replay records that could not be processed."),

@@ -21,14 +21,16 @@ from ...core.names import JobName, StreamPartition, natural
 from ...core.orders import RESTING, WORKING
 from ...core.settings import offer
 from ..process.reading import Hearing, following, heard, shown
+from ..status.batches import load_documents
 from ..status.documents import job, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
+from ..worker.batch_load import batches_of_load, spark_of_load, summed_batches
 from ..worker.load import key_load, task_load
 from ..worker.times import merged, times_of_load
 from ..worker.window_load import summed, windows_of_load
 from .draining import drain_of, progress_lines
 from .options import Target, broker_options, run_async, target
-from .output import output_option, show_fields, show_json, show_table
+from .output import megabytes, output_option, show_fields, show_json, show_table
 from .pages import page
 
 MOST_SHOWN = 5
@@ -126,6 +128,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
         worker["alive"] = not silent
         worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
+        worker["spark"] = None if beat is None else spark_of_load(beat.beat.load)
         worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
         if beat is not None and not silent and beat.beat.turn_age_s >= AFTER_S:
             worker["ready"] = False
@@ -158,6 +161,8 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     found["keys"] = key_load(loads.values())
     found["times"] = times_of(state, found["tasks"], present, now_ms)
     found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_of_load(load)))
+    collected = summed_batches(one for load in loads.values() for one in batches_of_load(load))
+    found["batches"] = load_documents(collected, now_ms)
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
@@ -243,11 +248,13 @@ def show(found: dict[str, Any]) -> None:
     show_fields(fields)
     if found["workers"]:
         click.echo()
+        sparks = any(w["spark"] for w in found["workers"])
         show_table(
-            ["WORKER", "STATE", "READY", "HEARD", "TASKS", "INCARNATION", "PAGE"],
+            ["WORKER", "STATE", "READY", "HEARD", "TASKS", "INCARNATION", *(["SPARK"] if sparks else []), "PAGE"],
             (
                 (w["processor"], w["state"] if w["alive"] else SILENT, "yes" if w["ready"] else "no",
-                 "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]), w["incarnation"], w["url"] or "-")
+                 "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]), w["incarnation"],
+                 *([w["spark"] or "-"] if sparks else []), w["url"] or "-")
                 for w in found["workers"]
             ),
         )  # fmt: skip
@@ -279,6 +286,16 @@ def show(found: dict[str, Any]) -> None:
             ["WINDOWS", "OPEN", "KEYS", "OLDEST ENDS", "LATE ROWS", "LATE FOR SOME"],
             (["-" if w[name] is None else w[name] for name in names] for w in found["windows"]),
         )
+    if found["batches"]:
+        click.echo()
+        names = ("step", "open", "closed", "running", "returned", "failing", "rows")
+        counts = ("done", "rows_done", "retried", "poisoned")
+        show_table(
+            ["BATCHES", "OPEN", "CLOSED", "RUNNING", "RETURNED", "FAILING", "ROWS", "BYTES", "OLDEST WAITS",
+             "DONE", "ROWS DONE", "RETRIED", "POISONED ROWS"],
+            ([*(b[name] for name in names), megabytes(b["bytes"]), seconds(b["oldest_s"]), *(b[name] for name in counts)]
+             for b in found["batches"]),
+        )  # fmt: skip
 
 
 def keys(tasks: dict[str, int]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
+from ...core.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.progress.frames import HEADER, BatchFrame, header_value
@@ -652,6 +653,10 @@ class Pipeline:
     def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
         """By window or join, what is open, and the late rows."""
         return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp | JoinOp)]
+
+    def batches(self) -> list[StepBatches]:
+        """The batches of each step that collects some."""
+        return [found for op in self.operators if (found := op.batches()) is not None]
 
     def runs(
         self,

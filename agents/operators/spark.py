@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core import origins
+from ...core.batch_progress import AtSpark, StepBatches
 from ...core.batches import AGE, Bridge, Limits, WindowBounds
 from ...core.progress.frames import MAX_TIME
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
@@ -34,6 +35,7 @@ from ..records.record import Rows
 from ..records.vectors import Buffer, longs
 from ..records.window_rows import rows_of_times
 from .batch_rows import BatchRows
+from .batches_seen import BatchesSeen, Now
 from .collecting import Collector, Incoming
 from .floors import Floor
 from .late_rows import write_late
@@ -62,7 +64,8 @@ class BatchOp(Operator):
         self.rows = BatchRows(self.table)
         self.limits = Limits(step.max_rows, step.max_bytes, step.max_age_ms)
         self.collector = Collector(self.rows, self.limits)
-        self.results = Results(self.rows, self, self._sources)
+        self.seen = BatchesSeen(env.task, step.name, self.rows.kept, env.now_ms, self._at_spark().retries)
+        self.results = Results(self.rows, self, self._sources, self.seen)
         window = step.window
         self.spans: Spans | None = None if window is None else window.spans
         self.by_clock = window is not None and window.by_clock
@@ -207,6 +210,7 @@ class BatchOp(Operator):
         """The letter is complete."""
         self.rows.complete()
         self.results.keep(self.rows.kept.closed)
+        self.seen.complete(self.rows.kept)
         if self._late_now != LateCounts():
             self.env.count("late_rows", self._late_now.rows)
             self.env.count("late_for_some_windows", self._late_now.partly)
@@ -289,7 +293,15 @@ class BatchOp(Operator):
 
     async def close(self) -> None:
         """The task is released: cancel the running batches."""
+        self.seen.close()
         await self.results.stop()
+
+    def batches(self) -> StepBatches:
+        now = Now(self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark())
+        return self.seen.look(now)
+
+    def _at_spark(self) -> AtSpark:
+        return AtSpark() if self._bridge is None else self._bridge.seen()
 
 
 def _picked(rows: Rows | ColumnChunk, places: Buffer, step: s.BatchStep) -> Rows:

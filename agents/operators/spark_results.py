@@ -23,6 +23,7 @@ from ..cancellation import said
 from ..job import steps as s
 from ..records.record import Rows
 from .batch_rows import BatchRows, result_key, result_keys
+from .batches_seen import BatchesSeen
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
 
@@ -47,12 +48,13 @@ class SparkOp(Operator):
 class Results:
     """Takes in the results of one batch step, one bounded step at a time."""
 
-    def __init__(self, rows: BatchRows, operator: Operator, sources: Any) -> None:
-        """`sources` returns the streams that lead to the operator."""
+    def __init__(self, rows: BatchRows, operator: Operator, sources: Any, seen: BatchesSeen) -> None:
+        """`sources` returns the streams that lead to the operator. `seen` is told of each attempt."""
         self.rows = rows
         self.operator = operator
         self.env: Any = operator.env
         self._sources = sources
+        self._seen = seen
         self._runs: Runs | None = None
         self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None
         """A large result that is being stored."""
@@ -82,6 +84,7 @@ class Results:
                 lambda one: [block.rows for block in self.rows.blocks(one)],
                 lambda: env.poke(),
                 lambda: env.spark_timeout_s,
+                self._seen,
             )
         return self._runs
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Inline, SparkStage
 from ...core.errors import EnvironmentFault
+from .batches_seen import BatchesSeen
 
 STOP_S = 30.0
 HOUR_S = 3600.0
@@ -28,9 +30,12 @@ class Runs:
         blocks: Callable[[Closed], Sequence[bytes]],
         poke: Callable[[], None],
         timeout_s: Callable[[], float] = lambda: HOUR_S,
+        seen: BatchesSeen | None = None,
     ) -> None:
-        """`name` gets a batch and the number of its attempt. `timeout_s`: how long an attempt may take; called when it begins."""
+        """`name` gets a batch and the number of its attempt. `timeout_s`: how long an attempt may take; called when it begins.
+        `seen` is told of each attempt."""
         self.bridge = bridge
+        self._seen = seen
         self.stages = stages
         self._name = name
         self._blocks = blocks
@@ -51,8 +56,10 @@ class Runs:
                 work = self.bridge.run(info, Inline(self._blocks(one)), self.stages)
                 bounded = self._bounded(work, info)
                 task = asyncio.get_running_loop().create_task(bounded, name=f"spark {info.id}")
-                task.add_done_callback(self._came_back)
+                task.add_done_callback(partial(self._came_back, one.number))
                 self._running[one.number] = task
+                if self._seen is not None:
+                    self._seen.began(one.number)
 
     async def _bounded(self, work: Awaitable[list[BatchOutcome]], info: BatchInfo) -> list[BatchOutcome]:
         """Run an attempt. If it takes too long, cancel it together with its jobs; it has then failed."""
@@ -69,9 +76,13 @@ class Runs:
                 remedy="make smaller batches, check what the function is waiting for, or increase spark.batch-timeout",
             ) from None
 
-    def _came_back(self, task: asyncio.Task[list[BatchOutcome]]) -> None:
+    def _came_back(self, number: int, task: asyncio.Task[list[BatchOutcome]]) -> None:
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, because nobody may ask for the result any more
+            error = task.exception()  # marks it as retrieved, because nobody may ask for the result any more
+            if self._seen is not None and error is None:
+                self._seen.returned(number, task.result())
+            elif self._seen is not None and error is not None:
+                self._seen.failed(number, error)
             self._poke()
 
     def has(self, number: int) -> bool:

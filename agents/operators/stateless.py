@@ -20,6 +20,7 @@ from itertools import chain, compress, repeat
 from types import TracebackType
 from typing import Any, Protocol
 
+from ...core.batch_progress import StepBatches
 from ...core.errors import DataError, HeadgateError, cause_for
 from ..cancellation import passes, said
 from ..job import steps as s
@@ -306,6 +307,10 @@ class Operator:
 
         It is called after each letter and before the first one, so the answer must follow from the operator's tables.
         """
+        return None
+
+    def batches(self) -> StepBatches | None:
+        """The batches that it collects; None if it collects none."""
         return None
 
     async def close(self) -> None:

@@ -7,8 +7,7 @@ stream. Values are read from the worker on request, so the hot path counts nothi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -19,25 +18,14 @@ from ...core.progress.frames import MAX_TIME, NO_TIME
 from ..worker.load import readiness, watermarks
 from ..worker.times import STEP, PlaceTime, times_of
 from ..worker.window_load import StepWindows, windows_of
+from .batch_metrics import BATCH_METRICS
 from .documents import leads
+from .metric import COUNTER, GAUGE, Metric, MetricSample
 
 if TYPE_CHECKING:
     from ..worker.worker import Worker
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-MetricSample = tuple[tuple[str, ...], float]
-COUNTER, GAUGE = "counter", "gauge"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: its name in Prometheus, its type, its description, its labels besides job and worker, and how it is read."""
-
-    name: str
-    kind: str
-    doc: str
-    labels: tuple[str, ...]
-    read: Callable[[Worker], Iterable[MetricSample]]
 
 
 def _counted(name: str) -> Callable[[Worker], Iterator[MetricSample]]:
@@ -275,6 +263,7 @@ METRICS: tuple[Metric, ...] = (
         ("step",),
         _windows(lambda one: one.partly),
     ),
+    *BATCH_METRICS,
     Metric(
         "headgate_chunks_chosen_total",
         COUNTER,

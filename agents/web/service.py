@@ -4,7 +4,7 @@
     /api/status   this worker, its tasks, the job           /livez     200 while the main loop turns; else a thread answers 503
     /api/model    the job model                             /readyz    200 once its tasks run; 503 before that, and from the
     /api/config   settings and where they come from                    start of a drain, a stop or a leave
-    /api/tables   tables and their rows
+    /api/tables   tables and their rows                     /api/batches   batches, and the state of Spark
 
 Promises: no page changes anything. Secrets are masked. The port is bound before the worker starts, so the worker can announce its address.
 """
@@ -24,6 +24,7 @@ from ...core.errors import EnvironmentFault, HeadgateError
 from ..process.configuration import Configuration
 from ..state.scan import NoSuchTable
 from ..status import documents
+from ..status.batches import batches
 from ..worker.load import readiness
 from .stuck import Stuck
 from .tables import table_document
@@ -164,6 +165,12 @@ class TablesPage(_View):
             return self.document({"error": error.what, "remedy": error.remedy}, 400)
 
 
+class Batches(_View):
+    async def get(self, request: Any, **_: Any) -> Any:
+        """The batches of the tasks in this process."""
+        return self.document(batches(self.worker))
+
+
 class Metrics(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """The metrics for Prometheus."""
@@ -195,6 +202,7 @@ VIEWS: dict[str, type[_View]] = {
     "/api/tables": TablesPage,
     "/api/tables/{table}": TablesPage,
     "/api/tables/{table}/{key:.*}": TablesPage,
+    "/api/batches": Batches,
     "/metrics": Metrics,
     "/livez": Live,
     "/readyz": Ready,

@@ -4,6 +4,7 @@
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
     owes.<task>/<stream>                                                               see `drain_load`
     windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>          see `window_load`
+    batches.<what>.<step>  spark                                                       see `batch_load`
 
 Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
 names, and counted (`left_out`).
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ...core.graph.keying import VERDICTS
 from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from .batch_load import batch_load, batches_of, load_of_step, spark_load, summed_batches
 from .drain_load import drain_load
 from .times import time_load
 from .window_load import window_load, windows_of
@@ -34,6 +36,8 @@ MOST_DRAIN_BYTES = 2_000
 """The part that a drain may use."""
 MOST_WINDOW_BYTES = 1_500
 """The part that windows may use."""
+MOST_BATCH_BYTES = 1_500
+"""The part that batches may use."""
 
 
 def readiness(one: Participant) -> tuple[bool, str]:
@@ -71,6 +75,8 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
     load |= time_load(one.times.look(one.actors.values(), now_ms), MOST_TIME_BYTES)
     load |= drain_load(one.actors.values(), MOST_DRAIN_BYTES)
     load |= window_load(windows_of(one.actors.values()), MOST_WINDOW_BYTES)
+    load |= batch_load(summed_batches(map(load_of_step, batches_of(one.actors.values()))), MOST_BATCH_BYTES)
+    load |= spark_load(one.runtime.spark)
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name, actor in sorted(one.actors.items()):

@@ -1,0 +1,267 @@
+"""What is said about bounded batches while a job runs: in which state each is, how far it is at Spark, what it waits for, and how
+many there were.
+
+    open → closed → running → returned → done
+
+A batch is *open* while it collects rows, *closed* until Spark works on it, *running* while it does, *returned* when its result is here, and
+*done* when the transaction that holds its result is committed. A batch whose last attempt failed is closed again, and says why.
+
+Everything here is a plain value. `agents.operators.batches_seen` collects it from the bookkeeping of a step, and a `Bridge` says
+what happens at Spark (`AtSpark`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+OPEN, CLOSED, RUNNING, RETURNED = "open", "closed", "running", "returned"
+STATES = (OPEN, CLOSED, RUNNING, RETURNED)
+"""The states of a batch that is not done."""
+
+NOT_STARTED, STARTING, READY, LOST, STOPPED = "not started", "starting", "ready", "lost", "stopped"
+SESSION_STATES = (NOT_STARTED, STARTING, READY, LOST, STOPPED)
+"""The states of the session: *lost* if its JVM died or it cannot be reached, and the next one has not begun."""
+
+QUEUED, AT_WORK, ISOLATING = "queued", "at work", "isolating"
+"""What an attempt does: it waits for a thread and a session; Spark works on it; it looks for the rows that make it fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkState:
+    """The session of a worker."""
+
+    state: str = NOT_STARTED
+    where: str = ""
+    """The master, or the address of the Connect server."""
+    since_ms: int = 0
+    """When it came into this state, by the wall clock."""
+    version: str = ""
+    ui: str = ""
+    """The address of Spark's own pages, if they are on."""
+    started: int = 0
+    """How many sessions were started."""
+    why: str = ""
+    """Why the last one was lost, or did not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkProgress:
+    """How far Spark is with an attempt. All are 0 until Spark has said it; a stage that is not planned yet is in no number."""
+
+    jobs: int = 0
+    stages: int = 0
+    stages_done: int = 0
+    tasks: int = 0
+    tasks_done: int = 0
+    tasks_running: int = 0
+    tasks_failed: int = 0
+    at_ms: int = 0
+    """When Spark said so, by the wall clock."""
+
+    def told(self) -> str:
+        """It for people; empty if nothing is known.
+
+        >>> SparkProgress(jobs=1, stages=3, stages_done=1, tasks=200, tasks_done=120, tasks_running=2).told()
+        'stage 2 of 3, 120 of 200 tasks done, 2 running'
+        """
+        if not self.tasks:
+            return ""
+        parts = [f"stage {min(self.stages, self.stages_done + 1)} of {self.stages}"]
+        parts.append(f"{self.tasks_done:,} of {self.tasks:,} tasks done")
+        parts += [f"{self.tasks_running:,} running"] if self.tasks_running else []
+        parts += [f"{self.tasks_failed:,} failed"] if self.tasks_failed else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAttempt:
+    """One attempt of a batch in one `.spark(...)`."""
+
+    stage: str
+    number: int = 1
+    """Counts the attempts since the batch was begun: another one follows if a process of Spark died."""
+    doing: str = QUEUED
+    since_ms: int = 0
+    """When it began to do so, by the wall clock."""
+    error: str = ""
+    """Why the attempt before this one failed."""
+    progress: SparkProgress = field(default_factory=SparkProgress)
+
+
+@dataclass(frozen=True, slots=True)
+class AtSpark:
+    """What a worker's bridge to Spark says of itself."""
+
+    session: SparkState = field(default_factory=SparkState)
+    attempts: Mapping[str, SparkAttempt] = field(default_factory=dict[str, SparkAttempt])
+    """What is under way, by the id of the batch."""
+    retries: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many attempts were repeated because a process of Spark died, by task and step (`task/step`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The batches of a step since its task started here."""
+
+    opened: int = 0
+    closed: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By what closed them."""
+    done: int = 0
+    rows: int = 0
+    """Rows of the batches that are done."""
+    size: int = 0
+    """Bytes of these rows, as Arrow columns."""
+    results: int = 0
+    """Rows that Spark gave back for them."""
+    retried: int = 0
+    """Attempts that were repeated."""
+    poisoned: int = 0
+    """Rows that were left out because Spark failed on them."""
+    spark_ms: int = 0
+    """Time that the attempts took."""
+
+    def plus(self, other: Tally) -> Tally:
+        """The sum of both.
+
+        >>> Tally(done=1, closed={"rows": 1}).plus(Tally(done=2, closed={"rows": 1, "age": 1})).closed
+        {'age': 1, 'rows': 2}
+        """
+        causes = sorted({*self.closed, *other.closed})
+        return Tally(
+            self.opened + other.opened,
+            {why: self.closed.get(why, 0) + other.closed.get(why, 0) for why in causes},
+            self.done + other.done,
+            self.rows + other.rows,
+            self.size + other.size,
+            self.results + other.results,
+            self.retried + other.retried,
+            self.poisoned + other.poisoned,
+            self.spark_ms + other.spark_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """One batch that is not done."""
+
+    id: str
+    task: str
+    step: str
+    number: int
+    state: str
+    rows: int
+    size: int | None = None
+    """Bytes of its rows, as Arrow columns; None if not known."""
+    closed_by: str = ""
+    window: tuple[int, int] | None = None
+    """Start and end of its window, in event time."""
+    latest_ms: int | None = None
+    """The greatest timestamp of its rows."""
+    opened_ms: int | None = None
+    closed_ms: int | None = None
+    since_ms: int | None = None
+    """Since when it is in its state, by the wall clock; None for what happened before the task started here."""
+    stage: str = ""
+    """The `.spark(...)` that works on it, or failed."""
+    attempt: int = 0
+    """How often it was begun since its task started here."""
+    why: str = ""
+    """What it waits for."""
+    error: str = ""
+    """Why its last attempt failed."""
+    progress: SparkProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """One batch that is done."""
+
+    id: str
+    task: str
+    step: str
+    number: int
+    rows: int
+    size: int | None
+    closed_by: str
+    window: tuple[int, int] | None
+    latest_ms: int | None
+    opened_ms: int | None
+    closed_ms: int | None
+    begun_ms: int | None
+    """When its last attempt began."""
+    returned_ms: int | None
+    done_ms: int
+    attempts: int
+    results: int
+    """Rows that Spark gave back."""
+    poisoned: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatches:
+    """The batches of one step in one task."""
+
+    task: str
+    step: str
+    batches: tuple[BatchSeen, ...] = ()
+    done: tuple[BatchDone, ...] = ()
+    """The last ones, the newest first."""
+    tally: Tally = field(default_factory=Tally)
+
+
+def waits_for(
+    turn: int, *, durable: int, begun: int, in_flight: int, attempt: SparkAttempt | None, session: SparkState
+) -> str:
+    """What a closed batch waits for, in words.
+
+    `turn`: its place in the order of closing. `durable`: the first turn that is not committed. `begun`: how many batches of this task and
+    step were begun and have not returned. `attempt`: what the bridge says of this one, if it was begun.
+
+    >>> now = dict(begun=2, in_flight=2, attempt=None, session=SparkState(READY))
+    >>> waits_for(9, durable=9, **now), waits_for(9, durable=10, **now)
+    ('waits for the commit of its closing', '2 of 2 in flight (spark.in-flight)')
+    """
+    if turn >= durable:
+        return "waits for the commit of its closing"
+    if attempt is not None or begun < in_flight:
+        return waits_for_spark(session)
+    return f"{begun} of {in_flight} in flight (spark.in-flight)"
+
+
+def waits_for_spark(session: SparkState) -> str:
+    """Why Spark does not work on a batch that was given to it.
+
+    >>> waits_for_spark(SparkState(STARTING)), waits_for_spark(SparkState(LOST, why="the JVM died"))
+    ('Spark is starting', 'Spark is lost: the JVM died')
+    """
+    if session.state == READY:
+        return "waits for a thread to Spark"
+    if session.state == STARTING:
+        return f"Spark is starting again: {session.why}" if session.why else "Spark is starting"
+    return f"Spark is {session.state}" + (f": {session.why}" if session.why else "")
+
+
+def returned_for(number: int, first: int, sent: int, stored: int, *, whole: bool) -> str:
+    """What a batch waits for whose result is here.
+
+    >>> returned_for(8, 7, 0, 0, whole=False), returned_for(7, 7, 4, 40, whole=True)
+    ('its result waits for that of batch 7', '4 of 40 blocks of its result are sent')
+    """
+    if number != first:
+        return f"its result waits for that of batch {first}"
+    if whole:
+        return f"{sent} of {stored} blocks of its result are sent"
+    return f"{stored} blocks of its result are stored" if stored else "its result is about to be sent"
+
+
+def collects(rows: int, max_rows: int | None, closes_in_ms: int | None, *, window: bool) -> str:
+    """What an open batch waits for.
+
+    >>> collects(700, 2000, 1500, window=False), collects(7, None, None, window=True)
+    ('collects rows: 700 of 2,000; closes in 1.5 s at the latest', 'collects the rows of its window until the watermark has passed it')
+    """
+    if window:
+        return "collects the rows of its window until the watermark has passed it"
+    said = "collects rows" + ("" if max_rows is None else f": {rows:,} of {max_rows:,}")
+    return said if closes_in_ms is None else f"{said}; closes in {max(0, closes_in_ms) / 1000:.1f} s at the latest"

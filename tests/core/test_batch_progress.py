@@ -1,0 +1,70 @@
+"""What people are told about batches: what each waits for, how far Spark is, and sums that lose nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core.batch_progress import (
+    LOST,
+    NOT_STARTED,
+    READY,
+    STARTING,
+    SparkAttempt,
+    SparkProgress,
+    SparkState,
+    Tally,
+    collects,
+    returned_for,
+    waits_for,
+    waits_for_spark,
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "begun", "attempt", "session", "said"),
+    [
+        (9, 0, None, READY, "waits for the commit of its closing"),
+        (8, 2, None, READY, "2 of 2 in flight (spark.in-flight)"),
+        (8, 2, SparkAttempt("daily"), STARTING, "Spark is starting"),
+        (8, 1, None, NOT_STARTED, "Spark is not started"),
+        (8, 2, SparkAttempt("daily"), READY, "waits for a thread to Spark"),
+    ],
+)
+def test_a_closed_batch_says_what_it_waits_for(
+    number: int, begun: int, attempt: SparkAttempt | None, session: str, said: str
+) -> None:
+    """First its commit, then a place, then Spark itself."""
+    told = waits_for(number, durable=9, begun=begun, in_flight=2, attempt=attempt, session=SparkState(session))
+    assert told == said
+
+
+def test_a_session_that_comes_back_says_what_became_of_the_last() -> None:
+    """Otherwise a restart of Spark looks like the first start."""
+    assert waits_for_spark(SparkState(STARTING, why="the JVM died")) == "Spark is starting again: the JVM died"
+    assert waits_for_spark(SparkState(LOST, why="no Java")) == "Spark is lost: no Java"
+
+
+def test_progress_is_silent_until_spark_has_said_something() -> None:
+    """Zeros would look like a job that does nothing."""
+    assert SparkProgress(jobs=1, stages=2).told() == ""
+    assert SparkProgress(1, 2, 2, 8, 8).told() == "stage 2 of 2, 8 of 8 tasks done"
+    assert SparkProgress(1, 2, 0, 8, 1, 2, 3).told() == "stage 1 of 2, 1 of 8 tasks done, 2 running, 3 failed"
+
+
+def test_a_result_says_whether_it_waits_or_is_sent() -> None:
+    """Results leave in order."""
+    assert returned_for(7, 7, 0, 0, whole=False) == "its result is about to be sent"
+    assert returned_for(7, 7, 0, 8, whole=False) == "8 blocks of its result are stored"
+
+
+def test_an_open_batch_says_what_closes_it() -> None:
+    """An age that has passed does not count below zero."""
+    assert collects(3, None, -5, window=False) == "collects rows; closes in 0.0 s at the latest"
+    assert collects(3, 10, None, window=False) == "collects rows: 3 of 10"
+
+
+def test_sums_keep_every_number() -> None:
+    """Of two tasks of one step."""
+    one = Tally(1, {"rows": 1}, 1, 10, 100, 5, 1, 1, 7)
+    both = one.plus(Tally(2, {"end": 1, "rows": 1}, 3, 30, 300, 15, 2, 3, 8))
+    assert both == Tally(3, {"end": 1, "rows": 2}, 4, 40, 400, 20, 3, 4, 15)
