@@ -61,7 +61,7 @@ class _Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class Circumstances:
     """What a look at the batches depends on, besides the bookkeeping."""
 
     ms: int
@@ -209,7 +209,7 @@ class BatchesSeen:
 
     # ------------------------------------------------------------------------------------------------------------ what is seen
 
-    def look(self, now: Now) -> StepBatches:
+    def look(self, now: Circumstances) -> StepBatches:
         """The batches now: first those that are closed, in their order, then the open ones."""
         again = now.spark.retries.get(f"{self.task}/{self.step}", 0) - self._retries
         return StepBatches(
@@ -223,7 +223,7 @@ class BatchesSeen:
     def _opened(self) -> list[Open]:
         return sorted(self._book.open.values(), key=lambda one: one.number)
 
-    def _open(self, one: Open, now: Now) -> BatchSeen:
+    def _open(self, one: Open, now: Circumstances) -> BatchSeen:
         old_ms = now.limits.max_age_ms
         closes_in_ms = None if old_ms is None else one.since_ms + old_ms - now.ms
         return BatchSeen(
@@ -241,7 +241,7 @@ class BatchesSeen:
             why=collects(one.rows, now.limits.max_rows, closes_in_ms, window=one.start is not None),
         )
 
-    def _closed(self, one: Closed, now: Now) -> BatchSeen:
+    def _closed(self, one: Closed, now: Circumstances) -> BatchSeen:
         life = self._lives.get(one.number) or _Life()
         attempt = now.spark.attempts.get(self._id(one.number)) if life.under_way else None
         state, since_ms, why = self._state(one, life, attempt, now)
@@ -266,7 +266,9 @@ class BatchesSeen:
             progress=attempt.progress if attempt is not None else None,
         )
 
-    def _state(self, one: Closed, life: _Life, attempt: SparkAttempt | None, now: Now) -> tuple[str, int | None, str]:
+    def _state(
+        self, one: Closed, life: _Life, attempt: SparkAttempt | None, now: Circumstances
+    ) -> tuple[str, int | None, str]:
         """The state of a closed batch, since when it is in it, and what it waits for."""
         if one.whole or (life.returned_ms is not None and not life.error):
             why = returned_for(one.number, self._book.closed[0].number, one.sent, one.stored, whole=one.whole)

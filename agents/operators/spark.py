@@ -35,7 +35,7 @@ from ..records.record import Rows
 from ..records.vectors import Buffer, longs
 from ..records.window_rows import rows_of_times
 from .batch_rows import BatchRows
-from .batches_seen import BatchesSeen, Now
+from .batches_seen import BatchesSeen, Circumstances
 from .collecting import Collector, Incoming
 from .floors import Floor
 from .late_rows import write_late
@@ -297,7 +297,7 @@ class BatchOp(Operator):
         await self.results.stop()
 
     def batches(self) -> StepBatches:
-        now = Now(self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark())
+        now = Circumstances(self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark())
         return self.seen.look(now)
 
     def _at_spark(self) -> AtSpark:

@@ -165,7 +165,7 @@ class TablesPage(_View):
             return self.document({"error": error.what, "remedy": error.remedy}, 400)
 
 
-class Batches(_View):
+class BatchesPage(_View):
     async def get(self, request: Any, **_: Any) -> Any:
         """The batches of the tasks in this process."""
         return self.document(batches(self.worker))
@@ -202,7 +202,7 @@ VIEWS: dict[str, type[_View]] = {
     "/api/tables": TablesPage,
     "/api/tables/{table}": TablesPage,
     "/api/tables/{table}/{key:.*}": TablesPage,
-    "/api/batches": Batches,
+    "/api/batches": BatchesPage,
     "/metrics": Metrics,
     "/livez": Live,
     "/readyz": Ready,

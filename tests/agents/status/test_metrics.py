@@ -14,10 +14,12 @@ from headgate.agents.operators.open_windows import OpenCounts
 from headgate.agents.operators.windowed import LateCounts
 from headgate.agents.runtime.unreadable import Unreadable
 from headgate.agents.status import documents
-from headgate.agents.status.metrics import COUNTER, METRICS, render
+from headgate.agents.status.metric import COUNTER
+from headgate.agents.status.metrics import METRICS, render
 from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
 from headgate.agents.worker.sensors import Counting
 from headgate.agents.worker.times import Times
+from headgate.core.batch_progress import AtSpark, BatchSeen, SparkProgress, SparkState, StepBatches, Tally
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
 from headgate.core.machine import Now
@@ -71,10 +73,20 @@ def task(name: str, state: str, watermark: int = 1_000_000):
             else Bag(
                 keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}),
                 windows=lambda: [("tens", OpenCounts(2, 7, 90_000), LateCounts(3, 1))],
+                batches=lambda: [batches(name)],
             )
         ),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
     )
+
+
+def batches(name: str) -> StepBatches:
+    """A step with a running and an open batch."""
+    running = BatchSeen(
+        "a", name, "daily", 1, "running", 40, 400, closed_ms=7_000, progress=SparkProgress(1, 2, 1, 8, 3, at_ms=1)
+    )
+    tally = Tally(5, {"rows": 3, "age": 1}, 3, 30, 300, 12, 2, 1, 1_500)
+    return StepBatches(name, "daily", (running, BatchSeen("b", name, "daily", 2, "open", 9, 90)), tally=tally)
 
 
 def unreadable():
@@ -89,7 +101,8 @@ def worker(*tasks):
     sensor.records["orders"] = 42
     sensor.requests[200] = 3
     actors, committing = {one.name: one for one in tasks}, Bag(commits=11)
-    runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable())
+    spark = Bag(seen=lambda: AtSpark(SparkState("ready", started=2)))
+    runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable(), spark=spark)
     return Bag(
         job="sales/1",
         options=Bag(processor="w1", process="p1"),
@@ -115,6 +128,7 @@ def worker(*tasks):
         sensor=sensor,
         app=Bag(agents={"coordinator": 1}),
         coordination=Bag(),
+        spark=spark,
     )
 
 
@@ -124,7 +138,7 @@ def test_every_name_says_what_it_is() -> None:
         assert re.fullmatch(r"headgate(_[a-z]+)+", metric.name), metric.name
         assert metric.name.endswith("_total") == (metric.kind == COUNTER), metric.name
         assert not re.search(r"_(ms|milliseconds|kb|mb)(_|$)", metric.name), metric.name
-        assert len(metric.labels) <= 1
+        assert len(metric.labels) <= 2
         assert metric.doc.endswith(".")
     assert len({metric.name for metric in METRICS}) == len(METRICS)
 
@@ -161,6 +175,30 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert re.search(r'headgate_bootstrapping_partitions\{.*stream="orders".*\} 1\.0', bootstraps)
     assert found["headgate_unreadable_records_total", ("__headgate_heartbeat_sales_1",)] == 1.0
     assert found["headgate_http_requests_total", ("200",)] == 3.0
+
+
+def test_batches_are_summed_over_the_tasks_of_a_worker() -> None:
+    """By step and state, and by what closed them."""
+    text = render(worker(task("Partition 0", TaskState.RUNNING), task("Partition 1", TaskState.RUNNING))).decode()
+    found = {
+        (sample.name, *(sample.labels.get(name, "") for name in ("step", "state", "cause"))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["headgate_batches", "daily", "running", ""] == 2.0
+    assert found["headgate_batches", "daily", "closed", ""] == 0.0
+    assert found["headgate_batch_rows", "daily", "open", ""] == 18.0
+    assert found["headgate_batch_bytes", "daily", "running", ""] == 800.0
+    assert found["headgate_oldest_batch_seconds", "daily", "", ""] == 7.0
+    assert found["headgate_batch_spark_tasks", "daily", "left", ""] == 10.0
+    assert found["headgate_batches_closed_total", "daily", "", "rows"] == 6.0
+    for name, value in [
+        ("batches_done", 6.0), ("batch_rows_done", 60.0), ("batch_bytes_done", 600.0), ("batch_result_rows", 24.0),
+        ("batches_retried", 4.0), ("batch_rows_poisoned", 2.0), ("batch_spark_seconds", 3.0),
+    ]:  # fmt: skip
+        assert found[f"headgate_{name}_total", "daily", "", ""] == value
+    assert found["headgate_spark_ready", "", "", ""] == 1.0
+    assert found["headgate_spark_sessions_total", "", "", ""] == 2.0
 
 
 @pytest.mark.parametrize("state", TaskState)

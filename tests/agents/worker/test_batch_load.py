@@ -1,0 +1,56 @@
+"""What a worker says of its batches in a heartbeat: sums by step, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.agents.worker.batch_load import (
+    BatchLoad,
+    batch_load,
+    batches_of_load,
+    load_of_step,
+    spark_of_load,
+    summed_batches,
+)
+from headgate.core.batch_progress import BatchSeen, StepBatches, Tally
+
+
+def batch(number: int, state: str, **more: int | str | None) -> BatchSeen:
+    return BatchSeen(f"t/daily/{number}", "t", "daily", number, state, rows=10, size=100, **more)  # type: ignore[arg-type]
+
+
+def test_a_step_is_counted_by_state_with_its_oldest() -> None:
+    """The oldest that Spark owes: not the open one, and not one whose result is here. Closed elsewhere, it counts from its first row."""
+    one = StepBatches(
+        "t",
+        "daily",
+        (
+            batch(1, "returned", closed_ms=1),
+            batch(2, "running", closed_ms=30, error="x"),
+            batch(3, "closed", opened_ms=20),
+            batch(4, "open", opened_ms=5),
+        ),
+        tally=Tally(done=5, rows=50, retried=2, poisoned=1),
+    )
+    found = load_of_step(one)
+    assert found == BatchLoad("daily", 1, 1, 1, 1, 40, 400, 1, 5, 50, 2, 1, oldest_ms=20)
+    assert summed_batches([found, BatchLoad("daily", 1), BatchLoad("all")]) == [
+        BatchLoad("all"),
+        BatchLoad("daily", 2, 1, 1, 1, 40, 400, 1, 5, 50, 2, 1, oldest_ms=20),
+    ]
+
+
+@pytest.mark.parametrize("most", [0, 300, 10_000])
+def test_no_more_than_fits_is_said(most: int) -> None:
+    """However many steps there are. A step without a batch is said, too."""
+    some = [BatchLoad(f"s{n}", n, 2, 0, 1, oldest_ms=n or None) for n in range(20)]
+    load = batch_load(some, most)
+    found = batches_of_load(load)
+    assert found == some[: len(found)]
+    assert sum(len(name) + 12 for name in load) <= most
+    assert (len(found) == 20) == (most == 10_000)
+
+
+def test_a_state_of_a_newer_version_is_unknown() -> None:
+    """Workers of different versions read each other's heartbeats."""
+    assert spark_of_load({"spark": 99.0}) is None
