@@ -23,7 +23,7 @@ from .batch_progress import AtSpark
 ROWS = "rows"
 BYTES = "bytes"
 AGE = "age"
-FORMAT = "book 3, Arrow blocks with times and origins"
+FORMAT = "book 4, Arrow blocks with times and origins"
 """The format in which a batch step stores its bookkeeping and its rows. The text changes when one of them is stored differently."""
 
 META = "meta"
@@ -90,11 +90,8 @@ class Open:
     start: int | None = None
     end: int | None = None
     """The bounds of its window."""
-    blocks: int = 0
     rows: int = 0
     size: int = 0
-    tail: int = 0
-    """How many rows its last block has."""
     since_ms: int = 0
     """When its first row arrived, by the wall clock."""
     earliest_ms: int = 0
@@ -118,7 +115,6 @@ class Closed:
     number: int
     start: int | None
     end: int | None
-    blocks: int
     rows: int
     size: int
     since_ms: int
@@ -190,19 +186,16 @@ class Book:
         size = None if limits.max_bytes is None else max(0, limits.max_bytes - one.size)
         return rows, size
 
-    def with_block(
-        self, window: WindowBounds | None, rows: int, size: int, *, into_tail: bool, now_ms: int, times: tuple[int, int]
+    def with_rows(
+        self, window: WindowBounds | None, rows: int, size: int, *, now_ms: int, times: tuple[int, int]
     ) -> Book:
-        """The book after these rows were stored as a new block of the window's batch, or added to its last one. `times`: the least and the
-        greatest timestamp of the rows."""
+        """The book after these rows were added to the window's batch. `times`: the least and the greatest timestamp of the rows."""
         one = self.opened(window)
         earliest, latest = times
         grown = replace(
             one,
-            blocks=one.blocks if into_tail else one.blocks + 1,
             rows=one.rows + rows,
             size=one.size + size,
-            tail=one.tail + rows if into_tail else rows,
             since_ms=one.since_ms if one.rows else now_ms,
             earliest_ms=min(one.earliest_ms, earliest) if one.rows else earliest,
             latest_ms=max(one.latest_ms, latest) if one.rows else latest,
@@ -227,7 +220,6 @@ class Book:
                     one.number,
                     one.start,
                     one.end,
-                    one.blocks,
                     one.rows,
                     one.size,
                     one.since_ms,
@@ -288,8 +280,8 @@ class Book:
     def owed_ms(self) -> int | None:
         """The least timestamp of the results that are still to come; None if there are none.
 
-        >>> book = Book().with_block(None, 1, 9, into_tail=False, now_ms=0, times=(5, 5)).close(ROWS)
-        >>> Book().owed_ms(), book.with_block(None, 1, 9, into_tail=False, now_ms=0, times=(7, 7)).owed_ms()
+        >>> book = Book().with_rows(None, 1, 9, now_ms=0, times=(5, 5)).close(ROWS)
+        >>> Book().owed_ms(), book.with_rows(None, 1, 9, now_ms=0, times=(7, 7)).owed_ms()
         (None, 5)
         """
         return min((one.result_ms for one in (*self.closed, *self.open.values())), default=None)
@@ -394,8 +386,12 @@ class Bridge(Protocol):
         """The part of the table that fits, its rows and bytes, and the rest (None: nothing is left)."""
         ...
 
-    def encode(self, table: Any, *before: bytes) -> bytes:
-        """A block with the rows of the blocks `before`, followed by those of this table."""
+    def encode(self, tables: Sequence[Any]) -> bytes:
+        """A block with the rows of these tables."""
+        ...
+
+    def table(self, block: bytes) -> Any:
+        """The table of a block."""
         ...
 
     def decode(self, block: bytes) -> list[dict[str, Any]]:

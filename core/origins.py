@@ -1,5 +1,7 @@
 """The origins of rows: stream, partition and offsets, kept for runs of rows instead of for each row.
 
+Rows that are a selection of many records have many short runs. Then their offsets are kept as they are, eight bytes a row (`Each`).
+
 What it promises:
 
 - Joining and cutting keep the order of rows; no row loses its origin or gets that of another row.
@@ -9,6 +11,9 @@ What it promises:
 
 from __future__ import annotations
 
+import sys
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -41,6 +46,32 @@ class Run(NamedTuple):
         return (self.last - self.first) // (self.rows - 1) if self.rows > 1 else 0
 
 
+class Each(NamedTuple):
+    """Rows of one partition, with the offset of each."""
+
+    stream: str
+    partition: int
+    offsets: bytes
+    """Of 64 bits each, little-endian."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.offsets) // 8
+
+    def part(self, start: int, stop: int) -> Origin:
+        """The rows from one place up to, but not including, another."""
+        some = self.offsets[8 * start : 8 * stop]
+        if stop - start > 1:
+            return self._replace(offsets=some)
+        (offset,) = _longs(some)
+        return Run(self.stream, self.partition, 1, offset, offset)
+
+
+Origin = Run | Each
+"""The origin of some rows."""
+FEW = 8
+"""Offsets are kept as they are if they have more runs than this, and more than one in sixteen rows."""
 UNKNOWN = Run("", -1, 1, -1, -1, exact=False)
 """The origin of a row that was not made from a current record: at a watermark, or by a timer."""
 
@@ -73,6 +104,41 @@ def runs_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Run]:
     return found
 
 
+def origins_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Origin]:
+    """The origins of rows with these offsets, which ascend, no two the same. No object is made of a row, so a view of a buffer will do.
+
+    >>> [(run.rows, run.first, run.last) for run in origins_of("orders", 0, array("q", [4, 5, 6, 9]))]
+    [(3, 4, 6), (1, 9, 9)]
+    """
+    found: list[Origin] = []
+    start, count = 0, len(offsets)
+    while start < count:
+        if len(found) > max(FEW, count // 16):
+            return [Each(stream, partition, _little(offsets))]
+        first = offsets[start]
+        if offsets[count - 1] - first == count - 1 - start:
+            stop = count
+        else:  # the offset less the place only grows
+            stop = bisect_right(range(count), first - start, lo=start, key=lambda at: offsets[at] - at)
+        found.append(Run(stream, partition, stop - start, first, offsets[stop - 1]))
+        start = stop
+    return found
+
+
+def _little(offsets: Sequence[int]) -> bytes:
+    made = array("q", offsets)
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made.tobytes()
+
+
+def _longs(data: bytes) -> array[int]:
+    made = array("q", data)
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made
+
+
 def among(stream: str, partition: int, offsets: Sequence[int], rows: int) -> list[Run]:
     """The origin of rows that were made from the records with these offsets, without knowing which row from which record."""
     if not stream or not offsets:
@@ -80,9 +146,9 @@ def among(stream: str, partition: int, offsets: Sequence[int], rows: int) -> lis
     return [Run(stream, partition, rows, offsets[0], offsets[-1], exact=False)]
 
 
-def cut(runs: Sequence[Run], rows: int) -> tuple[list[Run], list[Run]]:
-    """The runs of the first `rows` rows, and those of the remaining rows."""
-    head: list[Run] = []
+def cut(runs: Sequence[Origin], rows: int) -> tuple[list[Origin], list[Origin]]:
+    """The origins of the first `rows` rows, and those of the remaining rows."""
+    head: list[Origin] = []
     for index, run in enumerate(runs):
         if rows < run.rows:
             rest = [run.part(rows, run.rows), *runs[index + 1 :]]
@@ -92,9 +158,9 @@ def cut(runs: Sequence[Run], rows: int) -> tuple[list[Run], list[Run]]:
     return head, []
 
 
-def joined(parts: Iterable[Sequence[Run]]) -> list[Run]:
-    """Concatenate lists of runs; a run that continues the previous one is merged with it."""
-    found: list[Run] = []
+def joined(parts: Iterable[Sequence[Origin]]) -> list[Origin]:
+    """Concatenate lists of origins; a run that continues the previous one is merged with it."""
+    found: list[Origin] = []
     for part in parts:
         for run in part:
             whole = _one(found[-1], run) if found else None
@@ -105,7 +171,9 @@ def joined(parts: Iterable[Sequence[Run]]) -> list[Run]:
     return found
 
 
-def _one(before: Run, after: Run) -> Run | None:
+def _one(before: Origin, after: Origin) -> Run | None:
+    if isinstance(before, Each) or isinstance(after, Each):
+        return None
     if before[:2] != after[:2] or before.exact != after.exact:
         return None
     if not before.exact:
@@ -116,35 +184,49 @@ def _one(before: Run, after: Run) -> Run | None:
     return before._replace(rows=before.rows + after.rows, last=after.last)
 
 
-def origin_of(runs: Iterable[Run], place: int) -> Run:
+def origin_of(runs: Iterable[Origin], place: int) -> Run:
     """The origin of the row at this index, as a run of that row alone."""
     for run in runs:
         if place < run.rows:
-            return run.part(place, place + 1)
+            one = run.part(place, place + 1)
+            assert isinstance(one, Run), "a single row is a run"
+            return one
         place -= run.rows
     return UNKNOWN
 
 
-def pack(runs: Iterable[Run]) -> list[Any]:
-    """The runs in their stored form: the stream's name once for successive runs, and small numbers for each run."""
+def pack(runs: Iterable[Origin]) -> list[Any]:
+    """The origins in their stored form: the stream's name once for successive runs, and small numbers for each run; or the offsets."""
     stored: list[Any] = []
-    for (stream, partition, exact), some in groupby(runs, lambda run: (run.stream, run.partition, run.exact)):
+    for (stream, partition, exact), some in groupby(runs, _alike):
+        if exact is None:
+            stored += [[stream, partition, exact, one.offsets] for one in some if isinstance(one, Each)]
+            continue
         at, numbers = 0, list[int]()
         for run in some:
+            assert isinstance(run, Run)
             numbers += run.rows, run.first - at, run.last - run.first
             at = run.last
         stored.append([stream, partition, exact, numbers])
     return stored
 
 
-def unpack(stored: Iterable[Sequence[Any]]) -> list[Run]:
-    """The runs from the result of `pack`.
+def _alike(one: Origin) -> tuple[str, int, bool | None]:
+    """What successive runs must have in common to be stored together; None for rows whose offsets are stored as they are."""
+    return one.stream, one.partition, one.exact if isinstance(one, Run) else None
+
+
+def unpack(stored: Iterable[Sequence[Any]]) -> list[Origin]:
+    """The origins from the result of `pack`.
 
     >>> unpack(pack(runs_of("orders", 0, range(5, 9))))
     [Run(stream='orders', partition=0, rows=4, first=5, last=8, exact=True)]
     """
-    found: list[Run] = []
+    found: list[Origin] = []
     for stream, partition, exact, numbers in stored:
+        if exact is None:
+            found.append(Each(stream, partition, numbers))
+            continue
         at = 0
         for rows, gap, width in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
             found.append(Run(stream, partition, rows, at + gap, at + gap + width, exact))

@@ -33,9 +33,12 @@ def pack(rows: Sequence[Any]) -> pa.Table:
         names = list(dict.fromkeys(name for row in rows for name in row))
         rows = [{name: row.get(name) for name in names} for row in rows]
     try:
-        return pa.table({str(name): pa.array([row[name] for row in rows]) for name in names})
+        table = pa.table({str(name): pa.array([row[name] for row in rows]) for name in names})
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise DataError(f"the rows do not form a table: {error}", remedy=REMEDY) from error
+    if rows and not table.num_columns:
+        raise DataError("the rows have no fields, so they do not form a table", remedy=REMEDY)
+    return table
 
 
 def select(batch: Any, picked: Any) -> pa.Table:
@@ -66,6 +69,8 @@ def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
     """The schema that fits both. Raises `DataError` if a field has two incompatible types."""
     if kind is None:
         return table.schema
+    if kind.equals(table.schema):
+        return kind
     try:
         return pa.unify_schemas([kind, table.schema], promote_options="permissive")
     except pa.ArrowException as error:
@@ -96,8 +101,9 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
 
 
-def encode(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
+def encode(tables: Sequence[pa.Table]) -> bytes:
+    """The rows of all tables as an Arrow IPC stream, in one record batch, unless they are too much for one."""
+    table = together(tables).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

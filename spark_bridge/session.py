@@ -75,9 +75,13 @@ class Spark:
         """As many rows as fit, their number and bytes, and the rest."""
         return columns.split(table, rows, size)
 
-    def encode(self, table: Any, *before: bytes) -> bytes:
-        """A block with the rows of the given blocks, followed by these."""
-        return columns.encode(columns.together([*map(columns.decode, before), table]))
+    def encode(self, tables: Sequence[Any]) -> bytes:
+        """A block with the rows of these tables."""
+        return columns.encode(tables)
+
+    def table(self, block: bytes) -> Any:
+        """The table of a block."""
+        return columns.decode(block)
 
     def decode(self, block: bytes) -> list[dict[str, Any]]:
         """The rows of a block."""
@@ -204,7 +208,7 @@ def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> 
     left = result if rows else None
     while left is not None:
         block, _, _, left = columns.split(left, BLOCK_ROWS, BLOCK_BYTES)
-        blocks.append(columns.encode(block))
+        blocks.append(columns.encode([block]))
     return BatchOutcome(blocks, rows, left_out)
 
 

@@ -1,43 +1,22 @@
 """What a batch step stores: its book, and the blocks of rows and results of each batch, in the table of the step.
 
     b<number>              one batch of the book
-    <number>.<block>       a block of its rows, with the origins and timestamps of the rows
     <number>.r<block>      a block of its result
+    c<number>, <number>.<block>                              its rows (see `batch_blocks`)
 
-Promises: the book and the blocks change in the same letter. A letter that fails leaves no trace. A seal sees only what is complete.
+Promises: the book and the rows change in the same letter, and the rows are in the transaction that the book is in. A letter that fails
+leaves no trace. A seal sees only what is complete.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import msgpack
+from typing import Any
 
 from ...core import origins
-from ...core.batches import FIRST_ROW, LAST_ROW, META, Book, Closed, Open
-from ...core.errors import DataError
-
-
-class StoredBlock(NamedTuple):
-    """Rows of a batch, as they are stored."""
-
-    rows: bytes
-    came_from: list[Any]
-    """The origins of the rows, packed."""
-    stamps: bytes
-    """Their timestamps, as 64-bit integers."""
-
-    def follows(self, before: StoredBlock, rows: bytes) -> StoredBlock:
-        """This block behind another one; `rows` are the rows of both."""
-        came_from = origins.joined([origins.unpack(before.came_from), origins.unpack(self.came_from)])
-        return StoredBlock(rows, origins.pack(came_from), before.stamps + self.stamps)
-
-    @property
-    def size(self) -> int:
-        """How many bytes it needs in the task log."""
-        return len(self.rows) + len(msgpack.packb(self.came_from) or b"") + len(self.stamps)
+from ...core.batches import FIRST_ROW, LAST_ROW, META, Book, Bridge, Closed
+from ..records.vectors import longs
+from .batch_blocks import BatchBlocks
 
 
 class BatchRows:
@@ -49,6 +28,7 @@ class BatchRows:
         self.kept = Book.of(meta, [row for _, row in table.range(FIRST_ROW, LAST_ROW)])
         """The book without the changes of the running letter."""
         self.book = self.kept
+        self.blocks = BatchBlocks(table)
 
     def write(self, book: Book, rows: Mapping[str, Any] | None = None, gone: Iterable[str] = ()) -> None:
         """The book is now this one; store it together with these blocks, and delete those."""
@@ -57,67 +37,46 @@ class BatchRows:
         self.table.update({**put, **(rows or {})})
         self.table.delete_many([*dropped, *gone])
 
-    # -------------------------------------------------------------------------------------------------------------- blocks
-
-    def blocks(self, one: Open | Closed) -> list[StoredBlock]:
-        """The stored rows of a batch."""
-        return [
-            StoredBlock(*found) for found in self.table.get_many([row_key(one.number, n) for n in range(one.blocks)])
-        ]
-
-    def last_block(self, one: Open) -> StoredBlock:
-        """The block that may take in more rows."""
-        (found,) = self.table.get_many([row_key(one.number, one.blocks - 1)])
-        return StoredBlock(*found)
-
-    def origins(self, one: Closed) -> tuple[list[origins.Run], list[int]]:
+    def origins(self, one: Closed) -> tuple[list[origins.Origin], list[int]]:
         """Where the rows of a batch came from, and their timestamps."""
-        runs: list[origins.Run] = []
+        found: list[origins.Origin] = []
         times: list[int] = []
-        for block in self.blocks(one):
-            runs += origins.unpack(block.came_from)
-            times += struct.unpack(f"<{len(block.stamps) // 8}q", block.stamps)
-        return runs, times
+        for block in self.blocks.of(one.number):
+            found += origins.unpack(block.came_from)
+            times += longs(block.stamps)
+        return found, times
 
     def forget_first(self) -> None:
         """The first closed batch is done: delete its rows."""
-        first = self.book.closed[0]
-        self.write(self.book.done(), gone=[row_key(first.number, block) for block in range(first.blocks)])
+        self.write(self.book.done(), gone=self.blocks.forget(self.book.closed[0].number))
 
-    def must_fit(self, size: int, what: str) -> None:
-        """Refuse a block that is larger than the task log accepts. It is a single row: all other blocks are cut well below that size."""
-        most = self.table.most_bytes
-        if most is not None and size > most:
-            raise DataError(
-                f"{what} needs a block of {size} bytes, but the task log accepts only {most}",
-                remedy="make smaller rows before .batch(), or raise max.message.bytes of the task log and start again",
-            )
+    def seal(self, bridge: Bridge) -> None:
+        """The transaction closes: write the rows that complete letters have added."""
+        self.blocks.write(bridge, frozenset(one.number for one in self.kept.open.values()))
 
     # -------------------------------------------------------------------------------------------------------- with the letter
 
     def complete(self) -> None:
         """The letter is complete."""
         self.kept = self.book
+        self.blocks.complete()
 
     def drop(self) -> bool:
         """The letter failed. Returns whether it had changed the book."""
         changed = self.book is not self.kept
         self.book = self.kept
+        self.blocks.drop()
         return changed
 
-    def suspend(self) -> Book:
+    def suspend(self) -> Any:
         """Set aside the changes of the letter."""
         aside, self.book = self.book, self.kept
-        return aside
+        return aside, self.blocks.suspend()
 
-    def resume(self, aside: Book) -> None:
+    def resume(self, aside: Any) -> None:
         """Resume the letter."""
-        self.book = aside
-
-
-def row_key(number: int, block: int) -> str:
-    """Where a block of rows is stored."""
-    return f"{number:012d}.{block:06d}"
+        self.book, blocks = aside
+        self.blocks.resume(blocks)
 
 
 def result_key(number: int, block: int) -> str:

@@ -1,4 +1,4 @@
-"""Rows on their way into the open batches of a step: packed into blocks of bounded size, each with the origins and times of its rows.
+"""Rows on their way into the open batches of a step: cut where a batch is full, and gathered until they are written as blocks.
 
 For a row behind `map`, `filter`, `flat_map`, `rekey`, `join` or `map_async` the origin is its record. For a row that a step made from
 several (an aggregate, an actor's `forward`) it is the first and last record of the chunk. For a row made at a watermark or by a timer only
@@ -8,29 +8,29 @@ Promises:
 
 - A batch has its rows in the order in which they came. It is closed as soon as it is full.
 - A row that cannot be stored with the others of its batch is refused when it comes.
+- No object is made of a row that came in columns.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...core import origins
-from ...core.batches import BLOCK_BYTES, BLOCK_ROWS, BYTES, ROWS, Bridge, Limits, WindowBounds
-from .batch_rows import BatchRows, StoredBlock, row_key
-
-TAIL_ROWS = 1_000
-"""A last block with fewer rows takes in more, so that a slow stream does not make one block per row."""
+from ...core.batches import BYTES, ROWS, Bridge, Limits, WindowBounds
+from ..records.longs import extremes
+from ..records.vectors import Buffer
+from .batch_blocks import Piece
+from .batch_rows import BatchRows
 
 
 class Incoming(NamedTuple):
     """Rows for one open batch."""
 
     table: Any
-    runs: list[origins.Run]
-    """Where they came from."""
-    times: Sequence[int]
+    came_from: Sequence[origins.Origin]
+    times: Buffer
+    """64-bit integers."""
 
 
 class Collector:
@@ -44,42 +44,34 @@ class Collector:
 
     def add(self, bridge: Bridge, window: WindowBounds | None, incoming: Incoming, now_ms: int) -> None:
         """Add these rows to the open batch of this window; whenever it is full, close it and open the next one."""
-        left: Incoming | None = incoming
+        count = incoming.table.num_rows
+        left: Piece | None = Piece(0, incoming.table, count, incoming.table.nbytes, incoming.came_from, incoming.times)
         while left is not None:
-            left = self._block(bridge, window, left, now_ms)
+            left = self._some(bridge, window, left, now_ms)
 
-    def _block(self, bridge: Bridge, window: WindowBounds | None, incoming: Incoming, now_ms: int) -> Incoming | None:
-        """Add as many rows as fit into one block. Returns the rest."""
+    def _some(self, bridge: Bridge, window: WindowBounds | None, piece: Piece, now_ms: int) -> Piece | None:
+        """Add as many rows as fit into the open batch. Returns the rest."""
         book, store = self.rows.book, self.rows
         one = book.opened(window)
-        if one.blocks and one.number not in self._kinds:
-            self._kinds[one.number] = bridge.kind_of([block.rows for block in store.blocks(one)])
-        kind = bridge.fits(self._kinds.get(one.number), incoming.table)
+        if one.rows and one.number not in self._kinds:
+            self._kinds[one.number] = store.blocks.kind(bridge, one.number)
+        kind = bridge.fits(self._kinds.get(one.number), piece.table)
         room, size = book.room(self.limits, window)
         if room is not None and room <= 0:  # the limit has been lowered since
             self.close(ROWS, (window,))
-            return incoming
-        within = BLOCK_BYTES if size is None else min(size, BLOCK_BYTES)
-        head, count, nbytes, rest = bridge.split(incoming.table, min(room or BLOCK_ROWS, BLOCK_ROWS), within)
-        if size is not None and nbytes > size and one.rows:
+            return piece
+        head, rest = piece, None
+        if (room is not None and piece.rows > room) or (size is not None and piece.size > size):
+            head, rest = piece.cut(bridge, room, size)
+        if size is not None and head.size > size and one.rows:
             self.close(BYTES, (window,))
-            return incoming
-        came, later = origins.cut(incoming.runs, count)
-        stamps = struct.pack(f"<{count}q", *incoming.times[:count])
-        tail = store.last_block(one) if 0 < one.tail < TAIL_ROWS else None
-        if tail is not None and len(tail.rows) + nbytes > BLOCK_BYTES:
-            tail = None
-        block = StoredBlock(bridge.encode(head, *([] if tail is None else [tail.rows])), origins.pack(came), stamps)
-        if tail is not None:
-            block = block.follows(tail, block.rows)
-        store.must_fit(block.size, "a row")
-        times = (min(incoming.times[:count]), max(incoming.times[:count]))
-        grown = book.with_block(window, count, nbytes, into_tail=tail is not None, now_ms=now_ms, times=times)
-        key = row_key(one.number, one.blocks - (1 if tail is not None else 0))
+            return piece
+        grown = book.with_rows(window, head.rows, head.size, now_ms=now_ms, times=extremes(head.stamps))
+        store.blocks.add(bridge, head._replace(number=one.number))
         self._kinds[one.number] = kind
-        store.write(grown.when_full(self.limits, window), {key: list(block)})
+        store.write(grown.when_full(self.limits, window))
         self._forget()
-        return None if rest is None else Incoming(rest, later, incoming.times[count:])
+        return rest
 
     def close(self, why: str, windows: Sequence[WindowBounds | None]) -> bool:
         """Close the open batches of these windows. Returns whether there are any."""

@@ -23,7 +23,7 @@ from ..records.column_chunk import ColumnChunk, why_bad
 from ..records.decoder import DecodedColumns, Decoder
 from ..records.longs import extremes, gathered, scaled
 from ..records.record import Rows
-from ..records.spans import SpannedRecords, as_spans, piece, pieces
+from ..records.spans import SpannedColumns, SpannedRecords, as_spans, piece, pieces
 from ..records.vectors import Buffer, Vector, longs
 from ..records.writable import TIME_LIMIT
 from .arrived import arrived_chunk
@@ -96,7 +96,8 @@ class ColumnSource:
         self._test_keys(chunk, made, where)
         offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
         if source.wants_offsets:
-            made.positions = chunk.columns.offset_column() if offsets is None else offsets
+            ascend = isinstance(chunk.columns, SpannedColumns)  # the rows of a frame have its offset
+            made.positions = _ascending(base) if ascend else _listed(chunk, offsets)
         source.pipeline.runs(chunk, lambda: Rows([], longs(made.times).tolist()), lambda: offsets, skip)
         if not len(made):
             return None
@@ -198,6 +199,15 @@ class _Where:
     def row(self, index: int) -> int:
         """The index in the chunk of the record of a row."""
         return self.record(index if self._rows is None else self._rows[index])
+
+
+def _listed(chunk: Chunk, offsets: list[int] | None) -> list[int]:
+    return chunk.columns.every_offset() if offsets is None else offsets
+
+
+def _ascending(records: SpannedRecords) -> Sequence[int]:
+    """The offsets of records of a topic."""
+    return range(records.base, records.base + len(records)) if records.offsets is None else longs(records.offsets)
 
 
 def _in_range(times: Sequence[int], factor: int = 1) -> bool:

@@ -295,6 +295,10 @@ class Pipeline:
             chunk.at.stream, chunk.at.partition, rows(), offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
         )
 
+    def at(self) -> tuple[str, int]:
+        """The stream and partition of the running rows; an empty name for a letter that is not a chunk."""
+        return ("", 0) if self._running is None else (self._running[0].at.stream, self._running[0].at.partition)
+
     def emit(
         self,
         topic: str,

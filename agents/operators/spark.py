@@ -29,11 +29,13 @@ from ...core.progress.frames import MAX_TIME
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
 from ...core.windows.spans import Spans
 from ..job import steps as s
-from ..records.column_chunk import ColumnChunk
+from ..records.column_chunk import ColumnChunk, offsets_at
 from ..records.columns import pick
+from ..records.longs import gathered
 from ..records.record import Rows
 from ..records.vectors import Buffer, longs
 from ..records.window_rows import rows_of_times
+from .batch_blocks import ENOUGH_BYTES
 from .batch_rows import BatchRows
 from .batches_seen import BatchesSeen, Circumstances
 from .collecting import Collector, Incoming
@@ -110,26 +112,35 @@ class BatchOp(Operator):
 
     def _collect(self, rows: Rows | ColumnChunk, table: Callable[[], Any]) -> None:
         before = self.rows.book.turn
+        columns = isinstance(rows, ColumnChunk)
+        offsets = rows.ascending_offsets() if columns else rows.offsets
+        times = rows.selected_times() if columns else array("q", rows.timestamps)
         try:
-            whole = Incoming(table(), self._came_from(rows), rows.timestamps)
             if self.spans is None:
-                self._add(None, whole)
+                self._add(None, Incoming(table(), self._came_from(offsets, len(rows)), times))
             else:
-                self._into_windows(self.spans, rows, whole)
+                self._into_windows(self.spans, rows, table(), offsets, times)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
-        if self.rows.book.turn != before:
+        if self.rows.book.turn != before or self.rows.blocks.gathered >= ENOUGH_BYTES:
             self.env.wants_commit = True
 
     def _add(self, window: WindowBounds | None, incoming: Incoming) -> None:
         self.collector.add(self._bridge, window, incoming, self.env.now_ms())
 
-    def _into_windows(self, spans: Spans, rows: Rows | ColumnChunk, whole: Incoming) -> None:
+    def _into_windows(
+        self, spans: Spans, rows: Rows | ColumnChunk, table: Any, offsets: Sequence[int] | None, times: Buffer
+    ) -> None:
         """Add each row to the open batches of its windows; find the late rows."""
-        times = [self._now()] * len(whole.times) if self.by_clock else whole.times
-        found = rows_of_times(spans, array("q", times), None, self.floor.closed)
+        told = array("q", [self._now()] * len(rows)) if self.by_clock else times
+        found = rows_of_times(spans, told, None, self.floor.closed)
         for end, places in sorted(found.open, key=lambda one: one[0]):
-            self._add(WindowBounds(end - spans.size, end), whole if places is None else self._part(rows, whole, places))
+            part = Incoming(table, self._came_from(offsets, len(rows)), times)
+            if places is not None:
+                some = None if offsets is None else offsets_at(offsets, places)
+                came_from = self._came_from(some, len(longs(places)))
+                part = Incoming(self._bridge.take(table, places), came_from, gathered(times, places))
+            self._add(WindowBounds(end - spans.size, end), part)
         late = 0 if found.late is None else len(longs(found.late))
         self._late_now = self._late_now.plus(late, found.partly)
         if found.late is not None and self.batch_step.late is not None:
@@ -137,20 +148,13 @@ class BatchOp(Operator):
                 self, _picked(rows, found.late, self.batch_step), self.batch_step.late, self.batch_step.late_serde
             )
 
-    def _part(self, rows: Rows | ColumnChunk, whole: Incoming, places: Buffer) -> Incoming:
-        chosen = longs(places).tolist()
-        offsets = None if rows.offsets is None else pick(list(rows.offsets), chosen)
-        runs = self._runs_of(offsets, len(chosen))
-        return Incoming(self._bridge.take(whole.table, places), runs, pick(list(whole.times), chosen))
-
-    def _came_from(self, rows: Rows | ColumnChunk) -> list[origins.Run]:
-        return self._runs_of(rows.offsets, len(rows))
-
-    def _runs_of(self, offsets: Sequence[int] | None, count: int) -> list[origins.Run]:
-        at = self._env.origin()
+    def _came_from(self, offsets: Sequence[int] | None, count: int) -> Sequence[origins.Origin]:
         if offsets is None:
+            at = self._env.origin()
             return origins.among(at.stream, at.partition, at.offsets, count)
-        return origins.runs_of(at.stream, at.partition, offsets)
+        stream, partition = self._env.at()
+        ascend = isinstance(offsets, range | memoryview)
+        return (origins.origins_of if ascend else origins.runs_of)(stream, partition, offsets)
 
     def _now(self) -> int:
         """The time of the clock, but never before the floor."""
@@ -158,8 +162,8 @@ class BatchOp(Operator):
 
     @property
     def full(self) -> bool:
-        """Whether so many batches wait that no more chunks should be taken."""
-        return self.rows.kept.full(self._env.spark_in_flight)
+        """Whether no more chunks should be taken: so many batches wait, or so many rows wait for a commit."""
+        return self.rows.kept.full(self._env.spark_in_flight) or self.rows.blocks.gathered >= 2 * ENOUGH_BYTES
 
     # --------------------------------------------------------------------------------------------------------------- closing
 
@@ -232,6 +236,13 @@ class BatchOp(Operator):
         """Resume the letter."""
         book, self._late_now = aside
         self.rows.resume(book)
+
+    def seal(self) -> None:
+        """The transaction closes: what was gathered for the open batches is written."""
+        was_full = self.full
+        self.rows.seal(self._bridge)
+        if was_full:
+            self._env.poke()
 
     def sealed(self) -> None:
         """Everything complete joins the transaction that closes."""

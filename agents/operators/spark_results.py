@@ -22,6 +22,7 @@ from ...core.errors import DataError
 from ..cancellation import said
 from ..job import steps as s
 from ..records.record import Rows
+from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .spark_runs import Runs
@@ -81,7 +82,7 @@ class Results:
                 env.spark,
                 [child.stage for child in self.sparks],
                 self.info,
-                lambda one: [block.rows for block in self.rows.blocks(one)],
+                lambda one: [block.rows for block in self.rows.blocks.of(one.number)],
                 lambda: env.poke(),
                 lambda: env.spark_timeout_s,
                 self._seen,
@@ -128,7 +129,7 @@ class Results:
     def _all_fit(self, first: Closed, blocks: list[tuple[str, bytes]]) -> None:
         for name, block in blocks:
             try:
-                self.rows.must_fit(len(block), f"a row of the result of batch {self.info(first).id}")
+                must_fit(self.rows.table, len(block), f"a row of the result of batch {self.info(first).id}")
             except DataError as cause:
                 step = next(child.step for child in self.sparks if child.step.name == name)
                 raise UserCodeError(step, cause) from cause

@@ -28,6 +28,7 @@ from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, 
 from ...core.errors import DataError
 from .columns import pick
 from .decoder import BadSpan, RecordFlaw, RecordSpans
+from .longs import gathered, scaled
 from .record import Headers, Rows
 from .selecting import field_of
 from .spans import headers_of, packed, packed_headers, pieces
@@ -57,7 +58,7 @@ class ColumnChunk:
     header_spans: RecordSpans | None = None
     """The headers in Kafka's format; None if no record has any."""
     positions: Sequence[int] | None = None
-    """The offsets, if a later step needs them."""
+    """The offsets, if a later step needs them: a range or a view of 64-bit integers if each is greater than the one before, else a list."""
     origin: RecordSpans | None = None
     """The original bytes, if the values are records as they were read; only then can a record be written by splicing."""
     others: Buffer | None = None
@@ -132,6 +133,16 @@ class ColumnChunk:
             return self.positions
         return [self.positions[row] for row in longs(self.picked)]
 
+    def ascending_offsets(self) -> Sequence[int] | None:
+        """As `offsets`, without an object for each: a range or a view of 64-bit integers if each is greater than the one before."""
+        if self.positions is None or self.picked is None:
+            return self.positions
+        return offsets_at(self.positions, self.picked)
+
+    def selected_times(self) -> Buffer:
+        """As `timestamps`, without an object for each."""
+        return self.times if self.picked is None else gathered(self.times, self.picked)
+
     # ------------------------------------------------------------------------------------------------------- other chunks
 
     def kept(self, picked: Buffer) -> ColumnChunk:
@@ -170,6 +181,19 @@ class ColumnChunk:
         """The rows as dicts of these columns, or as what `make` makes of the columns."""
         values = (make or partial(dicts_of, tuple(names), len(self)))([self[name] for name in names])
         return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
+
+
+def offsets_at(offsets: Sequence[int], places: Buffer) -> Sequence[int]:
+    """The offsets at these places, 64-bit integers. Of a range or a view, a view.
+
+    >>> offsets_at(range(5, 9), array("q", [0, 3])).tolist()
+    [5, 8]
+    """
+    if isinstance(offsets, range):
+        return longs(scaled(places, add=offsets.start))
+    if isinstance(offsets, memoryview):
+        return longs(gathered(offsets, places))
+    return [offsets[place] for place in longs(places)]
 
 
 # ------------------------------------------------------------------------------------------------------------- from bytes

@@ -39,14 +39,14 @@ def grown(
     now_ms: int = 5,
     at: int = 7,
 ) -> Book:
-    """One more block of rows."""
-    put = book.with_block(window, rows, size, into_tail=False, now_ms=now_ms, times=(at - 1, at))
+    """More rows."""
+    put = book.with_rows(window, rows, size, now_ms=now_ms, times=(at - 1, at))
     return put.when_full(limits, window)
 
 
 def closed(number: int, turn: int, **more: Any) -> Closed:
-    """A closed batch of one block and one row."""
-    plain: dict[str, Any] = {"blocks": 1, "rows": 1, "size": 0, "since_ms": 5, "earliest_ms": 6, "latest_ms": 7}
+    """A closed batch of one row."""
+    plain: dict[str, Any] = {"rows": 1, "size": 0, "since_ms": 5, "earliest_ms": 6, "latest_ms": 7}
     start, end = more.pop("window", None) or (None, None)
     return Closed(number, start, end, **{**plain, "why": ROWS, "turn": turn, **more})
 
@@ -54,7 +54,7 @@ def closed(number: int, turn: int, **more: Any) -> Closed:
 def test_a_batch_is_closed_when_it_has_its_rows() -> None:
     """Four and six rows are ten: the batch is closed by rows, and the next number belongs to the next batch."""
     book = grown(grown(Book(), 4), 6, at=9)
-    assert book == Book(2, 1, {}, (closed(1, 0, blocks=2, rows=10, latest_ms=9),))
+    assert book == Book(2, 1, {}, (closed(1, 0, rows=10, latest_ms=9),))
     assert book.opened() == Open(2)
 
 
@@ -68,11 +68,10 @@ def test_a_batch_is_closed_when_it_has_its_bytes() -> None:
     assert Book(open={None: Open(1, rows=4)}).room(TEN) == (6, None)
 
 
-def test_rows_added_to_the_last_block_make_no_new_one() -> None:
-    """Slow streams would make a block a row; the last block grows instead."""
-    book = grown(Book(), 3).with_block(None, 2, 0, into_tail=True, now_ms=8, times=(3, 4))
-    one = book.opened()
-    assert (one.blocks, one.tail, one.rows, one.since_ms, one.earliest_ms, one.latest_ms) == (1, 5, 5, 5, 3, 7)
+def test_more_rows_make_a_batch_grow() -> None:
+    """It is as old as its first row, and its bounds are those of all rows."""
+    one = grown(Book(), 3).with_rows(None, 2, 0, now_ms=8, times=(3, 4)).opened()
+    assert (one.rows, one.since_ms, one.earliest_ms, one.latest_ms) == (5, 5, 3, 7)
 
 
 def test_age_counts_from_the_first_row() -> None:
@@ -142,7 +141,7 @@ def test_only_what_has_changed_is_stored_again() -> None:
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("rows"), st.lists(st.integers(-30, 60), min_size=1, max_size=6), st.booleans()),
+    st.tuples(st.just("rows"), st.lists(st.integers(-30, 60), min_size=1, max_size=6)),
     st.tuples(st.just("close"), st.integers(-30, 90)),
     st.tuples(st.just("drain")),
     st.tuples(st.just("done")),
@@ -177,19 +176,14 @@ def test_windows_against_rows_that_are_kept_one_by_one(window: tuple[int, int], 
 
     for step in steps:
         match step:
-            case ("rows", times, tail):
+            case ("rows", times):
                 for end in sorted({end for time in times for end in ends_of(time, size, every)}):
                     own = [time for time in times if end in ends_of(time, size, every)]
                     bounds = WindowBounds(end - size, end)
                     if end not in rows:
                         given += 1
                         numbers[end] = given
-                    into = tail and bounds in book.open
-                    write(
-                        book.with_block(
-                            bounds, len(own), len(own), into_tail=into, now_ms=1, times=(min(own), max(own))
-                        )
-                    )
+                    write(book.with_rows(bounds, len(own), len(own), now_ms=1, times=(min(own), max(own))))
                     rows.setdefault(end, []).extend(own)
             case ("close", upto):
                 close(upto, "watermark")
@@ -242,8 +236,8 @@ def test_a_batch_is_named_for_task_stage_and_number() -> None:
 
 GOLDEN = {
     META: "920502",
-    "b000000000002": "9fc302c0c0030532141519a4726f77730101c301",
-    "b000000000004": "9bc2040a14020a28051a0b13",
+    "b000000000002": "9ec302c0c00532141519a4726f77730101c301",
+    "b000000000004": "99c2040a140a281a0b13",
 }
 
 
@@ -252,8 +246,8 @@ def test_golden_bytes() -> None:
     book = Book(
         5,
         2,
-        {SECOND: Open(4, 10, 20, 2, 10, 40, 5, 26, 11, 19)},
-        (Closed(2, None, None, 3, 5, 50, 20, 21, 25, ROWS, 1, 1, True, 1),),
+        {SECOND: Open(4, 10, 20, 10, 40, 26, 11, 19)},
+        (Closed(2, None, None, 5, 50, 20, 21, 25, ROWS, 1, 1, True, 1),),
     )
     put, _ = book.changes(Book())
     assert {name: (msgpack.packb(row) or b"").hex() for name, row in put.items()} == GOLDEN

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from array import array
+
 import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core import origins
 from headgate.core.origins import UNKNOWN, Run, among, cut, joined, origin_of, pack, runs_of, unpack
 
 
@@ -81,3 +85,23 @@ def test_golden_bytes() -> None:
     runs = [Run("orders", 2, 4, 40, 43), Run("orders", 2, 2, 50, 50)]
     assert msgpack.packb(pack(runs)).hex() == GOLDEN
     assert unpack(msgpack.unpackb(bytes.fromhex(GOLDEN))) == runs
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 4), max_size=300), st.integers(0, 300))
+def test_the_origins_of_selected_rows_are_found_without_looking_at_each(gaps: list[int], at: int) -> None:
+    """Few runs are runs; many are offsets, eight bytes each. Both can be cut, stored and asked."""
+    offsets = list(itertools.accumulate(gaps, initial=7))
+    found = origins.origins_of("orders", 2, array("q", offsets))
+    assert len(found) <= max(origins.FEW, len(offsets) // 16) + 1
+    stored = origins.unpack(origins.pack(origins.joined(origins.cut(found, at))))
+    assert sum(one.rows for one in stored) == len(offsets)
+    assert [origins.origin_of(stored, place)[:4] for place in range(len(offsets))] == [
+        ("orders", 2, 1, offset) for offset in offsets
+    ]
+    assert origins.origin_of(stored, len(offsets)) == origins.UNKNOWN
+
+
+def test_no_rows_have_no_origins() -> None:
+    """An empty selection."""
+    assert origins.origins_of("orders", 0, []) == []

@@ -56,7 +56,7 @@ def test_a_batch_learns_its_fields_as_they_come() -> None:
 @given(st.lists(ROWS, min_size=1, max_size=5))
 def test_blocks_give_back_every_row_in_order(chunks: list[list[dict[str, int | None]]]) -> None:
     """However rows are cut into blocks, one table comes out, the same each time."""
-    blocks = [columns.encode(columns.pack(chunk)) for chunk in chunks]
+    blocks = [columns.encode([columns.pack(chunk)]) for chunk in chunks]
     whole = columns.together([columns.decode(block) for block in blocks])
     names = whole.column_names
     assert whole.to_pylist() == [{name: row.get(name) for name in names} for chunk in chunks for row in chunk]
