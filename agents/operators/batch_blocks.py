@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     stamps: Any
     """Their timestamps: a buffer of 64-bit integers."""
 
-    def cut(self, bridge: Bridge, rows: int, size: int) -> tuple[Piece, Piece | None]:
+    def cut(self, bridge: Bridge, rows: int | None, size: int | None) -> tuple[Piece, Piece | None]:
         """As many rows as fit, at least one, and the rest."""
         head, count, nbytes, rest = bridge.split(self.table, rows, size)
         if rest is None:

@@ -7,6 +7,7 @@ columns that a topic gets are used columns: all of them are decoded and judged, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -107,8 +108,12 @@ class ToOp(Operator):
         return without_fields(origin, rows, self.made)
 
     def takes_updates(self) -> bool:
+        return self.to.key is None and self.takes_results(())
+
+    def takes_results(self, names: Sequence[str]) -> bool:
         step = self.to
-        return self.encoder is not None and step.serde.type is None and step.partition is None and step.key is None
+        plain = self.encoder is not None and step.serde.type is None and step.partition is None
+        return plain and (step.key is None or (isinstance(step.key, str) and step.key in names))
 
     def push_updates(self, chunk: ColumnChunk) -> None:
         names, step = tuple(chunk.vectors), self.to

@@ -11,16 +11,19 @@ Promises:
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from ...core import origins
-from ...core.batches import BatchInfo, BatchOutcome, Closed, SparkStage
+from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, SparkStage
 from ...core.errors import DataError
 from ..cancellation import said
 from ..job import steps as s
+from ..records.arrow_take import columns_as_they_are
+from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
@@ -44,6 +47,20 @@ class SparkOp(Operator):
     def push(self, rows: Rows) -> None:
         """Never called: rows arrive through the batch."""
         raise AssertionError("rows reach a Spark step only through its batch")
+
+    def give(self, bridge: Bridge, block: bytes, ms: int) -> None:
+        """Pass the rows of a result on: as columns to steps that write them, as rows to all others."""
+        columns = columns_as_they_are(bridge.table(block))
+        writers = [one for one in self.children if columns is not None and one.takes_results(columns.names)]
+        if columns is not None and writers:
+            chunk = ColumnChunk(dict(zip(columns.names, columns.vectors, strict=True)), array("q", [ms]) * len(columns))
+            for child in writers:
+                child.push_updates(chunk)
+        if len(writers) < len(self.children):
+            rows = bridge.decode(block)
+            for child in self.children:
+                if child not in writers:
+                    child.push(Rows(rows, [ms] * len(rows)))
 
 
 class Results:
@@ -170,10 +187,9 @@ class Results:
 
     def _forward(self, first: Closed, blocks: Sequence[Sequence[Any]]) -> None:
         for name, block in blocks:
-            rows = self.env.spark.decode(block)
             for child in self.sparks:
                 if child.step.name == name:
-                    child.forward(Rows(rows, [first.result_ms] * len(rows)))
+                    child.give(self.env.spark, block, first.result_ms)
 
     def _forget(self, first: Closed) -> None:
         self.rows.forget_first()

@@ -222,6 +222,10 @@ class Operator:
         """Whether `push_updates` takes columns, so that no rows need to be made."""
         return False
 
+    def takes_results(self, names: Sequence[str]) -> bool:
+        """Whether `push_updates` takes columns with these names, whatever their types."""
+        return False
+
     def push_updates(self, chunk: ColumnChunk) -> None:
         """Process columns where others get rows: numbers, each an int64 or a float64."""
         raise NotImplementedError
