@@ -6,7 +6,7 @@ whose worker sends no heartbeats has not drained as far as anybody knows, so it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...core.coordination.state import JobState
@@ -71,8 +71,11 @@ def drain_of(
     }  # fmt: skip
 
 
-def progress_lines(drain: dict[str, Any], tasks: list[dict[str, Any]]) -> list[str]:
-    """Who is waited for, a line for each stream that has not drained and for each task that still reads, for people."""
+def progress_lines(
+    drain: dict[str, Any], tasks: list[dict[str, Any]], batches: Iterable[Mapping[str, Any]] = ()
+) -> list[str]:
+    """Who is waited for, a line for each stream that has not drained, for each task that still reads, and for each step whose batches are
+    not done, for people."""
     lines = [
         f"{one['stream']}: {one['drained']} of {one['of']} producers have drained; waits for {listed(one['for'])}"
         for one in drain["streams"]
@@ -84,8 +87,26 @@ def progress_lines(drain: dict[str, Any], tasks: list[dict[str, Any]]) -> list[s
             where = f" on {one['worker']}" if one["worker"] else ""
             left = f", {one['lag']} records behind" if one["lag"] else ""
             lines.append(f"{one['task']}{where}: {one['state']}{left}{', ' + one['why'] if one['why'] else ''}")
+    lines += [batch_line(one) for one in batches if one["closed"] or one["running"] or one["returned"]]
     more = len(lines) - MOST_NAMED
     return [*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def batch_line(one: Mapping[str, Any]) -> str:
+    """The batches of a step that are not done.
+
+    >>> batch_line({"step": "daily", "closed": 2, "running": 1, "returned": 0, "failing": 1})
+    'daily: 3 batches are not done: 1 at Spark, 2 wait for Spark, the last attempt of 1 failed'
+    """
+    parts = [
+        (one["running"], "at Spark"),
+        (one["closed"], "waits for Spark" if one["closed"] == 1 else "wait for Spark"),
+        (one["returned"], "with a result"),
+    ]
+    said = [f"{count} {what}" for count, what in parts if count]
+    said += [f"the last attempt of {one['failing']} failed"] if one["failing"] else []
+    count = sum(count for count, _ in parts)
+    return f"{one['step']}: {count} {'batch is' if count == 1 else 'batches are'} not done: {', '.join(said)}"
 
 
 def listed(names: list[str]) -> str:

@@ -230,7 +230,7 @@ def show(found: dict[str, Any]) -> None:
         by = f", requested by {drain['by']}" if drain["by"] else ""
         fields.append(("drain", f"{drain['done']} of {drain['of']} tasks{by}"))
         fields += [("failed", f"{one['task']}: {one['why']}") for one in drain["failed"]]
-        fields += [("waits", line) for line in progress_lines(drain, found["tasks"])]
+        fields += [("waits", line) for line in progress_lines(drain, found["tasks"], found["batches"])]
         fields += [("to do", drain["todo"])] if drain["todo"] else []
     if run is not None and run["why"]:
         fields.append(("why", run["why"]))

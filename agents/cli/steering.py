@@ -66,7 +66,10 @@ class DrainWatch:
         found = document(self._to, state, hearing)
         if (drain := found["drain"]) is None:
             return
-        lines = [f"{drain['done']} of {drain['of']} tasks have drained", *progress_lines(drain, found["tasks"])]
+        lines = [
+            f"{drain['done']} of {drain['of']} tasks have drained",
+            *progress_lines(drain, found["tasks"], found["batches"]),
+        ]
         if lines != self._said:
             self._said = lines
             click.echo("\n  ".join(lines), err=True)

@@ -98,9 +98,9 @@ class TaskChooser:
         """These partitions are fetched no further: only what is buffered is left of them."""
         self._draining |= set(partitions)
 
-    def nothing(self) -> None:
+    def nothing(self, why: str = "") -> None:
         """Nothing can be taken: the chooser is not asked, and need not be asked again at a certain time."""
-        self.until, self.why = None, ""
+        self.until, self.why = None, why
 
     def choose(
         self,

@@ -173,7 +173,7 @@ class TaskIntake:
         if full:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
-            self.chooser.nothing()
+            self.chooser.nothing(f"{', '.join(sorted(full))}: batches wait for Spark" if full else "")
             self._nothing("full" if full else self._closed(heads))
             return False
         choice = self.chooser.choose(heads, ready, machine.inputs.closed, self._clock.now())

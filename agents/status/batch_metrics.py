@@ -53,13 +53,13 @@ def _oldest_batch(worker: Worker) -> Iterator[MetricSample]:
 
 
 def _sessions(worker: Worker) -> Iterator[MetricSample]:
-    if worker.spark is not None:
-        yield (), float(worker.spark.seen().session.started)
+    if worker.runtime.spark is not None:
+        yield (), float(worker.runtime.spark.seen().session.started)
 
 
 def _spark_ready(worker: Worker) -> Iterator[MetricSample]:
-    if worker.spark is not None:
-        yield (), float(worker.spark.seen().session.state == READY)
+    if worker.runtime.spark is not None:
+        yield (), float(worker.runtime.spark.seen().session.state == READY)
 
 
 BATCH_METRICS: tuple[Metric, ...] = (

@@ -29,7 +29,9 @@ def batches(worker: Worker) -> dict[str, Any]:
     return {
         "worker": worker.options.processor,
         "tasks": sorted(worker.actors),
-        "spark": spark_document(worker.spark.seen().session if worker.spark is not None else None, now_ms),
+        "spark": spark_document(
+            worker.runtime.spark.seen().session if worker.runtime.spark is not None else None, now_ms
+        ),
         **document,
     }
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 
+from headgate.core import batch_progress
 from headgate.core.batch_progress import (
     LOST,
     NOT_STARTED,
@@ -61,6 +64,11 @@ def test_an_open_batch_says_what_closes_it() -> None:
     """An age that has passed does not count below zero."""
     assert collects(3, None, -5, window=False) == "collects rows; closes in 0.0 s at the latest"
     assert collects(3, 10, None, window=False) == "collects rows: 3 of 10"
+
+
+def test_the_examples_of_the_words_are_true() -> None:
+    """They stand in the docstrings."""
+    assert doctest.testmod(batch_progress).failed == 0
 
 
 def test_sums_keep_every_number() -> None:

@@ -255,6 +255,15 @@ def test_tables_can_be_read_from_the_log_alone(hg: Headgate) -> None:
     assert [row["value"] for row in found["rows"]] == [total(2)]
 
 
+def test_a_job_without_batches_says_so(hg: Headgate) -> None:
+    """An empty table would look like a job that waits for Spark."""
+    found = hg.json("batches", "batches", hg.job)
+    assert (found["steps"], found["batches"], found["spark"], found["unseen"]) == ([], [], [], [])
+    hg.run("batches", hg.job)
+    assert "has no .batch() and no .spark(): there are no batches" in hg.said
+    hg.run("batches", hg.job, "--task", "Partition 99", code=4)
+
+
 def test_frames_and_coordinator_messages_are_shown_for_people(hg: Headgate) -> None:
     """Control messages between the stages, and every message of the coordinator stream."""
     between = next(s for s in hg.json("model", "model", hg.job)["streams"] if s.startswith(f"{hg.job}-1-"))

@@ -49,6 +49,9 @@ def test_who_waits_for_nobody_is_named_with_what_it_has_left() -> None:
     assert found["streams"] == [{"stream": BY, "drained": 3, "of": 3, "for": []}]
     assert (found["done"], found["waiting"]) == (2, [])
     assert progress_lines(found, rows) == ["Partition 1 on w1: draining, 7 records behind"]
+    none = {"closed": 0, "running": 0, "returned": 0, "failing": 0}
+    batches = [{**none, "step": "all"}, {**none, "step": "daily", "closed": 1}]
+    assert progress_lines(found, rows, batches)[1:] == ["daily: 1 batch is not done: 1 waits for Spark"]
 
 
 def test_a_heartbeat_without_room_for_all_names_waits_for_all_of_its_tasks() -> None:

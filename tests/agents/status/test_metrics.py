@@ -128,7 +128,6 @@ def worker(*tasks):
         sensor=sensor,
         app=Bag(agents={"coordinator": 1}),
         coordination=Bag(),
-        spark=spark,
     )
 
 

@@ -1,0 +1,149 @@
+"""Batches of a running job as operators see them: through the verb, the status, the metrics and the page of a worker with a real Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+import headgate as hg
+from headgate.agents.broker.java import find_java
+from headgate.agents.cli import batches as verb
+from headgate.agents.cli.options import Target
+from headgate.agents.cli.status import read as read_status
+from headgate.agents.process.configuration import CommandLine, configure
+from headgate.agents.web.service import Page
+from headgate.core.names import JobName
+from headgate.spark_bridge.session import Spark
+
+from .schemas import schema, wrong
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.asyncio]
+Topic = Callable[..., str]
+PATIENCE_S = 240.0
+BAD = 33
+
+
+def waiting(flag: Path) -> Callable[[Any, Any], Any]:
+    """A function of four tasks behind a shuffle, each of which waits for a file; one row of them makes it fail."""
+    path = str(flag)
+
+    def wait(n: int) -> int:
+        import time
+        from pathlib import Path
+
+        give_up = time.monotonic() + PATIENCE_S
+        while not Path(path).exists():
+            if time.monotonic() > give_up:
+                raise TimeoutError(path)
+            time.sleep(0.05)
+        if n == BAD:
+            raise ValueError("thirty-three")
+        return n
+
+    def fn(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        return df.repartition(4).select(F.udf(wait, "long")("n").alias("n"))
+
+    return fn
+
+
+class Sight:
+    """A job, and what its operators are told."""
+
+    def __init__(self, job: Any) -> None:
+        self.to = Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
+
+    async def batches(self) -> dict[str, Any]:
+        found = await verb.read(self.to, "", "", 10)
+        assert wrong(found, schema("batches")) == []
+        return found
+
+    async def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        give_up = time.monotonic() + PATIENCE_S
+        while not true(found := await self.batches()):
+            assert time.monotonic() < give_up, found
+            await asyncio.sleep(0.1)
+        return found
+
+
+async def text_of(url: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        assert response.status == 200
+        return await response.text()
+
+
+async def test_batches_are_seen_from_their_first_row_to_their_commit(
+    job: Any, topic: Topic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One runs and says how far it is, one waits and says for what, one is open; then all are done, and the row that failed is counted."""
+    source, target, flag = topic("orders"), topic("copies"), tmp_path / "go"
+    app = hg.App(job.name, serde=hg.json(), on_error="dead_letter")
+    app.input(source).batch(max_rows=10, name="ten").spark(waiting(flag), schema="n long", name="copy").to(target)
+    sight, page = Sight(job), Page()
+    await page.bind()
+    running = await job.start(app, settings={"spark.in-flight": 1}, url=page.url)
+    bridge = Spark("local[2]", conf={"spark.ui.enabled": "true"}, java_home=lambda: str(find_java().home))
+    running.worker.spark = running.worker.runtime.spark = bridge
+    await page.start(running.worker, sight.to.configuration)
+    try:
+        await job.write(source, [{"n": n} for n in range(25)])
+        found = await sight.until(lambda one: any(b["progress"] and b["progress"]["tasks"] for b in one["batches"]))
+        first, second, third = found["batches"]
+        assert [one["state"] for one in found["batches"]] == ["running", "closed", "open"]
+        assert [one["rows"] for one in found["batches"]] == [10, 10, 5]
+        assert (first["batch"], first["stage"], first["attempt"]) == ("Partition 0/ten/1", "copy", 1)
+        assert first["progress"]["told"].startswith("stage ")
+        assert first["bytes"] > 0
+        assert second["why"] == "1 of 1 in flight (spark.in-flight)"
+        assert third["why"] == "collects rows: 5 of 10"
+        (spark,) = found["spark"]
+        assert (spark["worker"], spark["state"], spark["where"], spark["sessions"]) == ("w1", "ready", "local[2]", 1)
+        assert "Spark" in await text_of(spark["ui"])
+        await look_everywhere(sight, page, spark["ui"])
+        flag.touch()
+        await job.write(source, [{"n": n} for n in range(25, 40)])
+        found = await sight.until(lambda one: len(one["done"]) == 4)
+        (step,) = found["steps"]
+        assert (step["done"], step["rows"], step["results"], step["closed"]) == (4, 40, 39, {"rows": 4})
+        assert (step["poisoned"], step["retried"], found["batches"]) == (1, 0, [])
+        assert [(one["number"], one["poisoned"]) for one in found["done"]] == [(4, 1), (3, 0), (2, 0), (1, 0)]
+        assert all(one["spark_s"] <= one["took_s"] and one["attempts"] == 1 for one in found["done"])
+        assert len(await job.values(target, 39)) == 39
+        verb.show(found, job.name)
+        assert "Partition 0/ten/4" in capsys.readouterr().out
+        assert await running.stop() == 0
+    finally:
+        await page.stop()
+    found = await sight.batches()
+    assert (found["steps"], found["unseen"]) == (
+        [],
+        [{"task": "Partition 0", "worker": None, "why": "no worker runs it"}],
+    )
+    verb.show(found, job.name)
+    assert f"headgate status {job.name}" in capsys.readouterr().err
+
+
+async def look_everywhere(sight: Sight, page: Page, ui: str) -> None:
+    """The status has the sums, as far as heartbeats have told them; metrics and the page have the same."""
+    metrics = await text_of(f"{page.url}/metrics")
+    common = f'job="{sight.to.job}",state="{{}}",step="ten",worker="w1"'
+    for state in ("open", "closed", "running"):
+        assert f"headgate_batches{{{common.format(state)}}} 1.0" in metrics
+    assert ui in await text_of(f"{page.url}/api/batches")
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        status = await read_status(sight.to)
+        assert wrong(status, schema("status")) == []
+        if status["batches"] and status["batches"][0]["running"]:
+            break
+        assert time.monotonic() < give_up, status["batches"]
+    (step,) = status["batches"]
+    assert (step["step"], step["open"], step["closed"], step["rows"], step["done"]) == ("ten", 1, 1, 25, 0)
+    assert [one["spark"] for one in status["workers"]] == ["ready"]
