@@ -11,8 +11,6 @@ What it promises:
 
 from __future__ import annotations
 
-import sys
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -52,7 +50,7 @@ class Each(NamedTuple):
     stream: str
     partition: int
     offsets: bytes
-    """Of 64 bits each, little-endian."""
+    """Of 64 bits each, in the machine's byte order."""
 
     @property
     def rows(self) -> int:
@@ -64,7 +62,7 @@ class Each(NamedTuple):
         some = self.offsets[8 * start : 8 * stop]
         if stop - start > 1:
             return self._replace(offsets=some)
-        (offset,) = _longs(some)
+        offset = memoryview(some).cast("q")[0]
         return Run(self.stream, self.partition, 1, offset, offset)
 
 
@@ -104,17 +102,17 @@ def runs_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Run]:
     return found
 
 
-def origins_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Origin]:
-    """The origins of rows with these offsets, which ascend, no two the same. No object is made of a row, so a view of a buffer will do.
+def origins_of(stream: str, partition: int, offsets: range | memoryview[int]) -> list[Origin]:
+    """The origins of rows with these offsets, 64-bit integers that ascend, no two the same. No object is made of a row.
 
-    >>> [(run.rows, run.first, run.last) for run in origins_of("orders", 0, array("q", [4, 5, 6, 9]))]
-    [(3, 4, 6), (1, 9, 9)]
+    >>> [(run.rows, run.first, run.last) for run in origins_of("orders", 0, range(4, 7))]
+    [(3, 4, 6)]
     """
     found: list[Origin] = []
     start, count = 0, len(offsets)
     while start < count:
-        if len(found) > max(FEW, count // 16):
-            return [Each(stream, partition, _little(offsets))]
+        if len(found) > max(FEW, count // 16) and isinstance(offsets, memoryview):
+            return [Each(stream, partition, offsets.tobytes())]
         first = offsets[start]
         if offsets[count - 1] - first == count - 1 - start:
             stop = count
@@ -123,20 +121,6 @@ def origins_of(stream: str, partition: int, offsets: Sequence[int]) -> list[Orig
         found.append(Run(stream, partition, stop - start, first, offsets[stop - 1]))
         start = stop
     return found
-
-
-def _little(offsets: Sequence[int]) -> bytes:
-    made = array("q", offsets)
-    if sys.byteorder == "big":
-        made.byteswap()
-    return made.tobytes()
-
-
-def _longs(data: bytes) -> array[int]:
-    made = array("q", data)
-    if sys.byteorder == "big":
-        made.byteswap()
-    return made
 
 
 def among(stream: str, partition: int, offsets: Sequence[int], rows: int) -> list[Run]:

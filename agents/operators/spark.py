@@ -153,8 +153,9 @@ class BatchOp(Operator):
             at = self._env.origin()
             return origins.among(at.stream, at.partition, at.offsets, count)
         stream, partition = self._env.at()
-        ascend = isinstance(offsets, range | memoryview)
-        return (origins.origins_of if ascend else origins.runs_of)(stream, partition, offsets)
+        if isinstance(offsets, range | memoryview):
+            return origins.origins_of(stream, partition, offsets)
+        return origins.runs_of(stream, partition, offsets)
 
     def _now(self) -> int:
         """The time of the clock, but never before the floor."""

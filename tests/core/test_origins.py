@@ -92,7 +92,7 @@ def test_golden_bytes() -> None:
 def test_the_origins_of_selected_rows_are_found_without_looking_at_each(gaps: list[int], at: int) -> None:
     """Few runs are runs; many are offsets, eight bytes each. Both can be cut, stored and asked."""
     offsets = list(itertools.accumulate(gaps, initial=7))
-    found = origins.origins_of("orders", 2, array("q", offsets))
+    found = origins.origins_of("orders", 2, memoryview(array("q", offsets)))
     assert len(found) <= max(origins.FEW, len(offsets) // 16) + 1
     stored = origins.unpack(origins.pack(origins.joined(origins.cut(found, at))))
     assert sum(one.rows for one in stored) == len(offsets)
@@ -104,4 +104,4 @@ def test_the_origins_of_selected_rows_are_found_without_looking_at_each(gaps: li
 
 def test_no_rows_have_no_origins() -> None:
     """An empty selection."""
-    assert origins.origins_of("orders", 0, []) == []
+    assert origins.origins_of("orders", 0, range(0)) == []
