@@ -35,9 +35,7 @@ class Rig:
         self.seen = BatchesSeen(T, "daily", self.book, lambda: self.now, {f"{T}/daily": 3})
 
     def add(self, rows: int, window: WindowBounds | None = None) -> None:
-        self.book = self.book.with_block(
-            window, rows, rows * 10, into_tail=False, now_ms=self.now, times=(self.now, self.now)
-        )
+        self.book = self.book.with_rows(window, rows, rows * 10, now_ms=self.now, times=(self.now, self.now))
         self.seen.complete(self.book)
 
     def close(self, why: str = "rows", *windows: WindowBounds | None) -> None:
