@@ -33,7 +33,7 @@ _ENVELOPE = 16 << 10
 """About what a block takes besides its rows."""
 
 
-class Gathered(NamedTuple):
+class NewRows(NamedTuple):
     """Rows for one batch, as they came."""
 
     number: int
@@ -44,7 +44,7 @@ class Gathered(NamedTuple):
     stamps: Any
     """Their timestamps: a buffer of 64-bit integers."""
 
-    def cut(self, bridge: Bridge, rows: int | None, size: int | None) -> tuple[Gathered, Gathered | None]:
+    def cut(self, bridge: Bridge, rows: int | None, size: int | None) -> tuple[NewRows, NewRows | None]:
         """As many rows as fit, at least one, and the rest."""
         head, count, nbytes, rest = bridge.split(self.table, rows, size)
         if rest is None:
@@ -52,8 +52,8 @@ class Gathered(NamedTuple):
         came, later = origins.cut(self.came_from, count)
         stamps = memoryview(self.stamps).cast("B")
         return (
-            Gathered(self.number, head, count, nbytes, came, stamps[: 8 * count]),
-            Gathered(self.number, rest, self.rows - count, self.size - nbytes, later, stamps[8 * count :]),
+            NewRows(self.number, head, count, nbytes, came, stamps[: 8 * count]),
+            NewRows(self.number, rest, self.rows - count, self.size - nbytes, later, stamps[8 * count :]),
         )
 
 
@@ -65,7 +65,7 @@ class Written(NamedTuple):
     """How many rows its last block has."""
 
 
-class RowBlock(NamedTuple):
+class BatchBlock(NamedTuple):
     """A block as it is stored."""
 
     rows: bytes
@@ -79,12 +79,12 @@ class BatchBlocks:
     def __init__(self, table: Any) -> None:
         self._table = table
         self._written = {int(name[1:]): Written(*found) for name, found in table.range(FIRST, LAST)}
-        self._fresh: list[Gathered] = []
+        self._fresh: list[NewRows] = []
         self._complete = 0
         """How many of them belong to complete letters."""
         self.gathered = 0
         """How many bytes of rows are not written yet."""
-        self._tails: dict[int, list[Gathered]] = {}
+        self._tails: dict[int, list[NewRows]] = {}
         """The rows of last blocks that will take in more, if they are at hand."""
         self._done: list[int] = []
         """The batches that the letter has forgotten."""
@@ -93,15 +93,15 @@ class BatchBlocks:
 
     # ------------------------------------------------------------------------------------------------------------- rows come
 
-    def add(self, bridge: Bridge, piece: Gathered) -> None:
+    def add(self, bridge: Bridge, piece: NewRows) -> None:
         """Add rows to their batch. Raises `DataError` for a row that the task log would not accept."""
         if piece.size > self._block_bytes:
             self._must_fit(bridge, piece)
         self._fresh.append(piece)
         self.gathered += piece.size
 
-    def _must_fit(self, bridge: Bridge, piece: Gathered) -> None:
-        left: Gathered | None = piece
+    def _must_fit(self, bridge: Bridge, piece: NewRows) -> None:
+        left: NewRows | None = piece
         while left is not None:
             head, left = left.cut(bridge, ROWS_OF_BLOCK, self._block_bytes)
             if head.size > self._block_bytes:
@@ -122,15 +122,15 @@ class BatchBlocks:
         """How many blocks of a batch are written."""
         return self._written.get(number, Written()).blocks
 
-    def of(self, number: int) -> list[RowBlock]:
+    def of(self, number: int) -> list[BatchBlock]:
         """The blocks of a batch that are written."""
         keys = [block_key(number, block) for block in range(self.count(number))]
-        return [RowBlock(*found) for found in self._table.get_many(keys)]
+        return [BatchBlock(*found) for found in self._table.get_many(keys)]
 
-    def at(self, number: int, block: int) -> RowBlock:
+    def at(self, number: int, block: int) -> BatchBlock:
         """One block."""
         (found,) = self._table.get_many([block_key(number, block)])
-        return RowBlock(*found)
+        return BatchBlock(*found)
 
     def forget(self, number: int) -> list[str]:
         """The batch is done. Returns the keys that the letter deletes."""
@@ -153,13 +153,13 @@ class BatchBlocks:
         self.gathered = sum(piece.size for piece in self._fresh)
         self._done = []
 
-    def suspend(self) -> tuple[list[Gathered], list[int]]:
+    def suspend(self) -> tuple[list[NewRows], list[int]]:
         """Set aside what the letter has added and forgotten."""
         aside = self._fresh[self._complete :], self._done
         self.drop()
         return aside
 
-    def resume(self, aside: tuple[list[Gathered], list[int]]) -> None:
+    def resume(self, aside: tuple[list[NewRows], list[int]]) -> None:
         """Resume the letter."""
         fresh, self._done = aside
         self._fresh += fresh
@@ -170,7 +170,7 @@ class BatchBlocks:
     def write(self, bridge: Bridge, still_open: frozenset[int]) -> None:
         """The transaction closes: write what complete letters have added. `still_open`: the batches that may get more rows."""
         fresh, self._fresh, self._complete, self.gathered = self._fresh, [], 0, 0
-        batches: dict[int, list[Gathered]] = {}
+        batches: dict[int, list[NewRows]] = {}
         for piece in fresh:
             batches.setdefault(piece.number, []).append(piece)
         changes: dict[str, Any] = {}
@@ -189,20 +189,20 @@ class BatchBlocks:
             del self._tails[number]
         self._table.update(changes)
 
-    def _tail(self, bridge: Bridge, number: int, written: Written) -> list[Gathered]:
+    def _tail(self, bridge: Bridge, number: int, written: Written) -> list[NewRows]:
         """The rows of the last block, if it takes in more."""
         if not 0 < written.tail < TAIL_ROWS:
             return []
         if number not in self._tails:
             block = self.at(number, written.blocks - 1)
             table, came_from = bridge.table(block.rows), origins.unpack(block.came_from)
-            self._tails[number] = [Gathered(number, table, written.tail, len(block.rows), came_from, block.stamps)]
+            self._tails[number] = [NewRows(number, table, written.tail, len(block.rows), came_from, block.stamps)]
         tail = self._tails[number]
         return tail if sum(piece.size for piece in tail) < self._block_bytes // 2 else []
 
-    def _cut(self, bridge: Bridge, pieces: Sequence[Gathered]) -> Iterator[list[Gathered]]:
+    def _cut(self, bridge: Bridge, pieces: Sequence[NewRows]) -> Iterator[list[NewRows]]:
         """The pieces by blocks, cut where a block is full."""
-        block: list[Gathered] = []
+        block: list[NewRows] = []
         rows = size = 0
         todo = deque(pieces)
         while todo:
@@ -222,9 +222,9 @@ class BatchBlocks:
         yield block
 
 
-def _block(bridge: Bridge, pieces: Sequence[Gathered]) -> RowBlock:
+def _block(bridge: Bridge, pieces: Sequence[NewRows]) -> BatchBlock:
     came_from = origins.pack(origins.joined(piece.came_from for piece in pieces))
-    return RowBlock(
+    return BatchBlock(
         bridge.encode([piece.table for piece in pieces]), came_from, b"".join(piece.stamps for piece in pieces)
     )
 

@@ -20,7 +20,7 @@ from ...core import origins
 from ...core.batches import BYTES, ROWS, Bridge, Limits, WindowBounds
 from ..records.longs import extremes
 from ..records.vectors import Buffer
-from .batch_blocks import Gathered
+from .batch_blocks import NewRows
 from .batch_rows import BatchRows
 
 
@@ -45,13 +45,13 @@ class Collector:
     def add(self, bridge: Bridge, window: WindowBounds | None, incoming: Incoming, now_ms: int) -> None:
         """Add these rows to the open batch of this window; whenever it is full, close it and open the next one."""
         count = incoming.table.num_rows
-        left: Gathered | None = Gathered(
+        left: NewRows | None = NewRows(
             0, incoming.table, count, incoming.table.nbytes, incoming.came_from, incoming.times
         )
         while left is not None:
             left = self._some(bridge, window, left, now_ms)
 
-    def _some(self, bridge: Bridge, window: WindowBounds | None, piece: Gathered, now_ms: int) -> Gathered | None:
+    def _some(self, bridge: Bridge, window: WindowBounds | None, piece: NewRows, now_ms: int) -> NewRows | None:
         """Add as many rows as fit into the open batch. Returns the rest."""
         book, store = self.rows.book, self.rows
         one = book.opened(window)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.operators import batch_blocks
-from headgate.agents.operators.batch_blocks import BatchBlocks, Gathered
+from headgate.agents.operators.batch_blocks import BatchBlocks, NewRows
 from headgate.core import origins
 from headgate.core.errors import DataError
 from headgate.spark_bridge import columns
@@ -50,12 +50,12 @@ class Stored:
         self.puts += len(changes)
 
 
-def piece(number: int, first: int, count: int, wide: int = 1) -> Gathered:
+def piece(number: int, first: int, count: int, wide: int = 1) -> NewRows:
     """Numbered rows; a row's number is also its offset and its time."""
     table = pa.table({"n": range(first, first + count), "pad": ["x" * wide] * count})
     stamps = array("q", range(first, first + count))
     runs = origins.runs_of("orders", 0, range(first, first + count))
-    return Gathered(number, table, count, table.nbytes, runs, stamps)
+    return NewRows(number, table, count, table.nbytes, runs, stamps)
 
 
 def found(blocks: BatchBlocks, number: int) -> tuple[list[int], list[int], list[int]]:
@@ -188,6 +188,6 @@ def test_the_kind_of_a_batch_is_that_of_all_its_rows() -> None:
     blocks.complete()
     blocks.write(BRIDGE, frozenset({1}))
     more = pa.table({"m": [1.5]})
-    blocks.add(BRIDGE, Gathered(1, more, 1, more.nbytes, [origins.UNKNOWN], bytes(8)))
-    blocks.add(BRIDGE, Gathered(2, pa.table({"other": [1]}), 1, 8, [origins.UNKNOWN], bytes(8)))
+    blocks.add(BRIDGE, NewRows(1, more, 1, more.nbytes, [origins.UNKNOWN], bytes(8)))
+    blocks.add(BRIDGE, NewRows(2, pa.table({"other": [1]}), 1, 8, [origins.UNKNOWN], bytes(8)))
     assert blocks.kind(BRIDGE, 1).names == ["n", "pad", "m"]
