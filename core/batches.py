@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import AtSpark
+from .publishing import Write
 
 ROWS = "rows"
 BYTES = "bytes"
@@ -27,7 +28,7 @@ FORMAT = "book 4, Arrow blocks with times and origins"
 """The format in which a batch step stores its bookkeeping and its rows. The text changes when one of them is stored differently."""
 
 META = "meta"
-"""The stored row with the next number and the next turn."""
+"""The stored row with the next number, the next turn, and when the book was begun."""
 FIRST_ROW, LAST_ROW = "b000000000000", "b999999999999"
 """The stored rows of batches lie between these names, of which none is used."""
 
@@ -68,6 +69,8 @@ class BatchInfo:
     earliest_ms: int = 0
     latest_ms: int = 0
     """The least and the greatest timestamp of its rows."""
+    turn: int = 0
+    """Its place in the order in which the batches of its task and stage were closed. Batches are done in this order."""
 
     @property
     def id(self) -> str:
@@ -108,6 +111,10 @@ class Open:
         return _result_ms(self)
 
 
+def _no_names() -> Mapping[str, Sequence[str]]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Closed:
     """A batch that is closed but not done."""
@@ -129,6 +136,13 @@ class Closed:
     """Whether the stored blocks are the whole result."""
     sent: int = 0
     """How many of the stored blocks have been sent."""
+    named: Mapping[str, Sequence[str]] = field(default_factory=_no_names)
+    """For each stage that writes files, the target, and the attempt that counts. Not empty: Spark is done, and its files are published."""
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether no stored block is left to be sent."""
+        return self.sent == self.stored
 
     @property
     def result_ms(self) -> int:
@@ -148,6 +162,7 @@ class Closed:
             self.end,
             self.earliest_ms,
             self.latest_ms,
+            self.turn,
         )
 
 
@@ -171,6 +186,8 @@ class Book:
     """The open batches by their windows. Each has rows."""
     closed: tuple[Closed, ...] = ()
     """By turn."""
+    begun_ms: int | None = None
+    """When the first row of the first batch arrived, by the wall clock. With it, numbers that begin again at 1 can be told apart."""
 
     # ------------------------------------------------------------------------------------------------------------ rows
 
@@ -201,7 +218,8 @@ class Book:
             latest_ms=max(one.latest_ms, latest) if one.rows else latest,
         )
         number = self.number if one.rows else self.number + 1
-        return replace(self, number=number, open=MappingProxyType({**self.open, window: grown}))
+        begun_ms = now_ms if self.begun_ms is None else self.begun_ms
+        return replace(self, number=number, open=MappingProxyType({**self.open, window: grown}), begun_ms=begun_ms)
 
     @property
     def size(self) -> int:
@@ -297,20 +315,20 @@ class Book:
         was, now = before._batches(), self._batches()
         put: dict[str, Any] = {_row(number): _packed(one) for number, one in now.items() if was.get(number) is not one}
         if (self.number, self.turn) != (before.number, before.turn):
-            put[META] = [self.number, self.turn]
+            put[META] = [self.number, self.turn, self.begun_ms]
         return put, [_row(number) for number in was if number not in now]
 
     def _batches(self) -> dict[int, Open | Closed]:
         return {one.number: one for one in (*self.open.values(), *self.closed)}
 
     @classmethod
-    def of(cls, meta: Sequence[int] | None, rows: Sequence[Sequence[Any]]) -> Book:
+    def of(cls, meta: Sequence[Any] | None, rows: Sequence[Sequence[Any]]) -> Book:
         """The book from its stored rows; an empty book from None.
 
-        >>> Book.of([3, 1], []).number
+        >>> Book.of([3, 1, 0], []).number
         3
         """
-        number, turn = meta or (1, 0)
+        number, turn, begun_ms = meta or (1, 0, None)
         opened = [Open(*values) for is_closed, *values in rows if not is_closed]
         closed = [Closed(*values) for is_closed, *values in rows if is_closed]
         return cls(
@@ -318,6 +336,7 @@ class Book:
             turn,
             MappingProxyType({one.window: one for one in sorted(opened, key=lambda one: one.number)}),
             tuple(sorted(closed, key=lambda one: one.turn)),
+            begun_ms,
         )
 
 
@@ -342,21 +361,25 @@ class Inline:
 
 @dataclass(frozen=True, slots=True)
 class SparkStage:
-    """One `.spark(...)` after a batch. `keeps_going`: rows that make it fail are left out instead of failing the task."""
+    """One `.spark(...)` after a batch. `keeps_going`: rows that make it fail are left out instead of failing the task. `write`: how Spark
+    itself writes the result."""
 
     name: str
     fn: Callable[[Any, Any], Any]
     schema: Any
     keeps_going: bool = False
+    write: Write | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """The result of a batch in one stage: rows in blocks, and the rows left out, each with its index in the batch and the reason."""
+    """The result of a batch in one stage: rows in blocks, and the rows left out, each with its index in the batch and the reason.
+    `attempt`: the files that wait to be published instead of rows."""
 
     blocks: Sequence[Any]
     rows: int
     bad: Sequence[tuple[int, Mapping[str, Any], Exception]] = ()
+    attempt: str = ""
 
 
 class Bridge(Protocol):
@@ -406,6 +429,10 @@ class Bridge(Protocol):
 
     def seen(self) -> AtSpark:
         """What is known of Spark and of the batches that it works on. Returns at once."""
+        ...
+
+    def publish(self, write: Write, number: int, attempt: str) -> Coroutine[Any, Any, None]:
+        """Publish the files of the attempt of a batch that counts. It may be repeated."""
         ...
 
     async def warm(self) -> None:

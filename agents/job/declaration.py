@@ -144,6 +144,10 @@ class Declared:
             between = (("carries", step.serde.name),)
         if isinstance(step, s.AgentStep) and step.sink:
             writes = (step.sink,)
+        if isinstance(step, s.WriteStep):
+            into = step.write
+            between = (("into", into.path or _text(into.save)), ("format", into.format))
+            between += (("partition_by", ", ".join(into.partition_by)),) if into.partition_by else ()
         if isinstance(step, s.WindowStep):
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.window.grace_ms)),)
@@ -270,6 +274,15 @@ def _has_effect(app: App) -> None:
         if isinstance(step, s.ShuffleStep | s.BatchStep) and id(step) not in used:
             raise DeclarationError(
                 f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
+            )
+    readers = s.readers_of(app.steps)
+    for step in app.steps:
+        others = [one for one in readers.get(id(step), []) if not isinstance(one, s.WriteStep)]
+        if len(others) < (written := len(readers.get(id(step), []))) and written > 1:
+            also = f"{others[0].verb} ({others[0].where})" if others else "another write"
+            raise DeclarationError(
+                f"Spark writes the result of {step.verb} '{step.name}' ({step.where}), so that {also} cannot have it, too",
+                remedy="use the batches before it twice: .spark(…).write(…) and another .spark(…)",
             )
     for window in app.windows:
         window.check_used()

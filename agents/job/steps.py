@@ -15,6 +15,7 @@ from ...core.windows.joins import held_back
 if TYPE_CHECKING:
     from ...core.columns.expressions import Node
     from ...core.columns.schema import ColumnSchema
+    from ...core.publishing import Write
     from ...core.windows.joins import Distance
     from .aggregates import AggregatePlan
     from .schemas import Migrate
@@ -422,6 +423,16 @@ class SparkStep(Step):
 
     fn: Callable[..., Any]
     schema: Any
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class WriteStep(Step):
+    """Lets Spark write the result of a stage. Nothing else gets that result."""
+
+    VERB = "write"
+    effective = True
+
+    write: Write
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
     from ..records.serdes import Serde
     from .app import App
-    from .stream import Stream
+    from .spark_stream import SparkStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,7 +30,7 @@ MIN_RETENTION_MS = 3_600_000
 
 
 class Ended:
-    """What `to`, `share` and `sink` return: nothing can follow it. To write *and* continue, use the stream before it twice."""
+    """What `to`, `share`, `sink` and `write` return: nothing can follow it. To write *and* continue, use the stream before it twice."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
@@ -146,12 +146,12 @@ class BatchedStream(Generic[K, V]):
     def __repr__(self) -> str:
         return f"<batches {self.step.name} of {self.app.name}>"
 
-    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
+    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> SparkStream[Any, Any]:
         """Pass each batch to `fn(df, batch)`: ordinary PySpark on a DataFrame of the batch's rows. The rows that it returns are passed on.
 
         `schema` describes the output columns, as PySpark writes them: `"country string, revenue double"`.
         """
-        from .stream import Stream
+        from .spark_stream import SparkStream
 
         check_function(fn, "spark", number=2, signature="(df, batch)")
         if not schema:
@@ -161,4 +161,4 @@ class BatchedStream(Generic[K, V]):
         step = s.SparkStep(
             parents=(self.step,), name=name_of("spark", fn, name), fn=fn, schema=schema, where=called_from()
         )
-        return Stream(self.app, self.app.add(step))
+        return SparkStream(self.app, self.app.add(step))

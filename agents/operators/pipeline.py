@@ -278,6 +278,8 @@ class Pipeline:
                 return _bridge("spark").BatchOp(step, self)
             case s.SparkStep():
                 return _bridge("spark_results").SparkOp(step, self)
+            case s.WriteStep():
+                return _bridge("written").WriteOp(step, self)
             case _:
                 return Operator(step, self)
 

@@ -248,10 +248,12 @@ class BatchOp(Operator):
     def sealed(self) -> None:
         """Everything complete joins the transaction that closes."""
         self._sealed.append(self.rows.kept.turn)
+        self.results.written.sealed()
 
     def durable(self) -> None:
         """What the oldest seal held is committed (or everything is restored): Spark may begin with the batches that are closed in it."""
         self._durable = self._sealed.popleft() if self._sealed else self.rows.kept.turn
+        self.results.written.durable()
         self._start()
 
     def room_changed(self) -> None:
@@ -261,13 +263,13 @@ class BatchOp(Operator):
     def _start(self) -> None:
         durable = [one for one in self.rows.kept.closed if one.turn < self._durable]
         if durable:
-            self.results.runs.start(durable, self._env.spark_in_flight)
+            self.results.start(durable)
 
     def due(self) -> tuple[int, str] | None:
         """When a result is available, the open batch reaches its maximum age, or the clock closes a window."""
         first, book = self.rows.kept.first(), self.rows.kept
         wanted: list[tuple[int, str]] = []
-        if first is not None and first.turn < self._durable and (first.whole or self.results.runs.ready(first.number)):
+        if first is not None and first.turn < self._durable and self.results.ready(first):
             wanted.append((self.env.now_ms(), RUN))
         if (old := book.due_ms(self.limits)) is not None:
             wanted.append((old, AGE))
@@ -297,8 +299,7 @@ class BatchOp(Operator):
         first = self.rows.book.first()
         if first is None or first.turn >= self._durable:
             return False
-        runs = self.results.runs
-        if runs.has(first.number) and not runs.ready(first.number):
+        if self.results.waits(first):
             return False
         self._start()
         return await self.results.take(first)

@@ -6,13 +6,14 @@ Promises:
 
 - A result and the deletion of its rows are in one transaction; until that commits, the batch can be run again.
 - A result that needs more than one step is stored before its first row is sent, and is sent from the store.
+- Results that Spark writes itself are named in the transaction, published, and then forgotten (`written`).
 - Results are emitted in the order in which the batches were closed, each with the timestamp of its batch.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -30,6 +31,7 @@ from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
+from .written import Written
 
 STEP_BLOCKS = 4
 """The maximum number of blocks that one step stores or sends."""
@@ -43,6 +45,11 @@ class SparkOp(Operator):
         policy = step.on_error or env.app.on_error
         self.policy = policy
         self.stage = SparkStage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
+
+    @property
+    def write(self) -> s.WriteStep | None:
+        """The step that says how Spark writes the result; None if the rows are passed on."""
+        return next((child.step for child in self.children if isinstance(child.step, s.WriteStep)), None)
 
     def push(self, rows: Rows) -> None:
         """Never called: rows arrive through the batch."""
@@ -73,7 +80,9 @@ class Results:
         self.env: Any = operator.env
         self._sources = sources
         self._seen = seen
+        self.written = Written(rows, self.env)
         self._runs: Runs | None = None
+        self._stages: list[SparkStage] = []
         self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None
         """A large result that is being stored."""
         self._stored = 0
@@ -95,9 +104,10 @@ class Results:
         """The batches at Spark."""
         if self._runs is None:
             env = self.env
+            self._stages = [self.written.stage(child.stage, child.write) for child in self.sparks]
             self._runs = Runs(
                 env.spark,
-                [child.stage for child in self.sparks],
+                self._stages,
                 self.info,
                 lambda one: [block.rows for block in self.rows.blocks.of(one.number)],
                 lambda: env.poke(),
@@ -105,6 +115,26 @@ class Results:
                 self._seen,
             )
         return self._runs
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches may be at Spark: one if a stage must write them in order."""
+        in_order = any(child.write is not None and child.write.write.in_order for child in self.sparks)
+        return 1 if in_order else self.env.spark_in_flight
+
+    def start(self, closed: Sequence[Closed]) -> None:
+        """Begin batches at Spark, as many as may be there."""
+        self.runs.start(closed, self.in_flight)
+
+    def ready(self, first: Closed) -> bool:
+        """Whether there is something to be done with the first batch now."""
+        if not first.whole:
+            return self.runs.ready(first.number)
+        return not (first.named and first.all_sent and self.written.waits(first))
+
+    def waits(self, first: Closed) -> bool:
+        """Whether the first batch is at Spark, or being published, so that nothing can be done with it now."""
+        return not self.ready(first) and (first.whole or self.runs.has(first.number))
 
     def keep(self, closed: Sequence[Closed]) -> None:
         """Forget the runs of all other batches."""
@@ -117,6 +147,7 @@ class Results:
 
     async def stop(self) -> None:
         """Cancel the running batches."""
+        await self.written.stop()
         if self._runs is not None:
             await self._runs.stop()
 
@@ -124,6 +155,9 @@ class Results:
 
     async def take(self, first: Closed) -> bool:
         """Take in one step of the first batch's result. Returns whether it needs another."""
+        if first.whole and first.named and first.all_sent:
+            await self._publish(first)
+            return False
         if first.whole:
             return self._send(first)
         if self._taken is None or self._taken[0] != first.number:
@@ -137,7 +171,10 @@ class Results:
             if len(blocks) <= STEP_BLOCKS:
                 self._forward(first, blocks)
                 self._bury(first, outcomes)
-                self._forget(first)
+                if named := self.written.names(self._stages, outcomes):
+                    self._name(named)
+                else:
+                    self._forget(first)
                 return False
             self._all_fit(first, blocks)
             self._taken, self._stored = (first.number, blocks, outcomes), 0
@@ -155,9 +192,12 @@ class Results:
         try:
             return await self.runs.result(first.number)
         except Exception as cause:
-            stage = getattr(cause, "stage", "")
-            blamed = next((child for child in self.sparks if child.step.name == stage), self.sparks[0])
-            raise UserCodeError(blamed.step, cause) from cause
+            raise self._blamed(cause) from cause
+
+    def _blamed(self, cause: Exception) -> UserCodeError:
+        stage = getattr(cause, "stage", "")
+        blamed = next((child for child in self.sparks if child.step.name == stage), self.sparks[0])
+        return UserCodeError(blamed.step, cause)
 
     def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[BatchOutcome]) -> bool:
         """Store the next blocks of a large result. A rerun of the batch overwrites what an earlier run has left."""
@@ -171,7 +211,8 @@ class Results:
             self._bury(first, outcomes)
             self._taken, stored = None, len(blocks)
         self._stored = at + len(some)
-        self.rows.write(self.rows.book.with_first(stored=stored, whole=whole), put, gone)
+        named = self.written.names(self._stages, outcomes) if whole else {}
+        self.rows.write(self.rows.book.with_first(stored=stored, whole=whole, named=named), put, gone)
         return True
 
     def _send(self, first: Closed) -> bool:
@@ -182,8 +223,24 @@ class Results:
         self.rows.write(self.rows.book.with_first(sent=upto), gone=keys)
         if upto < first.stored:
             return True
-        self._forget(first)
+        if first.named:
+            self.env.wants_commit = True
+        else:
+            self._forget(first)
         return False
+
+    def _name(self, named: Mapping[str, Sequence[str]]) -> None:
+        """Name the attempts whose files count. They are published when this is durable."""
+        self.rows.write(self.rows.book.with_first(whole=True, named=named))
+        self.env.wants_commit = True
+
+    async def _publish(self, first: Closed) -> None:
+        try:
+            published = await self.written.publish(first)
+        except Exception as cause:
+            raise self._blamed(cause) from cause
+        if published:
+            self._forget(first)
 
     def _forward(self, first: Closed, blocks: Sequence[Sequence[Any]]) -> None:
         for name, block in blocks:

@@ -54,7 +54,7 @@ def closed(number: int, turn: int, **more: Any) -> Closed:
 def test_a_batch_is_closed_when_it_has_its_rows() -> None:
     """Four and six rows are ten: the batch is closed by rows, and the next number belongs to the next batch."""
     book = grown(grown(Book(), 4), 6, at=9)
-    assert book == Book(2, 1, {}, (closed(1, 0, rows=10, latest_ms=9),))
+    assert book == Book(2, 1, {}, (closed(1, 0, rows=10, latest_ms=9),), 5)
     assert book.opened() == Open(2)
 
 
@@ -121,6 +121,18 @@ def test_the_first_batch_is_taken_first() -> None:
     assert stored.first() == closed(1, 0, rows=10, stored=3, whole=True, sent=1)
     assert [one.number for one in stored.done().closed] == [2]
     assert Book().first() is None
+
+
+def test_what_was_named_is_sent_before_it_is_published() -> None:
+    """Of two stages, one may pass rows on that are still to be sent while the files of the other wait."""
+    one = closed(1, 0, stored=3, named={"daily": ["file:///out", "a1"]})
+    assert (one.all_sent, replace(one, sent=3).all_sent, closed(1, 0).all_sent) == (False, True, True)
+
+
+def test_a_book_keeps_when_it_was_begun() -> None:
+    """Also when its first batch is done: numbers that begin again at 1 are those of another book."""
+    book = grown(grown(Book(), 10, now_ms=0).done(), 10, now_ms=9)
+    assert (book.begun_ms, Book().begun_ms) == (0, None)
 
 
 def test_who_waits_for_too_many_takes_no_more() -> None:
@@ -227,16 +239,17 @@ def test_nothing_stored_is_an_empty_book() -> None:
 def test_a_batch_is_named_for_task_stage_and_number() -> None:
     """The id is what a user sees, and what stays the same when the batch is run again."""
     info = closed(12, 3, window=FIRST, why="drain").info("Partition 3", "daily", 2)
-    assert info == BatchInfo("Partition 3", "daily", 12, 1, "drain", 2, 0, 10, 6, 7)
+    assert info == BatchInfo("Partition 3", "daily", 12, 1, "drain", 2, 0, 10, 6, 7, 3)
     assert info.id == "Partition 3/daily/12" == replace(info, attempt=3).id
     assert SparkStage("daily", print, "n long").keeps_going is False
-    assert BatchOutcome((), 0).bad == ()
+    assert SparkStage("daily", print, "n long").write is None
+    assert (BatchOutcome((), 0).bad, BatchOutcome((), 0).attempt) == ((), "")
     assert Inline((b"",)).blocks == (b"",)
 
 
 GOLDEN = {
-    META: "920502",
-    "b000000000002": "9ec302c0c00532141519a4726f77730101c301",
+    META: "93050207",
+    "b000000000002": "9fc302c0c00532141519a4726f77730101c30181a56461696c7992ab66696c653a2f2f2f6f7574a26131",
     "b000000000004": "99c2040a140a281a0b13",
 }
 
@@ -247,7 +260,8 @@ def test_golden_bytes() -> None:
         5,
         2,
         {SECOND: Open(4, 10, 20, 10, 40, 26, 11, 19)},
-        (Closed(2, None, None, 5, 50, 20, 21, 25, ROWS, 1, 1, True, 1),),
+        (Closed(2, None, None, 5, 50, 20, 21, 25, ROWS, 1, 1, True, 1, {"daily": ["file:///out", "a1"]}),),
+        7,
     )
     put, _ = book.changes(Book())
     assert {name: (msgpack.packb(row) or b"").hex() for name, row in put.items()} == GOLDEN
