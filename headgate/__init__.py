@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.app import App
     from headgate.agents.job.column_stream import ColumnStream
     from headgate.agents.job.declared_table import DeclaredTable as Table
+    from headgate.agents.job.spark_stream import SparkStream
     from headgate.agents.job.stream import Stream
     from headgate.agents.job.stream_ends import BatchedStream, TableView
     from headgate.agents.job.timestamps import field
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.agents.testing import driver as testing
     from headgate.core.columns.expressions import Expression, col
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
+    from headgate.spark_bridge.publish import published
 
     bytes = raw
     """The bytes, unchanged: the same as `hg.raw`."""
@@ -55,6 +57,7 @@ __all__ = [
     "Record",
     "Serde",
     "SettingError",
+    "SparkStream",
     "Stream",
     "Table",
     "TableView",
@@ -82,6 +85,7 @@ __all__ = [
     "min",
     "msgpack",
     "pause",
+    "published",
     "raw",
     "resume",
     "session",
@@ -107,12 +111,14 @@ _FROM = {
     "agents.records.column_batch": "ColumnBatch",
     "agents.records.record": "Batch Record",
     "agents.records.serdes": "Serde arrow bytes custom json key msgpack raw text",
+    "agents.job.spark_stream": "SparkStream",
     "agents.job.stream": "Stream",
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",
     "agents.job.windows": "Window WindowedStream hopping session tumbling window_key",
     "core.columns.expressions": "Expression col",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
+    "spark_bridge.publish": "published",
 }
 """Module → the names that are imported from it."""
 _THERE = {"Table": "DeclaredTable", "bytes": "raw"}

@@ -53,6 +53,13 @@ def take(table: pa.Table, places: Any) -> pa.Table:
     return table.take(pa.Array.from_buffers(pa.int64(), len(chosen) // 8, [None, pa.py_buffer(chosen)]))
 
 
+def without(table: pa.Table, places: Sequence[int]) -> pa.Table:
+    """The table without the rows at these places."""
+    gone = set(places)
+    keep: Any = pa.array([place not in gone for place in range(table.num_rows)], pa.bool_())
+    return table.filter(keep)
+
+
 def as_mapping(row: Any) -> Mapping[str, Any]:
     """One row as a mapping of its fields."""
     if isinstance(row, Mapping):

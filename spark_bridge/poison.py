@@ -7,10 +7,10 @@ searched for, the batch fails.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pyarrow as pa
 
+from . import columns
 from .errors import SparkRowError
 
 MOST_TRIES = 200
@@ -45,9 +45,7 @@ async def without_poison(attempt: Attempt, table: pa.Table, error: SparkRowError
         raise error
     if len(bad) == table.num_rows:
         return None, bad
-    places = {place for place, _ in bad}
-    keep: Any = pa.array([place not in places for place in range(table.num_rows)])
     try:
-        return await attempt(table.filter(keep)), bad
+        return await attempt(columns.without(table, [place for place, _ in bad])), bad
     except SparkRowError:
         raise error from None

@@ -16,8 +16,9 @@ from typing import Any
 from ..core.batch_progress import AtSpark
 from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, Inline, SparkStage
 from ..core.errors import cause_for
+from ..core.publishing import Write
 from ..core.settings import did_you_mean
-from . import columns
+from . import columns, writing
 from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, first_lines, said, typed
 from .jvm import Sessions
 from .poison import without_poison
@@ -28,6 +29,11 @@ ATTEMPTS = 3
 CANCEL_S = 20.0
 """How long a cancelled batch may take to return."""
 SMALL_ROWS = 20_000
+PUBLISHING = 2
+"""How many batches are published at a time, beside those at Spark."""
+
+Finish = Callable[[Any, Any], Any]
+"""What is done with a result: `(session, DataFrame)`."""
 
 
 class Spark:
@@ -48,6 +54,7 @@ class Spark:
         self.watch = Watch(master)
         self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home, watch=self.watch)
         self._threads = Threads(threads)
+        self._publishing = Threads(PUBLISHING)
 
     # ------------------------------------------------------------------------------------------------------------- columns
 
@@ -110,6 +117,9 @@ class Spark:
         return outcomes
 
     async def _stage(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
+        if stage.write is not None:
+            return await self._written(batch, table, stage)
+
         async def attempt(rows: Any) -> Any:
             return await self.apply(stage.fn, rows, batch, stage.schema, stage.name)
 
@@ -121,15 +131,47 @@ class Spark:
             result, bad = await without_poison(attempt, table, error)
         return await asyncio.to_thread(_outcome, table, result, bad)
 
+    async def _written(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
+        """Spark writes the result. While rows that make it fail are looked for, nothing is written."""
+
+        async def attempt(rows: Any, finish: Finish) -> Any:
+            return await self.apply(stage.fn, rows, batch, stage.schema, stage.name, finish)
+
+        def save(session: Any, frame: Any) -> str:
+            return writing.save(session, frame, batch, stage)
+
+        try:
+            return BatchOutcome([], 0, attempt=await attempt(table, save))
+        except SparkRowError as error:
+            if not stage.keeps_going:
+                raise
+            _, bad = await without_poison(lambda rows: attempt(rows, _try_out), table, error)
+        good = columns.without(table, [place for place, _ in bad])
+        written = await attempt(good, save) if good.num_rows else ""
+        return BatchOutcome([], 0, _left_out(table, bad), written)
+
+    async def publish(self, write: Write, number: int, attempt: str) -> None:
+        """Publish the files of the attempt that counts, beside the batches."""
+        local = write.path.startswith("file:")
+        await self._publishing.call(
+            lambda: writing.publish(None if local else self.sessions.get(), write, number, attempt)
+        )
+
     async def apply(
-        self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any, stage: str = ""
+        self,
+        fn: Callable[[Any, Any], Any],
+        rows: Any,
+        batch: BatchInfo,
+        schema: Any,
+        stage: str = "",
+        finish: Finish | None = None,
     ) -> Any:
-        """`fn(df, batch)` on an Arrow table. Returns the result as an Arrow table of the given schema."""
+        """`fn(df, batch)` on an Arrow table. Returns the result as an Arrow table of the given schema, or what `finish` makes of it."""
         error = ""
         for number in range(1, ATTEMPTS + 1):
             try:
                 with self.watch.begin(batch, stage, number=number, rows=rows.num_rows, error=error) as watched:
-                    return await self._once(fn, rows, batch, schema, watched)
+                    return await self._once(fn, rows, batch, schema, watched, finish or _to_arrow)
             except SparkLost as lost:
                 if number == ATTEMPTS:
                     raise
@@ -137,11 +179,11 @@ class Spark:
         raise AssertionError("unreachable")
 
     async def _once(
-        self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any, watched: Watched
+        self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any, watched: Watched, finish: Finish
     ) -> Any:
         group = f"headgate-{uuid.uuid4().hex[:12]}"
         state: dict[str, Any] = {}
-        work = self._threads.call(self._work, fn, rows, batch, schema, group, state, watched)
+        work = self._threads.call(self._work, fn, rows, batch, schema, group, state, watched, finish)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -161,7 +203,15 @@ class Spark:
             raise
 
     def _work(
-        self, fn: Any, rows: Any, batch: BatchInfo, schema: Any, group: str, state: dict[str, Any], watched: Watched
+        self,
+        fn: Any,
+        rows: Any,
+        batch: BatchInfo,
+        schema: Any,
+        group: str,
+        state: dict[str, Any],
+        watched: Watched,
+        finish: Finish,
     ) -> Any:
         session = None
         try:
@@ -175,7 +225,7 @@ class Spark:
             frame = session.createDataFrame(rows)
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
-            return _shaped(fn, fn(frame, batch), schema).toArrow()
+            return finish(session, _shaped(fn, fn(frame, batch), schema))
         except Exception as error:  # noqa: BLE001 - raised again as a typed error
             found = self._why(error, session)
             raise found from cause_for(found, error)
@@ -191,6 +241,7 @@ class Spark:
         """Stop the session, unless it was lent."""
         await asyncio.to_thread(self.sessions.stop)
         self._threads.close()
+        self._publishing.close()
         self.watch.close()
 
 
@@ -199,8 +250,7 @@ def _table(blocks: Sequence[bytes]) -> Any:
 
 
 def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> BatchOutcome:
-    places = sorted(bad, key=lambda one: one[0])
-    left_out = [(place, table.slice(place, 1).to_pylist()[0], error) for place, error in places]
+    left_out = _left_out(table, bad)
     if result is None:
         return BatchOutcome([], 0, left_out)
     rows = result.num_rows
@@ -210,6 +260,19 @@ def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> 
         block, _, _, left = columns.split(left, BLOCK_ROWS, BLOCK_BYTES)
         blocks.append(columns.encode([block]))
     return BatchOutcome(blocks, rows, left_out)
+
+
+def _left_out(table: Any, bad: Sequence[tuple[int, SparkError]]) -> list[tuple[int, Any, SparkError]]:
+    places = sorted(bad, key=lambda one: one[0])
+    return [(place, table.slice(place, 1).to_pylist()[0], error) for place, error in places]
+
+
+def _to_arrow(session: Any, frame: Any) -> Any:
+    return frame.toArrow()
+
+
+def _try_out(session: Any, frame: Any) -> Any:
+    writing.try_out(frame)
 
 
 def _shaped(fn: Any, result: Any, schema: Any) -> Any:

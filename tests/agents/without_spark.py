@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
+from headgate.core.publishing import Entry, Layout, Write
+from headgate.spark_bridge.files import LocalFiles
+from headgate.spark_bridge.publish import Publisher
 from headgate.spark_bridge.session import Spark
 
 Rows = list[dict[str, Any]]
@@ -23,6 +27,10 @@ class WithoutSpark(Spark):
         """The batches that were begun, in order."""
         self.gate: asyncio.Event | None = None
         """While it is not set, no batch comes back."""
+        self.published: list[tuple[str, int, str]] = []
+        """What was begun to be published: where, the number of the batch, the attempt."""
+        self.failures: list[Exception] = []
+        """What the next attempts to publish raise."""
 
     async def warm(self) -> None:
         """There is nothing to start."""
@@ -33,7 +41,34 @@ class WithoutSpark(Spark):
         rows = [row for block in contents.blocks for row in self.decode(block)]
         if self.gate is not None:
             await self.gate.wait()
-        return [self._outcome(stage.fn, rows, batch) for stage in stages]
+        return [
+            self._outcome(stage.fn, rows, batch)
+            if stage.write is None
+            else self._write(stage, stage.write, rows, batch)
+            for stage in stages
+        ]
+
+    def _write(self, stage: SparkStage, write: Write, rows: Rows, batch: BatchInfo) -> BatchOutcome:
+        """Files as Spark would write them: JSON, a file for each value of the first column of `partition_by`."""
+        made: Rows = stage.fn(rows, batch)
+        if write.save is not None:
+            write.save(made, batch)
+            return BatchOutcome([], 0)
+        files, attempt = LocalFiles(), f"a{len(self.ran)}"
+        where = Layout(write.path, write.series).attempt(batch.number, attempt)
+        for name in dict.fromkeys(row[write.partition_by[0]] for row in made):
+            lines = [f"{json.dumps(row)}\n" for row in made if row[write.partition_by[0]] == name]
+            files.put(f"{where}/{write.partition_by[0]}={name}/part-00000-x-c000.json", "".join(lines))
+        entry = Entry(write.job, stage.name, batch.task, batch.id, batch.number, attempt, batch.rows, batch.closed_by)
+        Publisher(files, write).seal(entry)
+        return BatchOutcome([], 0, attempt=attempt)
+
+    async def publish(self, write: Write, number: int, attempt: str) -> None:
+        """Publish for real, unless it is to fail."""
+        self.published.append((write.path, number, attempt))
+        if self.failures:
+            raise self.failures.pop()
+        await super().publish(write, number, attempt)
 
     def _outcome(self, fn: Callable[[Any, Any], Any], rows: Rows, batch: BatchInfo) -> BatchOutcome:
         made: Rows = fn(rows, batch)
