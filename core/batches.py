@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import AtSpark
-from .publishing import Write
+from .publishing import SparkWrite
 
 ROWS = "rows"
 BYTES = "bytes"
@@ -368,7 +368,7 @@ class SparkStage:
     fn: Callable[[Any, Any], Any]
     schema: Any
     keeps_going: bool = False
-    write: Write | None = None
+    write: SparkWrite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +431,7 @@ class Bridge(Protocol):
         """What is known of Spark and of the batches that it works on. Returns at once."""
         ...
 
-    def publish(self, write: Write, number: int, attempt: str) -> Coroutine[Any, Any, None]:
+    def publish(self, write: SparkWrite, number: int, attempt: str) -> Coroutine[Any, Any, None]:
         """Publish the files of the attempt of a batch that counts. It may be repeated."""
         ...
 

@@ -56,7 +56,7 @@ def series_name(job: str, stage: str, task: str, begun_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class SparkWrite:
     """Where a stage writes its results instead of passing them on: files, a Delta table, or whatever a function of the user writes."""
 
     path: str = ""
@@ -70,21 +70,16 @@ class Write:
     series: str = ""
 
     @property
-    def staged(self) -> bool:
-        """Whether attempts write to a staging directory, and the one that counts is published."""
-        return self.save is None and self.format in STAGED
-
-    @property
     def in_order(self) -> bool:
         """Whether a batch may be written only after the one before it: a Delta table remembers no more than the greatest number."""
         return self.save is None and self.format == DELTA
 
 
-def declared_write(target: Any, format: Any, partition_by: Any, options: Any) -> Write:
+def declared_write(target: Any, format: Any, partition_by: Any, options: Any) -> SparkWrite:
     """The arguments of `.write(…)`, checked; raises `DeclarationError`.
 
     >>> declared_write("/data/revenue/", "parquet", "country", None)
-    Write(path='file:///data/revenue', format='parquet', partition_by=('country',), options=(), save=None, job='', series='')
+    SparkWrite(path='file:///data/revenue', format='parquet', partition_by=('country',), options=(), save=None, job='', series='')
     """
     if callable(target):
         if (format, partition_by, options) != (None, (), None):
@@ -92,7 +87,7 @@ def declared_write(target: Any, format: Any, partition_by: Any, options: Any) ->
                 "write(function) with a format, partition_by or options",
                 remedy="the function itself says how it writes",
             )
-        return Write(save=target)
+        return SparkWrite(save=target)
     format = "parquet" if format is None else format
     if format not in (*STAGED, DELTA):
         raise DeclarationError(
@@ -112,7 +107,7 @@ def declared_write(target: Any, format: Any, partition_by: Any, options: Any) ->
         if name.lower() in OURS:
             raise DeclarationError(f"write(options={{{name!r}: …}}): headgate sets it itself", remedy="leave it out")
     texts = tuple((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs)
-    return Write(_uri(target), format, columns, texts)
+    return SparkWrite(_uri(target), format, columns, texts)
 
 
 def _uri(path: Any) -> str:
@@ -145,7 +140,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """A batch and its files. In the manifest, it says that the batch is whole."""
 
     job: str
@@ -162,14 +157,14 @@ class Entry:
     window_end: int | None = None
     files: tuple[File, ...] = ()
 
-    def published(self) -> Entry:
+    def published(self) -> ManifestEntry:
         """The entry as it stands in the manifest: where an attempt had its files does not matter any more."""
         return replace(self, files=tuple(replace(file, source="") for file in self.files))
 
     def line(self) -> str:
         """The entry as a line of JSON.
 
-        >>> Entry("sales/1", "daily", "Partition 3", "Partition 3/daily/7", 7, "a1", 2, "rows").line()[:53]
+        >>> ManifestEntry("sales/1", "daily", "Partition 3", "Partition 3/daily/7", 7, "a1", 2, "rows").line()[:53]
         '{"v":1,"job":"sales/1","stage":"daily","task":"Partit'
         """
         files = [{name: value for name, value in asdict(file).items() if value != ""} for file in self.files]
@@ -177,7 +172,7 @@ class Entry:
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
-    def read(cls, line: str) -> Entry:
+    def read(cls, line: str) -> ManifestEntry:
         """The entry of a line; raises `DataError`."""
         try:
             body: dict[str, Any] = json.loads(line)
@@ -193,12 +188,12 @@ class Entry:
             raise DataError(f"a line of the manifest is not an entry: {line[:200]!r} ({error!r})") from error
 
 
-def entries(text: str) -> list[Entry]:
+def entries(text: str) -> list[ManifestEntry]:
     """The entries of a file of the manifest."""
-    return [Entry.read(line) for line in text.splitlines()]
+    return [ManifestEntry.read(line) for line in text.splitlines()]
 
 
-def whole(files: Mapping[str, Iterable[str]]) -> list[Entry]:
+def whole(files: Mapping[str, Iterable[str]]) -> list[ManifestEntry]:
     """All batches that are whole, each once: from the texts of all files of the manifest, by series."""
     found = {
         (series, entry.number): entry for series, texts in files.items() for text in texts for entry in entries(text)
@@ -207,7 +202,7 @@ def whole(files: Mapping[str, Iterable[str]]) -> list[Entry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SeriesPaths:
     """The paths of a series below its target."""
 
     path: str
@@ -238,7 +233,7 @@ class Layout:
     def files(self, number: int, found: Iterable[tuple[str, int]]) -> tuple[File, ...]:
         """What the files of an attempt will be called: in the directories of their partitions, by series and number.
 
-        >>> [file] = Layout("/out", "s").files(7, [("c=DE/part-00003-5f-c000.snappy.parquet", 9), ("_SUCCESS", 0)])
+        >>> [file] = SeriesPaths("/out", "s").files(7, [("c=DE/part-00003-5f-c000.snappy.parquet", 9), ("_SUCCESS", 0)])
         >>> file.path
         'c=DE/part-00000-s-000000000007.snappy.parquet'
         """

@@ -23,9 +23,9 @@ from ..core.errors import HeadgateError
 from ..core.publishing import (
     HOME,
     PLAN,
-    Entry,
-    Layout,
-    Write,
+    ManifestEntry,
+    SeriesPaths,
+    SparkWrite,
     covering,
     declared_write,
     entries,
@@ -43,11 +43,11 @@ TRIES = 20
 class Publisher:
     """Writes the files of one series."""
 
-    def __init__(self, files: Files, write: Write) -> None:
+    def __init__(self, files: Files, write: SparkWrite) -> None:
         self.files = files
-        self.layout = Layout(write.path, write.series)
+        self.layout = SeriesPaths(write.path, write.series)
 
-    def seal(self, entry: Entry) -> None:
+    def seal(self, entry: ManifestEntry) -> None:
         """Complete an attempt whose job has ended: list its files. From now on a transaction may name it."""
         where = self.layout.attempt(entry.number, entry.attempt)
         files = self.layout.files(entry.number, self.files.found(where))
@@ -79,12 +79,12 @@ class Publisher:
                     return True
         return False
 
-    def _plan(self, number: int, attempt: str) -> Entry | None:
+    def _plan(self, number: int, attempt: str) -> ManifestEntry | None:
         """The sealed attempt. None if somebody else has published it meanwhile."""
         where = self.layout.attempt(number, attempt)
         text = self.files.read(f"{where}/{PLAN}")
         if text is not None:
-            return Entry.read(text)
+            return ManifestEntry.read(text)
         self._must_be_whole(number, attempt, f"{where} is gone")
         return None
 
@@ -96,7 +96,7 @@ class Publisher:
                 "(headgate seek) without its state",
             )
 
-    def _move(self, plan: Entry) -> None:
+    def _move(self, plan: ManifestEntry) -> None:
         source = self.layout.attempt(plan.number, plan.attempt)
         for file in plan.files:
             target = f"{self.layout.path}/{file.path}"
@@ -147,7 +147,7 @@ def published(path: Any, spark: Any = None) -> list[str]:
     return [f"{shown}/{file.path}" for entry in manifest(files, target) for file in entry.files]
 
 
-def manifest(files: Files, target: str) -> list[Entry]:
+def manifest(files: Files, target: str) -> list[ManifestEntry]:
     """The entries of all batches that are whole."""
     top = f"{target}/{HOME}/manifest"
     return whole({series: list(_texts(files, f"{top}/{series}")) for series in sorted(files.names(top))})

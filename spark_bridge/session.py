@@ -16,7 +16,7 @@ from typing import Any
 from ..core.batch_progress import AtSpark
 from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, Inline, SparkStage
 from ..core.errors import cause_for
-from ..core.publishing import Write
+from ..core.publishing import SparkWrite
 from ..core.settings import did_you_mean
 from . import columns, writing
 from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, first_lines, said, typed
@@ -150,7 +150,7 @@ class Spark:
         written = await attempt(good, save) if good.num_rows else ""
         return BatchOutcome([], 0, _left_out(table, bad), written)
 
-    async def publish(self, write: Write, number: int, attempt: str) -> None:
+    async def publish(self, write: SparkWrite, number: int, attempt: str) -> None:
         """Publish the files of the attempt that counts, beside the batches."""
         local = write.path.startswith("file:")
         await self._publishing.call(

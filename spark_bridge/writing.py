@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.batches import BatchInfo, SparkStage
 from ..core.errors import DataError, EnvironmentFault
-from ..core.publishing import DELTA, Entry, Layout, Write
+from ..core.publishing import DELTA, ManifestEntry, SeriesPaths, SparkWrite
 from .errors import SparkError, SparkPlanError, first_lines, said
 from .files import files_of
 from .publish import Publisher, Unpublished
@@ -28,7 +28,7 @@ class FilesDown(SparkError, EnvironmentFault):
 
 
 def save(session: Any, frame: Any, batch: BatchInfo, stage: SparkStage) -> str:
-    """Write the result of a batch. Returns the attempt whose files wait to be published, or nothing if none do."""
+    """SparkWrite the result of a batch. Returns the attempt whose files wait to be published, or nothing if none do."""
     write = stage.write
     assert write is not None, "the stage is one that writes"
     if write.save is not None:
@@ -50,8 +50,8 @@ def save(session: Any, frame: Any, batch: BatchInfo, stage: SparkStage) -> str:
     attempt = uuid.uuid4().hex
     # version 2 moves the files of a task one by one, and may leave some of a task that failed
     writer = writer.mode("errorifexists").option("mapreduce.fileoutputcommitter.algorithm.version", "1")
-    _save(writer, write, Layout(write.path, write.series).attempt(batch.number, attempt))
-    entry = Entry(
+    _save(writer, write, SeriesPaths(write.path, write.series).attempt(batch.number, attempt))
+    entry = ManifestEntry(
         job=write.job,
         stage=stage.name,
         task=batch.task,
@@ -75,7 +75,7 @@ def try_out(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def publish(session: Any, write: Write, number: int, attempt: str) -> None:
+def publish(session: Any, write: SparkWrite, number: int, attempt: str) -> None:
     """Publish an attempt that a transaction has named."""
     try:
         Publisher(files_of(write.path, session), write).publish(number, attempt)
@@ -85,7 +85,7 @@ def publish(session: Any, write: Write, number: int, attempt: str) -> None:
         raise _down(write, error) from error
 
 
-def _by_user(write: Write, frame: Any, batch: BatchInfo) -> None:
+def _by_user(write: SparkWrite, frame: Any, batch: BatchInfo) -> None:
     assert write.save is not None, "the user's function writes"
     try:
         write.save(frame, batch)
@@ -101,7 +101,7 @@ def _by_user(write: Write, frame: Any, batch: BatchInfo) -> None:
         ) from error
 
 
-def _save(writer: Any, write: Write, path: str) -> None:
+def _save(writer: Any, write: SparkWrite, path: str) -> None:
     try:
         writer.save(path)
     except Exception as error:
@@ -115,7 +115,7 @@ def _save(writer: Any, write: Write, path: str) -> None:
         raise
 
 
-def _down(write: Write, error: Exception) -> FilesDown:
+def _down(write: SparkWrite, error: Exception) -> FilesDown:
     return FilesDown(
         f"the files of a batch cannot be published to {write.path}: {type(error).__name__}: {first_lines(said(error))}",
         remedy="the task tries again; check that the worker may write, list, rename and delete there",

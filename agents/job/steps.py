@@ -15,7 +15,7 @@ from ...core.windows.joins import held_back
 if TYPE_CHECKING:
     from ...core.columns.expressions import Node
     from ...core.columns.schema import ColumnSchema
-    from ...core.publishing import Write
+    from ...core.publishing import SparkWrite
     from ...core.windows.joins import Distance
     from .aggregates import AggregatePlan
     from .schemas import Migrate
@@ -432,7 +432,7 @@ class WriteStep(Step):
     VERB = "write"
     effective = True
 
-    write: Write
+    write: SparkWrite
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.batches import BatchOutcome, Closed, SparkStage
-from ...core.publishing import Write, series_name
+from ...core.publishing import SparkWrite, series_name
 from ..job import steps as s
 from ..records.record import Rows
 from .batch_rows import BatchRows
@@ -105,7 +105,7 @@ class Written:
 
     async def _publish(self, one: Closed) -> None:
         for stage, (path, attempt) in one.named.items():
-            write = Write(path, job=self._job, series=self._series(stage))
+            write = SparkWrite(path, job=self._job, series=self._series(stage))
             try:
                 await self.env.spark.publish(write, one.number, attempt)
             except Exception as error:

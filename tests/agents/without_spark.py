@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.core.publishing import Entry, Layout, Write
+from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite
 from headgate.spark_bridge.files import LocalFiles
 from headgate.spark_bridge.publish import Publisher
 from headgate.spark_bridge.session import Spark
@@ -48,22 +48,24 @@ class WithoutSpark(Spark):
             for stage in stages
         ]
 
-    def _write(self, stage: SparkStage, write: Write, rows: Rows, batch: BatchInfo) -> BatchOutcome:
+    def _write(self, stage: SparkStage, write: SparkWrite, rows: Rows, batch: BatchInfo) -> BatchOutcome:
         """Files as Spark would write them: JSON, a file for each value of the first column of `partition_by`."""
         made: Rows = stage.fn(rows, batch)
         if write.save is not None:
             write.save(made, batch)
             return BatchOutcome([], 0)
         files, attempt = LocalFiles(), f"a{len(self.ran)}"
-        where = Layout(write.path, write.series).attempt(batch.number, attempt)
+        where = SeriesPaths(write.path, write.series).attempt(batch.number, attempt)
         for name in dict.fromkeys(row[write.partition_by[0]] for row in made):
             lines = [f"{json.dumps(row)}\n" for row in made if row[write.partition_by[0]] == name]
             files.put(f"{where}/{write.partition_by[0]}={name}/part-00000-x-c000.json", "".join(lines))
-        entry = Entry(write.job, stage.name, batch.task, batch.id, batch.number, attempt, batch.rows, batch.closed_by)
+        entry = ManifestEntry(
+            write.job, stage.name, batch.task, batch.id, batch.number, attempt, batch.rows, batch.closed_by
+        )
         Publisher(files, write).seal(entry)
         return BatchOutcome([], 0, attempt=attempt)
 
-    async def publish(self, write: Write, number: int, attempt: str) -> None:
+    async def publish(self, write: SparkWrite, number: int, attempt: str) -> None:
         """Publish for real, unless it is to fail."""
         self.published.append((write.path, number, attempt))
         if self.failures:

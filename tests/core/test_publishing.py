@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from headgate.core import publishing
 from headgate.core.errors import DataError, DeclarationError
 from headgate.core.publishing import (
-    Entry,
     File,
-    Layout,
-    Write,
+    ManifestEntry,
+    SeriesPaths,
+    SparkWrite,
     covering,
     declared_write,
     entries,
@@ -26,13 +26,15 @@ from headgate.core.publishing import (
     whole,
 )
 
-AT = Layout("file:///out", "s")
+AT = SeriesPaths("file:///out", "s")
 
 
-def entry(number: int, **changes: Any) -> Entry:
+def entry(number: int, **changes: Any) -> ManifestEntry:
     """An entry of one file."""
     known: dict[str, Any] = {"files": (File(f"c=DE/part-{number}.parquet", 9),), **changes}
-    return Entry("sales/1", "daily", "Partition 3", f"Partition 3/lot/{number}", number, "a1", 10, "rows", **known)
+    return ManifestEntry(
+        "sales/1", "daily", "Partition 3", f"Partition 3/lot/{number}", number, "a1", 10, "rows", **known
+    )
 
 
 def test_an_entry_has_its_bytes() -> None:
@@ -48,23 +50,23 @@ def test_an_entry_has_its_bytes() -> None:
 def test_what_a_later_version_adds_is_ignored_and_a_later_format_is_refused() -> None:
     """A new field changes nothing for older readers; a new format says that a newer headgate is needed."""
     line = entry(7).line()
-    assert Entry.read(line.replace('"v":1,', '"v":1,"new":true,')) == entry(7)
+    assert ManifestEntry.read(line.replace('"v":1,', '"v":1,"new":true,')) == entry(7)
     with pytest.raises(DataError, match=r"has format 2; this headgate reads up to 1.*newer headgate"):
-        Entry.read(line.replace('"v":1,', '"v":2,'))
+        ManifestEntry.read(line.replace('"v":1,', '"v":2,'))
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"v":"x"}', '{"v":1}', "half a li", '{"v":1,"files":3}'])
 def test_a_line_that_is_no_entry_is_a_data_error(line: str) -> None:
     """Whatever lies in the directory: the reader hears which line it was."""
     with pytest.raises(DataError, match="not an entry"):
-        Entry.read(line)
+        ManifestEntry.read(line)
 
 
 def test_in_the_manifest_it_does_not_matter_where_an_attempt_had_its_files() -> None:
     """The plan of an attempt names sources; the entry does not, so that it is the same bytes whoever publishes."""
     plan = entry(7, files=(File("a", 1, "b"),))
     assert plan.published().files == (File("a", 1),)
-    assert Entry.read(plan.line()) == plan
+    assert ManifestEntry.read(plan.line()) == plan
 
 
 def test_names_of_a_batch_are_made_of_its_series_and_number() -> None:
@@ -115,17 +117,17 @@ def test_series_differ_by_job_stage_task_and_beginning() -> None:
 )
 def test_a_target_is_an_absolute_path_or_a_uri(target: Any, path: str) -> None:
     """A path without a scheme is local, whatever Hadoop's default file system is."""
-    assert declared_write(target, None, (), None) == Write(path)
+    assert declared_write(target, None, (), None) == SparkWrite(path)
 
 
 def test_arguments_of_write() -> None:
     """One column may be given as a text; options are texts as Spark wants them; a function takes no further arguments."""
     options = {"compression": "zstd", "maxRecordsPerFile": 10, "x": True}
-    assert declared_write("/out", "json", "day", options) == Write(
+    assert declared_write("/out", "json", "day", options) == SparkWrite(
         "file:///out", "json", ("day",), (("compression", "zstd"), ("maxRecordsPerFile", "10"), ("x", "true"))
     )
     assert declared_write(print, None, (), None).save is print
-    assert [declared_write("/out", one, ["a", "b"], None).staged for one in ("parquet", "delta")] == [True, False]
+    assert declared_write("/out", None, ["a", "b"], None).partition_by == ("a", "b")
     assert [declared_write("/out", one, (), None).in_order for one in ("parquet", "delta")] == [False, True]
 
 

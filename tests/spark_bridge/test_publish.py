@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.core import publishing
 from headgate.core.errors import EnvironmentFault
-from headgate.core.publishing import Entry, Layout, Write
+from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite
 from headgate.spark_bridge.files import ArrowFiles, Files, LocalFiles, files_of
 from headgate.spark_bridge.publish import Publisher, Unpublished, manifest, published
 
@@ -136,7 +136,7 @@ class Task:
 
     def _own(self, life: Life) -> None:
         files = SteppedFiles(self.held, life.gate, self.copies)
-        publisher = Publisher(files, Write(TARGET, series="s"))
+        publisher = Publisher(files, SparkWrite(TARGET, series="s"))
         written: dict[int, str] = {}
         left = [number for number in self.order[: self.upto] if number not in self.forgotten]
         for place, number in enumerate(left):
@@ -153,16 +153,16 @@ class Task:
         self._attempts += 1
         attempt = f"a{self._attempts}"
         for part in range(2):
-            where = Layout(TARGET, "s").attempt(number, attempt)
+            where = SeriesPaths(TARGET, "s").attempt(number, attempt)
             files.put(f"{where}/c={part}/part-0000{part}-x-c000.json", f"{number} {attempt} {part}")
-        publisher.seal(Entry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows"))
+        publisher.seal(ManifestEntry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows"))
         return attempt
 
     def present(self) -> list[str]:
         """The contents of all files that plain readers see."""
         return sorted(text for path, text in self.held.items() if "/_headgate/" not in path)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ManifestEntry]:
         """What the manifest says."""
         return manifest(SteppedFiles(self.held, lambda: None, False), TARGET)
 
@@ -234,12 +234,12 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
 
 def written(files: Files, target: str, number: int, attempt: str = "a1") -> Publisher:
     """A sealed attempt of two files in partitions, with what Spark leaves beside them."""
-    publisher = Publisher(files, Write(target, series="s"))
+    publisher = Publisher(files, SparkWrite(target, series="s"))
     where = publisher.layout.attempt(number, attempt)
     for name in ("c=a%2Fb/part-00000-x-c000.json", "c=DE/part-00001-x-c000.json"):
         files.put(f"{where}/{name}", f"{number} {name}\n")
     files.put(f"{where}/_SUCCESS", "")
-    publisher.seal(Entry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows"))
+    publisher.seal(ManifestEntry("j/1", "w", "P", f"P/w/{number}", number, attempt, 2, "rows"))
     return publisher
 
 
@@ -319,7 +319,7 @@ def test_a_reader_reads_again_while_entries_are_merged() -> None:
     """Files that were listed and are gone have become one other file; one that stays away is an error, and never a smaller result."""
     held: dict[str, str] = {}
     files = SteppedFiles(held, lambda: None, False)
-    line = Entry("j/1", "w", "P", "P/w/1", 1, "a1", 2, "rows").line()
+    line = ManifestEntry("j/1", "w", "P", "P/w/1", 1, "a1", 2, "rows").line()
     files.put(f"{TARGET}/_headgate/manifest/s/0-000000000001-000000000001.json", line)
 
     class Merging(SteppedFiles):
