@@ -154,7 +154,19 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
 class ProducerGroup:
     """The producers of one job, as seen in one partition. `members` is None for another job."""
 
-    __slots__ = ("_fresh", "_reached", "declared", "ends", "epoch", "everyone", "members", "past", "run", "said")
+    __slots__ = (
+        "_away",
+        "_fresh",
+        "_reached",
+        "declared",
+        "ends",
+        "epoch",
+        "everyone",
+        "members",
+        "past",
+        "run",
+        "said",
+    )
 
     def __init__(self, run: str, members: frozenset[str] | None, epoch: int) -> None:
         self.run: str = run
@@ -170,6 +182,7 @@ class ProducerGroup:
         self.everyone: Said | None = None
         """What was announced on behalf of all producers in this epoch."""
         self.said: dict[str, Said] = {}
+        self._away = False
         self._reached = NOTHING
         self._fresh = False
 
@@ -273,12 +286,16 @@ class ProducerGroup:
         if everyone is not None and everyone.epoch == self.epoch and everyone.ts == reached.ts:
             return [Holder(reached.ts, "", IDLE if reached.idle else RELAYED)] if not reached.status else []
         if not live:
-            return [Holder(NO_TIME, job, AWAY)] if reached == ALL_AWAY else []
+            return [Holder(NO_TIME, job, AWAY)] if self._away else []
         active = [name for name, said in live.items() if not said.idle]
         enough = active and len(active) >= quorum * len(live)
         pool, why = (active, BEHIND) if enough else (live, NO_QUORUM if active else IDLE)
         low = min(live[name].ts for name in pool)
         return [Holder(low, front + name, why) for name in sorted(pool) if live[name].ts == low]
+
+    def is_before(self, other: ProducerGroup) -> bool:
+        """Whether the same job has begun a run in another partition of which this group has heard nothing yet."""
+        return other.run not in ("", self.run) and other.run not in self.past
 
     def judge_again(self) -> None:
         """The quorum has changed: compute the progress again."""
@@ -288,11 +305,17 @@ class ProducerGroup:
         """The common progress of the group."""
         if not self._fresh:
             judged = self._judge(quorum)
-            self._reached = ALL_AWAY if self._away(judged.status) else judged
+            self._away = self._only_away(judged.status)
+            self._reached = ALL_AWAY if self._away else judged
             self._fresh = True
         return self._reached
 
-    def _away(self, status: StreamPhase) -> bool:
+    def is_away(self, quorum: float) -> bool:
+        """Whether all producers of this other job have drained or ended for now: only its next run can bring anything."""
+        self.reached(quorum)
+        return self._away
+
+    def _only_away(self, status: StreamPhase) -> bool:
         """Whether a group with this phase is only away: its next run continues the stream."""
         if status == StreamPhase.DRAINED:
             return self.members is None

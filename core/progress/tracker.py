@@ -11,6 +11,7 @@ What it promises:
 - The order between producers and partitions, and duplicates, do not affect the final result.
 - A frame with a newer epoch than that of the known producer set is refused, and changes nothing: the partition waits until
   `producers_changed` brings the set. For other jobs, the set follows from their frames, so nothing waits.
+- A job that is away in one partition, and has begun again in another, holds the time of the stream until its new run is heard in both.
 - The progress of one partition (`partition`) does not depend on others: relaying for an aggregated stream needs only one partition.
 - A stream's watermark never goes back, and nothing follows its end or its drain.
 - The whole state consists of small rows. `take_changes` returns those that changed, and `rows=` restores them; the restored object answers
@@ -31,7 +32,7 @@ Where the rules leave a choice:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from ..errors import DataError
@@ -41,6 +42,7 @@ from .producers import (
     BEHIND,
     HEARD,
     IDLE,
+    NOTHING,
     UNKNOWN_JOB,
     ForeignProducers,
     Holder,
@@ -72,8 +74,9 @@ class _Partition:
         self.groups: dict[str, ProducerGroup] = {}
         self.own = StreamStatus()
 
-    def reached(self, quorum: float) -> StreamStatus:
-        parts = [group.reached(quorum) for group in self.groups.values()]
+    def reached(self, quorum: float, overtaken: Collection[str] = ()) -> StreamStatus:
+        """Its progress. `overtaken`: the jobs that are away here, and have begun again in another partition of the stream."""
+        parts = [NOTHING if job in overtaken else group.reached(quorum) for job, group in self.groups.items()]
         own = self.own
         if not parts:
             return own
@@ -84,8 +87,10 @@ class _Partition:
             return heard._replace(ts=own.ts)
         return heard
 
-    def holders(self, name: str, quorum: float) -> list[Holder]:
+    def holders(self, name: str, quorum: float, overtaken: Collection[str]) -> list[Holder]:
         """What holds its watermark back; `name`: the name of this partition."""
+        if overtaken:
+            return [Holder(NO_TIME, name, BEHIND)]
         if not self.groups:
             return [Holder(self.own.ts, name, IDLE if self.own.idle else BEHIND)]
         reached = {job: group.reached(quorum) for job, group in self.groups.items()}
@@ -222,6 +227,11 @@ class Progress:
         """Whether all producers of this stream that are still open have announced that they are idle."""
         return self._reached[stream].idle
 
+    def away(self, stream: str) -> bool:
+        """Whether all jobs that produce this stream are away in every owned partition: only their next runs can bring anything."""
+        groups = [group for part in self._streams.get(stream, {}).values() for group in part.groups.values()]
+        return bool(groups) and all(group.is_away(self.quorum) for group in groups)
+
     def ended(self, stream: str) -> bool:
         """Whether every producer of every owned partition has ended."""
         return not self._streams.get(stream) or self._reached[stream].status == StreamPhase.ENDED
@@ -236,14 +246,16 @@ class Progress:
 
     def holders(self, stream: str) -> list[Holder]:
         """What holds the watermark of the stream back, each holder once, sorted by name; empty if the stream has ended or drained."""
-        parts = [(at, part, part.reached(self.quorum)) for at, part in self._streams.get(stream, {}).items()]
+        owned = self._streams.get(stream, {})
+        overtaken = {at: self._overtaken(owned, part) for at, part in owned.items()}
+        parts = [(at, part, part.reached(self.quorum, overtaken[at])) for at, part in owned.items()]
         live = [one for one in parts if one[2].status == StreamPhase.OPEN]
         pool = [one for one in live if not one[2].idle] or live
         low = min((reached.ts for *_, reached in pool), default=NO_TIME)
         found: dict[str, Holder] = {}
         for at, part, reached in pool:
             if reached.ts == low:
-                for one in part.holders(f"{stream}:{at}", self.quorum):
+                for one in part.holders(f"{stream}:{at}", self.quorum, overtaken[at]):
                     found.setdefault(one.who, one)
         return [found[who] for who in sorted(found)]
 
@@ -296,11 +308,22 @@ class Progress:
         if len(parts) == 1:
             now = next(iter(parts.values())).reached(self.quorum)
         else:
-            now = fold([part.reached(self.quorum) for part in parts.values()])
+            now = fold([part.reached(self.quorum, self._overtaken(parts, part)) for part in parts.values()])
         now = now._replace(ts=max(before.ts, now.ts))
         if now != before:
             self._reached[stream] = now
             self._touched.add((stream, ALL))
+
+    def _overtaken(self, parts: Mapping[int, _Partition], part: _Partition) -> list[str]:
+        """The jobs that are away in this partition, but have begun again in another one, which was read further: here, the records of that
+        run are still to come, so this partition holds the time of the stream."""
+        if len(parts) == 1 or self.own_job in part.groups:
+            return []
+        return [
+            job
+            for job, group in part.groups.items()
+            if group.is_away(self.quorum) and any(group.is_before(other.groups[job]) for other in parts.values())
+        ]
 
     def _rows(self, place: Place) -> Iterator[tuple[RowKey, Row]]:
         """The rows of one place. Each begins with this job's run id, so that rows of an older run can be recognised."""

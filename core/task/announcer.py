@@ -35,7 +35,7 @@ from ..progress.markers import (
 from ..progress.producers import StreamPhase, StreamStatus
 from .inputs import Inputs
 from .ledger import Ledger
-from .plan import INTERMEDIATE, InputPlan, OutputPlan
+from .plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan
 from .protocol import SendControl
 from .time import NOTHING_HEARD, TaskTime, Through, least
 
@@ -55,6 +55,9 @@ class Announcer:
         """When the state was last announced again to all streams that other jobs read."""
         self._again: set[str] = set()
         """The streams to which the state is to be announced again, new or not."""
+        bearing = [one for one in self.plan.inputs if one.external and not one.bootstrap]
+        self._only_foreign = bearing[0].stream if len(bearing) == 1 and bearing[0].kind == FOREIGN else None
+        """The stream of other jobs that alone brings the time of this job."""
         self._upstream = {output.stream: self.plan.streams_behind(output.parents) for output in self.plan.outputs}
 
     def said(self, kind: str, stream: str) -> Announcement:
@@ -153,7 +156,14 @@ class Announcer:
         if drains and (output.crosses or behind is None or behind.ts < MAX_TIME):
             return Announcement(epoch, said.ts, said.idle)  # it stands still until everything has drained
         ts, idle = behind or (said.ts, said.idle)
+        if idle and self._awaits_next_run() and not output.crosses:
+            idle = False
         return Announcement(epoch, max(ts, said.ts), idle)
+
+    def _awaits_next_run(self) -> bool:
+        """Whether only the next run of other jobs can bring this job anything. Then its tasks wait for each other: one that is not there
+        when that run begins must not be left out, because its rows would be late."""
+        return self._only_foreign is not None and self.inputs.progress.away(self._only_foreign)
 
     # -------------------------------------------------------------------------------------------- announcements for all producers
 

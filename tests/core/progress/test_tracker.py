@@ -459,6 +459,36 @@ class TestForeign:
         assert feed(p, self.say(wm, "a", 6, tasks=2, run="u2"), self.say(wm, "a", 15, tasks=1, job="side/1")) == []
         assert [(one.who, one.why) for one in p.holders(S)] == [("up/1 (1 not heard of)", "silent")]
 
+    def test_a_partition_in_which_it_has_not_begun_again_yet_holds_the_time_of_the_stream(self):
+        """Its next run is read in one partition, and still to come in the other: there, nothing may be late because of that."""
+        p = foreign("up/1", partitions=(0, 3))
+        for partition in (0, 3):
+            feed(p, self.say(wm, "a", 5, tasks=1), self.say(drain, "a", tasks=1), partition=partition)
+        assert status(p) == at(5, True)
+        assert feed(p, self.say(wm, "a", 20, tasks=1, run="u2")) == [at(5)]
+        assert held(p) == [(NO_TIME, f"{S}:3", "behind")]
+        p = restored(p)
+        assert feed(p, self.say(drain, "a", tasks=1, run="u2"), self.say(wm, "a", 30, tasks=1, run="u3")) == []
+        assert feed(p, self.say(wm, "a", 20, tasks=1, run="u2"), partition=3) == [at(20)]
+        assert feed(p, self.say(drain, "a", tasks=1, run="u2"), partition=3) == []
+        assert feed(p, self.say(wm, "a", 25, tasks=1, run="u3"), partition=3) == [at(25)]
+
+    def test_a_partition_that_is_read_less_far_does_not_hold_one_in_which_all_have_drained(self):
+        p = foreign("up/1", partitions=(0, 3))
+        feed(p, self.say(wm, "a", 5, tasks=1), self.say(drain, "a", tasks=1))
+        assert feed(p, self.say(wm, "a", 3, tasks=1), self.say(wm, "a", 5, tasks=1), partition=3) == [at(3), at(5)]
+
+    def test_it_is_away_when_it_is_in_every_partition(self):
+        p = foreign("up/1", "side/1", partitions=(0, 3))
+        both = [self.say(drain, "a", tasks=1), self.say(drain, "a", tasks=1, job="side/1")]
+        feed(p, *both)
+        assert not p.away(S)
+        feed(p, *both, partition=3)
+        assert p.away(S)
+        feed(p, self.say(wm, "a", 5, tasks=1, job="side/1", run="u2"))
+        assert not p.away(S)
+        assert not progress("a").away(S)
+
     def test_two_jobs_are_both_waited_for(self):
         p = foreign("up/1", "side/1")
         assert feed(p, self.say(wm, "a", 5, tasks=1)) == []

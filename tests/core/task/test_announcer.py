@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import orders as o
 from headgate.core.names import StreamPartition as SP
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
 from headgate.core.progress.markers import aggregator
-from headgate.core.task.plan import INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
+from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import Gate, SendControl
 
 from ..task_rig import (
@@ -203,6 +205,41 @@ def test_control_goes_to_every_partition_of_another_jobs_stream():
     rig.wait(1)
     rig.chunk(ORDERS0, 5, 100)
     assert {partitions for _, _, partitions in rig.said()} == {(0, 1, 2)}
+
+
+UP0 = SP("up", 0)
+
+
+def follows(*more, **output):
+    """A task that reads a stream of other jobs."""
+    outputs = (OutputPlan("out", 1, frozenset({"up"}), **output),)
+    return TaskPlan(JOB, ME, (InputPlan("up", (0,), 1, FOREIGN, jobs=("other/1",)), *more), outputs)
+
+
+@pytest.mark.parametrize(
+    ("plan", "idle"),
+    [(follows(), False), (follows(InputPlan("clicks", (0,), 1)), True), (follows(crosses=True), True)],
+    ids=["alone", "beside another input", "for a third job"],
+)
+def test_the_tasks_of_a_job_wait_for_each_other_while_the_only_job_that_they_read_is_away(plan, idle):
+    """A task that is not there when the other job begins again must not have been left out: its rows would be late. Beside another
+    input, nobody waits for a job that is away."""
+    rig = Rig(plan).start()
+    rig.wait(1)
+    rig.hear(UP0, replace(wm("a", 100), job="other/1"))
+    rig.wait(1)
+    rig.hear(UP0, replace(drain("a"), job="other/1"))
+    rig.wait(1)
+    sent = [one.frame for one in rig.of(SendControl, last=False) if one.stream == "out"]
+    assert (sent[-1].ts, sent[-1].idle) == (100, idle)
+
+
+def test_a_task_whose_only_job_is_idle_says_so():
+    rig = Rig(follows()).start()
+    rig.wait(1)
+    rig.hear(UP0, replace(wm("a", 100, idle=True), job="other/1"))
+    rig.wait(1)
+    assert rig.of(SendControl, last=False)[-1].frame.idle
 
 
 @pytest.mark.parametrize("crosses", [True, False])
