@@ -11,7 +11,7 @@ from headgate.agents.job.declaration import Declared
 
 from . import columns as c
 from . import joins
-from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SOURCE, TABLE, passes
+from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SHARED, SIDE, SOURCE, TABLE, passes
 from .windows import COMBINED, COMBINED_STREAM, FAR, HOPPING, RESHUFFLED, ROWS, SESSION, Spec, Windowing, regrouped
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .process import Process
 
 SHUFFLED = "shuffled"
-SHARED = "shared"
 BEGUN = "begun"
 """A table that records what the hook `on_start` has done."""
 
@@ -117,22 +116,24 @@ def declared(
     windows: Windowing | None,
     columns: str,
     joining: joins.Joining | None,
+    producers: tuple[str, ...],
 ) -> Declared:
-    """The declaration of a job. All worlds with the same kind of job share it."""
+    """The declaration of a job. All worlds with the same kind of job share it. `producers`: the jobs whose stream it reads."""
     app = hg.App("job" if kind == "whole" else kind)
     before: Any = None
     if kind == "downstream":
-        stream: Any = app.input(SHARED, producers=["upstream"])
+        before = stream = app.input(SHARED, producers=producers)
     elif columns:
         until = "newest" if bounded else None
         source = app.input(SOURCE, serde=hg.json(c.Order), max_out_of_order=f"{LAG_MS}ms", until=until)
         before, stream = c.first_stage(source, columns, work, SHUFFLED, width)
     else:
-        stream = app.input(SOURCE, max_out_of_order=f"{LAG_MS}ms", until="newest" if bounded else None)
+        source = SIDE if kind == "side" else SOURCE
+        stream = app.input(source, max_out_of_order=f"{LAG_MS}ms", until="newest" if bounded else None)
         if mixed:
             stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms"))
         before = stream.filter(passes).map_async(work)
-        if kind == "upstream":
+        if kind in ("upstream", "side"):
             before.share(SHARED, key="k", partitions=width)
             return Declared(app)
         stream = before.repartition("k", name=SHUFFLED, partitions=width)

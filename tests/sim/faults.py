@@ -17,16 +17,17 @@ from headgate.core.coordination.member import protocol as member_words
 from headgate.core.names import StreamPartition
 
 from .disk import Location
-from .job import EXTRAS, SOURCE
+from .job import EXTRAS, SIDE, SOURCE
 from .log import Partition
 from .process import Process, Slot
+from .shares import Story
 
 if TYPE_CHECKING:
     from .world import Job, World
 
 LEAST = 4
 WINDOW_S = (14.0, 32.0)
-REQUESTS = ("drain", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
+REQUESTS = ("drain", "cascade", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
 """These are no faults but requests of operators. They also come at any time, but do not count towards `LEAST`."""
 
 
@@ -52,6 +53,8 @@ class Faults:
 
     def begin(self) -> None:
         """Schedule the first fault, while the workers start or later."""
+        if self.world.shares is not None:
+            Story(self.world.shares, self).begin()
         self.schedule.at(self.rng.uniform(0.2, 6.0), self.inject)
         if self.rng.random() < 0.5:
             self.schedule.at(self.rng.uniform(2.0, 5.0), self.clean)
@@ -205,7 +208,7 @@ class Faults:
     def bad_target(self) -> None:
         """Make one partition reject writes for a while: the topic is gone, or a permission is missing."""
         ours = {topic for job in self.world.jobs for topic in (job.coordinator_topic, job.heartbeat_topic)}
-        topic = self.rng.choice(sorted(self.kafka.topics.keys() - ours - {SOURCE, EXTRAS}))
+        topic = self.rng.choice(sorted(self.kafka.topics.keys() - ours - {SOURCE, EXTRAS, SIDE}))
         target = StreamPartition(topic, self.rng.randrange(len(self.kafka.topics[topic])))
         if target not in self.kafka.broken:
             self.kafka.broken[target] = self.injected
@@ -297,61 +300,61 @@ class Faults:
 
     # --------------------------------------------------------------------------------------------------------- requests
 
-    def _requested(self, job: Job, verb: str, name: str, **arguments: object) -> None:
+    def requested(self, job: Job, verb: str, name: str, **arguments: object) -> str:
+        """Send an operator's request, and count it by this name. Returns its uuid."""
         self.world.effects[name] += 1
         job.concluded = False
-        self.world.request(job, verb, **arguments)
+        return self.world.request(job, verb, **arguments)
 
     def drain(self) -> None:
         job = self.job()
         if self.run_state(job) == messages.RunState.RUNNING:
-            self._requested(job, "drain", "drain")
-            if (
-                job.windows is not None or job.joining is not None or job.kind == "upstream"
-            ):  # what it closes may open again
-                self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
+            self.requested(job, "drain", "drain")
+            if job.windows is not None or job.joining is not None or job.writes:  # what it closes may open again
+                self.schedule.at(self.rng.uniform(1.0, 8.0), self.start, job)
 
     def stop(self) -> None:
         job = self.job()
         if self.run_state(job) in (messages.RunState.RUNNING, messages.RunState.DRAINING):
-            self._requested(job, "stop", "stop")
-            self.schedule.at(self.rng.uniform(1.0, 8.0), self._start, job)
+            self.requested(job, "stop", "stop")
+            self.schedule.at(self.rng.uniform(1.0, 8.0), self.start, job)
 
-    def _start(self, job: Job) -> None:
+    def start(self, job: Job) -> None:
+        """Begin or resume a run, as soon as the last one is closed."""
         state = self.run_state(job)
         if state in messages.CLOSED:
             if state == messages.RunState.STOPPED:
                 job.resumes += 1
             else:
                 job.allowed_begins += 1
-            self._requested(job, "start", "start")
+            self.requested(job, "start", "start")
         elif not self.concluding:
-            self.schedule.at(1.0, self._start, job)
+            self.schedule.at(1.0, self.start, job)
 
     def pause(self) -> None:
         job = self.job()
-        self._requested(job, "pause", "pause")
-        self.schedule.at(self.rng.uniform(0.5, 5.0), self._requested, job, "resume", "pause")
+        self.requested(job, "pause", "pause")
+        self.schedule.at(self.rng.uniform(0.5, 5.0), self.requested, job, "resume", "pause")
 
     def pause_stream(self) -> None:
         job = self.job()
         stream = job.inputs[0]
-        self._requested(job, "pause", "pause-stream", stream=stream)
+        self.requested(job, "pause", "pause-stream", stream=stream)
         if self.rng.random() < 0.7:
             self.schedule.at(self.rng.uniform(0.5, 5.0), self._resume_stream, job, stream)
 
     def _resume_stream(self, job: Job, stream: str) -> None:
-        self._requested(job, "resume", "pause-stream", stream=stream)
+        self.requested(job, "resume", "pause-stream", stream=stream)
 
     def seek(self) -> None:
         job = self.job()
         if job.kind == "downstream":
             return
-        world = self.world
+        world, source = self.world, job.inputs[0]
         world.seeks += 1
-        partition = self.rng.randrange(world.shape.sources)
+        partition = self.rng.randrange(world.feeds[source].width)
         to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
-        self._requested(job, "seek", "seek", stream=SOURCE, partition=partition, to=to)
+        self.requested(job, "seek", "seek", stream=source, partition=partition, to=to)
         if self.rng.random() < 0.6:
             if self.rng.random() < 0.5:
                 self.schedule.at(self.rng.uniform(0.02, 0.3), self.kill_all)
@@ -368,20 +371,20 @@ class Faults:
                 return
 
     def config(self) -> None:
-        self._requested(
+        self.requested(
             self.job(), "set-config", "config", setting="commit.interval", value=self.rng.choice(("100ms", "1s"))
         )
 
     def move(self) -> None:
         job = self.job()
         task = f"Partition {self.rng.randrange(6)}"
-        self._requested(job, "move", "move", task=task, to=self.rng.choice(job.slots).processor)
+        self.requested(job, "move", "move", task=task, to=self.rng.choice(job.slots).processor)
 
     def stop_worker(self) -> None:
         victim = self.process()
         if victim is not None and sum(slot.process is not None for slot in victim.job.slots) > 2:
             victim.guilty_until = self.schedule.moment + 60.0
-            self._requested(victim.job, "stop", "stop-worker", worker=victim.slot.processor)
+            self.requested(victim.job, "stop", "stop-worker", worker=victim.slot.processor)
 
     # -------------------------------------------------------------------------------------------------- the conclusion
 
@@ -418,21 +421,26 @@ class Faults:
         if run is None or not job.upstream_done():
             return
         if run.state in messages.LIVE and truth.state.failed() and "stop" not in waiting:
-            self._requested(job, "stop", "stop")  # a stop and a start restart a task that has given up
+            self.requested(job, "stop", "stop")  # a stop and a start restart a task that has given up
         elif run.state == messages.RunState.STOPPED and "start" not in waiting:
-            self._start(job)
+            self.start(job)
         elif (
             run.state == messages.RunState.RUNNING
             and not run.closing
             and "drain" not in waiting
             and "stop" not in waiting
         ):
-            self._requested(job, "drain", "drain")
+            shares = world.shares
+            if shares is not None and shares.sharing.cascade and not job.writes:
+                ends = shares.ends()
+                shares.last = (self.requested(job, "drain", "cascade", upto=ends), ends)
+            else:
+                self.requested(job, "drain", "drain")
         elif run.state in (messages.RunState.DRAINED, messages.RunState.ENDED):
             if not waiting:
                 job.concluded = True
             elif waiting == ["seek"] * len(waiting):
-                self._start(job)  # a seek of a closed run waits for the next one
+                self.start(job)  # a seek of a closed run waits for the next one
 
 
 KINDS: dict[str, Callable[[Faults], None]] = {

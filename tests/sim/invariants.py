@@ -10,6 +10,7 @@ is used, a letter, a record given to an operator), against a small reference sta
     nothing processed after drained or ended        `committed`, `processed`
     control stands behind all data of its producer  `_wire`
     a source watermark is exact, never past data    `control_sent`, `_wire`, `processed`
+    jobs of jobs: time, drains and cascades         `shares`
     a restored table equals the fold of its log     `restored`
     applied configuration never goes back           `config_applied`
     one final answer per request                    `_answer`
@@ -33,7 +34,7 @@ from headgate.core.progress.frames import MAX_TIME, NO_TIME, Watermark, is_contr
 from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 
-from .job import LAG_MS, PARTIAL, Row, framed, stray
+from .job import LAG_MS, PARTIAL, SHARED, SIDE_BASE, Row, framed, stray
 from .log import COMMITTED, Producer, Record
 from .windows import TOPICS, Windows
 
@@ -304,9 +305,9 @@ class Invariants:
         upto = dict(reference.positions)
         for at, begin, end in actor.sealed:
             before = upto.get(at, 0)
-            if begin != before and not sought and (begin < before or self._has_data(at, before, begin)):
+            if begin != before and not sought and (begin < before or self.has_data(at, before, begin)):
                 self.fail(f"{actor.name} went on in {at} at {begin}, but {before} was committed")
-            if reference.closed_run == actor.run_id and self._has_data(at, begin, end):
+            if reference.closed_run == actor.run_id and self.has_data(at, begin, end):
                 self.fail(f"{actor.name} goes on in {at} from {begin} to {end} after it drained or ended")
             upto[at] = end
             intervals.setdefault(at, []).append((begin, end))
@@ -315,7 +316,7 @@ class Invariants:
             done = upto.get(at, 0)
             if position != done and not sought:
                 low, high = min(done, position), max(done, position)
-                if self._has_data(at, low, high):
+                if self.has_data(at, low, high):
                     self.fail(f"{actor.name} commits position {position} of {at}, but has processed up to {done}")
             reference.positions[at] = position
         forgotten = [request for request in reference.seeks if request not in applied]
@@ -327,7 +328,7 @@ class Invariants:
                 self.world.waiting.applied(actor.name, request)
                 self.world.seek_committed(job)
 
-    def _has_data(self, at: StreamPartition, begin: int, end: int) -> bool:
+    def has_data(self, at: StreamPartition, begin: int, end: int) -> bool:
         if begin >= end:
             return False
         log = self.world.kafka.topics[at.stream][at.partition]
@@ -351,6 +352,12 @@ class Invariants:
             if record.status != COMMITTED:
                 continue
             value = framed(record.value)
+            shares = self.world.shares if at.stream == SHARED else None
+            if shares is not None:
+                if not isinstance(value, list):
+                    shares.said(at, value)
+                for row, ts in value if isinstance(value, list) else ():
+                    shares.row(at, record.by, row, ts)
             if isinstance(value, list):
                 for row, ts in value:
                     self._data_on_wire(at, wire, record.by, row, ts)
@@ -373,7 +380,10 @@ class Invariants:
             mark = wire.marks.get((run, task))
             if task is None and (at.stream, run, writer) in self.world.idle_said:
                 continue  # the others did not wait for it
-            if mark is not None and ts < mark and not self.may_be_late(row):
+            behind = mark is not None and ts < mark and not self.may_be_late(row)
+            if behind and self.world.shares is not None and at.stream != SHARED and self.ended_before():
+                self.excuse(row)  # it was late where it came from
+            elif behind:
                 self.fail(f"{row} of {by} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
 
     # ------------------------------------------------------------------------------------------------ tables, stores
@@ -413,7 +423,9 @@ class Invariants:
             return
         name = (order.stream, frame.run, frame.task)
         sources = actor.sources()
-        if not sources:
+        if not sources:  # the first stage reads another job, and is as idle as that one says
+            if frame.idle:
+                self.world.idle_said.add(name)
             return
         heard = actor.marks.get(sources[0].stream, frame.ts)
         if frame.ts not in (MAX_TIME, NO_TIME) and not self.world.seeks and frame.ts > heard:
@@ -447,8 +459,10 @@ class Invariants:
                 continue
             writer, run = record.by
             for row, ts in found:
-                late = mark is not None and ts < mark and not self.may_be_late(row) and not self.ended_before()
-                if late and (at.stream, run, writer) not in self.world.idle_said:
+                late = mark is not None and ts < mark and not self.may_be_late(row)
+                if late and (self.ended_before() or (at.stream, run, writer) in self.world.idle_said):
+                    self.excuse(row)
+                elif late:
                     self.fail(f"{actor.name} gets {row} of {at} at {ts}, behind its own watermark {mark}")
             if found and at.stream in actor.closed:
                 self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
@@ -458,7 +472,16 @@ class Invariants:
         A partial state may hold such rows. Results of a window are never late."""
         if row.producer < 0:
             return row == PARTIAL
-        return bool(self.world.seeks) or stray(row) or row.producer >= self.world.shape.sources
+        shares = self.world.shares
+        if shares is not None and row in shares.excused:
+            return True
+        grown = self.world.shape.sources <= row.producer < SIDE_BASE
+        return bool(self.world.seeks) or stray(row) or grown
+
+    def excuse(self, row: Row) -> None:
+        """Note that this row is rightly late where it is read from another job, and so in all later stages."""
+        if self.world.shares is not None:
+            self.world.shares.excused.add(row)
 
     def ended_before(self) -> bool:
         """Whether partitions may have ended in a run before this one: time went on without them, so their next rows may be old."""
@@ -470,6 +493,8 @@ class Invariants:
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
         """Operators see time advance, across a restart too, and each end once."""
+        if self.world.shares is not None:
+            self.world.shares.letter(actor, order)
         self.windows.letter(actor.name, order)
         reference = self.reference(actor.job.name, actor.name)
         if reference.owner is actor and reference.run == actor.run_id:

@@ -3,7 +3,8 @@
     orders (source)  →  filter  →  shuffle by key  →  count by key  →  counted (output)
                                                    →  windows by key (of half of the seeds, see `windows`)
 
-or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts. A record is identified by its producer and a
+or the same split between two jobs: `upstream` filters and shuffles, `downstream` counts; `side` may be a second job that filters and
+shuffles rows of a source of its own (see `shares`). A record is identified by its producer and a
 sequence number, so every lost, duplicated or reordered record is found. A read-committed reader outside of the job checks the exact result
 against a recount.
 
@@ -13,6 +14,7 @@ no late records. The exceptions are the `stray` records.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from types import SimpleNamespace
@@ -44,6 +46,11 @@ STRAY_MS = 3000
 SOURCE = "orders"
 EXTRAS = "extras"
 """A second source, for `mixed` jobs."""
+SIDE = "side-orders"
+"""The source of a second job that shares."""
+SIDE_BASE = 1000
+SHARED = "shared"
+"""The stream between two jobs."""
 OUTPUT = "counted"
 OUTPUTS = 2
 TABLE = "counts"
@@ -185,13 +192,25 @@ class Shape:
 class Feed:
     """The producers of the source topic: one for each partition, outside of any job; they write each row once."""
 
-    def __init__(self, kafka: Kafka, rng: Random, shape: Shape, topic: str = SOURCE, base: int = 0) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        rng: Random,
+        shape: Shape,
+        topic: str = SOURCE,
+        base: int = 0,
+        skews_ms: tuple[int, ...] = (0,),
+    ) -> None:
         self.kafka = kafka
         self.rng = rng
         self.shape = shape
         self.topic = topic
         self.base = base
         """Added to a partition to name its producer."""
+        self.skews_ms = skews_ms
+        """How far the event times of a partition are behind."""
+        self.width = len(kafka.topics[topic])
+        """The partitions that it had at first."""
         self.seqs: dict[int, int] = {}
         self.newest: dict[int, int] = {}
         self.silent: set[int] = set()
@@ -204,7 +223,8 @@ class Feed:
             return False
         self.seqs[partition] = seq + 1
         rng = self.rng
-        newest = max(self.newest.get(partition, 0), now_ms - rng.randint(0, 50))
+        behind_ms = self.skews_ms[partition % len(self.skews_ms)]
+        newest = max(self.newest.get(partition, 0), now_ms - behind_ms - rng.randint(0, 50))
         self.newest[partition] = newest
         late = rng.randint(0, LAG_MS) if seq and rng.random() < 0.3 else 0
         row = Row(self.base + partition, seq, rng.randrange(self.shape.keys))
@@ -278,10 +298,16 @@ def rows_out(value: bytes, *, frames: bool) -> list[tuple[Row, int]]:
 
 
 def account(
-    kafka: Kafka, taken: list[tuple[Row, int]], output: str, tables: dict[int, int] | None, *, writes: bool
+    kafka: Kafka,
+    taken: list[tuple[Row, int]],
+    output: str,
+    tables: dict[int, int] | None,
+    *,
+    writes: bool,
+    writes_row: Callable[[Row], bool],
 ) -> Account:
     """Compare the output with what was read. `writes`: whether the output is a stream of frames. `tables`: the count of each key in the
-    task logs, if there are tables.
+    task logs, if there are tables. `writes_row`: whether a row of the output is of this job.
     """
     result = Account()
     expected: Lanes = {}
@@ -293,7 +319,7 @@ def account(
     counts: dict[int, int] = {}
     for partition in range(len(kafka.topics[output])):
         for record in kafka.read(output, partition, 0, 1 << 30)[0]:
-            for row, count in rows_out(record.value, frames=writes):
+            for row, count in filter(lambda one: writes_row(one[0]), rows_out(record.value, frames=writes)):
                 result.rows += 1
                 found.setdefault((row.key, row.producer), []).append(row.seq)
                 counts[row.key] = counts.get(row.key, 0) % CYCLE + 1

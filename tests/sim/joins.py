@@ -1,4 +1,6 @@
-"""The join of the simulated job, in a third of the seeds of plain rows, and its account.
+"""The join of the simulated job, in a third of the seeds of plain rows and of those of two jobs, and its account.
+
+Of two jobs, the second joins the rows that the first one shares.
 
     orders  →  filter  →  even rows, shuffled by key  ┐
                        →  odd rows, shuffled by key   ┴→  join  →  pairs, and rows without a partner (`PAIRS`); late rows (`LATE_ROWS`)

@@ -29,8 +29,8 @@ class Plant:
     def __init__(
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
-        """`needs`: faults, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`. Without them the bug has
-        no effect, and a seed is skipped.
+        """`needs`: faults, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`, `modulo`.
+        Without them the bug has no effect, and a seed is skipped.
         """
         self.name = name
         self.why = why
@@ -45,7 +45,12 @@ class Plant:
         if not self.needs:
             return True
         world = World(seed)
-        has = {"tables": world.shape.stateful, "hosts": len(world.locations) > 1}
+        has = {
+            "tables": world.shape.stateful,
+            "hosts": len(world.locations) > 1,
+            "shares": world.sharing is not None,
+            "modulo": world.shape.modulo,
+        }
         drawn = {name for name, true in has.items() if true}
         if world.shape.windows is not None:
             drawn |= world.shape.windows.words
@@ -705,6 +710,63 @@ def _last_row_not_written() -> list[tuple[Any, str, Any]]:
     return [(TaskBuffer, "emit_spans", emit_spans)]
 
 
+def _foreign_drain_closes() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress.producers import ProducerGroup, StreamPhase
+
+    original = ProducerGroup._only_away
+
+    def only_away(self: ProducerGroup, status: StreamPhase) -> bool:
+        return status != StreamPhase.DRAINED and original(self, status)
+
+    return [(ProducerGroup, "_only_away", only_away)]
+
+
+def _drained_producer_is_idle() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress.producers import ProducerGroup, StreamPhase, StreamStatus
+
+    original = ProducerGroup._judge
+
+    def judge(self: ProducerGroup, quorum: float) -> StreamStatus:
+        drained = {name: said for name, said in self.said.items() if said.status == StreamPhase.DRAINED}
+        if self.members is not None or len(drained) == len(self.said):
+            return original(self, quorum)
+        idle = {name: said._replace(status=StreamPhase.OPEN, idle=True, id="") for name, said in drained.items()}
+        said, self.said = self.said, {**self.said, **idle}
+        try:
+            return original(self, 0.0)
+        finally:
+            self.said = said
+
+    return [(ProducerGroup, "_judge", judge)]
+
+
+def _older_runs_count() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress.producers import ProducerGroup
+
+    original = ProducerGroup._hear_foreign
+
+    def hear_foreign(self: ProducerGroup, frame: Any) -> str:
+        before = dict(self.said) if frame.run != self.run else {}
+        reason = original(self, frame)
+        if not reason:
+            self.said.update({name: said._replace(epoch=self.epoch) for name, said in before.items()})
+        return reason
+
+    return [(ProducerGroup, "_hear_foreign", hear_foreign)]
+
+
+def _overtaken_partition_is_away() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress.tracker import Progress
+
+    return [(Progress, "_overtaken", lambda self, parts, part: [])]
+
+
+def _away_is_idle() -> list[tuple[Any, str, Any]]:
+    from headgate.core.task.announcer import Announcer
+
+    return [(Announcer, "_awaits_next_run", lambda self: False)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -898,6 +960,31 @@ PLANTS: dict[str, Plant] = {
         Plant("changed-evicted", "states are evicted that have changed", _changed_states_evicted, ("columns",)),
         Plant(
             "last-row", "the last of the rows that a filter keeps is not written", _last_row_not_written, ("columns",)
+        ),
+        Plant("foreign-drain", "the drain of another job drains its reader", _foreign_drain_closes, ("shares",)),
+        Plant(
+            "drain-is-idle",
+            "nobody waits for a task of another job that has drained while others of its job have not",
+            _drained_producer_is_idle,
+            ("shares",),
+        ),
+        Plant(
+            "old-run-counts",
+            "what the tasks of another job have said in an older run counts in its newer one",
+            _older_runs_count,
+            ("shares",),
+        ),
+        Plant(
+            "overtaken-is-away",
+            "a job that has begun again in one partition is away in another, which was not read as far",
+            _overtaken_partition_is_away,
+            ("shares", "modulo"),
+        ),
+        Plant(
+            "away-is-idle",
+            "the tasks of a job do not wait for each other while the only job that they read is away",
+            _away_is_idle,
+            ("shares", "join"),
         ),
         Plant(
             "applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice, ("seek",)

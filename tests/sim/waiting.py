@@ -1,6 +1,7 @@
 """Checks what must not wait for long, once a second: a record that a task could read, and an answer that it owes.
 
     a record that a task may take is processed            `_records`
+    time goes on when all other jobs say so               `_time`
     a seek that a task was told is answered, or told again  `_answers`
     a refused request is not carried out                   `applied`
 
@@ -17,6 +18,7 @@ from headgate.core import orders
 from headgate.core.names import StreamPartition
 from headgate.core.orders import WORKING
 
+from .job import SHARED
 from .log import COMMITTED
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Waiting:
             for watched in process.watched.values():
                 if self._at_work(watched):
                     self._records(watched, unread)
+                    self._time(watched)
         self._unread = unread
         self._answers(running, free)
 
@@ -112,6 +115,15 @@ class Waiting:
                     self.world.invariants.fail(
                         f"{watched.process.name} {watched.name} is {machine.state}, and {record} waits in {at} for {seconds} s"
                     )
+
+    def _time(self, watched: Watched) -> None:
+        """A task that has read all of a stream of other jobs has the time that they have said."""
+        shares = self.world.shares
+        if shares is not None and shares.waits(watched) > PATIENCE:
+            self.world.invariants.fail(
+                f"{watched.process.name} {watched.name} has read all of {SHARED} for {PATIENCE} s, and its time is "
+                f"{watched.actor.machine.inputs.progress.watermark(SHARED)}, not {shares.due(watched)}"
+            )
 
     def _answers(self, running: dict[str, Process], free: dict[str, Process]) -> None:
         for owed in list(self._owed):

@@ -25,15 +25,33 @@ from headgate.core.task.checkpoint import parse_log_value
 
 from . import columns as c
 from . import joins
-from .app import SHARED, SHUFFLED, declared
+from .app import SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
 from .invariants import Invariants, Violation
-from .job import EXTRAS, LAG_MS, OUTPUT, OUTPUTS, SOURCE, TABLE, Account, Feed, Intervals, Row, Shape, account, taken_in
+from .job import (
+    EXTRAS,
+    LAG_MS,
+    OUTPUT,
+    OUTPUTS,
+    SHARED,
+    SIDE,
+    SIDE_BASE,
+    SOURCE,
+    TABLE,
+    Account,
+    Feed,
+    Intervals,
+    Row,
+    Shape,
+    account,
+    taken_in,
+)
 from .log import Kafka
 from .process import Process, Slot
 from .recount import Recount
 from .schedule import Schedule
+from .shares import DOWNSTREAM, Shares, Sharing, writer_of
 from .waiting import Waiting
 from .windows import COMBINED, COMBINED_STREAM, FAR, RESHUFFLED, TOPICS
 
@@ -67,8 +85,12 @@ class Job:
         self.job_name = JobName(name)
         self.leader_txid = leader_id(self.job_name)
         words = (shape.width, shape.stateful, shape.mixed, shape.bounded, shape.windows, shape.columns)
-        self.joining = joins.Joining.drawn(shape.pace_s) if shape.plain else None
-        words = (*words, self.joining)
+        joined = shape.plain or kind == DOWNSTREAM
+        self.joining = joins.Joining.drawn(shape.pace_s) if joined else None
+        self.writes = kind not in ("whole", DOWNSTREAM)
+        """Whether it writes a stream for other jobs."""
+        producers = world.sharing.names if world.sharing is not None and kind == DOWNSTREAM else ()
+        words = (*words, self.joining, producers)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
@@ -78,7 +100,7 @@ class Job:
         self.shuffled = SHARED if shape.split else self.declared.topics.intermediate(SHUFFLED)
         """The stream between the two stages."""
         self.reshuffled = self.declared.topics.intermediate(RESHUFFLED)
-        self.windows = shape.windows if kind != "upstream" else None
+        self.windows = None if self.writes else shape.windows
         self.streams = []
         """The streams of frames that it makes for its windows."""
         if self.windows is not None and self.windows.how == COMBINED:
@@ -96,7 +118,7 @@ class Job:
             "chunk.max-records": shape.chunk,
             "transaction.timeout": "15s",
         }
-        self.written = [self.log_topic, *([OUTPUT] if kind != "upstream" else [])]
+        self.written = [self.log_topic, *([] if self.writes else [OUTPUT])]
         if kind != "downstream":
             self.written.append(self.shuffled)
         if self.windows is not None:
@@ -136,18 +158,24 @@ class Job:
         """The external streams."""
         if self.kind == "downstream":
             return (self.shuffled,)
+        if self.kind == "side":
+            return (SIDE,)
         return (SOURCE, EXTRAS) if self.shape.mixed else (SOURCE,)
 
     def is_source(self, stream: str) -> bool:
         """Whether a stream contains records from outside, not frames."""
-        return stream in (SOURCE, EXTRAS)
+        return stream in (SOURCE, EXTRAS, SIDE)
 
     def _plan(self) -> Plan:
         return Plan(
             deployment=DEPLOYMENT,
             fingerprint={"job": self.kind},
             graph=self.declared.graph,
-            grouper=modulo if self.shape.modulo else by_stream_partition if self.shape.mixed else by_partition,
+            grouper=modulo
+            if self.shape.modulo and self.kind != "side"
+            else by_stream_partition
+            if self.shape.mixed
+            else by_partition,
             resolve=self.shape.bounded and self.kind != "downstream",
             ends=self.inputs,
         )
@@ -162,7 +190,7 @@ class Job:
 
     def upstream_done(self) -> bool:
         """Whether its input is complete (for the second of two jobs)."""
-        return self.kind != "downstream" or self.world.jobs[0].concluded
+        return self.kind != DOWNSTREAM or all(job.concluded for job in self.world.jobs if job.writes)
 
     def may_begin(self, run: messages.SetRun) -> bool:
         """Whether another run was requested, or this code has never run before."""
@@ -215,15 +243,21 @@ class World:
         self.quiet_from = 0.0
         self.last_request = 0.0
         self._uuids = 0
-        self.shape = self.draw()
+        self.shape = Sharing.lasting(self.draw())
+        self.sharing = Sharing.drawn(self.shape)
+        self.shares = Shares(self, self.sharing) if self.sharing is not None else None
         self.kafka.create(SOURCE, self.shape.sources)
         self.kafka.create(OUTPUT, OUTPUTS)
-        self.feeds = {SOURCE: Feed(self.kafka, self.rng, self.shape)}
+        skews_ms = (0,) if self.sharing is None else self.sharing.skews_ms
+        self.feeds = {SOURCE: Feed(self.kafka, self.rng, self.shape, skews_ms=skews_ms)}
+        if self.sharing is not None and self.sharing.side:
+            self.kafka.create(SIDE, self.sharing.side_width)
+            self.feeds[SIDE] = Feed(self.kafka, self.rng, self.shape, SIDE, SIDE_BASE, skews_ms[::-1])
         if self.shape.mixed:
             self.kafka.create(EXTRAS, 2)
             self.feeds[EXTRAS] = Feed(self.kafka, self.rng, self.shape, EXTRAS, base=100)
-        kinds = (("upstream", "upstream"), ("downstream", "downstream")) if self.shape.split else (("job", "whole"),)
-        self.jobs = [Job(self, name, kind, self.shape) for name, kind in kinds]
+        names = ("whole",) if self.sharing is None else (*self.sharing.names, DOWNSTREAM)
+        self.jobs = [Job(self, "job" if name == "whole" else name, name, self.shape) for name in names]
         self.framed = {job.shuffled for job in self.jobs}
         for topic in sorted(self.framed):
             self.kafka.create(topic, self.shape.width)
@@ -492,7 +526,7 @@ class World:
                 for at, moves in self.invariants.intervals.get(job.name, {}).items()
                 if at.stream in job.inputs
             }
-            writes = job.kind == "upstream"
+            writes = job.writes
             tables: dict[int, int] | None = None
             if job.shape.stateful and not writes:
                 tables = {}
@@ -501,14 +535,22 @@ class World:
                         rows = reference.tables.get(TABLE, {})
                         tables |= {int(key): orjson.loads(parse_log_value(row).body) for key, row in rows.items()}
             taken = taken_in(self.kafka, intervals, frames=job.kind == "downstream")
-            found = account(self.kafka, taken, job.shuffled if writes else OUTPUT, tables, writes=writes)
+            found = account(
+                self.kafka,
+                taken,
+                job.shuffled if writes else OUTPUT,
+                tables,
+                writes=writes,
+                writes_row=lambda row, job=job: not job.writes or writer_of(row) == job.name,
+            )
             if job.windows is not None:
                 recount = Recount(self.kafka, job.windows, taken, self.may_be_late)
                 found.windows = recount.against(self.invariants.windows.missed)
             if job.shape.columns:
                 found.columns = c.wrong(self.kafka, taken)
             if job.joining is not None:
-                runs = {run: taken_in(self.kafka, moves, frames=False) for run, moves in self._by_run(job, intervals)}
+                frames = job.kind == DOWNSTREAM
+                runs = {run: taken_in(self.kafka, moves, frames=frames) for run, moves in self._by_run(job, intervals)}
                 found.joins = joins.wrong(self.kafka, job.joining, runs, self.may_be_late)
             result.append((job.name, found))
         return result
@@ -525,11 +567,15 @@ class World:
     def may_be_late(self, row: Row) -> bool:
         """Whether a row may be late at a window. Nobody waits for a task that has said that it is idle, or that has ended."""
         invariants = self.invariants
+        if self.shares is not None and row in self.shares.excused:
+            return True
         return bool(self.idle_said) or invariants.may_be_late(row) or invariants.ended_before()
 
     def check_end(self) -> None:
         """Check that the account is clean, and that compaction has changed nothing."""
         self.kafka.down = False
+        if self.shares is not None:
+            self.shares.ended(self.jobs[-1])
         for name, found in self.accounts():
             if not found.clean:
                 raise Violation(f"the account of {name}: {found}")
