@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+import headgate as hg
 
 from .pages import ROOT
 
@@ -67,7 +70,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
 def test_every_example_is_here() -> None:
     """What `make demo` runs, the smaller one below it, and the job that the demo runs: a file of examples is run by a test."""
     assert [path.stem for path in EXAMPLES] == ["demo", "ground"]
-    assert {path.stem for path in HOUSE.glob("*.py")} == {"demo", "ground", "sales"}
+    assert {path.stem for path in HOUSE.glob("*.py")} == {"demo", "ground", "jobs_of_jobs", "sales"}
     assert "examples/demo.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -89,6 +92,18 @@ def test_the_job_of_the_demo_can_be_declared() -> None:
         check=True,
     )
     assert found.stdout.strip() == "['orders', 'rates'] sales/1"
+
+
+def test_the_two_jobs_of_the_example_give_the_revenue_of_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HOUSE))
+    jobs = importlib.import_module("jobs_of_jobs")
+    with hg.testing.Driver(jobs.pricing) as first, hg.testing.Driver(jobs.revenue, partitions={"priced": 2}) as second:
+        first.send("rates", {"currency": "USD", "rate": 0.5}, key="USD")
+        for ts in (1_000, 59_000, 61_000, 66_000, 126_000):
+            first.send("orders", {"country": "US", "currency": "USD", "amount": 10, "ts": ts})
+        second.follow("priced", first)
+        found = [(one.key, one.value["window_start"], one.value["revenue"]) for one in second.read("revenue")]
+    assert found == [("US", 0, 10.0), ("US", 60_000, 10.0)]
 
 
 @pytest.mark.parametrize("moment", ["headgate run sales:app: filter", "kill -9"])
