@@ -2,8 +2,9 @@
 
     python -m tests.chaos.drains [DRAINS] [STOPS] [SECONDS] [SEED]      100 of each by default, for at most so many seconds
 
-After each drain another run begins, after each stop the same one goes on. In the end each record must have come through the shuffle once,
-and the results of each window, over all runs in which it was open, must add up to a plain recount of the input.
+After each drain another run begins, after each stop the same one goes on. In the end each record of both inputs must have come through its
+shuffle once, the results of each window, over all runs in which it was open, must add up to a plain recount of the input, and each pair and
+each row without a partner must have come out of the join once (`pairs`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
@@ -34,10 +36,15 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.requests import Request, ask
 from headgate.core.names import JobName, Topics
 
+from . import pairs
 from .load import PARTITIONS, Load
+from .pairs import Id
 from .reader import consumer, read_all
 
 HERE = Path(__file__).parent
+INPUTS = ("orders", "payments")
+COPIES = {"orders": "orders_read", "payments": "payments_read"}
+OUTPUTS = (*COPIES.values(), "windows", "late", "pairs", "late_rows")
 SIZE_MS = 2000
 """As `drain_job` declares it."""
 MOST_S = 90.0
@@ -53,12 +60,12 @@ QUICK = {
 class Copies(threading.Thread):
     """Counts the copies as they come."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topics: Collection[str]) -> None:
         super().__init__(name="copies", daemon=True)
         self.count = 0
         self._ended = threading.Event()
         self._reader = consumer(bootstrap)
-        self._reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
+        self._reader.assign([TopicPartition(one, p, OFFSET_BEGINNING) for one in topics for p in range(PARTITIONS)])
 
     def run(self) -> None:
         """Read until `end()`."""
@@ -79,19 +86,24 @@ class Lives:
         self.bootstrap, self.directory, self.workers = bootstrap, directory, workers
         self.chance = random.Random(seed)
         self.job = f"drains-{uuid.uuid4().hex[:8]}"
-        kinds = ("input", "copies", "windows", "late")
-        self.topics = {kind: f"{self.job}-{kind}" for kind in kinds}
+        self.topics = {kind: f"{self.job}-{kind.replace('_', '-')}" for kind in (*INPUTS, *OUTPUTS)}
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in self.topics.values()]).values():
             future.result(60)
         self.happened: Counter[str] = Counter()
         self.took: dict[str, list[float]] = defaultdict(list)
+        self.joined: Counter[str] = Counter()
+        """What must have come out of the join, by kind; known once it is accounted for."""
         self.run = 1
         self.process: subprocess.Popen[bytes] | None = None
-        self.copies = Copies(bootstrap, self.topics["copies"])
+        self.copies = Copies(bootstrap, [self.topics[kind] for kind in COPIES.values()])
         self.copies.start()
-        self.load = Load(bootstrap, self.topics["input"], per_second=per_second)
-        self.load.start()
+        self.loads = [
+            Load(bootstrap, self.topics[kind], per_second=rate)
+            for kind, rate in zip(INPUTS, (per_second, per_second // 2), strict=True)
+        ]
+        for load in self.loads:
+            load.start()
 
     @property
     def log(self) -> Path:
@@ -103,9 +115,10 @@ class Lives:
         command += ["--workers", str(self.workers), "--run-id", f"r{self.run}", "--log-format", "json"]
         command += [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
         names = {f"CHAOS_{kind.upper()}": name for kind, name in self.topics.items()}
+        names |= {"CHAOS_JOB": self.job, "CHAOS_RUN": f"r{self.run}"}
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                command, stdout=out, stderr=out, env={**os.environ, **names, "CHAOS_JOB": self.job}, cwd=self.directory
+                command, stdout=out, stderr=out, env={**os.environ, **names}, cwd=self.directory
             )
         return self.process
 
@@ -163,8 +176,8 @@ class Lives:
             return repr(error)
 
     def settle(self) -> int:
-        """End the load, let everything through, and drain: all windows are closed then."""
-        made = self.load.end()
+        """End the load, let everything through, and drain: all windows are closed then, and no row waits for a partner."""
+        made = sum(load.end() for load in self.loads)
         self._start()
         self.until(lambda: self.copies.count >= made, f"all of {made} records come through")
         self.end("drain")
@@ -176,37 +189,60 @@ class Lives:
             for one in [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]:
                 one.kill()
             self.process.wait(60)
-        if self.load.is_alive():
-            self.load.end()
+        for load in self.loads:
+            if load.is_alive():
+                load.end()
         self.copies.end()
 
     def account(self) -> list[str]:
-        """What is wrong: each record is copied once, and each window adds up to the recount."""
-        truth: dict[tuple[str, int], tuple[int, int]] = {}
-        for message in read_all(self.bootstrap, self.topics["input"]):
-            value = orjson.loads(message.value() or b"")
-            truth[value["key"], value["seq"]] = (message.timestamp()[1], value["amount"])
-        seen = self._seen("copies")
-        late = self._seen("late")
-        wrong = [f"lost: {one}" for one in truth if one not in seen]
-        wrong += [f"{times} times: {one}" for one, times in (seen + late).items() if one not in truth or seen[one] > 1]
-        wanted: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
-        for one, (ms, amount) in truth.items():
-            if one not in late:
-                sums = wanted[one[0], ms - ms % SIZE_MS]
-                sums[0], sums[1] = sums[0] + 1, sums[1] + amount
+        """What is wrong: each record is copied once, each window adds up to the recount, and so does the join."""
+        times: dict[str, dict[Id, int]] = {kind: {} for kind in INPUTS}
+        runs: dict[str, dict[Id, str]] = {kind: {} for kind in INPUTS}
+        wrong: list[str] = []
+        windows: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+        late = Counter((value["key"], value["seq"]) for _, value in self._values("late"))
+        for kind in INPUTS:
+            for message, value in self._values(kind):
+                one, ms = (value["key"], value["seq"]), message.timestamp()[1]
+                times[kind][one] = ms
+                if kind == "orders" and one not in late:
+                    sums = windows[one[0], ms - ms % SIZE_MS]
+                    sums[0], sums[1] = sums[0] + 1, sums[1] + value["amount"]
+            for message, value in self._values(COPIES[kind]):
+                one = (value["key"], value["seq"])
+                if one in runs[kind] or times[kind].get(one) != message.timestamp()[1]:
+                    wrong.append(f"{kind}: once too often, or with another time: {one}")
+                runs[kind][one] = value["run"]
+            wrong += [f"{kind}: lost: {one}" for one in times[kind] if one not in runs[kind]]
+        wrong += [
+            f"late twice, or never there: {one}" for one, n in late.items() if n > 1 or one not in times["orders"]
+        ]
+        return wrong + self._windows(windows) + self._pairs(times, runs)
+
+    def _windows(self, wanted: dict[tuple[str, int], list[int]]) -> list[str]:
         found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
-        for message in read_all(self.bootstrap, self.topics["windows"]):
-            value = orjson.loads(message.value() or b"")
+        for message, value in self._values("windows"):
             sums = found[(message.key() or b"").decode(), value["window_start"]]
             sums[0], sums[1] = sums[0] + value["n"], sums[1] + value["total"]
         places = sorted({*wanted, *found})
-        wrong += [f"window {at}: {found[at]}, recounted {wanted[at]}" for at in places if found[at] != wanted[at]]
-        return wrong
+        return [f"window {at}: {found[at]}, recounted {wanted[at]}" for at in places if found[at] != wanted[at]]
 
-    def _seen(self, kind: str) -> Counter[tuple[str, int]]:
-        values = (orjson.loads(one.value() or b"") for one in read_all(self.bootstrap, self.topics[kind]))
-        return Counter((value["key"], value["seq"]) for value in values)
+    def _pairs(self, times: dict[str, dict[Id, int]], runs: dict[str, dict[Id, str]]) -> list[str]:
+        late: dict[str, Counter[Id]] = {kind: Counter() for kind in INPUTS}
+        for _, value in self._values("late_rows"):
+            late[INPUTS["payment" in value]][value["key"], value["seq"]] += 1
+        wrong = [f"late twice, or never there: {one}" for kind, ones in late.items() for one, n in ones.items()
+                 if n > 1 or one not in times[kind]]  # fmt: skip
+        lefts, rights = (pairs.in_time(times[kind], runs[kind], late[kind]) for kind in INPUTS)
+        wanted = pairs.wanted(lefts, rights)
+        found = Counter((value["key"], value["left"], value["right"]) for _, value in self._values("pairs"))
+        both = sum(left is not None and right is not None for _, left, right in wanted)
+        self.joined = Counter(pairs=both, alone=len(wanted) - both, late=sum(map(len, late.values())))
+        return wrong + pairs.differences(found, wanted)
+
+    def _values(self, kind: str) -> Iterator[tuple[Message, Any]]:
+        for message in read_all(self.bootstrap, self.topics[kind]):
+            yield message, orjson.loads(message.value() or b"")
 
 
 def torment(lives: Lives, drains: int, stops: int, until_s: float) -> int:
@@ -219,6 +255,7 @@ def torment(lives: Lives, drains: int, stops: int, until_s: float) -> int:
             break
         lives.life(verb, dies=done[verb] % 2 == 0)
         done[verb] += 1
+        print(f"{sum(done.values())}: {dict(lives.happened)}", flush=True)
     return lives.settle()
 
 
@@ -237,7 +274,7 @@ def main(drains: int = 100, stops: int = 100, seconds: float = 3600.0, seed: int
     print(f"{dict(lives.happened)}")
     for kind, took in sorted(lives.took.items()):
         print(f"  {kind:16} answered after {statistics.median(took):.2f} s (median), {max(took):.2f} s (longest)")
-    print(f"{made} records, {len(wrong)} differences", *wrong[:20], sep="\n  ")
+    print(f"{made} records, {dict(lives.joined)}, {len(wrong)} differences", *wrong[:20], sep="\n  ")
     if not wrong:
         shutil.rmtree(directory, ignore_errors=True)
     return int(bool(wrong))

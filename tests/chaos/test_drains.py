@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_every_record_counts_once_over_drains_stops_and_kills(kafka: Any, tmp_path: Path) -> None:
-    """Three workers under a supervisor, a shuffle and windows; killed while the run closes, restarted, and nothing is undone."""
+    """Three workers under a supervisor, shuffles, windows and a join; killed while the run closes, restarted, and nothing is undone."""
     lives = Lives(kafka.bootstrap, tmp_path, seed=1, per_second=1000)
     try:
         made = torment(lives, 1, 1, time.monotonic() + 300)
@@ -23,3 +23,5 @@ def test_every_record_counts_once_over_drains_stops_and_kills(kafka: Any, tmp_pa
     assert lives.happened == {"drain": 2, "stop": 1, "kill -9 in a drain": 1, "kill -9 in a stop": 1}
     assert made > 0
     assert lives.account() == []
+    assert lives.joined["pairs"] > 0
+    assert lives.joined["alone"] > 0
