@@ -22,9 +22,10 @@ from ...core.orders import RESTING, WORKING
 from ...core.settings import offer
 from ..process.reading import Hearing, following, heard, shown
 from ..status.batches import load_documents
-from ..status.documents import job, time_documents, time_of, window_documents
+from ..status.documents import job, join_documents, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
 from ..worker.batch_load import batches_of_load, spark_of_load, summed_batches
+from ..worker.join_load import joins_of_load, joins_summed
 from ..worker.load import key_load, task_load
 from ..worker.times import merged, times_of_load
 from ..worker.window_load import summed, windows_of_load
@@ -163,6 +164,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_of_load(load)))
     collected = summed_batches(one for load in loads.values() for one in batches_of_load(load))
     found["batches"] = load_documents(collected, now_ms)
+    found["joins"] = join_documents(joins_summed(one for load in loads.values() for one in joins_of_load(load)))
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
 
 
@@ -296,6 +298,14 @@ def show(found: dict[str, Any]) -> None:
             ([*(b[name] for name in names), megabytes(b["bytes"]), seconds(b["oldest_s"]), *(b[name] for name in counts)]
              for b in found["batches"]),
         )  # fmt: skip
+
+    if found["joins"]:
+        click.echo()
+        names = ("step", "side", "rows", "bytes", "rows_in_memory", "oldest", "late_rows", "without_partner")
+        show_table(
+            ["JOIN", "SIDE", "ROWS KEPT", "BYTES", "IN MEMORY", "OLDEST", "LATE ROWS", "WITHOUT PARTNER"],
+            (["-" if j[name] is None else j[name] for name in names] for j in found["joins"]),
+        )
 
 
 def keys(tasks: dict[str, int]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.windows.joins import SIDES, Unpaired, bound_of, preserves
@@ -21,13 +21,20 @@ from ..job import steps as s
 from ..records.columns import pick
 from ..records.record import Headers, Rows
 from .addends import keyed
-from .kept_rows import Arrival, Partners, WaitingRows
-from .open_windows import OpenCounts
+from .kept_rows import Arrival, Partners, SideCounts, WaitingRows
 from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys, select_rows
-from .windowed import STEP_RESULTS, LateCounts
+from .windowed import STEP_RESULTS
 
 BOUND = "bound"
 """The row of the table that holds the bound."""
+
+
+class SideRows(NamedTuple):
+    """One side of a join in this task: what is kept, the late rows, and the rows that came out without a partner."""
+
+    kept: SideCounts
+    late: int
+    alone: int
 
 
 class JoinSide(Operator):
@@ -62,9 +69,11 @@ class JoinOp(Operator):
         stored = self.table.get(BOUND)
         self.bound: int = NO_TIME if stored is None else stored
         """Rows with a time below it are late."""
-        self.late_rows = 0
-        """Late rows since the task started on this worker."""
-        self._late_now = 0
+        self.late_rows = [0, 0]
+        """Late rows of each side since the task started on this worker."""
+        self.alone_rows = [0, 0]
+        """Rows of each side that came out without a partner, since then."""
+        self._late_now, self._alone_now = [0, 0], [0, 0]
 
     def sides(self) -> list[JoinSide]:
         """What the parents push to."""
@@ -98,7 +107,7 @@ class JoinOp(Operator):
         """The rows that are not late. The others are counted and, if the user has named a topic for them, written to it unchanged."""
         keep = [time >= self.bound for time in rows.timestamps]
         late = select_rows(rows, [not one for one in keep])
-        self._late_now += len(late)
+        self._late_now[side] += len(late)
         if self.join.late is not None:
             values = encode(self.step, self.join.late_serde, late.values)
             keys = encode_keys(self.step, self.env.app.output_key_serde, late.keys or [], late.key_serde)
@@ -164,7 +173,8 @@ class JoinOp(Operator):
     def _give_alone(self, found: list[Unpaired]) -> None:
         """Emit rows of one side without partners, with their own time."""
         side = found[0].side
-        keys, data, headers = map(list, zip(*map(self.kept.row, found), strict=True))
+        self._alone_now[side] += len(found)
+        keys, data, headers = map(list, zip(*self.kept.rows_of(found), strict=True))
         values = self._decoded(side, data)
         into = self.join.into
         with blaming(self.step):
@@ -185,28 +195,33 @@ class JoinOp(Operator):
 
     def complete(self) -> None:
         self.kept.complete()
-        if self._late_now:
-            self.env.count("late_rows", self._late_now)
-            self.late_rows, self._late_now = self.late_rows + self._late_now, 0
+        if late := sum(self._late_now):
+            self.env.count("late_rows", late)
+        for side in SIDES:
+            self.late_rows[side] += self._late_now[side]
+            self.alone_rows[side] += self._alone_now[side]
+        self._late_now, self._alone_now = [0, 0], [0, 0]
 
     def drop(self) -> None:
         self.kept.drop()
-        self._late_now = 0
+        self._late_now, self._alone_now = [0, 0], [0, 0]
 
     def suspend(self) -> Any:
-        late_now, self._late_now = self._late_now, 0
-        return self.kept.suspend(), late_now
+        now = self._late_now, self._alone_now
+        self._late_now, self._alone_now = [0, 0], [0, 0]
+        return self.kept.suspend(), now
 
     def resume(self, aside: Any) -> None:
-        kept, self._late_now = aside
+        kept, (self._late_now, self._alone_now) = aside
         self.kept.resume(kept)
 
     def seal(self) -> None:
         self.kept.seal()
 
-    def opened(self) -> tuple[OpenCounts, LateCounts]:
-        """What is kept, and how many rows were late."""
-        return self.kept.counts(), LateCounts(self.late_rows)
+    def counts(self) -> tuple[SideRows, SideRows]:
+        """What is known of each side."""
+        left, right = map(SideRows, self.kept.counts(), self.late_rows, self.alone_rows)
+        return left, right
 
 
 def _pairs_of(headers: Any) -> list[tuple[str, bytes | None]]:

@@ -5,6 +5,9 @@ the order of their arrival, each block in a slot (`core.windows.slots`): `[side,
 matched]`. Only the last block of a slice is written again when rows come. That rows of another block were in a pair is written beside it,
 as `[side, end, number, matched]`.
 
+Values in memory count against `state.memory`. Where it does not suffice, whole slices are *packed*, the oldest first: their rows are in
+the table only, and are read from there, some blocks at a time, when they are wanted. Rows that no commit has written yet cannot be packed.
+
 What the running letter takes, pairs and drops counts when the letter is complete, so a failed letter leaves no trace. Nothing that is
 written with the commit can be refused there: `take` refuses rows that the task log would not accept.
 """
@@ -13,15 +16,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from ...core.errors import DataError
 from ...core.windows.blocks import row_cuts
-from ...core.windows.joins import SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
+from ...core.windows.joins import PACKED_BYTES, SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
 from ...core.windows.slots import Slots
 from ..records.columns import pick
-from .open_windows import OpenCounts
 
 ROW_PARTS, FLAG_PARTS = 8, 4
 """The parts of a stored block, and of the flags beside one."""
@@ -29,6 +31,15 @@ STEP_BLOCKS = 1_000
 """The maximum number of blocks that one step deletes."""
 BLOCK_ROOM = 1_024
 """The maximum number of bytes that the other parts of a block take."""
+READ_BLOCKS = 16
+"""So many blocks are read from the table at a time."""
+ROW_BYTES = 24
+"""What a stored row takes beside its key, its value and its headers."""
+OBJECTS_BYTES = 280
+"""What the objects of a row in memory take beside their contents."""
+
+Place = tuple[int, int, int]
+"""Where a row is: side, end of the slice, place in it."""
 
 
 class Arrival(NamedTuple):
@@ -55,13 +66,39 @@ class Partners(NamedTuple):
         return Partners(self.arrived[of], self.times[of], self.values[of], self.headers[of])
 
 
+class KeptRow(NamedTuple):
+    """A row that is kept: its key, its value, its headers."""
+
+    key: bytes
+    value: bytes
+    headers: Any
+
+
+class SideCounts(NamedTuple):
+    """What is kept of one side: rows, their bytes, the rows of which memory holds the values, and the time of the oldest."""
+
+    rows: int
+    size: int
+    in_memory: int
+    oldest_ms: int | None
+
+
 class SliceRows:
     """The values of one slice, by place, and where they are stored."""
 
     def __init__(self) -> None:
+        self.count = 0
+        """The number of rows."""
+        self.packed = 0
+        """So many rows at the beginning are in the table only."""
         self.values: list[bytes] = []
+        """Of the rows that are not packed."""
         self.headers: dict[int, Any] = {}
-        """By place, if a row has any."""
+        """By place, if a row has any and is not packed."""
+        self.total = 0
+        """The bytes of all rows."""
+        self.held = 0
+        """The bytes of the rows that are not packed."""
         self.starts: list[int] = []
         """The place of the first row of each block."""
         self.size = 0
@@ -77,16 +114,17 @@ class SliceRows:
 
     def add(self, keys: Sequence[bytes], values: Sequence[bytes], headers: Sequence[Any] | None) -> None:
         """Add rows, in the order of their arrival."""
-        first = len(self.values)
-        held = first - self.starts[-1] if self.starts else 0
-        sizes = [len(key) + len(value) + 24 for key, value in zip(keys, values, strict=True)]
+        first = self.count
+        sizes = [len(key) + len(value) + ROW_BYTES for key, value in zip(keys, values, strict=True)]
         if headers is not None:
             for index, one in enumerate(headers):
                 if one:
                     self.headers[first + index] = one
                     sizes[index] += _size_of(one)
-        if not self.starts:
-            self.starts.append(0)
+        if self.packed == first:  # a packed block cannot be written again: another one begins
+            self.starts.append(first)
+            self.size = 0
+        held = first - self.starts[-1]
         begin = 0
         for number, stop in enumerate(row_cuts(sizes, held, self.size)):
             if number:
@@ -97,11 +135,38 @@ class SliceRows:
                 self.size += sum(sizes[begin:stop])
             begin = stop
         self.values += values
+        self._grow(len(keys), sum(sizes))
+
+    def load(self, values: list[bytes], headers: list[Any], size: int) -> None:
+        """Take over the next block of the table."""
+        self.starts.append(self.count)
+        self.headers.update({self.count + index: found for index, found in headers})
+        self.values += values
+        self.size = size
+        self._grow(len(values), size)
+
+    def _grow(self, rows: int, size: int) -> None:
+        self.count += rows
+        self.total += size
+        self.held += size
+
+    def pack(self) -> None:
+        """Forget what the table has."""
+        self.values, self.headers = [], {}
+        self.packed, self.held = self.count, 0
+
+    @property
+    def weight(self) -> int:
+        """The bytes that the rows in memory take."""
+        return self.held + OBJECTS_BYTES * len(self.values)
+
+    def block_of(self, place: int) -> int:
+        """The number of the block of a row."""
+        return bisect_right(self.starts, place) - 1
 
     def mark(self, places: Iterable[int]) -> None:
         """The flags of the rows at these places have changed."""
-        starts = self.starts
-        self.marked.update({bisect_right(starts, place) - 1 for place in places})
+        self.marked.update(map(self.block_of, places))
 
     def all_slots(self) -> list[int]:
         """The slots of everything that is stored of it."""
@@ -126,37 +191,111 @@ class WaitingRows:
         """By side and slice, the places of rows that the running letter has paired or emitted."""
         self.gone: list[tuple[int, int]] = []
         """The slices that the running letter drops."""
+        self.reading = False
+        """Rows are being read: what is in memory must stay."""
+        self.weight = 0
+        """The bytes that all rows take in memory."""
+        table.caches_written = False
+        self.held = table.keep((), self._give_back, lambda: self.weight, reads=False)
         self._load()
 
     def _load(self) -> None:
-        """Load what the table holds."""
-        stored = [(value, slot) for slot, value in self.table.range() if isinstance(slot, int)]
-        for (side, end, number, *columns), slot in sorted(
-            stored, key=lambda one: (len(one[0]) == FLAG_PARTS, one[0][:3])
-        ):
-            one = self.rows.setdefault((side, end), SliceRows())
-            kept = self.sides[side]
-            if len(columns) == FLAG_PARTS - 3:
-                first = one.starts[number]
-                matched, (flags,) = kept.slices[end].matched, columns
-                for place, flag in enumerate(flags, first):
-                    matched[place] |= flag
-                one.flags[number] = slot
-                continue
-            keys, times, values, headers, matched = columns
-            one.starts.append(len(one.values))
-            one.headers.update({len(one.values) + index: found for index, found in headers})
-            one.size = sum(len(key) + len(value) + 24 for key, value in zip(keys, values, strict=True))
-            one.size += sum(_size_of(found) for _, found in headers)
-            one.values += values
-            one.slots.append(slot)
-            kept.add(end, keys, times, matched)
-        self.slots = Slots(slot for _, slot in stored)
+        """Load what the table holds, some blocks at a time: packed, where memory does not suffice for all."""
+        order = sorted(
+            (len(value) == FLAG_PARTS, *value[:3], slot) for slot, value in self.table.range() if isinstance(slot, int)
+        )
+        self.slots = Slots(slot for *_, slot in order)
+        slots = iter([slot for *_, slot in order])
+        while some := list(islice(slots, READ_BLOCKS)):
+            for slot, stored in zip(some, self.table.get_many(some), strict=True):
+                self._load_row(slot, stored)
+            self._weigh()
 
-    def counts(self) -> OpenCounts:
-        """What is kept: slices, rows, and the least end of a slice."""
-        ends = [side.ends[0] for side in self.sides if side.ends]
-        return OpenCounts(len(self.rows), sum(side.rows for side in self.sides), min(ends, default=None))
+    def _load_row(self, slot: int, stored: list[Any]) -> None:
+        side, end, number, *columns = stored
+        one = self.rows.setdefault((side, end), SliceRows())
+        kept = self.sides[side]
+        if len(columns) == FLAG_PARTS - 3:
+            matched, (flags,) = kept.slices[end].matched, columns
+            for place, flag in enumerate(flags, one.starts[number]):
+                matched[place] |= flag
+            one.flags[number] = slot
+            return
+        keys, times, values, headers, matched = columns
+        size = sum(len(key) + len(value) + ROW_BYTES for key, value in zip(keys, values, strict=True))
+        before = one.weight
+        one.load(values, headers, size + sum(_size_of(found) for _, found in headers))
+        one.slots.append(slot)
+        kept.add(end, keys, times, matched)
+        self.weight += one.weight - before + PACKED_BYTES * len(keys)
+
+    def counts(self) -> tuple[SideCounts, SideCounts]:
+        """What is kept, by side."""
+        rows, total, live = [side.rows for side in self.sides], [0, 0], [0, 0]
+        for (side, _), one in self.rows.items():
+            total[side] += one.total
+            live[side] += len(one.values)
+        left, right = (
+            SideCounts(*found, kept.oldest()) for *found, kept in zip(rows, total, live, self.sides, strict=True)
+        )
+        return left, right
+
+    # ---------------------------------------------------------------------------------------------------------------- memory
+
+    def _weigh(self) -> None:
+        """Count what is in memory, which may pack slices at once."""
+        self.held.count()
+
+    def _give_back(self) -> None:
+        """Pack the oldest slices that are written, until half of what could be packed is."""
+        if self.reading:
+            return
+        able = [at for at, one in self.rows.items() if one.values and not one.changed]
+        able.sort(key=lambda at: at[1])
+        left = sum(self.rows[at].weight for at in able) // 2
+        for at in able:
+            one = self.rows[at]
+            left -= one.weight
+            self.weight -= one.weight
+            one.pack()
+            self.sides[at[0]].slices[at[1]].pack()
+            if left <= 0:
+                break
+        self.held.count()
+
+    def _in_memory(self, side: int, end: int, place: int) -> KeptRow | None:
+        """A row, unless it is packed."""
+        one = self.rows[side, end]
+        at = place - one.packed
+        if at < 0:
+            return None
+        return KeptRow(self.sides[side].slices[end].keys[at], one.values[at], one.headers.get(place))
+
+    def kept(self, places: Sequence[Place]) -> list[KeptRow]:
+        """The rows at these places."""
+        self.reading = True
+        try:
+            found = {at: row for at in places if (row := self._in_memory(*at)) is not None}
+            if len(found) < len(set(places)):
+                self._read([at for at in places if at not in found], found)
+        finally:
+            self.reading = False
+        return [found[at] for at in places]
+
+    def _read(self, places: Iterable[Place], found: dict[Place, KeptRow]) -> None:
+        """Read packed rows from the table."""
+        blocks: dict[int, dict[Place, int]] = {}
+        for at in places:
+            one = self.rows[at[:2]]
+            number = one.block_of(at[2])
+            blocks.setdefault(one.slots[number], {})[at] = at[2] - one.starts[number]
+        slots = iter(sorted(blocks))
+        while some := list(islice(slots, READ_BLOCKS)):
+            for slot, stored in zip(some, self.table.get_many(some), strict=True):
+                _, _, _, keys, _, values, headers, _ = stored
+                named = dict(headers)
+                for at, index in blocks[slot].items():
+                    found[at] = KeptRow(keys[index], values[index], named.get(index))
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
@@ -168,24 +307,28 @@ class WaitingRows:
         other, distance = 1 - rows.side, self.distance
         back, ahead = distance.back(rows.side), distance.ahead(rows.side)
         found = self.sides[other].pairs(rows.keys, rows.times, back, ahead)
-        partners = self._kept(other, found)
-        for index in found.arrived:
+        partners = self._kept(other, rows.keys, found)
+        for index in partners.arrived:
             rows.matched[index] = 1
         if self.taken:
             partners = self._with_taken(rows, partners, back, ahead)
         self.taken.append(rows)
         return partners
 
-    def _kept(self, side: int, found: Pairs) -> Partners:
-        """The kept rows of pairs."""
-        partners = Partners(found.arrived, [], [], [])
+    def _kept(self, side: int, keys: list[bytes], found: Pairs) -> Partners:
+        """The kept rows of pairs. `keys`: of the arriving rows."""
+        partners = Partners([], [], [], [])
         if not found.arrived:
             return partners
-        for end, place in zip(found.slices, found.places, strict=True):
-            one = self.rows[side, end]
-            partners.times.append(self.sides[side].slices[end].times[place])
-            partners.values.append(one.values[place])
-            partners.headers.append(one.headers.get(place))
+        slices = self.sides[side].slices
+        rows = self.kept([(side, end, place) for end, place in zip(found.slices, found.places, strict=True)])
+        for index, end, place, row in zip(*found, rows, strict=True):
+            if row.key != keys[index]:  # another key with the same hash
+                continue
+            partners.arrived.append(index)
+            partners.times.append(slices[end].times[place])
+            partners.values.append(row.value)
+            partners.headers.append(row.headers)
             if side in self.preserved:
                 self.done.setdefault((side, end), []).append(place)
         return partners
@@ -234,10 +377,9 @@ class WaitingRows:
                 blocks += len(self.rows[side, end].starts)
         return found, False
 
-    def row(self, one: Unpaired) -> tuple[bytes, bytes, Any]:
-        """The key, the value and the headers of a kept row."""
-        rows = self.rows[one.side, one.end]
-        return self.sides[one.side].slices[one.end].keys[one.place], rows.values[one.place], rows.headers.get(one.place)
+    def rows_of(self, found: Iterable[Unpaired]) -> list[KeptRow]:
+        """The rows that are emitted alone."""
+        return self.kept([(one.side, one.end, one.place) for one in found])
 
     def first_alone(self) -> int | None:
         """No row that will be emitted alone has a time below the returned one; None if there is no such row."""
@@ -262,7 +404,10 @@ class WaitingRows:
                 headers = part.headers if part.headers is None or places is None else pick(part.headers, places)
                 matched = part.matched if places is None else bytes(part.matched[place] for place in places)
                 side.add(end, keys, times, matched)
-                self.rows.setdefault((part.side, end), SliceRows()).add(keys, values, headers)
+                one = self.rows.setdefault((part.side, end), SliceRows())
+                before = one.weight
+                one.add(keys, values, headers)
+                self.weight += one.weight - before + PACKED_BYTES * len(keys)
                 self.changed.add((part.side, end))
         for at, places in self.done.items():
             side, end = at
@@ -274,11 +419,13 @@ class WaitingRows:
                 self.rows[at].mark(fresh)
                 self.changed.add(at)
         for side, end in self.gone:
-            del self.rows[side, end]
+            gone = self.rows.pop((side, end))
+            self.weight -= gone.weight + PACKED_BYTES * gone.count
             self.sides[side].forget(end)
             self.changed.discard((side, end))
         self.slots.complete()
         self.drop()
+        self._weigh()
 
     def drop(self) -> None:
         """The letter failed."""
@@ -302,7 +449,7 @@ class WaitingRows:
             one = self.rows[at]
             kept = self.sides[at[0]].slices[at[1]]
             found: dict[int, Any] = {}
-            stops = [stop for _, stop in pairwise([*one.starts, len(one.values)])]
+            stops = [stop for _, stop in pairwise([*one.starts, one.count])]
             for number in sorted(one.changed):
                 if number == len(one.slots):
                     one.slots.append(self.slots.take())
@@ -312,7 +459,8 @@ class WaitingRows:
                     if one.headers
                     else []
                 )
-                columns = kept.keys[of], kept.times[of], one.values[of], headers, bytes(kept.matched[of])
+                live = slice(of.start - one.packed, of.stop - one.packed)
+                columns = kept.keys[live], kept.times[of].tolist(), one.values[live], headers, bytes(kept.matched[of])
                 found[one.slots[number]] = [*at, number, *columns]
             for number in sorted(one.marked - one.changed):
                 if number not in one.flags:

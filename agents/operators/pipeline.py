@@ -44,7 +44,7 @@ from .combined_windows import WindowCombineOp
 from .decode import SourceOp
 from .failures import chunk_id
 from .framed import FrameOp
-from .joined import JoinOp
+from .joined import JoinOp, SideRows
 from .key_test import KeyTest
 from .keyed import JoinTableOp, TableOp
 from .open_windows import OpenCounts
@@ -657,8 +657,12 @@ class Pipeline:
         return tuple((name, ms) for name, ms in owed if ms is not None)
 
     def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
-        """By window or join, what is open, and the late rows."""
-        return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp | JoinOp)]
+        """By window, what is open, and the late rows."""
+        return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
+
+    def joins(self) -> list[tuple[str, tuple[SideRows, SideRows]]]:
+        """By join, what is known of its sides."""
+        return [(op.step.name, op.counts()) for op in self.operators if isinstance(op, JoinOp)]
 
     def batches(self) -> list[StepBatches]:
         """The batches of each step that collects some."""

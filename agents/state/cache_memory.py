@@ -9,6 +9,7 @@ It decides which cache must release memory, and when. Promises:
   busy one. Only rows that a running chunk or an open transaction has changed stay.
 - States in arrays weigh the bytes that are reserved for them.
 - A closed cache does not count.
+- What was released because of the limit is counted, so that everybody sees when a worker has too little memory.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class CacheMemory:
     def __init__(self, limit: int = 64 << 20) -> None:
         self.limit = limit
         self.used = 0
+        self.evicted = 0
+        """The bytes that caches have released because they exceeded the limit."""
         self._held: dict[Held, None] = {}
         self._asks_at = limit
 
@@ -63,6 +66,7 @@ class CacheMemory:
             most = max(able, key=_weight)
             before = most.bytes
             most.give_back()
+            self.evicted += max(0, before - most.bytes)
             if most.bytes >= before:
                 able.remove(most)
 

@@ -16,15 +16,16 @@ import msgpack
 import orjson
 
 from ...core.errors import DataError, HeadgateError
-from ...core.graph.schema import SCHEMA_TABLE, WINDOW, History, unpack_history
+from ...core.graph.schema import JOIN, SCHEMA_TABLE, WINDOW, History, unpack_history
 from ...core.settings import offer
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED, STATES
-from ..job.steps import WindowStep
+from ..job.steps import JoinStep, WindowStep
 from ..records import keys
 from .expiry_index import TTL_TABLE
+from .join_rows import alone_of, kept_rows, others
 from .store import Store
 from .window_rows import WindowFormat
 
@@ -57,9 +58,9 @@ class RowDecoder:
         self.keys_in_blocks = (
             {}
             if declared is None
-            else {one.name: one.key_serde for one in declared.steps if isinstance(one, WindowStep)}
+            else {one.name: one.key_serde for one in declared.steps if isinstance(one, WindowStep | JoinStep)}
         )
-        """By table of a window, the serde of its keys."""
+        """By table of a window or join, the serde of its keys."""
 
     @staticmethod
     def names(declared: Declared) -> list[tuple[str, str]]:
@@ -121,6 +122,17 @@ class RowDecoder:
         history = self.history(table)
         return None if history is None or not history.kind.startswith(WINDOW) else WindowFormat.of(history.kind)
 
+    def join(self, table: str) -> str | None:
+        """The kind of a join, by its table; None for any other table."""
+        history = self.history(table)
+        return None if history is None or not history.kind.startswith(JOIN) else history.kind
+
+    def kept(self, table: str, kind: str, meant: Collection[bytes], most: int) -> Iterator[DecodedRow]:
+        """The rows that a join keeps, by side, key and time."""
+        alone = alone_of(kind)
+        for row in kept_rows(lambda: self.store.range(table), meant, most):
+            yield self._key_in_block(table, row.key), row.shown(alone, guess)
+
     def rows(self, table: str, key: bytes, data: bytes, now_ms: int, meant: Collection[bytes] = ()) -> list[DecodedRow]:
         """The decoded rows of a stored row. A row of a window's table gives one for each of its keys, or only for those in `meant`."""
         windows = self.windows(table)
@@ -176,7 +188,7 @@ def shown_row(entry: list[Any]) -> dict[str, Any]:
 
 def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[DecodedRow]:
     """The rows of one table, or of the keys that `key` may mean: "7" is a text or a number. For a window's table, the rows of
-    all of its open windows.
+    all of its open windows; for a join's, all rows that it keeps.
     """
     now_ms = int(time.time() * 1000)
     store = reader.store
@@ -184,6 +196,13 @@ def scan(reader: RowDecoder, table: str, key: str, most: int) -> Iterator[Decode
         found = store.meta.checkpoint
         if found is not None:
             yield "checkpoint", guess(found)
+        return
+    join = reader.join(table)
+    if join is not None:
+        if not key:
+            for raw, data in others(store.range(table)):
+                yield from reader.rows(table, raw, data, now_ms)
+        yield from reader.kept(table, join, reader.key_bytes(table, key) if key else (), most)
         return
     if key and reader.windows(table) is None:
         for raw in reader.key_bytes(table, key):

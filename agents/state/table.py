@@ -102,6 +102,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """The decoded values that this chunk changed or read. None: known to be absent."""
         self._held = memory.hold(self._live, self._give_back)
         self._kept: Held | None = None
+        self._kept_reads = True
+        """Whether the rows that are read and written here are also in the caller's cache."""
+        self.caches_written = True
+        """Whether rows stay decoded once they are written. A caller that has its own copy of them saves the memory."""
         self._changed: dict[bytes, None] = {}
         self._read: list[Sequence[bytes]] = []
         self._ready: tuple[list[bytes], list[bytes | None]] | None = None
@@ -391,7 +395,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             for key, value in zip(keys, values, strict=True):
                 dirty[key] = None if value is None else head + value
             changed, self._changed = self._changed, {}
-            self._weigh(changed, values)
+            if self.caches_written:
+                self._weigh(changed, values)
+            else:
+                self._forget(list(changed))
         self._read.clear()
         if self._ttl_ms is not None and self._live:
             self._live.clear()
@@ -404,12 +411,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self.packed = None
         return self.dirty
 
-    def keep(self, rows: Sized, give_back: Callable[[], None], arrays: Callable[[], int]) -> Held:
+    def keep(
+        self, rows: Sized, give_back: Callable[[], None], arrays: Callable[[], int], *, reads: bool = True
+    ) -> Held:
         """Count rows of this table that a caller caches in its own form: `rows` weigh what they weigh here, and `arrays` says how many
-        bytes the others take. Until the table is closed or another caller replaces this one.
+        bytes the others take. Until the table is closed or another caller replaces this one. `reads`: what is read or written here is
+        among `rows`.
         """
         if self._kept is not None:
             self._kept.close()
+        self._kept_reads = reads
         self._kept = self._memory.hold(rows, give_back, arrays)
         return self._kept
 
@@ -421,7 +432,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def _weigh(self, keys: Collection[bytes], encoded: Sequence[bytes | None]) -> None:
         self._held.add(keys, encoded)
-        if self._kept is not None:
+        if self._kept is not None and self._kept_reads:
             self._kept.add(keys, encoded)
 
     def _give_back(self) -> None:

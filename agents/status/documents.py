@@ -15,6 +15,7 @@ from ...core.names import natural
 from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
+from ..worker.join_load import JoinRows, joins_of
 from ..worker.load import key_tests, readiness, watermarks
 from ..worker.times import STEP, PlaceTime
 from ..worker.window_load import StepWindows, windows_of
@@ -22,6 +23,7 @@ from ..worker.window_load import StepWindows, windows_of
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
     from ..runtime.task import TaskActor
+    from ..state.rocks import StoreMemory
     from ..worker.worker import Worker
 
 
@@ -74,6 +76,34 @@ def window_documents(windows: Iterable[StepWindows]) -> list[dict[str, Any]]:
         }
         for one in windows
     ]
+
+
+def join_documents(joins: Iterable[JoinRows]) -> list[dict[str, Any]]:
+    """The sides of the joins as plain values."""
+    return [
+        {
+            "step": one.step,
+            "side": one.side,
+            "rows": one.rows,
+            "bytes": one.size,
+            "rows_in_memory": one.in_memory,
+            "oldest": time_of(one.oldest_ms),
+            "late_rows": one.late,
+            "without_partner": one.alone,
+        }
+        for one in joins
+    ]
+
+
+def memory_document(memory: StoreMemory) -> dict[str, int]:
+    """What the state of a worker takes in memory, in bytes."""
+    return {
+        "decoded": memory.decoded.used,
+        "decoded_limit": memory.decoded.limit,
+        "evicted": memory.decoded.evicted,
+        "rocksdb": memory.used(),
+        "rocksdb_limit": memory.limit,
+    }
 
 
 def _apart_s(to_ms: int, ms: int) -> float | None:
@@ -168,6 +198,8 @@ def status(worker: Worker) -> dict[str, Any]:
             "unreadable": worker.runtime.unreadable.document(),
             "times": time_documents(worker.participant.times.look(worker.actors.values(), now.wall), now.wall),
             "windows": window_documents(windows_of(worker.actors.values())),
+            "joins": join_documents(joins_of(worker.actors.values())),
+            "state_memory": memory_document(worker.memory),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from ..worker.join_load import JoinRows, joins_of
 from ..worker.load import readiness, watermarks
 from ..worker.times import STEP, PlaceTime, times_of
 from ..worker.window_load import StepWindows, windows_of
@@ -117,6 +118,24 @@ def _windows(value: Callable[[StepWindows], float | None]) -> Callable[[Worker],
                 yield (one.step,), float(found)
 
     return read
+
+
+def _joins(value: Callable[[JoinRows], float | None]) -> Callable[[Worker], Iterator[MetricSample]]:
+    def read(worker: Worker) -> Iterator[MetricSample]:
+        for one in joins_of(worker.actors.values()):
+            if (found := value(one)) is not None:
+                yield (one.step, one.side), float(found)
+
+    return read
+
+
+def _state_memory(worker: Worker) -> Iterator[MetricSample]:
+    yield ("decoded",), float(worker.memory.decoded.used)
+    yield ("rocksdb",), float(worker.memory.used())
+
+
+def _evicted(worker: Worker) -> Iterator[MetricSample]:
+    yield (), float(worker.memory.decoded.evicted)
 
 
 def _restoring(worker: Worker) -> Iterator[MetricSample]:
@@ -264,6 +283,62 @@ METRICS: tuple[Metric, ...] = (
         _windows(lambda one: one.partly),
     ),
     *BATCH_METRICS,
+    Metric(
+        "headgate_join_rows",
+        GAUGE,
+        "Rows that a join keeps because they may still find partners, by side (`left`, `right`).",
+        ("step", "side"),
+        _joins(lambda one: one.rows),
+    ),
+    Metric(
+        "headgate_join_bytes",
+        GAUGE,
+        "Bytes of the rows that a join keeps: keys, values and headers.",
+        ("step", "side"),
+        _joins(lambda one: one.size),
+    ),
+    Metric(
+        "headgate_join_rows_in_memory",
+        GAUGE,
+        "Kept rows of a join whose values are in memory. The others are read from the store when they are wanted.",
+        ("step", "side"),
+        _joins(lambda one: one.in_memory),
+    ),
+    Metric(
+        "headgate_join_oldest_row_seconds",
+        GAUGE,
+        "Time of the oldest row that a join keeps, in seconds since the epoch.",
+        ("step", "side"),
+        _joins(lambda one: None if one.oldest_ms is None else one.oldest_ms / 1000),
+    ),
+    Metric(
+        "headgate_join_late_rows_total",
+        COUNTER,
+        "Rows that came too late for a join.",
+        ("step", "side"),
+        _joins(lambda one: one.late),
+    ),
+    Metric(
+        "headgate_join_unmatched_rows_total",
+        COUNTER,
+        "Rows of a `left` or `outer` join that came out without a partner.",
+        ("step", "side"),
+        _joins(lambda one: one.alone),
+    ),
+    Metric(
+        "headgate_state_memory_bytes",
+        GAUGE,
+        "Memory that state takes: `decoded` rows and states, and `rocksdb`. Together they may take `state.memory`.",
+        ("kind",),
+        _state_memory,
+    ),
+    Metric(
+        "headgate_state_evicted_bytes_total",
+        COUNTER,
+        "Decoded rows and states that were dropped because they exceeded their share of `state.memory`.",
+        (),
+        _evicted,
+    ),
     Metric(
         "headgate_chunks_chosen_total",
         COUNTER,

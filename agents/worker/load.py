@@ -5,6 +5,7 @@
     owes.<task>/<stream>                                                               see `drain_load`
     windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>          see `window_load`
     batches.<what>.<step>  spark                                                       see `batch_load`
+    joined.<what>.<side>.<step>                                                        see `join_load`
 
 Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
 names, and counted (`left_out`).
@@ -20,6 +21,7 @@ from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from .batch_load import batch_load, batches_of, load_of_step, spark_load, summed_batches
 from .drain_load import drain_load
+from .join_load import join_load, joins_of
 from .times import time_load
 from .window_load import window_load, windows_of
 
@@ -38,6 +40,8 @@ MOST_WINDOW_BYTES = 1_500
 """The part that windows may use."""
 MOST_BATCH_BYTES = 1_500
 """The part that batches may use."""
+MOST_JOIN_BYTES = 1_500
+"""The part that joins may use."""
 
 
 def readiness(one: Participant) -> tuple[bool, str]:
@@ -77,6 +81,7 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
     load |= window_load(windows_of(one.actors.values()), MOST_WINDOW_BYTES)
     load |= batch_load(summed_batches(map(load_of_step, batches_of(one.actors.values()))), MOST_BATCH_BYTES)
     load |= spark_load(one.runtime.spark)
+    load |= join_load(joins_of(one.actors.values()), MOST_JOIN_BYTES)
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name, actor in sorted(one.actors.items()):

@@ -10,12 +10,16 @@ Two rows are a pair if they have the same key and their times are within the dis
 
 Rows are kept by side and *slice*: a span of time, named by its end, as windows are. A row is identified by its slice and its place in it,
 which is the order of arrival. Rows themselves are kept elsewhere: here are their keys, their times, and which have been in a pair.
+
+A slice can be *packed*: of the keys of its rows only the hashes stay, and a row takes `PACKED_BYTES`, whatever its key is. `pairs` may then
+name rows with another key of the same hash: whoever has read such a row compares the keys.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -30,6 +34,8 @@ ALL_TIMES = 2**65
 """The length of a slice that has room for all times."""
 SLICES = 8
 """How many slices the time has during which a row may have partners."""
+PACKED_BYTES = 21
+"""What a row of a packed slice takes here: its time, the hash of its key, its place, and whether it has been in a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +92,33 @@ class Pairs(NamedTuple):
     places: list[int]
 
 
+class HashRun(NamedTuple):
+    """Packed rows: the hashes of their keys, sorted, and their places."""
+
+    hashes: array[int]
+    places: array[int]
+
+
 class Slice:
     """The rows of one side in one span of time."""
 
-    __slots__ = ("_queue", "_skipped", "keys", "least", "matched", "places", "times")
+    __slots__ = ("_queue", "_runs", "_skipped", "keys", "least", "matched", "packed", "places", "times")
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
-        self.times: list[int] = []
+        """Of the rows that are not packed."""
+        self.times = array("q")
         self.places: dict[bytes, list[int]] = {}
-        """The places of the rows of each key."""
+        """The places of the rows of each key, unless they are packed."""
+        self.packed = 0
+        """So many rows at the beginning are packed."""
         self.matched = bytearray()
         """By place: whether the row has been in a pair, or was emitted alone."""
         self.least = 0
         """The least time."""
-        self._queue: list[int] | None = None
+        self._runs: list[HashRun] = []
+        """Each at least twice as long as the next."""
+        self._queue: array[int] | None = None
         """All places by time."""
         self._skipped = 0
         """So many rows at the beginning of the queue are done."""
@@ -109,22 +127,45 @@ class Slice:
         """Add rows, in the order of their arrival."""
         self.least = min(self.least, *times) if self.times else min(times)
         known = self.places
-        for key, place in zip(keys, count(len(self.keys)), strict=False):
+        for key, place in zip(keys, count(len(self.times)), strict=False):
             places = known.get(key)
             if places is None:
                 known[key] = [place]
             else:
                 places.append(place)
         self.keys += keys
-        self.times += times
+        self.times.extend(times)
         self.matched += matched
         self._queue = None
+
+    def pack(self) -> None:
+        """Pack the rows that are not packed yet."""
+        run = _run(zip(map(hash, self.keys), count(self.packed), strict=False))
+        while self._runs and 2 * len(run.hashes) > len(self._runs[-1].hashes):
+            before = self._runs.pop()
+            run = _run([*zip(*before, strict=True), *zip(*run, strict=True)])
+        self._runs.append(run)
+        self.keys, self.places, self.packed = [], {}, len(self.times)
+
+    def of_keys(self, keys: Collection[bytes]) -> Iterator[tuple[bytes, int]]:
+        """The places of the rows with these keys; of packed ones also of rows with other keys of the same hash."""
+        places = self.places
+        for key in places.keys() & keys:
+            for place in places[key]:
+                yield key, place
+        for hashes, packed in self._runs:
+            for key in keys:
+                wanted = hash(key)
+                at = bisect_left(hashes, wanted)
+                while at < len(hashes) and hashes[at] == wanted:
+                    yield key, packed[at]
+                    at += 1
 
     def alone(self, below: int | None, room: int) -> list[int]:
         """The first rows that were never in a pair, by time, whose time is below this one (None: any); at most `room`."""
         times, matched = self.times, self.matched
         if self._queue is None:
-            self._queue, self._skipped = sorted(range(len(times)), key=times.__getitem__), 0
+            self._queue, self._skipped = array("I", sorted(range(len(times)), key=times.__getitem__)), 0
         queue, start = self._queue, self._skipped
         while start < len(queue) and matched[queue[start]]:
             start += 1
@@ -172,7 +213,7 @@ class KeptSide:
 
     def forget(self, end: int) -> None:
         """Drop a slice."""
-        self.rows -= len(self.slices.pop(end).keys)
+        self.rows -= len(self.slices.pop(end).times)
         self.ends.remove(end)
 
     def pairs(self, keys: Sequence[bytes], times: Sequence[int], back: int, ahead: int) -> Pairs:
@@ -193,12 +234,12 @@ class KeptSide:
         wanted = set(keys)
         for end in self.ends[first:last]:
             one = self.slices[end]
-            for key in one.places.keys() & wanted:
-                rows = [(one.times[place], end, place) for place in one.places[key]]
+            for key, place in one.of_keys(wanted):
+                row = one.times[place], end, place
                 if key in found:
-                    found[key] += rows
+                    found[key].append(row)
                 else:
-                    found[key] = rows
+                    found[key] = [row]
         for rows in found.values():
             rows.sort()
         for index, key in enumerate(keys) if found else ():
@@ -214,6 +255,10 @@ class KeptSide:
     def passed(self, below: int | None) -> list[int]:
         """The slices that have only rows below this time (None: any)."""
         return self.ends if below is None else self.ends[: bisect_right(self.ends, below)]
+
+    def oldest(self) -> int | None:
+        """The least time of all rows; None if there is no row."""
+        return self.slices[self.ends[0]].least if self.ends else None
 
     def first_alone(self) -> int | None:
         """No row that was never in a pair has a time below the returned one; None if there is no such row."""
@@ -251,3 +296,8 @@ def expiring(
         found += [Unpaired(one.times[place] + ahead, side, one.times[place], end, place) for place in alone]
     found.sort()
     return found[:room], cut or len(found) > room
+
+
+def _run(rows: Iterable[tuple[int, int]]) -> HashRun:
+    ordered = sorted(rows)
+    return HashRun(array("q", [one for one, _ in ordered]), array("I", [place for _, place in ordered]))

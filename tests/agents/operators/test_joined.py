@@ -15,6 +15,7 @@ import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.operators import joined, kept_rows
 from headgate.agents.records.record import Rows
+from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver
@@ -106,8 +107,9 @@ class Reference:
 class Life:
     """The operator of one task, over a store."""
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: Declared, memory_bytes: int = 1 << 20) -> None:
         self.declared = declared
+        self.memory = CacheMemory(memory_bytes)
         self.step: Any = next(one for one in declared.steps if one.name == "j")
         self.store = MemoryStore("u")
         self.position = 0
@@ -116,7 +118,8 @@ class Life:
 
     def begin(self) -> None:
         """Restore what is committed."""
-        self.tables = open_tables(self.store, self.declared, clock=lambda: 0).tables
+        self.memory = CacheMemory(self.memory.limit)
+        self.tables = open_tables(self.store, self.declared, clock=lambda: 0, memory=self.memory).tables
 
         def count(name: str, number: int) -> None:
             self.late += number
@@ -204,14 +207,15 @@ def small() -> Any:
     within=st.tuples(st.integers(0, 20), st.integers(0, 20)),
     grace=st.integers(0, 15),
     letters=LETTERS,
+    memory_bytes=st.sampled_from([0, 2000, 1 << 20]),
 )
 def test_any_interleaving_gives_what_a_comparison_of_all_rows_gives(
-    how: Any, within: tuple[int, int], grace: int, letters: list[Any]
+    how: Any, within: tuple[int, int], grace: int, letters: list[Any], memory_bytes: int
 ) -> None:
     """Letters that take rows of one side or of both, fail, or are interrupted by a commit; times, ends, and crashes behind any commit: each
-    result once, in order. A crash between the steps of an expiry goes on where it was."""
+    result once, in order. A crash between the steps of an expiry goes on where it was. Memory may be short."""
     before, after = (f"{ms}ms" for ms in within)
-    life = Life(Declared(job(how, (before, after), grace=f"{grace}ms")))
+    life = Life(Declared(job(how, (before, after), grace=f"{grace}ms")), memory_bytes)
     told = Reference(Distance(*within), how, grace)
     number = 0
     for kind, *what in letters:

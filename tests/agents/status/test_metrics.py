@@ -10,6 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.run import restore_line
+from headgate.agents.operators.joined import SideRows
+from headgate.agents.operators.kept_rows import SideCounts
 from headgate.agents.operators.open_windows import OpenCounts
 from headgate.agents.operators.windowed import LateCounts
 from headgate.agents.runtime.unreadable import Unreadable
@@ -74,6 +76,9 @@ def task(name: str, state: str, watermark: int = 1_000_000):
                 keys=Bag(shown=lambda: {"orders": {"partitioner": "murmur2"}}),
                 windows=lambda: [("tens", OpenCounts(2, 7, 90_000), LateCounts(3, 1))],
                 batches=lambda: [batches(name)],
+                joins=lambda: [
+                    ("j", (SideRows(SideCounts(4, 90, 3, 80_000), 2, 1), SideRows(SideCounts(0, 0, 0, None), 0, 0)))
+                ],
             )
         ),
         state=Bag(progress=Bag(position=30, end=100, records=30, seconds=3.0)),
@@ -105,6 +110,7 @@ def worker(*tasks):
     runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable(), spark=spark)
     return Bag(
         job="sales/1",
+        memory=Bag(decoded=Bag(used=700, limit=1000, evicted=50), used=lambda: 900, limit=3000),
         options=Bag(processor="w1", process="p1"),
         participant=Bag(
             exit_code=None,
@@ -162,6 +168,14 @@ def test_what_is_rendered_can_be_parsed_and_says_what_the_worker_says() -> None:
     assert found["headgate_open_window_keys", ("tens",)] == 7.0
     assert found["headgate_oldest_open_window_seconds", ("tens",)] == 90.0
     assert found["headgate_late_rows_total", ("tens",)] == 3.0
+    kept = {"rows": 4.0, "bytes": 90.0, "rows_in_memory": 3.0, "oldest_row_seconds": 80.0}
+    kept |= {"late_rows_total": 2.0, "unmatched_rows_total": 1.0}
+    assert {name: found[f"headgate_join_{name}", ("left", "j")] for name in kept} == kept
+    assert found["headgate_join_rows", ("right", "j")] == 0.0
+    assert ("headgate_join_oldest_row_seconds", ("right", "j")) not in found
+    assert found["headgate_state_memory_bytes", ("decoded",)] == 700.0
+    assert found["headgate_state_memory_bytes", ("rocksdb",)] == 900.0
+    assert found["headgate_state_evicted_bytes_total", ()] == 50.0
     assert found["headgate_late_for_some_windows_total", ("tens",)] == 1.0
     assert found["headgate_restore_remaining_records", ()] == 70.0
     assert found["headgate_records_read_total", ("orders",)] == 42.0

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.core.windows import joins
 from headgate.core.windows.joins import (
     INNER,
     KINDS,
@@ -28,9 +29,9 @@ Row = tuple[bytes, int]
 
 
 def kept(
-    length: int, rows: list[Row], cut: int = 0, matched: frozenset[int] = frozenset()
+    length: int, rows: list[Row], cut: int = 0, matched: frozenset[int] = frozenset(), packs: int = 0
 ) -> tuple[KeptSide, list[tuple[int, int]]]:
-    """A side with these rows, taken in two chunks; and where each of them is."""
+    """A side with these rows, taken in two chunks; and where each of them is. Slices are packed behind so many of the chunks."""
     side = KeptSide(length)
     at: list[tuple[int, int]] = []
     for first, part in ((0, rows[:cut]), (cut, rows[cut:])):
@@ -38,6 +39,9 @@ def kept(
             chosen = list(range(len(part))) if places is None else places
             flags = bytes(first + place in matched for place in chosen)
             side.add(end, [part[place][0] for place in chosen], [part[place][1] for place in chosen], flags)
+        if first == 0 or packs == 2:
+            for one in side.slices.values() if packs else ():
+                one.pack()
     seen: dict[int, int] = {}
     for _, time in rows:
         end = next(iter(side.spans.assign([time])))
@@ -46,12 +50,20 @@ def kept(
     return side, at
 
 
-@given(distance=DISTANCES, stored=ROWS, cut=st.integers(0, 30), arriving=ROWS.filter(len), side=st.sampled_from(SIDES))
+@given(
+    distance=DISTANCES,
+    stored=ROWS,
+    cut=st.integers(0, 30),
+    arriving=ROWS.filter(len),
+    side=st.sampled_from(SIDES),
+    packs=st.integers(0, 2),
+)
 def test_every_pair_within_the_distance_is_found_once(
-    distance: Distance, stored: list[Row], cut: int, arriving: list[Row], side: int
+    distance: Distance, stored: list[Row], cut: int, arriving: list[Row], side: int, packs: int
 ) -> None:
-    """In the order of arrival; the partners of one row by time, then by their arrival. Both ends of the distance belong to it."""
-    other, at = kept(distance.slice_ms, stored, cut)
+    """In the order of arrival; the partners of one row by time, then by their arrival. Both ends of the distance belong to it. It does not
+    matter what is packed."""
+    other, at = kept(distance.slice_ms, stored, cut, packs=packs)
     found = other.pairs([k for k, _ in arriving], [t for _, t in arriving], distance.back(side), distance.ahead(side))
 
     def are_pair(own: Row, its: Row) -> bool:
@@ -74,6 +86,7 @@ def test_every_pair_within_the_distance_is_found_once(
     how=st.sampled_from(KINDS),
     bound=st.none() | st.integers(-60, 80),
     room=st.integers(1, 8),
+    packs=st.integers(0, 2),
 )
 def test_a_row_expires_once_when_its_last_partner_would_be_late(
     distance: Distance,
@@ -82,9 +95,10 @@ def test_a_row_expires_once_when_its_last_partner_would_be_late(
     how: str,
     bound: int | None,
     room: int,
+    packs: int,
 ) -> None:
     """In steps of bounded size: the order of expiry, then left before right, then time, then arrival. What is left has not expired."""
-    made = [kept(distance.slice_ms, one, 7, matched) for one in rows]
+    made = [kept(distance.slice_ms, one, 7, matched, packs) for one in rows]
     sides = [side for side, _ in made]
     kinds = [side for side in SIDES if preserves(how, side)]
     expected = sorted(
@@ -141,3 +155,37 @@ def test_what_a_join_holds_back(how: str, held: int) -> None:
 
 def test_the_bound_follows_the_watermark_at_the_distance_of_the_grace() -> None:
     assert bound_of(100, 5) == 95
+
+
+def test_packed_rows_whose_keys_have_one_hash_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only whoever reads a packed row knows its key: a pair too many is his to drop, one too few would be lost."""
+    monkeypatch.setattr(joins, "hash", lambda key: 7, raising=False)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    side = KeptSide(10)
+    side.add(10, [b"a", b"b"], [1, 2], bytes(2))
+    side.slices[10].pack()
+    side.add(10, [b"a"], [3], bytes(1))
+    found = side.pairs([b"a", b"c"], [3, 3], 5, 0)
+    assert list(zip(*found, strict=True)) == [(0, 10, 0), (0, 10, 1), (0, 10, 2), (1, 10, 0), (1, 10, 1)]
+
+
+def test_what_is_packed_again_and_again_is_looked_up_in_few_places() -> None:
+    """Otherwise each look-up would search as many runs as there were commits."""
+    side = KeptSide(10_000)
+    for number in range(1000):
+        side.add(10_000, [b"%d" % number], [number], bytes(1))
+        side.slices[10_000].pack()
+    assert len(side.slices[10_000]._runs) <= 10
+    found = side.pairs([b"%d" % number for number in range(1000)], list(range(1000)), 0, 0)
+    assert found.places == list(range(1000))
+
+
+def test_the_oldest_row_is_known_by_side() -> None:
+    """What a join waits for: rows out of order, in several slices."""
+    side = KeptSide(10)
+    assert side.oldest() is None
+    side.add(20, [b"a", b"b"], [19, 12], bytes(2))
+    assert side.oldest() == 12
+    side.add(10, [b"a", b"b"], [7, 9], bytes(2))
+    assert side.oldest() == 7
+    side.forget(10)
+    assert side.oldest() == 12
