@@ -156,6 +156,7 @@ class Declared:
         if isinstance(step, s.JoinStep):
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.grace_ms)),)
+            between += (("at_end", "keep"),) if step.keeps_open else ()
             on = step.on or ()
         return Stage(
             name=self.name(step),

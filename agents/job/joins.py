@@ -35,6 +35,7 @@ def join_step(
     how: str,
     grace: str | float,
     late: str | None,
+    at_end: str,
     name: str | None,
     serde: Serde[Any] | tuple[Serde[Any], Serde[Any]] | None,
     on_error: s.Policy,
@@ -49,6 +50,8 @@ def join_step(
         )
     if how not in KINDS:
         raise DeclarationError(f"join(how={how!r})", remedy="'inner', 'left' or 'outer'")
+    if at_end not in ("close", "keep"):
+        raise DeclarationError(f"join(at_end={at_end!r})", remedy="'close' or 'keep'")
     distance = _distance(within)
     check_function(into, "join(into=…)", number=2, signature="(left, right)")
     for side, stream in enumerate((left, right)):
@@ -69,6 +72,7 @@ def join_step(
         serdes=_serdes(left, right, serde),
         late=None if late is None else check_topic(late, "join(late=…)"),
         late_serde=left.app.serde,
+        keeps_open=at_end == "keep",
         on_error=check_policy(on_error, "join"),
         where=called_from(),
     )

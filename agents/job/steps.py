@@ -379,6 +379,8 @@ class JoinStep(Step):
     late: str | None = None
     """The topic for late rows."""
     late_serde: Any = None
+    keeps_open: bool = False
+    """An end of stream or a drain ends the wait of no row."""
 
     @property
     def holds_ms(self) -> int:

@@ -425,16 +425,16 @@ class Stream(Generic[K, V]):
              how: Literal["left"], on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V, T], W], how: Literal["inner"] = ...,
-             grace: str | float = ..., late: str | None = ..., name: str | None = ..., serde: Serdes = ...,
-             on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             grace: str | float = ..., late: str | None = ..., at_end: Literal["close", "keep"] = ..., name: str | None = ...,
+             serde: Serdes = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V, T | None], W],
-             how: Literal["left"], grace: str | float = ..., late: str | None = ..., name: str | None = ..., serde: Serdes = ...,
-             on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             how: Literal["left"], grace: str | float = ..., late: str | None = ..., at_end: Literal["close", "keep"] = ...,
+             name: str | None = ..., serde: Serdes = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V | None, T | None], W],
-             how: Literal["outer"], grace: str | float = ..., late: str | None = ..., name: str | None = ..., serde: Serdes = ...,
-             on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             how: Literal["outer"], grace: str | float = ..., late: str | None = ..., at_end: Literal["close", "keep"] = ...,
+             name: str | None = ..., serde: Serdes = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     def join(
         self,
         other: TableView[Any, Any] | Stream[Any, Any],
@@ -445,6 +445,7 @@ class Stream(Generic[K, V]):
         how: str = "inner",
         grace: str | float = 0,
         late: str | None = None,
+        at_end: Literal["close", "keep"] = "close",
         name: str | None = None,
         serde: Serdes = None,
         on_error: s.Policy = None,
@@ -463,7 +464,8 @@ class Stream(Generic[K, V]):
         timestamp, and the headers of both records. With `left`, a left record that finds no partner becomes `into(left, None)`, once event
         time has passed its last possible one; with `outer`, also a right one `into(None, right)`. Records are accepted until event time is
         `grace` ahead of them; later ones are counted and, with `late=`, written to that topic. `serde` writes the values that wait for
-        partners: one for both sides, or a pair.
+        partners: one for both sides, or a pair. An end of stream and a drain end the wait of all records; with `at_end="keep"` they go on
+        waiting in the next run.
         """
         if isinstance(other, Stream):
             return self._then(
@@ -476,6 +478,7 @@ class Stream(Generic[K, V]):
                     how=how,
                     grace=grace,
                     late=late,
+                    at_end=at_end,
                     name=name,
                     serde=serde,
                     on_error=on_error,
@@ -485,7 +488,8 @@ class Stream(Generic[K, V]):
             refuse_other(other)
         if other.app is not self.app:
             raise DeclarationError(f"join(): the table '{other.step.name}' belongs to another app")
-        own = {"within": within, "grace": grace or None, "late": late, "name": name, "serde": serde}
+        keeps = None if at_end == "close" else at_end
+        own = {"within": within, "grace": grace or None, "late": late, "at_end": keeps, "name": name, "serde": serde}
         if unused := [name for name, given in own.items() if given is not None]:
             raise DeclarationError(
                 f"join({unused[0]}=…) of a table: a record meets the row that its key has when it is processed",

@@ -4,7 +4,7 @@
 
 - A letter that fails leaves no trace.
 - Each pair is emitted once, in the letter of the row that came second; each row of a preserved side that found no partner once, when it
-  can find none any more: by the watermark, at the end of both streams, or at a drain.
+  can find none any more: by the watermark, and, unless rows are to wait beyond them, at the end of both streams or at a drain.
 - What was late stays late: the bound is stored in the transaction of the letter that raised it, and outlives runs.
 - `into` gets values of its own for each pair: it may change them.
 """
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.windows.joins import SIDES, Unpaired, bound_of, preserves
+from ...core.windows.results import DRAIN
 from ..job import steps as s
 from ..records.columns import pick
 from ..records.record import Headers, Rows
@@ -144,7 +145,7 @@ class JoinOp(Operator):
     async def on_watermark(self, watermark: int) -> bool:
         """Emit the rows that can find no partner any more. The maximal time announces a drain; it does not count as event time."""
         if watermark == MAX_TIME:
-            more = self._expire(None)
+            more = await self.on_close(DRAIN)
         else:
             bound = bound_of(watermark, self.join.grace_ms)
             if bound > self.bound:
@@ -156,8 +157,9 @@ class JoinOp(Operator):
         return more
 
     async def on_close(self, cause: str) -> bool:
-        """Emit all rows that found no partner, and forget the others. The bound stays."""
-        return self._expire(None)
+        """Emit all rows that found no partner, and forget the others, unless the step keeps them: then only those that event time has
+        passed, which a crash has left in the middle of it. The bound stays."""
+        return self._expire(self.bound if self.join.keeps_open else None)
 
     def _expire(self, bound: int | None) -> bool:
         found, more = self.kept.expire(bound, STEP_RESULTS)

@@ -361,6 +361,26 @@ def test_what_was_late_stays_late_in_the_next_run_but_a_drain_opens_the_join_ane
         assert [one.value["x"] for one in d.read("late")] == ["late"]
 
 
+def test_rows_that_are_to_be_kept_wait_beyond_a_drain_and_an_end() -> None:
+    """Over bounded runs, as windows that stay open: a partner comes in a later run, and a row comes out alone only by event time."""
+    for close in (Driver.drain, lambda d: d.end()):
+        with Driver(job("outer", late="late", at_end="keep")) as d:
+            d.send("left", row(50_000, "l"))
+            d.send("left", row(51_000, "waits", "b"))
+            d.send("right", row(50_000, "expires", "c"))
+            close(d)
+            assert results(d) == []
+            d.restart()
+            d.send("right", row(58_000, "r"))
+            assert results(d) == [("a", "l", "r", 58_000)]
+            d.send("left", row(62_001, "m", "d"))
+            d.send("right", row(62_000, "n", "e"))
+            d.advance("1s")
+            assert results(d) == [("c", None, "expires", 50_000), ("b", "waits", None, 51_000)]
+            close(d)
+            assert results(d) == []
+
+
 def test_pairs_have_the_headers_of_both() -> None:
     app = hg.App("job")
     left, right = (app.input(topic, key="k", timestamp="ts") for topic in ("left", "right"))
@@ -482,6 +502,8 @@ def declared(declare: Any) -> None:
         (lambda app, a, b: a.join(b, within="x", into=both), r"join\(within\)"),
         (lambda app, a, b: a.join(b, within=("1s",), into=both), "one distance, or two"),
         (lambda app, a, b: a.join(b, within="1s", into=both, how="right"), "'inner', 'left' or 'outer'"),
+        (lambda app, a, b: a.join(b, within="1s", into=both, at_end="stay"), "'close' or 'keep'"),
+        (lambda app, a, b: a.join(b.table("t"), at_end="keep", into=both), "omit at_end="),
         (lambda app, a, b: a.join(b, within="1s", into=lambda one: one), "left, right"),
         (lambda app, a, b: a.join(b, within="1s", into=both, on=len), r"join\(on=.*meet by the keys"),
         (lambda app, a, b: a.join(b, within="1s", into=both, on=("k", "x")), "is on 'x', but 'right' is keyed by 'k'"),
