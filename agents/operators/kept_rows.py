@@ -38,7 +38,7 @@ ROW_BYTES = 24
 OBJECTS_BYTES = 280
 """What the objects of a row in memory take beside their contents."""
 
-Place = tuple[int, int, int]
+RowPlace = tuple[int, int, int]
 """Where a row is: side, end of the slice, place in it."""
 
 
@@ -66,7 +66,7 @@ class Partners(NamedTuple):
         return Partners(self.arrived[of], self.times[of], self.values[of], self.headers[of])
 
 
-class KeptRow(NamedTuple):
+class JoinedRow(NamedTuple):
     """A row that is kept: its key, its value, its headers."""
 
     key: bytes
@@ -231,12 +231,12 @@ class WaitingRows:
 
     def counts(self) -> tuple[SideCounts, SideCounts]:
         """What is kept, by side."""
-        rows, total, live = [side.rows for side in self.sides], [0, 0], [0, 0]
+        size, live = [0, 0], [0, 0]
         for (side, _), one in self.rows.items():
-            total[side] += one.total
+            size[side] += one.total
             live[side] += len(one.values)
         left, right = (
-            SideCounts(*found, kept.oldest()) for *found, kept in zip(rows, total, live, self.sides, strict=True)
+            SideCounts(kept.rows, size[side], live[side], kept.oldest()) for side, kept in enumerate(self.sides)
         )
         return left, right
 
@@ -263,15 +263,15 @@ class WaitingRows:
                 break
         self.held.count()
 
-    def _in_memory(self, side: int, end: int, place: int) -> KeptRow | None:
+    def _in_memory(self, side: int, end: int, place: int) -> JoinedRow | None:
         """A row, unless it is packed."""
         one = self.rows[side, end]
         at = place - one.packed
         if at < 0:
             return None
-        return KeptRow(self.sides[side].slices[end].keys[at], one.values[at], one.headers.get(place))
+        return JoinedRow(self.sides[side].slices[end].keys[at], one.values[at], one.headers.get(place))
 
-    def kept(self, places: Sequence[Place]) -> list[KeptRow]:
+    def kept(self, places: Sequence[RowPlace]) -> list[JoinedRow]:
         """The rows at these places."""
         self.reading = True
         try:
@@ -282,9 +282,9 @@ class WaitingRows:
             self.reading = False
         return [found[at] for at in places]
 
-    def _read(self, places: Iterable[Place], found: dict[Place, KeptRow]) -> None:
+    def _read(self, places: Iterable[RowPlace], found: dict[RowPlace, JoinedRow]) -> None:
         """Read packed rows from the table."""
-        blocks: dict[int, dict[Place, int]] = {}
+        blocks: dict[int, dict[RowPlace, int]] = {}
         for at in places:
             one = self.rows[at[:2]]
             number = one.block_of(at[2])
@@ -295,7 +295,7 @@ class WaitingRows:
                 _, _, _, keys, _, values, headers, _ = stored
                 named = dict(headers)
                 for at, index in blocks[slot].items():
-                    found[at] = KeptRow(keys[index], values[index], named.get(index))
+                    found[at] = JoinedRow(keys[index], values[index], named.get(index))
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
@@ -377,7 +377,7 @@ class WaitingRows:
                 blocks += len(self.rows[side, end].starts)
         return found, False
 
-    def rows_of(self, found: Iterable[Unpaired]) -> list[KeptRow]:
+    def rows_of(self, found: Iterable[Unpaired]) -> list[JoinedRow]:
         """The rows that are emitted alone."""
         return self.kept([(one.side, one.end, one.place) for one in found])
 

@@ -1,6 +1,6 @@
 """The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
 
-All of them are kept here, decoded (`window_states`). The table holds blocks of 64 keys (`core.windows.blocks`), each in a slot
+All of them are kept here, decoded (`window_states`). The table holds blocks of up to 64 keys (`core.windows.blocks`), each in a slot
 (`core.windows.slots`); each commit writes the blocks that have changed. What the running letter has taken waits in `taken`, and joins the
 windows when the letter is complete: numbers are added then; everything else was added to copies before. So a failed letter leaves no trace.
 """
@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ...core.windows.slots import Slots
+from ...core.windows.blocks import BLOCK_BYTES
+from ...core.windows.slots import Slots, unpack_slot
 from ...core.windows.spans import Spans, due
 from ..job.aggregates import AggregatePlan
 from ..records.selecting import all_mappings
@@ -204,6 +205,7 @@ class OpenWindows:
         """By window, the slots of the blocks that the letter writes; only if it is careful."""
         self.early = Changed() if early else None
         if table is not None:
+            table.notes_above = BLOCK_BYTES
             self._load()
 
     def _load(self) -> None:
@@ -408,12 +410,30 @@ class OpenWindows:
             self.early.given = early
 
     def seal(self) -> None:
-        """Write the changed blocks to the table."""
+        """Write the changed blocks to the table. Those that have become too large are divided first."""
+        if self.table is None:
+            return
+        if self.table.noted:
+            self._divide(self.table)
         for end in sorted(self.changed):
             window = self.open[end]
+            if isinstance(window, ListWindow):
+                window.divide_new(self.table.size_of)
             self.table.update(self.slots.place(end, window.slots, window.changed_blocks()))
         self.slots.complete()
         self.changed.clear()
+
+    def _divide(self, table: Any) -> None:
+        """Divide the blocks that were too large when they were written."""
+        noted, table.noted = table.noted, []
+        sizes = {unpack_slot(key): size for key, size in noted}
+        for end, window in self.open.items():
+            if not isinstance(window, ListWindow):
+                continue
+            for number, slot in enumerate(window.slots):
+                if slot in sizes:
+                    window.divide(number, sizes[slot])
+                    self.changed.add(end)
 
     # ------------------------------------------------------------------------------------------------------------ closing
 

@@ -1,16 +1,17 @@
 """The states of one open window, by key: in arrays if they are numbers of 64 bits, otherwise in lists.
 
-Both are stored alike: a block of the table holds 64 keys in the order of their arrival. A window in arrays becomes one in lists when a
+Both are stored alike: a block of the table holds up to 64 keys in the order of their arrival. A block of states in lists that has become
+larger than `BLOCK_BYTES` is divided, so that no block grows without bound when states do. A window in arrays becomes one in lists when a
 state no longer fits, for example when a sum exceeds 64 bits.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...core.windows.blocks import BLOCK_KEYS
+from ...core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
 from ..job.aggregates import AggregatePlan
 from ..records.spans import pieces
 from ..records.vectors import Buffer, longs
@@ -20,14 +21,18 @@ States = dict[bytes, list[Any]]
 
 
 class ListWindow:
-    """States in lists, and the keys in order of arrival, which determines their blocks."""
+    """States in lists, and the blocks of their keys, in order of arrival."""
 
     def __init__(self, plan: AggregatePlan, *, partial: bool = False) -> None:
         self.plan = plan
         self.partial = partial
         self.states: States = {}
-        self.keys: list[bytes] = []
+        self.blocks: list[list[bytes]] = []
+        """The keys of each block."""
         self.places: dict[bytes, int] = {}
+        """The number of the block of each key."""
+        self.open = False
+        """Whether the last block takes new keys."""
         self.times: dict[bytes, int] = {}
         """The greatest time of the rows of each key; only if somebody wants to know it."""
         self.latest: int | None = None
@@ -45,15 +50,14 @@ class ListWindow:
     @property
     def count(self) -> int:
         """How many keys have states."""
-        return len(self.keys)
+        return len(self.places)
 
     # ------------------------------------------------------------------------------------------------------------ changing
 
     def load(self, keys: list[bytes], states: list[list[Any]]) -> None:
         """Take over a stored block."""
         self.states.update(zip(keys, states, strict=True))
-        self.touch(keys)
-        self.dirty.clear()
+        self._append(keys)
         self.plain = self.plain and self.plan.numeric and self.plan.all_plain(states)
 
     def add(self, keys: list[bytes], columns: list[Any]) -> None:
@@ -70,11 +74,50 @@ class ListWindow:
         distinct = dict.fromkeys(keys)
         places = self.places
         new = [key for key in distinct if key not in places]
+        for number, keys in self._blocks_of(new):
+            if number == len(self.blocks):
+                self._append(keys)
+            else:
+                self.blocks[number] += keys
+                places.update(dict.fromkeys(keys, number))
         if new:
-            places.update(zip(new, range(len(self.keys), len(self.keys) + len(new)), strict=True))
-            self.keys += new
             self._queue = None
-        self.dirty.update({places[key] // BLOCK_KEYS for key in distinct})
+        self.dirty.update({places[key] for key in distinct})
+
+    def _append(self, keys: list[bytes]) -> None:
+        """Another block."""
+        self.places.update(dict.fromkeys(keys, len(self.blocks)))
+        self.blocks.append(list(keys))
+        self.open = True
+        self._queue = None
+
+    def _blocks_of(self, new: list[bytes]) -> list[tuple[int, list[bytes]]]:
+        """To which blocks new keys go."""
+        number = len(self.blocks)
+        room = BLOCK_KEYS - len(self.blocks[-1]) if self.open else 0
+        found = [(number - 1, new[:room])] if room > 0 and new else []
+        for start in range(max(room, 0), len(new), BLOCK_KEYS):
+            found.append((number, new[start : start + BLOCK_KEYS]))
+            number += 1
+        return found
+
+    def divide(self, number: int, size: int) -> None:
+        """Divide a block of so many bytes, so that its parts are small enough."""
+        first, *others = parts_of(self.blocks[number], size)
+        self.blocks[number] = first
+        for keys in others:
+            self.dirty.add(len(self.blocks))
+            self._append(keys)
+        if others:
+            self.dirty.add(number)
+            self.open = False
+
+    def divide_new(self, size_of: Callable[[Any], int]) -> None:
+        """Divide the blocks that were never written and are too large already. `size_of`: the bytes of a value."""
+        for number in range(len(self.slots), len(self.blocks)) if not self.plain else ():
+            size = size_of(self.stored(number))
+            if size > BLOCK_BYTES:
+                self.divide(number, size)
 
     def later(self, keys: list[bytes], times: list[int]) -> None:
         """Note the times of rows. Those of one partition usually come in order."""
@@ -91,30 +134,27 @@ class ListWindow:
     def results(self, first: int, behind: int) -> tuple[list[bytes], list[list[Any]]]:
         """The keys in the order of their results, from the first of these numbers up to the other, and their states."""
         if self._queue is None:
-            self._queue = sorted(self.keys)
+            self._queue = sorted(self.places)
         keys = self._queue[first:behind]
         return keys, [self.states[key] for key in keys]
 
     def changed_blocks(self) -> dict[int, list[Any]]:
         """The blocks that have changed since the last call, in their stored form."""
-        found = {number: self._block(number) for number in self.dirty}
+        found = {number: self.stored(number) for number in self.dirty}
         self.dirty.clear()
         return found
 
-    def _block(self, number: int) -> list[Any]:
-        keys = self.keys[number * BLOCK_KEYS : (number + 1) * BLOCK_KEYS]
-        return [keys, [self.states[key] for key in keys]]
+    def stored(self, number: int) -> list[Any]:
+        """A block in its stored form."""
+        keys = self.blocks[number]
+        return [list(keys), [self.states[key] for key in keys]]
 
     def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
         """The blocks that these states change, in their stored form."""
-        new = [key for key in fresh if key not in self.places]
-        count = len(self.keys)
-        numbers = {self.places[key] // BLOCK_KEYS for key in fresh if key in self.places}
-        numbers.update(place // BLOCK_KEYS for place in range(count, count + len(new)))
+        new = dict(self._blocks_of([key for key in fresh if key not in self.places]))
         found: dict[int, list[Any]] = {}
-        for number in numbers:
-            start, stop = number * BLOCK_KEYS, (number + 1) * BLOCK_KEYS
-            keys = self.keys[start:stop] + new[max(start - count, 0) : max(stop - count, 0)]
+        for number in {*new, *(self.places[key] for key in fresh if key in self.places)}:
+            keys = [*(self.blocks[number] if number < len(self.blocks) else ()), *new.get(number, ())]
             found[number] = [keys, [fresh[key] if key in fresh else self.states[key] for key in keys]]
         return found
 
@@ -142,7 +182,9 @@ class ArrayWindow:
         if arrays.known:
             numbers = array("q", range(arrays.known))
             keys, times = self._keys(numbers), longs(arrays.cells.take(numbers)[1]).tolist()
-            made.load(keys, arrays.states(numbers))
+            states = arrays.states(numbers)
+            for start in range(0, len(keys), BLOCK_KEYS):
+                made.load(keys[start : start + BLOCK_KEYS], states[start : start + BLOCK_KEYS])
             made.later(keys, times)
         made.dirty.update(number // BLOCK_KEYS for number in longs(arrays.cells.dirty()) if number < arrays.known)
         made.slots, made.out = self.slots, self.out
@@ -151,7 +193,9 @@ class ArrayWindow:
     # ------------------------------------------------------------------------------------------------------------ changing
 
     def load(self, keys: list[bytes], states: list[list[Any]]) -> bool:
-        """Take over a stored block. False if a state does not fit."""
+        """Take over a stored block. False if a state does not fit, or a block before it has been divided."""
+        if self.count % BLOCK_KEYS:
+            return False
         vectors = self.arrays.vectors(states)
         if vectors is not None:
             self.arrays.put(keys, vectors, None)

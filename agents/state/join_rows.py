@@ -34,7 +34,7 @@ class JoinRow(NamedTuple):
     end: int
     number: int
     """Of its block."""
-    index: int
+    place: int
     """In its block."""
     value: bytes
     headers: Any

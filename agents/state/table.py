@@ -104,6 +104,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._kept: Held | None = None
         self._kept_reads = True
         """Whether the rows that are read and written here are also in the caller's cache."""
+        self.notes_above: int | None = None
+        """Rows that take more bytes are noted when they are written."""
+        self.noted: list[tuple[bytes, int]] = []
+        """The keys and sizes of such rows. Whoever asked for them takes them away."""
         self.caches_written = True
         """Whether rows stay decoded once they are written. A caller that has its own copy of them saves the memory."""
         self._changed: dict[bytes, None] = {}
@@ -177,6 +181,13 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def read(self, data: bytes) -> V | None:
         """The value of a stored row; None if it has expired."""
         return self._decode(data)
+
+    def size_of(self, value: V) -> int:
+        """The bytes of a value. One that cannot be encoded has none: whoever puts it gets the error."""
+        try:
+            return len(self._value.dumps(value) or b"")
+        except DataError:
+            return 0
 
     def key_bytes(self, key: K) -> bytes:
         """The encoded key, which identifies it. Raises a `DataError` that names this table."""
@@ -394,6 +405,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 self.expiry.written(expires, [k for k, v in zip(keys, values, strict=True) if v is not None])
             for key, value in zip(keys, values, strict=True):
                 dirty[key] = None if value is None else head + value
+            if (most := self.notes_above) is not None:
+                self.noted += [
+                    (k, len(v)) for k, v in zip(keys, values, strict=True) if v is not None and len(v) > most
+                ]
             changed, self._changed = self._changed, {}
             if self.caches_written:
                 self._weigh(changed, values)

@@ -23,7 +23,6 @@ from ..worker.window_load import StepWindows, windows_of
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
     from ..runtime.task import TaskActor
-    from ..state.rocks import StoreMemory
     from ..worker.worker import Worker
 
 
@@ -95,8 +94,9 @@ def join_documents(joins: Iterable[JoinRows]) -> list[dict[str, Any]]:
     ]
 
 
-def memory_document(memory: StoreMemory) -> dict[str, int]:
+def memory_document(worker: Worker) -> dict[str, int]:
     """What the state of a worker takes in memory, in bytes."""
+    memory = worker.memory
     return {
         "decoded": memory.decoded.used,
         "decoded_limit": memory.decoded.limit,
@@ -199,7 +199,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "times": time_documents(worker.participant.times.look(worker.actors.values(), now.wall), now.wall),
             "windows": window_documents(windows_of(worker.actors.values())),
             "joins": join_documents(joins_of(worker.actors.values())),
-            "state_memory": memory_document(worker.memory),
+            "state_memory": memory_document(worker),
             "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
         },
         **(

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
+from zlib import crc32
 
 from .spans import Spans
 
@@ -34,7 +35,7 @@ ALL_TIMES = 2**65
 """The length of a slice that has room for all times."""
 SLICES = 8
 """How many slices the time has during which a row may have partners."""
-PACKED_BYTES = 21
+PACKED_BYTES = 17
 """What a row of a packed slice takes here: its time, the hash of its key, its place, and whether it has been in a pair."""
 
 
@@ -140,7 +141,7 @@ class Slice:
 
     def pack(self) -> None:
         """Pack the rows that are not packed yet."""
-        run = _run(zip(map(hash, self.keys), count(self.packed), strict=False))
+        run = _run(zip(map(crc32, self.keys), count(self.packed), strict=False))
         while self._runs and 2 * len(run.hashes) > len(self._runs[-1].hashes):
             before = self._runs.pop()
             run = _run([*zip(*before, strict=True), *zip(*run, strict=True)])
@@ -155,7 +156,7 @@ class Slice:
                 yield key, place
         for hashes, packed in self._runs:
             for key in keys:
-                wanted = hash(key)
+                wanted = crc32(key)
                 at = bisect_left(hashes, wanted)
                 while at < len(hashes) and hashes[at] == wanted:
                     yield key, packed[at]
@@ -300,4 +301,4 @@ def expiring(
 
 def _run(rows: Iterable[tuple[int, int]]) -> HashRun:
     ordered = sorted(rows)
-    return HashRun(array("q", [one for one, _ in ordered]), array("I", [place for _, place in ordered]))
+    return HashRun(array("I", [one for one, _ in ordered]), array("I", [place for _, place in ordered]))

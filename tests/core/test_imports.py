@@ -23,6 +23,7 @@ PURE = frozenset(
     [
         "__future__",
         "abc",
+        "array",
         "bisect",
         "collections",
         "copy",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.job.steps import WindowStep
-from headgate.agents.operators import window_states
+from headgate.agents.operators import open_windows, window_states
 from headgate.agents.operators.addends import Addends
 from headgate.agents.operators.open_rows import OpenRows
 from headgate.agents.operators.open_sessions import OpenSessions
@@ -32,6 +32,7 @@ WINDOWS = {
     "states": hg.tumbling(SPAN / 1000),
     "arrays": hg.tumbling(SPAN / 1000),
     "mixed": hg.tumbling(SPAN / 1000),
+    "growing": hg.tumbling(SPAN / 1000),
     "rows": hg.tumbling(SPAN / 1000),
     "sessions": hg.session(SPAN / 1000),
 }
@@ -46,7 +47,8 @@ class Task:
     def __init__(self, kind: str, careful: bool) -> None:
         app = hg.App("job")
         window = WINDOWS[kind]
-        sums = {"sum": hg.sum("v")} if kind == "mixed" else {}
+        sums: dict[str, Any] = {"sum": hg.sum("v")} if kind == "mixed" else {}
+        sums |= {"all": hg.collect("v")} if kind == "growing" else {}
         app.input("in", key="k").window(window, name="w").agg(n=hg.count(), **sums).to("out")
         self.kind, self.careful, self.spans = kind, careful, window.spans
         self.declared = Declared(app)
@@ -110,7 +112,7 @@ class Task:
         values: list[Any] = [[time, b"v", None] if self.kind == "rows" else {"v": number_of(time)} for _, time in rows]
         for at in (slice(0, len(rows) // 2), slice(len(rows) // 2, None)):
             keys, times = [key for key, _ in rows[at]], [time for _, time in rows[at]]
-            if self.kind in ("states", "arrays", "mixed"):
+            if self.kind in ("states", "arrays", "mixed", "growing"):
                 assert self.spans is not None
                 found = rows_of_times(self.spans, array("q", times), None, BEFORE_ALL_TIME)
                 self.kept.take(found, Addends(self.step, keys, values[at], times))
@@ -204,12 +206,16 @@ ACTIONS = st.one_of(
     ("kind", "careful"),
     [(kind, careful) for kind in WINDOWS for careful in (False, True) if not (careful and kind in ("arrays", "mixed"))],
 )
-@given(actions=st.lists(ACTIONS, max_size=25))
+@given(actions=st.lists(ACTIONS, max_size=25), divided=st.booleans())
 @settings(deadline=None, max_examples=60)
-def test_what_is_stored_is_what_is_open(kind: str, careful: bool, actions: list[tuple[Any, ...]]) -> None:
+def test_what_is_stored_is_what_is_open(
+    kind: str, careful: bool, actions: list[tuple[Any, ...]], divided: bool
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window_states, "BLOCK_KEYS", 2)
+        patch.setattr(window_states, "BLOCK_KEYS", 4 if kind == "growing" else 2)
         patch.setattr(blocks, "BLOCK_ROWS", 2)
+        for module in (blocks, window_states, open_windows) if divided else ():
+            patch.setattr(module, "BLOCK_BYTES", 30)
         task = Task(kind, careful)
         for what, *how in actions:
             match what:
@@ -230,7 +236,7 @@ def test_what_is_stored_is_what_is_open(kind: str, careful: bool, actions: list[
 def test_golden_bytes_of_stored_windows() -> None:
     """Stored for ever: another form would lose every open window."""
     written: dict[str, Any] = {}
-    for kind in WINDOWS:
+    for kind in WINDOWS.keys() - {"growing"}:
         task = Task(kind, careful=False)
         task.take([(b"a", 1), (b"a", 3)], fails=False, interrupted=False)
         task.commit()
@@ -244,7 +250,23 @@ def test_golden_bytes_of_stored_windows() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["states", "arrays", "mixed", "rows"])
+def test_a_block_that_grows_is_divided() -> None:
+    """64 keys that collect rows: together they would be more than the task log takes, though each alone is far from it."""
+    task = Task("growing", careful=False)
+    for turn in range(4):
+        for n in range(100):
+            task.take([(b"k%d" % n, turn % SPAN)] * 150, fails=False, interrupted=False)
+        task.commit()
+        if turn == 2:
+            task.live()
+    task.check()
+    stored_now = [value for value in task.log.values() if value is not None]
+    assert max(map(len, stored_now)) < 2 * blocks.BLOCK_BYTES
+    assert sum(map(len, stored_now)) > 5 * blocks.BLOCK_BYTES
+    assert len(stored_now) > 4
+
+
+@pytest.mark.parametrize("kind", ["states", "arrays", "mixed", "growing", "rows"])
 def test_blocks_of_a_window_may_stand_in_any_slots(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers say where keys and rows belong, also if a later block stands in a lower slot."""
     monkeypatch.setattr(window_states, "BLOCK_KEYS", 2)
