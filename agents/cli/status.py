@@ -270,6 +270,11 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["tasks"]
             ),
         )  # fmt: skip
+    show_steps(found)
+
+
+def show_steps(found: dict[str, Any]) -> None:
+    """Print what the steps of the job wait for and keep: event time, windows, batches, joins."""
     if found["times"]:
         click.echo()
         show_table(
