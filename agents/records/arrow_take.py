@@ -123,7 +123,9 @@ def columns_as_they_are(frame: Any) -> VectorBatch | None:
     """
     fields, take = _opened(frame)
     names = [field.name for field in fields]
-    kinds = [next((kind for kind, forms in _FITTING.items() if field.form in forms), None) for field in fields]
+    kinds: list[ColumnKind | None] = [
+        next((kind for kind, forms in _FITTING.items() if field.form in forms), None) for field in fields
+    ]
     if None in kinds or len(set(names)) < len(names) or any(field.has_dictionary for field in fields):
         return None
     made: list[Vector] = []
