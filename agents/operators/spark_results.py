@@ -31,7 +31,7 @@ from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
-from .written import Written
+from .written import Publishing
 
 STEP_BLOCKS = 4
 """The maximum number of blocks that one step stores or sends."""
@@ -80,7 +80,7 @@ class Results:
         self.env: Any = operator.env
         self._sources = sources
         self._seen = seen
-        self.written = Written(rows, self.env)
+        self.written = Publishing(rows, self.env)
         self._runs: Runs | None = None
         self._stages: list[SparkStage] = []
         self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None

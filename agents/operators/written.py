@@ -34,7 +34,7 @@ class WriteOp(Operator):
         raise AssertionError("the rows of a stage that Spark writes do not come back")
 
 
-class Written:
+class Publishing:
     """The published batch of one batch step: at most one at a time, because batches are done in their order."""
 
     def __init__(self, rows: BatchRows, env: Any) -> None:

@@ -74,7 +74,7 @@ class WithoutSpark(Spark):
 
     def _outcome(self, fn: Callable[[Any, Any], Any], rows: Rows, batch: BatchInfo) -> BatchOutcome:
         made: Rows = fn(rows, batch)
-        return BatchOutcome([self.encode(pa.Table.from_pylist(made))] if made else [], len(made))
+        return BatchOutcome([self.encode([pa.Table.from_pylist(made)])] if made else [], len(made))
 
     async def close(self) -> None:
         """There is nothing to stop."""
