@@ -69,6 +69,10 @@ class StoreUnreadable(EnvironmentFault):
         )
 
 
+class LimitReached(EnvironmentFault):
+    """A task may not hold more. No record is to blame, so no policy may leave one out because of it."""
+
+
 class DeadlinePassed(HeadgateError):
     """Something did not happen before its deadline."""
 

@@ -113,6 +113,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("spark.remote", "text", "", NEXT_RUN, JOB, "A Spark Connect server, instead of a master."),
     ("spark.in-flight", "positive", 2, DYNAMIC, JOB, "How many batches of one task run in Spark at the same time."),
     ("spark.batch-timeout", "duration", "1h", NEXT_RUN, JOB, "How long Spark may take for one batch before its jobs are cancelled."),
+    ("gather.max-bytes", "size", "1GiB", DYNAMIC, JOB, "How many bytes the open batches behind a gather may hold together."),
     # ---------------------------------------------------------------------------------------------------- surroundings
     ("bootstrap", "text", "", NEXT_RUN, WORKER, "Kafka brokers."),
     ("processor.id", "text", "", NEXT_RUN, WORKER, "Stable name of this worker."),
@@ -159,6 +160,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "watermark.quorum": ("task",),
     "share.restate": ("task",),
     "spark.in-flight": ("spark",),
+    "gather.max-bytes": ("spark",),
     "log.level": ("log",),
 })  # fmt: skip
 """Which parts of a worker apply a dynamic setting while they run; a change is acknowledged when each of them has applied it. The leader

@@ -25,6 +25,7 @@ from ..records.serdes import OUTPUT_KEY, is_json, json, raw
 from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
+from .gathered import GatheredStream, gather_step
 from .stream_ends import BatchedStream, Ended, batch_step, share_step
 from .timestamps import TimeField
 from .windows import Window, WindowedStream
@@ -260,6 +261,15 @@ class ColumnStream(Generic[K, V]):
         step = batch_step(self._stream.step, max_rows, max_bytes, max_age, name, self.schema)
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 
+    def gather(self, *, name: str | None = None) -> GatheredStream[K, V]:
+        """Send the records of all tasks to one task, as of rows.
+
+        >>> orders.columns().gather().window(hg.tumbling("1m")).spark(ranking, schema="country string, place int").to("ranking")
+        """
+        self._only_columns("gather()")
+        app = self._stream.app
+        return GatheredStream(app, gather_step(app, self._stream.step, name, json(), self.schema))
+
     # ------------------------------------------------------------------------------------------------------------- borders
 
     def _only_columns(self, verb: str) -> None:
@@ -426,7 +436,7 @@ class ColumnStream(Generic[K, V]):
 
 
 class WindowedColumns(Generic[K]):
-    """Columns in windows, before `.agg(…)` says how to aggregate them."""
+    """Columns in windows, before `.agg(…)` or `.spark(…)` says what to make of them."""
 
     def __init__(self, columns: ColumnStream[K, Any], windowed: WindowedStream[K, Any]) -> None:
         self._columns = columns
@@ -451,6 +461,11 @@ class WindowedColumns(Generic[K]):
         """Aggregates for each key and window, as of rows. A null in a sum, mean, minimum or maximum is an error of its record."""
         self._columns._check_aggregates(aggregates)
         return self._windowed.agg(on_error=on_error, migrate=migrate, **aggregates)
+
+    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
+        """Pass the columns of each window to `fn(df, batch)` in Spark, as rows are."""
+        self._columns._only_columns("window().spark()")
+        return self._windowed.spark(fn, schema=schema, name=name)
 
 
 def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:

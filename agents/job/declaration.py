@@ -24,10 +24,10 @@ from . import steps as s
 from .joins import kind_of
 from .named_fields import with_named_fields
 from .schemas import (
-    BATCHES,
     TIMERS,
     TableSpec,
     schema_of_aggregate,
+    schema_of_batches,
     schema_of_join,
     schema_of_own,
     schema_of_rows,
@@ -148,10 +148,11 @@ class Declared:
             into = step.write
             between = (("into", into.path or _text(into.save)), ("format", into.format))
             between += (("partition_by", ", ".join(into.partition_by)),) if into.partition_by else ()
-        if isinstance(step, s.WindowStep):
+        if isinstance(step, s.WindowStep | s.BatchStep) and step.window is not None:
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.window.grace_ms)),)
             between += (("at_end", "keep"),) if step.keeps_open else ()
+        if isinstance(step, s.WindowStep):
             between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
         if isinstance(step, s.JoinStep):
             writes = (step.late,) if step.late else ()
@@ -200,7 +201,8 @@ class Declared:
                 case s.ActorStep():
                     yield TableSpec(f"{step.name}.timers", plain, plain, schema_of_own(TIMERS, "kind, time"))
                 case s.BatchStep():
-                    yield TableSpec(step.name, plain, plain, schema_of_own(BATCHES, BOOK))
+                    of = "" if step.window is None else str(step.window)
+                    yield TableSpec(step.name, plain, plain, schema_of_batches(BOOK, of))
                 case _:
                     pass
 
@@ -311,7 +313,7 @@ def _with_combining(steps: list[s.Step]) -> list[s.Step]:
     readers = s.readers_of(steps)
 
     def combining(step: s.Step) -> s.Step:
-        if isinstance(step, s.ShuffleStep) and not step.everyone:
+        if isinstance(step, s.ShuffleStep) and step.by_key:
             after = readers.get(id(step), [])
             if len(after) == 1 and len(after[0].parents) == 1 and _combines(one := after[0]):
                 return replace(step, combine=one)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import DataError
-from ...core.graph.schema import ANY, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
+from ...core.graph.schema import ANY, BATCHES_OF, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
 from ..cancellation import passes, said
 from ..records import serdes
@@ -82,6 +82,11 @@ def schema_of_join(join: str, key: Serde[Any], rows: Sequence[Serde[Any]]) -> Sc
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:
     """The schema of a table that holds the user's values."""
     return Schema(TABLE, key.name, _format(value), _fields(value.type) if _is_typed(value) else ())
+
+
+def schema_of_batches(format: str, window: str) -> Schema:
+    """The schema of the table of a batch step. `window`: its windows, if it has any; other windows need another table."""
+    return schema_of_own(f"{BATCHES_OF}{window}" if window else BATCHES, format)
 
 
 def schema_of_own(kind: str, format: str) -> Schema:

@@ -243,13 +243,15 @@ class RekeyStep(Step):
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ShuffleStep(Step):
-    """Sends rows through an intermediate stream: each key to one task or, with `everyone`, every row to every task."""
+    """Sends rows through an intermediate stream: each key to one task; with `everyone`, every row to every task; with `gathers`, every row
+    to one task."""
 
     by: str | Callable[[Any], Any] | None
     serde: Any
     key_serde: Any
     partitions: int | None = None
     everyone: bool = False
+    gathers: bool = False
     schema: ColumnSchema | None = None
     """The columns that go through the stream; None for rows."""
     key_text: str = ""
@@ -259,8 +261,13 @@ class ShuffleStep(Step):
 
     @property
     def verb(self) -> str:
-        """`broadcast` or `repartition`."""
-        return "broadcast" if self.everyone else "repartition"
+        """`broadcast`, `gather` or `repartition`."""
+        return "broadcast" if self.everyone else "gather" if self.gathers else "repartition"
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the key of a row says where it goes."""
+        return not (self.everyone or self.gathers)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -408,6 +415,8 @@ class BatchStep(Step):
     late_serde: Any = None
     keeps_open: bool = False
     """An end of stream or a drain closes no window."""
+    gathered: bool = False
+    """Its rows come from all tasks, so that `gather.max-bytes` bounds what is open."""
 
     @property
     def holds_ms(self) -> int:

@@ -33,6 +33,7 @@ from .checks import (
     table_name_of,
 )
 from .column_stream import ColumnStream, columns_behind, condition
+from .gathered import GatheredStream, gather_step
 from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
@@ -333,6 +334,17 @@ class Stream(Generic[K, V]):
         )
         return self._then(step)
 
+    def gather(self, *, name: str | None = None, serde: Serde[Any] | None = None) -> GatheredStream[K, V]:
+        """Send the records of all tasks to one task, through an intermediate stream with one partition, so that `.window(…)` or `.batch(…)`
+        makes batches of all of them for Spark.
+
+        >>> orders.gather().window(hg.tumbling("1m")).spark(ranking, schema="country string, place int").to("ranking")
+
+        What waits there for Spark is at most `gather.max-bytes`. `serde` writes the values on their way, as in `repartition`.
+        """
+        step = gather_step(self.app, self.step, name, self._serde(serde, "gather(serde"), None)
+        return GatheredStream(self.app, step)
+
     def _serde(self, given: Serde[Any] | None, where: str, default: Serde[Any] | None = None) -> Serde[Any]:
         if given is None:
             return default if default is not None else serde_behind(self.step, self.app.serde)
@@ -376,7 +388,7 @@ class Stream(Generic[K, V]):
         at_end: Literal["close", "keep"] = "close",
         name: str | None = None,
     ) -> WindowedStream[K, V]:
-        """Group rows by key and time window; `.agg(…)` says how to aggregate them.
+        """Group rows by key and time window; `.agg(…)` says how to aggregate them, `.process(…)` and `.spark(…)` pass them on.
 
         `emit`: also emit early results of the windows that have changed, every `"10s"` of the worker's clock or when at least `1000` rows
         have arrived. They are updates: the newest one counts.

@@ -69,8 +69,10 @@ def batch_step(
     max_age: str | float | None,
     name: str | None,
     schema: ColumnSchema | None = None,
+    *,
+    gathered: bool = False,
 ) -> s.BatchStep:
-    """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb."""
+    """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb; `gathered`: behind `.gather()`."""
     if max_rows is None and max_bytes is None and max_age is None:
         raise DeclarationError(
             "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
@@ -85,6 +87,7 @@ def batch_step(
         max_bytes=max_bytes,
         max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
         schema=schema,
+        gathered=gathered,
         where=called_from(),
     )
 
@@ -138,9 +141,10 @@ class BatchedStream(Generic[K, V]):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
+            verb = ".batch" if self.step.window is None else ".window"
             raise DeclarationError(
-                f".batch().{name}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
-                remedy=f'.batch(…).spark(fn, schema="…").{name}(…), or .{name}(…) without .batch(…)',
+                f"{verb}().{name}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
+                remedy=f'{verb}(…).spark(fn, schema="…").{name}(…), or .{name}(…) without {verb}(…)',
             )
 
     def __repr__(self) -> str:

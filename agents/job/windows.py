@@ -6,6 +6,7 @@ changed it therefore finds its state again; after its size has changed it does n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .aggregates import AggregatePlan
     from .schemas import Migrate
     from .stream import Stream
+    from .stream_ends import BatchedStream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -232,6 +234,8 @@ class WindowedStream(Generic[K, V]):
         self._name = name_of("window", None, name or str(window))
         self._where = called_from()
         self._used = False
+        self._at_end = at_end
+        self._batches: BatchedStream[Any, Any] | None = None
         stream.app.windows.append(self)
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
@@ -239,11 +243,10 @@ class WindowedStream(Generic[K, V]):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            if name in ("batch", "gather", "spark"):
+            if name in ("batch", "gather"):
                 raise DeclarationError(
-                    f".window().{name}(): the rows of a window cannot go to Spark yet",
-                    remedy=".window(…).agg(…).batch(max_rows=…).spark(…) passes the results of windows to Spark; "
-                    ".batch(max_rows=…, max_age=…).spark(…) without a window passes the rows",
+                    f".window().{name}(): a window is a batch of its own",
+                    remedy=".window(…).spark(…) passes the rows of each window to Spark; .gather() stands before .window(…)",
                 )
             raise DeclarationError(
                 f".window().{name}(): a window is not a record",
@@ -327,6 +330,28 @@ class WindowedStream(Generic[K, V]):
         step = s.ActorStep(parents=(kept,), name=after, cls=actor, args=args, on_error=policy, where=called_from())
         return Stream(app, app.add(step))
 
+    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
+        """Pass the rows of each window to `fn(df, batch)` in Spark when the window closes: the rows of all keys of a task together.
+
+        >>> orders.window(hg.tumbling("1m", grace="10s")).spark(revenue, schema="country string, revenue double").to("revenue")
+
+        `batch` has `window_start` and `window_end`. The rows that the function returns are passed on, with the last ms of the window as
+        their timestamp. `.gather()` before the window brings the rows of all tasks together.
+        """
+        if self._early != (None, None):
+            raise DeclarationError(
+                "window(emit=…).spark(…): Spark gets the rows of a window when it is closed", remedy="omit emit="
+            )
+        if self._batches is None:
+            from .gathered import window_batches
+
+            app, step = self._stream.app, self._stream.step
+            made = (self._window, self._late, self._at_end, self._name, self._schema)
+            self._batches = window_batches(app, step, *made)
+        stream = self._batches.spark(fn, schema=schema, name=name)
+        self._used = True
+        return stream
+
     def _step(self, made: AggregatePlan, **more: Any) -> s.WindowStep:
         app = self._stream.app
         step = s.WindowStep(
@@ -350,5 +375,5 @@ class WindowedStream(Generic[K, V]):
         if not self._used:
             raise DeclarationError(
                 f"nothing is made of window '{self._name}' ({self._where})",
-                remedy=".agg(…) makes a result of its rows, .process(…) gives them to an actor; else remove it",
+                remedy=".agg(…) makes a result of its rows, .process(…) gives them to an actor, .spark(…) to Spark; else remove it",
             )

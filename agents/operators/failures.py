@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import StoreUnreadable, causes
+from ...core.errors import LimitReached, StoreUnreadable, causes
 from ..cancellation import said
 from ..job import steps as s
 from ..records.chunks import Chunk
@@ -141,14 +141,19 @@ def own_traceback(cause: BaseException) -> str:
     return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
 
 
+def is_of_no_record(error: BaseException) -> bool:
+    """Whether no record is to blame: a store could not be read, or a task may not hold more."""
+    return any(isinstance(one, StoreUnreadable | LimitReached) for one in causes(error))
+
+
 def store_failed(error: BaseException) -> bool:
     """Whether the error was caused by a store that could not be read, no matter which code was reading it."""
     return any(isinstance(one, StoreUnreadable) for one in causes(error))
 
 
 def policy_of(error: BaseException, source: SourceOp, app: Any) -> s.Policy:
-    """The policy for a failed record: the nearest one wins (operator, then input, then app). A store that cannot be read always fails."""
-    if store_failed(error):
+    """The policy for a failed record: the nearest one wins (operator, input, app). What no record is to blame for always fails."""
+    if is_of_no_record(error):
         return "fail"
     step = source.step
     if isinstance(error, UserCodeError):

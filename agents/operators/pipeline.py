@@ -147,6 +147,7 @@ class Pipeline:
         """The bridge that runs PySpark functions; only jobs that use Spark have one."""
         self.spark_in_flight = 2
         self.spark_timeout_s = 3600.0
+        self.gather_max_bytes = 1 << 30
         self.poke: Callable[[], None] = _nothing
         """Called when the result of `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
@@ -658,7 +659,12 @@ class Pipeline:
 
     def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
         """By window, what is open, and the late rows."""
-        return [(op.step.name, *op.opened()) for op in self.operators if isinstance(op, WindowOp)]
+        found: list[tuple[str, OpenCounts, LateCounts]] = []
+        for op in self.operators:
+            opened = op.opened()
+            if opened is not None:
+                found.append((op.step.name, *opened))
+        return found
 
     def joins(self) -> list[tuple[str, tuple[SideRows, SideRows]]]:
         """By join, what is known of its sides."""
@@ -752,9 +758,9 @@ class Pipeline:
         for operator in self.operators:
             operator.durable()
 
-    def fly(self, batches: int) -> None:
-        """From now on, at most `batches` batches of a step may run at a time."""
-        self.spark_in_flight = batches
+    def fly(self, batches: int, gathered: int) -> None:
+        """From now on, at most `batches` batches of a step may run at a time, and behind a gather at most `gathered` bytes may be open."""
+        self.spark_in_flight, self.gather_max_bytes = batches, gathered
         for operator in self.operators:
             operator.room_changed()
         self.poke()

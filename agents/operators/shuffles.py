@@ -59,7 +59,7 @@ class ShuffleOp(Operator):
         """Encode these keys; raise if one is missing, unless the step broadcasts."""
         step = self.shuffle_step
         keys = encode_keys(step, step.key_serde, keys, written)
-        if not step.everyone and None in keys:
+        if step.by_key and None in keys:
             remedy = "drop such records with .filter(…) before this step, or give them a key"
             raise UserCodeError(
                 step, DataError("the key is None, and equal keys meet", remedy=remedy), keys.index(None)
@@ -83,8 +83,23 @@ class ShuffleOp(Operator):
                 step.name, step.everyone, self.writer, keys, chunk.times, batch, rows=rows, headers=chunk.header_spans
             )
 
-    def _key_spans(self, chunk: ColumnChunk) -> RecordSpans:
-        """The keys of the base rows, in bytes; raises if a selected row has none."""
+    def _own_key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
+        """The keys that the rows have."""
+        own, written = self.shuffle_step.key_serde, chunk.key_serde
+        if chunk.key_spans is not None and written is not None and written.name == own.name:
+            return chunk.key_spans
+        keys = chunk.keys
+        if keys is None:
+            return None
+        spread: list[bytes | None] = [None] * chunk.base_length
+        for row, key in zip(chunk.indexes(), self.encoded(keys, written), strict=True):
+            spread[row] = key
+        return packed(spread)
+
+    def _key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
+        """The keys of the base rows, in bytes; None if rows need none and have none. Raises if a selected row has none and needs one."""
+        if self.by is None:
+            return self._own_key_spans(chunk)
         vector = chunk.vector(str(self.shuffle_step.by))
         if vector.kind == "text" and vector.validity is None and writes_utf8(self.shuffle_step.key_serde):
             return spans_of(vector)  # the text itself is the key

@@ -25,6 +25,7 @@ from typing import Any
 from ...core import origins
 from ...core.batch_progress import AtSpark, StepBatches
 from ...core.batches import AGE, Bridge, Limits, WindowBounds
+from ...core.errors import LimitReached
 from ...core.progress.frames import MAX_TIME
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
 from ...core.windows.spans import Spans
@@ -41,6 +42,7 @@ from .batches_seen import BatchesSeen, Circumstances
 from .collecting import Collector, Incoming
 from .floors import Floor
 from .late_rows import write_late
+from .open_windows import OpenCounts
 from .spark_results import Results
 from .stateless import BYTES, Env, Operator, UserCodeError
 from .windowed import LateCounts
@@ -122,8 +124,20 @@ class BatchOp(Operator):
                 self._into_windows(self.spans, rows, table(), offsets, times)
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
+        if self.batch_step.gathered:
+            self._must_hold()
         if self.rows.book.turn != before or self.rows.blocks.gathered >= ENOUGH_BYTES:
             self.env.wants_commit = True
+
+    def _must_hold(self) -> None:
+        """Refuse more than a task may hold of what it gathers."""
+        size, most = self.rows.book.size, self._env.gather_max_bytes
+        if size > most:
+            raise LimitReached(
+                f"the open batches of '{self.step.name}' ({self.step.where}) hold {size} bytes of all tasks' rows, and "
+                f"gather.max-bytes is {most}",
+                remedy="raise gather.max-bytes, make smaller batches or windows, or let each task have its own: omit .gather()",
+            )
 
     def _add(self, window: WindowBounds | None, incoming: Incoming) -> None:
         self.collector.add(self._bridge, window, incoming, self.env.now_ms())
@@ -303,6 +317,15 @@ class BatchOp(Operator):
             return False
         self._start()
         return await self.results.take(first)
+
+    def opened(self) -> tuple[OpenCounts, LateCounts] | None:
+        """The open windows with their rows, and how many rows were late."""
+        if self.spans is None:
+            return None
+        book = self.rows.kept
+        return OpenCounts(
+            len(book.open), sum(one.rows for one in book.open.values()), book.first_end()
+        ), self.late_counts
 
     async def close(self) -> None:
         """The task is released: cancel the running batches."""

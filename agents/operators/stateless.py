@@ -320,6 +320,10 @@ class Operator:
     async def close(self) -> None:
         """The task is released: end running user code."""
 
+    def opened(self) -> Any:
+        """What is open in its windows, and its late rows; None if it has no windows."""
+        return None
+
     def column(self, fn: Callable[[Any], Any], rows: Rows, *, records: bool) -> list[Any]:
         """Apply `fn` to the values, or the records, of rows. An exception becomes a `UserCodeError` of this step."""
         with blaming(self.step, lacking((), rows.values)):

@@ -33,6 +33,7 @@ def assembled(site: Site, poke: Callable[[], None]) -> Pipeline:
     made.keys = KeyTest(runtime.declared, name, site.plan.inputs, site.count)
     made.spark = runtime.spark
     made.spark_in_flight = settings.value("spark.in-flight")
+    made.gather_max_bytes = settings.value("gather.max-bytes")
     made.spark_timeout_s = settings.seconds("spark.batch-timeout")
     made.poke = poke
     made.durable()

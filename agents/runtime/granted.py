@@ -88,7 +88,7 @@ class Granted:
         if actor.reading.intake is not None:
             actor.reading.intake.take_settings(settings.given, settings.seconds("fetch.watchdog"))
         if actor.site.pipeline is not None:
-            actor.site.pipeline.fly(settings.value("spark.in-flight"))
+            actor.site.pipeline.fly(settings.value("spark.in-flight"), settings.value("gather.max-bytes"))
 
     def count(self, task: str, name: str, amount: int) -> None:
         """Add to a counter of a task."""

@@ -20,7 +20,7 @@ from ...core.task.rows import pack_rows, unpack_rows
 from ..cancellation import CalledOff
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED
-from ..job.steps import JoinStep, WindowStep
+from ..job.steps import BatchStep, JoinStep, WindowStep
 from ..operators.joined import BOUND
 from ..operators.windowed import FLOOR_ROWS
 from ..port.port import Port
@@ -173,7 +173,7 @@ class TaskStore:
         closed.delete_many(list(closed))
         if reopens:
             for step in self.declared.steps:
-                if isinstance(step, WindowStep | JoinStep):
+                if isinstance(step, WindowStep | JoinStep | BatchStep):
                     floor = self.table(step.name)
                     floor.delete_many([name for name in (*FLOOR_ROWS, BOUND) if name in floor])
         self.complete()

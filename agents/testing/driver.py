@@ -65,8 +65,8 @@ class Driver:
     """Runs a job for a test.
 
     `partitions`: the number of partitions of topics; all others have one. `now`: the start of the wall clock, in ms. `settings`: the
-    settings of the job. A failing chunk is not retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session for
-    Spark stages.
+    settings of the job. A failing chunk is not retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session in
+    which `.spark(…)` stages run; a job that has any needs one.
     """
 
     def __init__(
@@ -539,9 +539,16 @@ def _discard(work: Any) -> None:
 
 
 def _spark(declared: Declared, session: Any) -> Any:
-    """Runs PySpark functions, on the test's own session if it gives one."""
-    if not any(isinstance(step, s.SparkStep) for step in declared.steps):
+    """What runs PySpark functions, in the test's own session; None if the job has none."""
+    found = next((step for step in declared.steps if isinstance(step, s.SparkStep)), None)
+    if found is None:
         return None
+    if session is None:
+        raise DriverError(
+            f"the job passes batches to Spark, in '{found.name}' ({found.where}), and this driver has no session",
+            remedy="Driver(app, spark=session), with a session of your own: "
+            'SparkSession.builder.master("local[1]").getOrCreate(), once for all tests',
+        )
     from ...spark_bridge.session import Spark
 
     return Spark("local[1]", session=session)

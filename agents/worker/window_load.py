@@ -25,7 +25,7 @@ class StepWindows:
     windows: int = 0
     """Open windows. A window that is open in several tasks counts once for each."""
     entries: int = 0
-    """Keys in the open windows. Each of them will give one result."""
+    """Keys in the open windows, each of which will give one result; for joins and batches, rows."""
     oldest_ms: int | None = None
     """The end of the oldest open window."""
     late: int = 0

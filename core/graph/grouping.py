@@ -9,6 +9,7 @@ What this module promises:
 - every partition of a stream that is not broadcast belongs to exactly one task, every partition of a broadcast stream to all tasks;
 - no task consists of broadcast partitions only;
 - the result is immutable, and does not depend on the order of the arguments;
+- a stream that gathers all rows is no business of a grouper: its single partition belongs to one of the tasks (`with_gathered`);
 - growth never takes a partition from its task. With state, the set of tasks is fixed for the job's life: when a stream grows from p to k·p
   partitions, partition n joins the task that owned n mod p. That task has the state of its keys, because producers choose a partition by
   hash mod count. Growth that does not follow this arithmetic is refused, with the reason.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import cast
+from zlib import crc32
 
 from ..errors import DeclarationError
 from ..names import StreamPartition, natural, task_name
@@ -170,6 +172,24 @@ def owners_of(grouping: Mapping[str, Iterable[StreamPartition]], stream: str) ->
             if name == stream:
                 found.setdefault(n, []).append(task)
     return {n: tuple(found[n]) for n in sorted(found)}
+
+
+def with_gathered(tasks: Grouping, names: Mapping[str, str], before: Grouping | None = None) -> Grouping:
+    """These tasks with the streams that gather all rows, each by the name of its step: the single partition of each belongs to the task
+    that had it or else, so that several of them do not meet in one task, to the one at crc32(name) mod the number of tasks.
+
+    >>> tasks = with_gathered(by_partition({"orders": 3}, frozenset()), {"sales-1-gather": "gather"})
+    >>> [task for task, owned in tasks.items() if StreamPartition("sales-1-gather", 0) in owned]
+    ['Partition 2']
+    """
+    if not names:
+        return tasks
+    order, made = sorted(tasks, key=natural), {task: [*owned] for task, owned in tasks.items()}
+    for stream, name in names.items():
+        had = owners_of(before or {}, stream).get(0, ())
+        owner = next((task for task in had if task in made), order[crc32(name.encode()) % len(order)])
+        made[owner].append(StreamPartition(stream, 0))
+    return frozen(made)
 
 
 # ------------------------------------------------------------------------------------------------------------- growth

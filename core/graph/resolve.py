@@ -24,7 +24,7 @@ from types import MappingProxyType
 from ..errors import DeclarationError
 from .checks import met
 from .graph import Graph, Input, Stage
-from .grouping import Grouper, Grouping, by_partition, counts, group, owners_of, regroup
+from .grouping import Grouper, Grouping, by_partition, counts, group, owners_of, regroup, with_gathered
 
 MOST_NAMED = 20
 """How many partitions an error names."""
@@ -57,10 +57,13 @@ def resolve(
         _check_ends(one, inputs[one.stream])
     had = counts(before) if before else {}
     partitions = dict(sorted((inputs | widths_of(graph, inputs, had)).items()))
+    gathered = {stream: stage.name for stream, stage in sorted(graph.writer.items()) if stage.verb == "gather"}
+    split = {stream: width for stream, width in partitions.items() if stream not in gathered}
     if before:
-        tasks = regroup(grouper, before, partitions, graph.broadcast, stateful=graph.stateful, name=name)
+        tasks = regroup(grouper, before, split, graph.broadcast, stateful=graph.stateful, name=name)
     else:
-        tasks = group(grouper, partitions, graph.broadcast, name=name)
+        tasks = group(grouper, split, graph.broadcast, name=name)
+    tasks = with_gathered(tasks, gathered, before)
     check_together(graph, tasks)
     return tasks
 

@@ -37,7 +37,9 @@ JOIN = "join "
 """The prefix of the kind of a join's table; the rest describes the join."""
 WITH_ROWS = "-rows"
 """The suffix of the kind of a window table that holds rows instead of states."""
-OF_EVENT_TIME = (WINDOW, JOIN)
+BATCHES_OF = "batches of "
+"""The prefix of the kind of a batch step's table that holds a batch for each window; the rest describes the windows."""
+OF_EVENT_TIME = (WINDOW, JOIN, BATCHES_OF)
 ANY = "any"
 MOST_TEXT = 1000
 
@@ -65,7 +67,7 @@ class Schema:
     """What the code declares for one table."""
 
     kind: str
-    """What the table belongs to: `aggregate`, `table`, `timers`, `batches`, `window …` or `join …`."""
+    """What the table belongs to: `aggregate`, `table`, `timers`, `batch step`, `window …`, `join …` or `batches of …`."""
     key: str
     """The format of the keys."""
     value: str
@@ -276,7 +278,7 @@ def _with(table: str, history: History, schema: Schema, *, migrated: bool) -> Hi
 
 
 def is_of_event_time(history: History, schema: Schema) -> bool:
-    """Whether both belong to windows, or both to joins of two streams: a drain empties such a table."""
+    """Whether both belong to windows, to joins of two streams, or to batches of windows: a drain empties such a table."""
     return any(history.kind.startswith(one) and schema.kind.startswith(one) for one in OF_EVENT_TIME)
 
 
@@ -308,6 +310,8 @@ def state_parts(schemas: Mapping[str, Schema]) -> dict[str, str]:
         flat = {"keys": schema.key, "values": schema.value}
         if schema.kind.startswith(WINDOW):
             flat["windows"] = schema.kind.removeprefix(WINDOW)
+        elif schema.kind.startswith(BATCHES_OF):
+            flat["windows"] = schema.kind.removeprefix(BATCHES_OF)
         elif schema.kind.startswith(JOIN):
             flat["join"] = schema.kind.removeprefix(JOIN)
         flat |= {one.name: f"{one.kind} {one.type}" for one in sorted(schema.fields, key=lambda one: one.name)}

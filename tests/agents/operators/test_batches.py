@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -45,3 +45,251 @@ def test_batches_are_closed_by_rows_and_drain() -> None:
         d.restart()
         d.drain()
         assert read(d) == [("lot/3", "drain", [8, 9])]
+
+
+# -------------------------------------------------------------------------------------------------------------- windows
+
+
+def windowed(rows: Rows, batch: Any) -> Rows:
+    """One row for a window."""
+    span = [batch.window_start, batch.window_end, batch.earliest_ms, batch.latest_ms]
+    return [{"span": span, "why": batch.closed_by, "n": [row["n"] for row in rows]}]
+
+
+def spans(d: Driver) -> list[tuple[list[int], str, list[int], int]]:
+    return [(one.value["span"], one.value["why"], one.value["n"], one.timestamp) for one in d.read("out")]
+
+
+class Order(TypedDict):
+    n: int
+
+
+def job(window: Any, *, columns: bool = False, late: str | None = None, **more: Any) -> hg.App:
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order), timestamp="n", max_out_of_order="2s")
+    made = orders.columns().window(window, late=late, **more) if columns else orders.window(window, late=late, **more)
+    made.spark(windowed, schema="n long").to("out")
+    return app
+
+
+BOTH = pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+
+
+@BOTH
+def test_a_window_that_a_watermark_closes_is_a_batch_of_its_rows(columns: bool, spark: WithoutSpark) -> None:
+    """At once, in the order of their ends, with the time of their ends; whatever was not closed is, by the drain."""
+    with Driver(job(hg.tumbling("10s"), columns=columns)) as d:
+        d.send_all("orders", [{"n": n} for n in (1_000, 14_000, 2_000, 12_500)])
+        d.advance("1s")
+        assert spans(d) == [([0, 10_000, 1_000, 2_000], "watermark", [1_000, 2_000], 9_999)]
+        d.send_all("orders", [{"n": n} for n in (11_000, 25_000, 41_000)])
+        d.advance("1s")
+        assert spans(d) == [
+            ([10_000, 20_000, 11_000, 14_000], "watermark", [14_000, 12_500, 11_000], 19_999),
+            ([20_000, 30_000, 25_000, 25_000], "watermark", [25_000], 29_999),
+        ]
+        d.restart()
+        d.drain()
+        assert spans(d) == [([40_000, 50_000, 41_000, 41_000], "drain", [41_000], 49_999)]
+        assert [one.id for one in spark.ran] == [f"Partition 0/tumbling-10s/{n}" for n in (1, 2, 3, 4)]
+        assert {one.attempt for one in spark.ran} == {1}
+
+
+@BOTH
+def test_rows_of_hopping_windows_are_in_each_batch(columns: bool) -> None:
+    """A row of two windows is in two batches."""
+    with Driver(job(hg.hopping("10s", every="5s"), columns=columns)) as d:
+        d.send_all("orders", [{"n": n} for n in (1_000, 7_000, 12_000)])
+        d.end("orders")
+        assert [one[:3] for one in spans(d)] == [
+            ([-5_000, 5_000, 1_000, 1_000], "watermark", [1_000]),
+            ([0, 10_000, 1_000, 7_000], "watermark", [1_000, 7_000]),
+            ([5_000, 15_000, 7_000, 12_000], "end", [7_000, 12_000]),
+            ([10_000, 20_000, 12_000, 12_000], "end", [12_000]),
+        ]
+
+
+@BOTH
+def test_late_rows_are_counted_and_written(columns: bool) -> None:
+    """A window that is closed stays closed, also after a restart; the grace lets rows in for a while."""
+    with Driver(job(hg.tumbling("10s", grace="1s"), columns=columns, late="late")) as d:
+        d.send_all("orders", [{"n": n} for n in (1_000, 12_900)])
+        d.advance("1s")
+        d.send("orders", {"n": 3_000}, key="in time")
+        d.send("orders", {"n": 13_000})
+        d.advance("1s")
+        assert [one[2] for one in spans(d)] == [[1_000, 3_000]]
+        d.restart()
+        d.send_all("orders", [hg.Record("DE", {"n": 9_000}, 5), {"n": 14_000}])
+        d.advance("1s")
+        (late,) = d.read("late")
+        assert (late.key, late.value, late.timestamp) == ("DE", {"n": 9_000}, 9_000)
+        assert d.counters["late_rows"] == 1
+        d.drain()
+        assert [one[1:3] for one in spans(d)] == [("drain", [12_900, 13_000, 14_000])]
+
+
+def test_windows_of_the_clock_close_when_it_has_passed_them() -> None:
+    """Without any further record."""
+    with Driver(job(hg.tumbling("10s", time="processing"))) as d:
+        d.send_all("orders", [{"n": n} for n in (77_000, 5)])
+        d.advance("9s")
+        assert spans(d) == []
+        d.advance("1s")
+        assert spans(d) == [([0, 10_000, 5, 77_000], "clock", [77_000, 5], 9_999)]
+
+
+def test_what_is_kept_open_survives_a_drain() -> None:
+    """The next run goes on with the open windows."""
+    with Driver(job(hg.tumbling("10s"), at_end="keep")) as d:
+        d.send_all("orders", [{"n": n} for n in (1_000, 2_000)])
+        d.drain()
+        assert spans(d) == []
+        d.restart()
+        d.send_all("orders", [{"n": n} for n in (3_000, 12_000)])
+        d.advance("1s")
+        assert [one[1:3] for one in spans(d)] == [("watermark", [1_000, 2_000, 3_000])]
+
+
+class Hears(hg.Actor):
+    """Says in which order results and times come."""
+
+    def on_batch(self, ctx: Any, batch: Any) -> None:
+        for record in batch:
+            ctx.emit("order", ["row", record.timestamp])
+
+    def on_watermark(self, ctx: Any, timestamp: int) -> None:
+        ctx.emit("order", ["heard", timestamp])
+
+
+def test_the_time_behind_the_step_waits_for_results_and_for_grace() -> None:
+    """A window behind Spark would drop a result that comes after its time."""
+    app = hg.App("sales")
+    orders = app.input("orders", timestamp="n")
+    orders.window(hg.tumbling("10s", grace="3s")).spark(windowed, schema="n long").process(Hears)
+    with Driver(app) as d:
+        d.send_all("orders", [{"n": n} for n in (1_000, 12_000)])
+        d.advance("1s")
+        assert [one.value for one in d.read("order")] == [["heard", 9_000]]
+        d.send("orders", {"n": 14_000})
+        d.advance("1s")
+        assert [one.value for one in d.read("order")] == [["heard", 9_999], ["row", 9_999], ["heard", 11_000]]
+
+
+def test_one_window_goes_to_two_stages() -> None:
+    """As one batch."""
+    app = hg.App("sales")
+    window = app.input("orders", timestamp="n").window(hg.tumbling("10s"))
+    window.spark(windowed, schema="n long", name="one").to("out")
+    window.spark(windowed, schema="n long", name="two").to("other")
+    with Driver(app) as d:
+        d.send_all("orders", [{"n": n} for n in (1_000, 12_000)])
+        d.drain()
+        assert [one.value for one in d.read("other")] == [one.value for one in d.read("out")] != []
+
+
+# ------------------------------------------------------------------------------------------------------- several stages
+
+
+def counted(rows: Rows, batch: Any) -> Rows:
+    return [{"task": batch.task, "start": batch.window_start, "n": len(rows)}]
+
+
+@BOTH
+def test_a_gather_brings_the_windows_of_all_tasks_together(columns: bool) -> None:
+    """To the task that its name gives, which waits for the slowest task."""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order), timestamp="n")
+    gathered = orders.columns().gather() if columns else orders.gather()
+    gathered.window(hg.tumbling("10s")).spark(counted, schema="n long").to("out")
+    with Driver(app, partitions={"orders": 3}) as d:
+        for partition in (0, 1, 2):
+            d.send_all("orders", [{"n": n} for n in range(0, 12_000, 1_000)], partition=partition)
+            d.advance("1s")
+            if partition < 2:
+                assert d.read("out") == []
+        assert [one.value for one in d.read("out")] == [{"task": "Partition 2", "start": 0, "n": 30}]
+        d.drain()
+        assert [one.value["n"] for one in d.read("out")] == [6]
+
+
+def test_more_than_a_gather_may_hold_is_refused_whatever_the_policy() -> None:
+    """The records are not to blame: none is left out, and the task says what to raise."""
+    app = hg.App("sales", on_error="skip", settings={"gather.max-bytes": 1_000})
+    app.input("orders").gather(name="all").batch(max_age="1m", name="lot").spark(counted, schema="n long").to("out")
+    with Driver(app, partitions={"orders": 2}) as d:
+        d.send_all("orders", orders(0, 50), partition=0)
+        with pytest.raises(hg.HeadgateError, match=r"hold .* bytes of all tasks' rows, and gather\.max-bytes is 1000"):
+            d.send_all("orders", orders(0, 1_000), partition=1)
+        assert "failed" in d.states.values()
+        assert d.counters["records_skipped"] == 0
+
+
+def test_the_result_of_a_stage_is_windowed_again_for_a_second_one() -> None:
+    """Its time waits for the first one's results, across the stream between them."""
+    app = hg.App("sales")
+    first = app.input("orders", timestamp="n").window(hg.tumbling("10s")).spark(counted, schema="n long", name="first")
+    by_start = first.repartition("start", partitions=2)
+    by_start.window(hg.tumbling("30s")).spark(
+        lambda rows, batch: [{"start": batch.window_start, "n": sum(row["n"] for row in rows), "of": len(rows)}],
+        schema="n long",
+        name="second",
+    ).to("out")
+    with Driver(app, partitions={"orders": 2}) as d:
+        for partition in (0, 1):
+            d.send_all("orders", [{"n": n} for n in range(0, 65_000, 500)], partition=partition)
+        d.advance("1s")
+        d.drain()
+        found: dict[int, int] = {}
+        for one in d.read("out"):
+            found[one.value["start"]] = found.get(one.value["start"], 0) + one.value["n"]
+        assert found == {0: 120, 30_000: 120, 60_000: 20}
+
+
+def test_a_backlog_closes_many_windows_and_each_row_is_in_one_result() -> None:
+    """In the order of the windows, though their intake has to wait."""
+    app = job(hg.tumbling("1s"))
+    with Driver(app, settings={"chunk.max-records": 5, "spark.in-flight": 1}) as d:
+        d.send_all("orders", [{"n": n} for n in range(0, 60_000, 500)])
+        d.drain()
+        found = spans(d)
+        assert [one[0][0] for one in found] == list(range(0, 60_000, 1_000))
+        assert sum(len(one[2]) for one in found) == 120
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("declare", "why"),
+    [
+        (lambda s: s.window(hg.session("1m")).spark(counted, schema="n long"), "a session belongs to a key"),
+        (lambda s: s.window(hg.tumbling("1m"), emit=5).spark(counted, schema="n long"), "when it is closed"),
+        (lambda s: s.window(hg.tumbling("1m")).spark(counted, schema=""), "without a schema"),
+        (lambda s: s.window(hg.tumbling("1m")).batch(max_rows=3), "a window is a batch of its own"),
+        (lambda s: s.gather().window("1m"), "takes a window"),
+        (lambda s: s.gather().window(hg.session("1m")), "a session belongs to a key"),
+        (lambda s: s.gather().window(hg.tumbling("1m"), at_end="never"), "at_end"),
+        (lambda s: s.gather().window(hg.tumbling("1m", time="processing"), late="t"), "no row comes late by the clock"),
+        (lambda s: s.gather().batch(), "without a limit"),
+        (lambda s: s.gather().map(print), "one task gets all rows"),
+        (lambda s: s.gather().window(hg.tumbling("1m")).to("t"), "a batch is not a record"),
+        (
+            lambda s: s.repartition("n").agg(n=hg.count()).window(hg.tumbling("1m")).spark(counted, schema="n long"),
+            "update",
+        ),
+        (lambda s: s.repartition("n").agg(n=hg.count()).gather().batch(max_rows=3), "update"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_its_line(declare: Any, why: str) -> None:
+    """Before anything runs."""
+    app = hg.App("sales")
+    with pytest.raises(hg.DeclarationError, match=why):
+        declare(app.input("orders"))
+
+
+def test_a_driver_without_a_session_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how to get one."""
+    monkeypatch.undo()
+    with pytest.raises(hg.HeadgateError, match=r"'spark-windowed' .* has no session.*Driver\(app, spark=session\)"):
+        Driver(job(hg.tumbling("1m")))

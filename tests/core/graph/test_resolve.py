@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from headgate.core.errors import DeclarationError
 from headgate.core.graph.graph import Graph, Input, Stage
-from headgate.core.graph.grouping import all_in_one, by_partition, by_stream_partition, counts, owners_of
+from headgate.core.graph.grouping import all_in_one, by_partition, by_stream_partition, counts, frozen, owners_of
 from headgate.core.graph.model import producer_sets
 from headgate.core.graph.resolve import check_together, resolve, widths_of
+from headgate.core.names import StreamPartition
 
 
 def by(name, reads, **more):
@@ -54,7 +55,32 @@ def test_a_width_that_was_given_counts_and_gather_and_broadcast_are_one_wide():
     resolved = resolve(graph, {"a": 2})
     assert widths(graph, resolved) == {"G": 1, "N": 1, "X": 7}
     assert [str(at) for at in resolved["Partition 6"]] == ["N:0", "X:6"]
-    assert owners_of(resolved, "G") == {0: ("Partition 0",)}
+    assert owners_of(resolved, "G") == {0: ("Partition 0",)}  # crc32(b"g") mod 7
+
+
+def test_what_gathers_all_rows_is_no_business_of_a_grouper_and_stays_where_it_is():
+    """Otherwise every gather of a job would be in its first task; and what it holds must not change its task when the job grows."""
+    graph = Graph(
+        (Input("a"),),
+        (
+            Stage("g", "gather", ("a",), writes=("G",)),
+            Stage("h", "gather", ("a",), writes=("H",)),
+            Stage("b", "batch", ("g", "h"), stateful=True),
+        ),
+    )
+    seen: list[set[str]] = []
+
+    def own(partitions, broadcast):
+        seen.append(set(partitions))
+        return by_stream_partition(partitions, broadcast)
+
+    resolved = resolve(graph, {"a": 3}, grouper=own)
+    assert seen == [{"a"}]
+    assert (owners_of(resolved, "G"), owners_of(resolved, "H")) == ({0: ("a 1",)}, {0: ("a 0",)})
+    elsewhere = dict(resolved)
+    elsewhere["a 1"], elsewhere["a 2"] = resolved["a 1"][1:], (*resolved["a 2"], StreamPartition("G", 0))
+    grown = resolve(graph, {"a": 6}, grouper=own, before=frozen(elsewhere))
+    assert (owners_of(grown, "G"), owners_of(grown, "H")) == ({0: ("a 2",)}, {0: ("a 0",)})
 
 
 def test_a_shuffle_takes_the_width_of_what_it_meets():

@@ -217,6 +217,8 @@ def test_two_codes_in_one_run_are_told_apart_by_what_they_keep():
     """Not by the order of fields, nor by of what they are: that is corrected while a run is stopped."""
     parts = [state_parts({"t": one}) for one in (states(N, TOTAL), states(Field("total", "sum"), N), states(N))]
     assert parts[0] == parts[1] != parts[2]
+    windows = [state_parts({"t": Schema(f"{kind}tumbling-1m", "msgpack", "v")}) for kind in ("window ", "batches of ")]
+    assert windows[0] == windows[1] == {"state:t": '{"keys": "msgpack", "values": "v", "windows": "tumbling-1m"}'}
     long = state_parts({"t": states(*(Field(f"field-{n}", "count") for n in range(100)))})
     assert len(long["state:t"]) < MOST_TEXT
 
