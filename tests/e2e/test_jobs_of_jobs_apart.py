@@ -1,0 +1,271 @@
+"""Two or three jobs around a shared stream on a real broker, each with a life of its own: workers come and go, tasks move, processes die,
+and a job that shares is away for a while. What comes out is what one job would give."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+import pytest_asyncio
+
+import headgate as hg
+
+from .conftest import Jobs
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+
+TEN_S = 10_000
+
+
+@pytest_asyncio.fixture
+async def make(kafka, tmp_path):
+    """More jobs on the broker of the run."""
+    made = []
+
+    def make():
+        directory = tmp_path / f"job-{len(made)}"
+        directory.mkdir()
+        made.append(Jobs(kafka.bootstrap, directory))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+def rows(first, count):
+    return [{"k": f"k{n % 5}", "v": n, "ts": n * 1_000} for n in range(first, first + count)]
+
+
+def doubled(row):
+    return {**row, "v": row["v"] * 2}
+
+
+def orders(app, inp):
+    return app.input(inp, timestamp="ts").map(doubled)
+
+
+def sums(stream, out):
+    stream.window(hg.tumbling("10s"), name="tens").agg(n=hg.count(), total=hg.sum("v")).to(out)
+
+
+def first_of(job, inp, shared):
+    app = hg.App(job.name)
+    orders(app, inp).share(shared, key="k", partitions=2)
+    return app
+
+
+def second_of(job, shared, out, *producers):
+    app = hg.App(job.name)
+    sums(app.input(shared, producers=[one.name for one in producers]), out)
+    return app
+
+
+def whole_of(job, inp, out):
+    app = hg.App(job.name)
+    sums(orders(app, inp).repartition("k", name="priced", partitions=2), out)
+    return app
+
+
+def wanted(values, before=None):
+    """The results of these rows by key and window; only windows that end by then."""
+    found = {}
+    for one in values:
+        at = one["k"], one["ts"] // TEN_S * TEN_S
+        n, total = found.get(at, (0, 0))
+        if before is None or at[1] + TEN_S <= before:
+            found[at] = n + 1, total + 2 * one["v"]
+    return found
+
+
+async def results(job, out, count):
+    """What has come out by key and window, each result once: its numbers, and what has closed it."""
+    found = {}
+    for one in await job.records(out, count):
+        value = orjson.loads(one.value)
+        at = one.key.decode(), value["window_start"]
+        assert at not in found
+        found[at] = value["n"], value["total"], value["closed_by"]
+    return found
+
+
+def sums_in(found):
+    return {at: numbers[:2] for at, numbers in found.items()}
+
+
+def times(running):
+    """The time that each task of a worker has told its window."""
+    return {name: actor.machine.step_times.get("tens") for name, actor in running.worker.actors.items()}
+
+
+async def drained(first):
+    return await asyncio.to_thread(hg.drain, first.name, bootstrap=first.bootstrap, cascade=True)
+
+
+async def test_one_job_and_two_give_the_same_results_at_the_same_times(job, make, topic):
+    """After each part of the input, and at the drain: the numbers, what closed each window, and the time in each task."""
+    inp, shared, outs = topic("in", 2), f"shared-{job.name}", (topic("out"), topic("out"))
+    second, whole = make(), make()
+    one = await whole.start(whole_of(whole, inp, outs[0]))
+    await job.start(first_of(job, inp, shared))
+    two = await second.start(second_of(second, shared, outs[1], job))
+    for first, count in ((0, 35), (35, 48), (83, 1)):
+        await job.write(inp, rows(first, count))
+        upto = (first + count - 2) * 1_000  # both partitions have come to it
+        await one.until(lambda upto=upto: set(times(one).values()) == {upto}, f"one job at {upto}")
+        await two.until(lambda upto=upto: set(times(two).values()) == {upto}, f"two jobs at {upto}")
+        expected = wanted(rows(0, first + count), before=upto)
+        found = [await results(job, out, len(expected)) for out in outs]
+        assert sums_in(found[0]) == expected
+        assert found[0] == found[1]
+    await asyncio.gather(drained(job), whole.ask("drain"))
+    assert [await one.ended(), await two.ended()] == [0, 0]
+    found = [await results(job, out, len(wanted(rows(0, 84)))) for out in outs]
+    assert sums_in(found[0]) == wanted(rows(0, 84))
+    assert found[0] == found[1]
+    assert {by for *_, by in found[0].values()} == {"watermark", "drain"}
+
+
+async def test_workers_of_both_jobs_come_go_and_die_and_tasks_move_while_the_other_job_runs(job, make, topic):
+    inp, shared, out = topic("in", 2), f"shared-{job.name}", topic("out")
+    second = make()
+    apps = {job: lambda: first_of(job, inp, shared), second: lambda: second_of(second, shared, out, job)}
+    await job.write(inp, rows(0, 40))
+    one = {of: await of.start(app(), "w1") for of, app in apps.items()}
+    expected = wanted(rows(0, 40), before=38_000)
+    assert sums_in(await results(second, out, len(expected))) == expected
+
+    two = {of: await of.start(app(), "w2") for of, app in apps.items()}  # a worker joins each job, and takes a task
+    for of in apps:
+        await two[of].until_running(1)
+        await job.write(inp, rows(40, 20) if of is job else rows(60, 20))
+        [mine], [others] = one[of].states(), two[of].states()
+        await of.ask("move", task=mine, to="w2")
+        await of.ask("move", task=others, to="w1")
+    await job.write(inp, rows(80, 20))
+    expected = wanted(rows(0, 100), before=98_000)
+    assert sums_in(await results(second, out, len(expected))) == expected
+
+    await two[job].crash()
+    await job.write(inp, rows(100, 20))
+    assert await one[second].stop() == 0
+    await two[second].until_running(2)
+    await job.write(inp, rows(120, 20))
+    await two[second].crash()
+    await second.start(apps[second](), "w3")
+    await job.write(inp, rows(140, 10))
+    expected = wanted(rows(0, 150), before=148_000)
+    found = await results(second, out, len(expected))
+    assert sums_in(found) == expected
+    assert {by for *_, by in found.values()} == {"watermark"}
+    await drained(job)
+    assert sums_in(await results(second, out, len(wanted(rows(0, 150))))) == wanted(rows(0, 150))
+
+
+async def test_nobody_waits_for_a_job_that_is_drained_and_its_next_run_goes_on(job, make, topic):
+    """Two jobs share one stream. One is drained: the time of the other goes on. Then it begins again, and is waited for."""
+    inp, extras, shared, out = topic("in", 1), topic("extras", 1), f"shared-{job.name}", topic("out")
+    side, second = make(), make()
+    await job.write(inp, rows(0, 30))
+    await side.write(extras, rows(0, 30))
+    await job.start(first_of(job, inp, shared))
+    other = await side.start(first_of(side, extras, shared))
+    later = await second.start(second_of(second, shared, out, job, side))
+    both = rows(0, 30) + rows(0, 30)
+    expected = wanted(both, before=29_000)
+    assert sums_in(await results(second, out, len(expected))) == expected
+
+    await side.ask("drain")
+    assert await other.ended() == 0
+    await job.write(inp, rows(30, 30))
+    expected = wanted(both + rows(30, 30), before=59_000)
+    assert sums_in(await results(second, out, len(expected))) == expected
+
+    await later.crash()
+    other = await side.start(first_of(side, extras, shared), "w2")
+    await side.ask("start")
+    await other.until_running(1)
+    await side.write(extras, rows(60, 10))
+    await job.write(inp, rows(60, 40))
+    later = await second.start(second_of(second, shared, out, job, side))
+    all_ = both + rows(30, 30) + rows(60, 10) + rows(60, 40)
+    expected = wanted(all_, before=69_000)
+    assert sums_in(await results(second, out, len(expected))) == expected
+    assert set(times(later).values()) == {69_000}  # the side job holds it
+
+    await side.write(extras, rows(70, 30))
+    all_ += rows(70, 30)
+    expected = wanted(all_, before=99_000)
+    found = await results(second, out, len(expected))
+    assert sums_in(found) == expected
+    assert {by for *_, by in found.values()} == {"watermark"}
+    await side.ask("drain")
+    await drained(job)
+    assert sums_in(await results(second, out, len(wanted(all_)))) == wanted(all_)
+
+
+PRICING = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("ORDERS", timestamp="ts").share("SHARED", key="k", partitions=2)
+"""
+MATCHING = """
+import headgate as hg
+
+app = hg.App("JOB")
+priced = app.input("SHARED", producers=["PRICING"])
+payments = app.input("PAYMENTS", timestamp="ts", max_out_of_order="2s").repartition("k", name="payments", partitions=2)
+
+def both(left, right):
+    return [left and left["v"], right and right["v"]]
+
+priced.join(payments, within="300ms", how="outer", into=both, late="LATE").to("PAIRS")
+"""
+
+
+def joined(lefts, rights):
+    """Every pair, and every row without a partner."""
+    pairs = [(a["v"], b["v"]) for a in lefts for b in rights if a["k"] == b["k"] and abs(a["ts"] - b["ts"]) <= 300]
+    alone = [(a["v"], None) for a in lefts if a["v"] not in {left for left, _ in pairs}]
+    return sorted(pairs + alone + [(None, b["v"]) for b in rights if b["v"] not in {v for _, v in pairs}], key=str)
+
+
+async def test_a_join_over_a_shared_stream_has_each_pair_and_each_row_alone_once_over_kill_9_of_both_jobs(
+    job, make, topic
+):
+    """The stream of another job meets an input of the job itself. Each process dies in the middle, with rows of both sides waiting."""
+    names = {"ORDERS": topic("orders", 2), "PAYMENTS": topic("payments", 2), "SHARED": f"shared-{job.name}"}
+    names |= {"PAIRS": topic("pairs", 2), "LATE": topic("late"), "PRICING": job.name}
+    second = make()
+
+    def source(text):
+        for name, value in names.items():
+            text = text.replace(name, value)
+        return text
+
+    processes = {of: await of.process(source(text)) for of, text in ((job, PRICING), (second, MATCHING))}
+    lefts, rights = [], []
+    for turn, victim in enumerate((second, job, None)):
+        some = range(turn * 100, turn * 100 + 100)
+        lefts += (left := [{"k": f"k{n % 7}", "v": n, "ts": n * 100} for n in some if n % 3 != 0])
+        rights += (right := [{"k": f"k{n % 7}", "v": -n, "ts": n * 100 + n % 5 * 300} for n in some if n % 3 != 1])
+        await job.write(names["ORDERS"], left)
+        await job.write(names["PAYMENTS"], sorted(right, key=lambda row: row["ts"]))
+        pairs = sum(None not in one for one in joined(lefts, rights))
+        found = 0
+        while found < pairs:
+            values = await job.values(names["PAIRS"], found + 1, more_s=0)
+            found = sum(None not in one for one in values)
+        if victim is not None:
+            processes[victim].kill()
+            await processes[victim].ended()
+            processes[victim] = await victim.process(source(PRICING if victim is job else MATCHING))
+    await drained(job)
+    assert [await one.ended() for one in processes.values()] == [0, 0]
+    expected = joined(lefts, rights)
+    assert {one.count(None) for one in expected} == {0, 1}
+    values = [tuple(one) for one in await job.values(names["PAIRS"], len(expected))]
+    assert sorted(values, key=str) == expected
+    assert await job.values(names["LATE"], 0) == []
