@@ -354,9 +354,11 @@ def _packed(one: Open | Closed) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A batch whose rows are here: in blocks, in their order."""
+    """A batch whose rows are here: in blocks, in their order. A block may be read from the task's store when it is asked for."""
 
     blocks: Sequence[bytes]
+    size: int = 0
+    """About how many bytes all rows have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +379,12 @@ class BatchOutcome:
     `attempt`: the files that wait to be published instead of rows."""
 
     blocks: Sequence[Any]
+    """A block may be made when it is asked for."""
     rows: int
     bad: Sequence[tuple[int, Mapping[str, Any], Exception]] = ()
     attempt: str = ""
+    largest: int = 0
+    """The bytes of the largest block."""
 
 
 class Bridge(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.batch_progress import AtSpark
-from ..core.batches import BLOCK_BYTES, BLOCK_ROWS, BatchInfo, BatchOutcome, Inline, SparkStage
+from ..core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
 from ..core.errors import cause_for
 from ..core.publishing import SparkWrite
 from ..core.settings import did_you_mean
@@ -22,6 +22,9 @@ from . import columns, writing
 from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, first_lines, said, typed
 from .jvm import Sessions
 from .poison import without_poison
+from .results import take_result
+from .spool import Spool
+from .tables import Carrier, frame_of
 from .threads import Threads
 from .watch import Watch, Watched
 
@@ -29,6 +32,7 @@ ATTEMPTS = 3
 CANCEL_S = 20.0
 """How long a cancelled batch may take to return."""
 SMALL_ROWS = 20_000
+BATCH_MEMORY = 256 << 20
 PUBLISHING = 2
 """How many batches are published at a time, beside those at Spark."""
 
@@ -39,7 +43,8 @@ Finish = Callable[[Any, Any], Any]
 class Spark:
     """Runs batches. It implements `core.batches.Bridge` with Arrow tables.
 
-    `session`: a session of the caller, which is never stopped or replaced. `java_home` is called when a JVM is started.
+    `session`: a session of the caller, which is never stopped or replaced. `java_home` is called when a JVM is started. `carrier` says how
+    much memory batches may take, and where larger ones go.
     """
 
     def __init__(
@@ -50,7 +55,9 @@ class Spark:
         threads: int = 4,
         session: Any = None,
         java_home: Callable[[], str] | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
+        self.carrier = carrier or Carrier(BATCH_MEMORY, Spool())
         self.watch = Watch(master)
         self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home, watch=self.watch)
         self._threads = Threads(threads)
@@ -106,14 +113,14 @@ class Spark:
 
     async def run(self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """Run the batch through each of its stages. Raises `SparkError`, which names the stage."""
-        table = await asyncio.to_thread(_table, contents.blocks)
         outcomes: list[BatchOutcome] = []
-        for stage in stages:
-            try:
-                outcomes.append(await self._stage(batch, table, stage))
-            except SparkError as error:
-                error.stage = stage.name
-                raise
+        async with self.carrier.rows(contents) as rows:
+            for stage in stages:
+                try:
+                    outcomes.append(await self._stage(batch, rows, stage))
+                except SparkError as error:
+                    error.stage = stage.name
+                    raise
         return outcomes
 
     async def _stage(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
@@ -150,6 +157,9 @@ class Spark:
         written = await attempt(good, save) if good.num_rows else ""
         return BatchOutcome([], 0, _left_out(table, bad), written)
 
+    def _take(self, session: Any, frame: Any) -> Any:
+        return take_result(frame, self.carrier.memory, self.carrier.spool)
+
     async def publish(self, write: SparkWrite, number: int, attempt: str) -> None:
         """Publish the files of the attempt that counts, beside the batches."""
         local = write.path.startswith("file:")
@@ -166,12 +176,12 @@ class Spark:
         stage: str = "",
         finish: Finish | None = None,
     ) -> Any:
-        """`fn(df, batch)` on an Arrow table. Returns the result as an Arrow table of the given schema, or what `finish` makes of it."""
+        """`fn(df, batch)` on rows. Returns the blocks of the result, which has the given schema, or what `finish` makes of the result."""
         error = ""
         for number in range(1, ATTEMPTS + 1):
             try:
                 with self.watch.begin(batch, stage, number=number, rows=rows.num_rows, error=error) as watched:
-                    return await self._once(fn, rows, batch, schema, watched, finish or _to_arrow)
+                    return await self._once(fn, rows, batch, schema, watched, finish or self._take)
             except SparkLost as lost:
                 if number == ATTEMPTS:
                     raise
@@ -222,7 +232,7 @@ class Spark:
             if state.get("cancelled"):
                 raise SparkLost("cancelled")
             watched.at_work(session, group)
-            frame = session.createDataFrame(rows)
+            frame = frame_of(session, rows)
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
             return finish(session, _shaped(fn, fn(frame, batch), schema))
@@ -242,33 +252,20 @@ class Spark:
         await asyncio.to_thread(self.sessions.stop)
         self._threads.close()
         self._publishing.close()
+        await asyncio.to_thread(self.carrier.close)
         self.watch.close()
-
-
-def _table(blocks: Sequence[bytes]) -> Any:
-    return columns.together([columns.decode(block) for block in blocks])
 
 
 def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> BatchOutcome:
     left_out = _left_out(table, bad)
     if result is None:
         return BatchOutcome([], 0, left_out)
-    rows = result.num_rows
-    blocks: list[bytes] = []
-    left = result if rows else None
-    while left is not None:
-        block, _, _, left = columns.split(left, BLOCK_ROWS, BLOCK_BYTES)
-        blocks.append(columns.encode([block]))
-    return BatchOutcome(blocks, rows, left_out)
+    return BatchOutcome(result, result.rows, left_out, result.largest)
 
 
 def _left_out(table: Any, bad: Sequence[tuple[int, SparkError]]) -> list[tuple[int, Any, SparkError]]:
     places = sorted(bad, key=lambda one: one[0])
     return [(place, table.slice(place, 1).to_pylist()[0], error) for place, error in places]
-
-
-def _to_arrow(session: Any, frame: Any) -> Any:
-    return frame.toArrow()
 
 
 def _try_out(session: Any, frame: Any) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from ...core import origins
 from ...core.batches import BLOCK_BYTES, Bridge
@@ -73,6 +73,29 @@ class BatchBlock(NamedTuple):
     stamps: bytes
 
 
+class RowsOfBatch(Sequence[bytes]):
+    """The rows of a batch's blocks."""
+
+    def __init__(self, table: Any, number: int, blocks: int) -> None:
+        self._table = table
+        self._number = number
+        self._blocks = blocks
+
+    def __len__(self) -> int:
+        return self._blocks
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        places = range(self._blocks)[index]
+        if isinstance(places, range):
+            return [self[at] for at in places]
+        (found,) = self._table.get_many([block_key(self._number, places)])
+        return BatchBlock(*found).rows
+
+
 class BatchBlocks:
     """The blocks of all batches of a step that are not done."""
 
@@ -127,10 +150,9 @@ class BatchBlocks:
         keys = [block_key(number, block) for block in range(self.count(number))]
         return [BatchBlock(*found) for found in self._table.get_many(keys)]
 
-    def at(self, number: int, block: int) -> BatchBlock:
-        """One block."""
-        (found,) = self._table.get_many([block_key(number, block)])
-        return BatchBlock(*found)
+    def reader(self, number: int) -> RowsOfBatch:
+        """The rows of the blocks of a batch, each read when it is asked for."""
+        return RowsOfBatch(self._table, number, self.count(number))
 
     def forget(self, number: int) -> list[str]:
         """The batch is done. Returns the keys that the letter deletes."""
@@ -194,7 +216,8 @@ class BatchBlocks:
         if not 0 < written.tail < TAIL_ROWS:
             return []
         if number not in self._tails:
-            block = self.at(number, written.blocks - 1)
+            (found,) = self._table.get_many([block_key(number, written.blocks - 1)])
+            block = BatchBlock(*found)
             table, came_from = bridge.table(block.rows), origins.unpack(block.came_from)
             self._tails[number] = [NewRows(number, table, written.tail, len(block.rows), came_from, block.stamps)]
         tail = self._tails[number]

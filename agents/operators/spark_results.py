@@ -83,7 +83,7 @@ class Results:
         self.written = Publishing(rows, self.env)
         self._runs: Runs | None = None
         self._stages: list[SparkStage] = []
-        self._taken: tuple[int, list[tuple[str, bytes]], list[BatchOutcome]] | None = None
+        self._taken: tuple[int, list[BatchOutcome]] | None = None
         """A large result that is being stored."""
         self._stored = 0
         """How many of its blocks are stored."""
@@ -109,7 +109,7 @@ class Results:
                 env.spark,
                 self._stages,
                 self.info,
-                lambda one: [block.rows for block in self.rows.blocks.of(one.number)],
+                lambda one: self.rows.blocks.reader(one.number),
                 lambda: env.poke(),
                 lambda: env.spark_timeout_s,
                 self._seen,
@@ -163,30 +163,34 @@ class Results:
         if self._taken is None or self._taken[0] != first.number:
             self.runs.start([first], self.env.spark_in_flight + 1)
             outcomes = await self._result(first)
-            blocks = [
-                (child.step.name, block)
-                for child, outcome in zip(self.sparks, outcomes, strict=True)
-                for block in outcome.blocks
-            ]
-            if len(blocks) <= STEP_BLOCKS:
-                self._forward(first, blocks)
+            count = _count(outcomes)
+            if count <= STEP_BLOCKS:
+                self._forward(first, self._some(outcomes, 0, count))
                 self._bury(first, outcomes)
                 if named := self.written.names(self._stages, outcomes):
                     self._name(named)
                 else:
                     self._forget(first)
                 return False
-            self._all_fit(first, blocks)
-            self._taken, self._stored = (first.number, blocks, outcomes), 0
-        return self._store(first, *self._taken[1:])
+            self._all_fit(first, outcomes)
+            self._taken, self._stored = (first.number, outcomes), 0
+        return self._store(first, self._taken[1])
 
-    def _all_fit(self, first: Closed, blocks: list[tuple[str, bytes]]) -> None:
-        for name, block in blocks:
+    def _some(self, outcomes: Sequence[BatchOutcome], first: int, behind: int) -> list[tuple[str, bytes]]:
+        """The blocks of all stages from one up to, but not including, another, each with the name of its stage."""
+        found: list[tuple[str, bytes]] = []
+        for child, outcome in zip(self.sparks, outcomes, strict=True):
+            blocks = outcome.blocks
+            found += [(child.step.name, blocks[at]) for at in range(max(0, first), min(behind, len(blocks)))]
+            first, behind = first - len(blocks), behind - len(blocks)
+        return found
+
+    def _all_fit(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
+        for child, outcome in zip(self.sparks, outcomes, strict=True):
             try:
-                must_fit(self.rows.table, len(block), f"a row of the result of batch {self.info(first).id}")
+                must_fit(self.rows.table, outcome.largest, f"a row of the result of batch {self.info(first).id}")
             except DataError as cause:
-                step = next(child.step for child in self.sparks if child.step.name == name)
-                raise UserCodeError(step, cause) from cause
+                raise UserCodeError(child.step, cause) from cause
 
     async def _result(self, first: Closed) -> list[BatchOutcome]:
         try:
@@ -199,17 +203,17 @@ class Results:
         blamed = next((child for child in self.sparks if child.step.name == stage), self.sparks[0])
         return UserCodeError(blamed.step, cause)
 
-    def _store(self, first: Closed, blocks: list[tuple[str, bytes]], outcomes: Sequence[BatchOutcome]) -> bool:
+    def _store(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> bool:
         """Store the next blocks of a large result. A rerun of the batch overwrites what an earlier run has left."""
-        at = self._stored
-        some = blocks[at : at + STEP_BLOCKS]
+        at, count = self._stored, _count(outcomes)
+        some = self._some(outcomes, at, at + STEP_BLOCKS)
         put = {result_key(first.number, at + n): list(one) for n, one in enumerate(some)}
         stored, gone = max(first.stored, at + len(some)), list[str]()
-        whole = at + len(some) == len(blocks)
+        whole = at + len(some) == count
         if whole:
-            gone = result_keys(first.number, range(len(blocks), stored))
+            gone = result_keys(first.number, range(count, stored))
             self._bury(first, outcomes)
-            self._taken, stored = None, len(blocks)
+            self._taken, stored = None, count
         self._stored = at + len(some)
         named = self.written.names(self._stages, outcomes) if whole else {}
         self.rows.write(self.rows.book.with_first(stored=stored, whole=whole, named=named), put, gone)
@@ -288,3 +292,8 @@ class Results:
             ("hg-offset", str(origin.first).encode()),
         ]
         return headers if origin.exact else [*headers, ("hg-offset-last", str(origin.last).encode())]
+
+
+def _count(outcomes: Sequence[BatchOutcome]) -> int:
+    """How many blocks all stages have."""
+    return sum(len(outcome.blocks) for outcome in outcomes)

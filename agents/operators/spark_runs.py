@@ -53,7 +53,7 @@ class Runs:
             if one.number not in self._running and not one.whole:
                 self._attempts[one.number] = attempt = self._attempts.get(one.number, 0) + 1
                 info = self._name(one, attempt)
-                work = self.bridge.run(info, Inline(self._blocks(one)), self.stages)
+                work = self.bridge.run(info, Inline(self._blocks(one), one.size), self.stages)
                 bounded = self._bounded(work, info)
                 task = asyncio.get_running_loop().create_task(bounded, name=f"spark {info.id}")
                 task.add_done_callback(partial(self._came_back, one.number))

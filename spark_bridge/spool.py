@@ -1,0 +1,107 @@
+"""Files that hold what is too large for a worker's memory: rows of batches on their way to Spark, and results on their way back.
+
+Each process has a directory of its own in the spool, and a lock on a file beside it for as long as it lives. Promises:
+
+- The files of a batch are removed when the batch has run; all files of a process when it closes its spool.
+- What a killed process has left is removed by the next one that uses the spool: a lock that nobody holds means that its owner is dead.
+- Two processes, also on two machines that share the directory, never have the same directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import uuid
+from pathlib import Path
+
+from .errors import SparkPlanError
+
+LOCK = ".lock"
+
+
+class Spool:
+    """The files of this process. The directory is made when something is first written; without one, it is in the system's own."""
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        self.root = Path(root) if root else Path(tempfile.gettempdir()) / f"headgate-spool-{os.getuid()}"
+        self._own: Path | None = None
+        self._lock = -1
+        self._guard = threading.Lock()
+
+    def directory(self) -> Path:
+        """A new directory for the files of one batch."""
+        with self._guard:
+            if self._own is None:
+                self._open()
+            assert self._own is not None
+            made = self._own / uuid.uuid4().hex[:12]
+            made.mkdir()
+            return made
+
+    def _open(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            sweep(self.root)
+            while self._own is None:
+                name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+                path = self.root / (name + LOCK)
+                lock = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+                if not _locked(lock) or not _same(lock, path):  # another process has just swept it away
+                    os.close(lock)
+                    continue
+                self._lock, own = lock, self.root / name
+                own.mkdir()
+                self._own = own
+        except OSError as error:
+            raise SparkPlanError(
+                f"spark.spool: {self.root} cannot be written: {error}",
+                remedy="set spark.spool to a directory that this worker can write, and executors can read",
+            ) from error
+
+    def close(self) -> None:
+        """Remove all files of this process."""
+        with self._guard:
+            if self._own is not None:
+                shutil.rmtree(self._own, ignore_errors=True)
+                (self.root / (self._own.name + LOCK)).unlink(missing_ok=True)
+                os.close(self._lock)
+                self._own = None
+
+
+def remove(directory: Path) -> None:
+    """Remove the files of one batch."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def sweep(root: Path) -> None:
+    """Remove what dead processes have left in a spool."""
+    for path in root.glob("*" + LOCK):
+        with contextlib.suppress(OSError):  # a sibling sweeps, too
+            lock = os.open(path, os.O_RDWR)
+            try:
+                if _locked(lock) and _same(lock, path):
+                    shutil.rmtree(path.with_name(path.name.removesuffix(LOCK)), ignore_errors=True)
+                    path.unlink(missing_ok=True)
+            finally:
+                os.close(lock)
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(lock: int, path: Path) -> bool:
+    """Whether the path still names the file that is locked."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
