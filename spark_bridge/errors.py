@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.errors import EnvironmentFault, HeadgateError
+from .spool_reader import UNREACHED
 
 MOST_TEXT = 2000
 GONE = (
@@ -54,6 +55,10 @@ def typed(error: BaseException) -> SparkError:
         return error
     if any(sign in text for sign in GONE):
         return SparkLost(first_lines(text))
+    if UNREACHED in text:
+        return SparkPlanError(
+            first_lines(text), remedy="set spark.spool to a directory that this worker and all executors share"
+        )
     if any(sign in text for sign in TOO_LARGE):
         return SparkPlanError(first_lines(text), remedy="make smaller batches, or return less from each")
     if isinstance(error, AnalysisException | ParseException):

@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -71,7 +72,7 @@ class Worker:
         self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
         self.memory = StoreMemory(self.settings.given_or("state.memory", options.state_memory))
-        self.spark = _spark(self.declared, self.settings)
+        self.spark = _spark(self.declared, self.settings, options.state_dir)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
@@ -244,13 +245,20 @@ class Worker:
         return self.runtime.producers.incarnation
 
 
-def _spark(declared: Declared, settings: Settings) -> Bridge | None:
+def _spark(declared: Declared, settings: Settings, state_dir: Path | None) -> Bridge | None:
     """The worker's Spark session. It is imported and started only if the job has a Spark step."""
     if not any(isinstance(step, SparkStep) for step in declared.steps):
         return None
     if settings.text("spark.remote"):
         raise SettingError("spark.remote is not built yet", remedy="use spark.master")
     from ...spark_bridge.session import Spark
+    from ...spark_bridge.spool import Spool
+    from ...spark_bridge.tables import Carrier
     from ..broker.java import find_java
 
-    return Spark(settings.text("spark.master"), java_home=lambda: str(find_java().home))
+    master, shared = settings.text("spark.master"), settings.text("spark.spool")
+    own = None if state_dir is None else state_dir / "spark-spool"
+    spool = Spool(Path(shared).expanduser() if shared else own)
+    reached = bool(shared) or master.startswith("local")
+    carrier = Carrier(settings.value("spark.batch-memory"), spool, shared=reached)
+    return Spark(master, java_home=lambda: str(find_java().home), carrier=carrier)

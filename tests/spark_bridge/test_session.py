@@ -38,7 +38,7 @@ async def spark(warm: Sessions) -> AsyncIterator[Spark]:
 def blocks(spark: Spark, rows: list[dict[str, Any]]) -> list[bytes]:
     """Rows as they wait in a task's store: in two blocks."""
     middle = len(rows) // 2
-    return [spark.encode(spark.pack(part)) for part in (rows[:middle], rows[middle:]) if part]
+    return [spark.encode([spark.pack(part)]) for part in (rows[:middle], rows[middle:]) if part]
 
 
 def totals(df: Any, batch: BatchInfo) -> Any:
