@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..records.frame_libraries import Library
     from ..records.serdes import ArrowSchema, Serde
     from .schemas import Migrate
+    from .spark_stream import SparkStream
     from .stream import Stream
 
 K = TypeVar("K")
@@ -462,10 +463,12 @@ class WindowedColumns(Generic[K]):
         self._columns._check_aggregates(aggregates)
         return self._windowed.agg(on_error=on_error, migrate=migrate, **aggregates)
 
-    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
+    def spark(
+        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: s.Policy = None
+    ) -> SparkStream[Any, Any]:
         """Pass the columns of each window to `fn(df, batch)` in Spark, as rows are."""
         self._columns._only_columns("window().spark()")
-        return self._windowed.spark(fn, schema=schema, name=name)
+        return self._windowed.spark(fn, schema=schema, name=name, on_error=on_error)
 
 
 def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from ...core.errors import DeclarationError
 from . import steps as s
 from .checks import called_from, check_topic, name_of
+from .named_fields import rows_behind
 from .stream_ends import BatchedStream, batch_step
 from .windows import Window
 
@@ -60,6 +61,7 @@ def window_batches(
         late_serde=app.serde,
         keeps_open=at_end == "keep",
         schema=schema,
+        declared=rows_behind(parent) if schema is None else None,
         gathered=gathered,
         where=called_from(),
     )

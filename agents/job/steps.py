@@ -408,6 +408,8 @@ class BatchStep(Step):
     max_age_ms: int | None = None
     schema: ColumnSchema | None = None
     """The columns of the batches; None if rows are collected."""
+    declared: ColumnSchema | None = None
+    """The columns of rows of a declared type; None: they follow from the values."""
     window: Window | None = None
     """Each batch holds the rows of one window; None: the limits close batches."""
     late: str | None = None

@@ -17,6 +17,7 @@ from .checks import (
     duration,
     name_of,
 )
+from .named_fields import rows_behind
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -87,6 +88,7 @@ def batch_step(
         max_bytes=max_bytes,
         max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
         schema=schema,
+        declared=rows_behind(parent) if schema is None else None,
         gathered=gathered,
         where=called_from(),
     )
@@ -150,10 +152,13 @@ class BatchedStream(Generic[K, V]):
     def __repr__(self) -> str:
         return f"<batches {self.step.name} of {self.app.name}>"
 
-    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> SparkStream[Any, Any]:
+    def spark(
+        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: s.Policy = None
+    ) -> SparkStream[Any, Any]:
         """Pass each batch to `fn(df, batch)`: ordinary PySpark on a DataFrame of the batch's rows. The rows that it returns are passed on.
 
-        `schema` describes the output columns, as PySpark writes them: `"country string, revenue double"`.
+        `schema` describes the output columns, as PySpark writes them: `"country string, revenue double"`. `on_error` decides about rows
+        that make Spark fail.
         """
         from .spark_stream import SparkStream
 
@@ -163,6 +168,11 @@ class BatchedStream(Generic[K, V]):
                 "spark() without a schema", remedy='declare the output columns: schema="country string, n long"'
             )
         step = s.SparkStep(
-            parents=(self.step,), name=name_of("spark", fn, name), fn=fn, schema=schema, where=called_from()
+            parents=(self.step,),
+            name=name_of("spark", fn, name),
+            fn=fn,
+            schema=schema,
+            on_error=check_policy(on_error, "spark(on_error)"),
+            where=called_from(),
         )
         return SparkStream(self.app, self.app.add(step))

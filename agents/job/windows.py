@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
     from .aggregates import AggregatePlan
     from .schemas import Migrate
+    from .spark_stream import SparkStream
     from .stream import Stream
     from .stream_ends import BatchedStream
 
@@ -330,7 +331,9 @@ class WindowedStream(Generic[K, V]):
         step = s.ActorStep(parents=(kept,), name=after, cls=actor, args=args, on_error=policy, where=called_from())
         return Stream(app, app.add(step))
 
-    def spark(self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None) -> Stream[Any, Any]:
+    def spark(
+        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: s.Policy = None
+    ) -> SparkStream[Any, Any]:
         """Pass the rows of each window to `fn(df, batch)` in Spark when the window closes: the rows of all keys of a task together.
 
         >>> orders.window(hg.tumbling("1m", grace="10s")).spark(revenue, schema="country string, revenue double").to("revenue")
@@ -348,7 +351,7 @@ class WindowedStream(Generic[K, V]):
             app, step = self._stream.app, self._stream.step
             made = (self._window, self._late, self._at_end, self._name, self._schema)
             self._batches = window_batches(app, step, *made)
-        stream = self._batches.spark(fn, schema=schema, name=name)
+        stream = self._batches.spark(fn, schema=schema, name=name, on_error=on_error)
         self._used = True
         return stream
 

@@ -30,11 +30,11 @@ from ...core.progress.frames import MAX_TIME
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
 from ...core.windows.spans import Spans
 from ..job import steps as s
-from ..records.column_chunk import ColumnChunk, offsets_at
+from ..records.column_chunk import ColumnChunk, columns_of_values, offsets_at
 from ..records.columns import pick
 from ..records.longs import gathered
 from ..records.record import Rows
-from ..records.vectors import Buffer, longs
+from ..records.vectors import Buffer, Vector, VectorBatch, longs
 from ..records.window_rows import rows_of_times
 from .batch_blocks import ENOUGH_BYTES
 from .batch_rows import BatchRows
@@ -100,7 +100,17 @@ class BatchOp(Operator):
 
     def push(self, rows: Rows) -> None:
         """Add rows to their open batches; close each whenever it is full."""
-        self._collect(rows, lambda: self._bridge.pack(rows.values))
+        self._collect(rows, lambda: self._table_of(rows))
+
+    def _table_of(self, rows: Rows) -> Any:
+        """The rows as a table: with the columns of their declared type, so that a column without any value has its type, too."""
+        declared = self.batch_step.declared
+        if declared is not None:
+            columns, bad = columns_of_values(rows.values, declared)
+            if not bad:
+                vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
+                return self._bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
+        return self._bridge.pack(rows.values)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         """As `push`, without an object for each row."""

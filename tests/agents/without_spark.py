@@ -25,6 +25,8 @@ class WithoutSpark(Spark):
         super().__init__()
         self.ran: list[BatchInfo] = []
         """The batches that were begun, in order."""
+        self.kinds: list[dict[str, str]] = []
+        """The types of the columns of each."""
         self.gate: asyncio.Event | None = None
         """While it is not set, no batch comes back."""
         self.published: list[tuple[str, int, str]] = []
@@ -38,6 +40,8 @@ class WithoutSpark(Spark):
     async def run(self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """Run the batch through its stages."""
         self.ran.append(batch)
+        schema = self.table(contents.blocks[0]).schema
+        self.kinds.append({field.name: str(field.type) for field in schema})
         rows = [row for block in contents.blocks for row in self.decode(block)]
         if self.gate is not None:
             await self.gate.wait()

@@ -188,6 +188,25 @@ def test_one_window_goes_to_two_stages() -> None:
         assert [one.value for one in d.read("other")] == [one.value for one in d.read("out")] != []
 
 
+class Paid(TypedDict):
+    n: int
+    paid: float | None
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_rows_of_a_declared_type_have_its_columns(declared: bool, spark: WithoutSpark) -> None:
+    """Also a column that is null in all of them, which the values alone do not tell the type of. Undeclared fields are no columns."""
+    app = hg.App("sales")
+    given = app.input("orders", serde=hg.json(Paid) if declared else hg.json()).filter(lambda order: order["n"] > 0)
+    given.batch(max_rows=2).spark(summed, schema="n long").to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [{"n": n, "paid": None, "more": n} for n in (0, 1, 2)])
+        (kinds,) = spark.kinds
+        assert kinds == (
+            {"n": "int64", "paid": "double"} if declared else {"n": "int64", "paid": "null", "more": "int64"}
+        )
+
+
 # ------------------------------------------------------------------------------------------------------- several stages
 
 
