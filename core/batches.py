@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import AtSpark
 from .publishing import SparkWrite
+from .ranges import RangeRead, Ranges
 
 ROWS = "rows"
 BYTES = "bytes"
@@ -361,6 +362,10 @@ class Inline:
     """About how many bytes all rows have."""
 
 
+Contents = Inline | Ranges
+"""The rows of a batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkStage:
     """One `.spark(...)` after a batch. `keeps_going`: rows that make it fail are left out instead of failing the task. `write`: how Spark
@@ -385,6 +390,8 @@ class BatchOutcome:
     attempt: str = ""
     largest: int = 0
     """The bytes of the largest block."""
+    read: Sequence[RangeRead] = ()
+    """Of a batch by reference: what its readers have seen."""
 
 
 class Bridge(Protocol):
@@ -427,7 +434,7 @@ class Bridge(Protocol):
         ...
 
     def run(
-        self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]
+        self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]
     ) -> Coroutine[Any, Any, list[BatchOutcome]]:
         """Run a batch through its stages. Raises on failure; an error with `final` set is not worth a retry."""
         ...

@@ -100,7 +100,8 @@ def declared_write(target: Any, format: Any, partition_by: Any, options: Any) ->
             f"write(partition_by={partition_by!r})",
             remedy='names of columns, each once: partition_by=["country", "day"]',
         )
-    pairs = tuple(sorted((options or {}).items()))
+    given: dict[Any, Any] = dict(options or {})
+    pairs: list[tuple[Any, Any]] = sorted(given.items())
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, str | int | float | bool):
             raise DeclarationError(f"write(options={{{name!r}: {value!r}}})", remedy='options={"compression": "zstd"}')

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.batch_progress import AtSpark
-from ..core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
+from ..core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
 from ..core.errors import cause_for
 from ..core.publishing import SparkWrite
+from ..core.ranges import RangeRead, Ranges
 from ..core.settings import did_you_mean
-from . import columns, writing
+from . import columns, ranges, writing
 from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, first_lines, said, typed
 from .jvm import Sessions
 from .poison import without_poison
@@ -56,12 +57,15 @@ class Spark:
         session: Any = None,
         java_home: Callable[[], str] | None = None,
         carrier: Carrier | None = None,
+        kafka: tuple[str, tuple[Any, ...]] | None = None,
     ) -> None:
+        """`kafka`: the import path of a client with which executors read ranges of offsets, and its arguments."""
         self.carrier = carrier or Carrier(BATCH_MEMORY, Spool())
         self.watch = Watch(master)
         self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home, watch=self.watch)
         self._threads = Threads(threads)
         self._publishing = Threads(PUBLISHING)
+        self._kafka = kafka
 
     # ------------------------------------------------------------------------------------------------------------- columns
 
@@ -111,10 +115,10 @@ class Spark:
         """What is known of the session and the attempts under way."""
         return self.watch.seen()
 
-    async def run(self, batch: BatchInfo, contents: Inline, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
+    async def run(self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """Run the batch through each of its stages. Raises `SparkError`, which names the stage."""
         outcomes: list[BatchOutcome] = []
-        async with self.carrier.rows(contents) as rows:
+        async with self._rows(contents) as rows:
             for stage in stages:
                 try:
                     outcomes.append(await self._stage(batch, rows, stage))
@@ -122,6 +126,12 @@ class Spark:
                     error.stage = stage.name
                     raise
         return outcomes
+
+    def _rows(self, contents: Contents) -> contextlib.AbstractAsyncContextManager[Any]:
+        if not isinstance(contents, Ranges):
+            return self.carrier.rows(contents)
+        assert self._kafka is not None, "whoever passes ranges says how to reach Kafka"
+        return contextlib.nullcontext(ranges.Unfetched(contents, ranges.Connect(*self._kafka)))
 
     async def _stage(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
         if stage.write is not None:
@@ -136,7 +146,8 @@ class Spark:
             if not stage.keeps_going:
                 raise
             result, bad = await without_poison(attempt, table, error)
-        return await asyncio.to_thread(_outcome, table, result, bad)
+        result, read = _parted(result)
+        return await asyncio.to_thread(_outcome, table, result, bad, read)
 
     async def _written(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
         """Spark writes the result. While rows that make it fail are looked for, nothing is written."""
@@ -148,14 +159,15 @@ class Spark:
             return writing.save(session, frame, batch, stage)
 
         try:
-            return BatchOutcome([], 0, attempt=await attempt(table, save))
+            written, read = _parted(await attempt(table, save))
+            return BatchOutcome([], 0, attempt=written, read=read)
         except SparkRowError as error:
             if not stage.keeps_going:
                 raise
             _, bad = await without_poison(lambda rows: attempt(rows, _try_out), table, error)
         good = columns.without(table, [place for place, _ in bad])
-        written = await attempt(good, save) if good.num_rows else ""
-        return BatchOutcome([], 0, _left_out(table, bad), written)
+        written, read = _parted(await attempt(good, save) if good.num_rows else "")
+        return BatchOutcome([], 0, await asyncio.to_thread(_left_out, table, bad), written, read=read)
 
     def _take(self, session: Any, frame: Any) -> Any:
         return take_result(frame, self.carrier.memory, self.carrier.spool)
@@ -232,6 +244,8 @@ class Spark:
             if state.get("cancelled"):
                 raise SparkLost("cancelled")
             watched.at_work(session, group)
+            if isinstance(rows, ranges.Unfetched):
+                return rows.result(session, lambda frame: finish(session, _shaped(fn, fn(frame, batch), schema)))
             frame = frame_of(session, rows)
             if rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
@@ -250,17 +264,23 @@ class Spark:
     async def close(self) -> None:
         """Stop the session, unless it was lent."""
         await asyncio.to_thread(self.sessions.stop)
+        await asyncio.to_thread(ranges.close_links)
         self._threads.close()
         self._publishing.close()
         await asyncio.to_thread(self.carrier.close)
         self.watch.close()
 
 
-def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]]) -> BatchOutcome:
+def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]], read: Sequence[RangeRead]) -> BatchOutcome:
     left_out = _left_out(table, bad)
     if result is None:
-        return BatchOutcome([], 0, left_out)
-    return BatchOutcome(result, result.rows, left_out, result.largest)
+        return BatchOutcome([], 0, left_out, read=read)
+    return BatchOutcome(result, result.rows, left_out, largest=result.largest, read=read)
+
+
+def _parted(result: Any) -> tuple[Any, Sequence[RangeRead]]:
+    """A result, and what was seen of a batch by reference."""
+    return (result.table, result.seen) if isinstance(result, ranges.Found) else (result, ())
 
 
 def _left_out(table: Any, bad: Sequence[tuple[int, SparkError]]) -> list[tuple[int, Any, SparkError]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from ...core.columns.expressions import Expression, Node, node_of, substituted
-from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema, ColumnSpec
+from ...core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
 from ...core.columns.typing import NUMBERS, column_of, kind_of
 from ...core.errors import DeclarationError
 from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
@@ -26,8 +26,8 @@ from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
 from .gathered import GatheredStream, gather_step
+from .references import by_reference, check_columns_of
 from .stream_ends import BatchedStream, Ended, batch_step, share_step
-from .timestamps import TimeField
 from .windows import Window, WindowedStream
 
 if TYPE_CHECKING:
@@ -253,13 +253,18 @@ class ColumnStream(Generic[K, V]):
         max_bytes: int | None = None,
         max_age: str | float | None = None,
         name: str | None = None,
+        by: Literal["inline", "reference"] = "inline",
     ) -> BatchedStream[K, V]:
         """Bounded batches of the columns, as of rows. From the fetch to Spark they stay in Arrow's memory layout.
+
+        With `by="reference"` directly behind `app.input(…).columns()`, no record is fetched here; see `Stream.batch`.
 
         >>> orders.columns().filter(hg.col("amount") > 0).batch(max_age="10s").spark(revenue, schema="country string, revenue double")
         """
         self._only_columns("batch()")
-        step = batch_step(self._stream.step, max_rows, max_bytes, max_age, name, self.schema)
+        parent = self._stream.step
+        reference = by_reference(self._stream.app, parent, by, max_bytes, self.schema)
+        step = batch_step(parent, max_rows, max_bytes, max_age, name, self.schema, reference=reference)
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 
     def gather(self, *, name: str | None = None) -> GatheredStream[K, V]:
@@ -514,7 +519,7 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.
     kind = kind or known
     schema = columns_of_type(kind)
     if direct and isinstance(parent, s.InputStep):
-        _check_input(parent, schema)
+        check_columns_of(parent, schema)
     step = s.ColumnsStep(
         parents=(parent,),
         schema=schema,
@@ -524,26 +529,3 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.
         where=called_from(),
     )
     return ColumnStream(stream._then(step), schema, kind, extra=extra)
-
-
-def _check_input(step: s.InputStep, schema: ColumnSchema) -> None:
-    """Refuse an input whose time or key is not a column, because no value exists of which a function could make it."""
-    time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
-    for what, given in (("timestamp", time), ("key", step.key)):
-        if given is None:
-            continue
-        if not isinstance(given, str):
-            raise DeclarationError(
-                f"columns(): {what}= of the input '{step.topic}' is a function of a value, which needs rows",
-                remedy=f'name a column: {what}="…"',
-            )
-        column = schema[given]
-        if what == "timestamp" and (column.type == BOOL or (column.type == TEXT) != _is_iso(step.timestamp)):
-            raise DeclarationError(
-                f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
-                remedy="a number, or with hg.field(…, unit='iso') text",
-            )
-
-
-def _is_iso(of: Any) -> bool:
-    return isinstance(of, TimeField) and of.unit == "iso"

@@ -23,6 +23,7 @@ from ..records.serdes import stored
 from . import steps as s
 from .joins import kind_of
 from .named_fields import with_named_fields
+from .references import check_alone, inline
 from .schemas import (
     TIMERS,
     TableSpec,
@@ -44,13 +45,17 @@ if TYPE_CHECKING:
 class Declared:
     """A finished declaration: its steps with their final names, and the graph that they form."""
 
-    def __init__(self, app: App, *, unfinished: bool = False) -> None:
+    def __init__(self, app: App, *, unfinished: bool = False, fetches_all: bool = False) -> None:
+        """`fetches_all`: batches by reference are collected like others, where no executor could read a topic."""
         self.app = app if unfinished else app.finish()
         self.topics = app.topics
         self.steps = _with_combining(app.steps)
         why: dict[str, str] = {}
         if not unfinished:
             _has_effect(app)
+            check_alone(self.steps)
+            if fetches_all:
+                self.steps = s.rebuilt(self.steps, inline)
             self.steps, why = with_named_fields(self.steps)
         self.why_rows = why
         """Why an input with a schema is not read as columns, by topic."""
@@ -154,6 +159,8 @@ class Declared:
             between += (("at_end", "keep"),) if step.keeps_open else ()
         if isinstance(step, s.WindowStep):
             between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
+        if isinstance(step, s.BatchStep) and step.reference is not None:
+            between = (("by", "reference"),)
         if isinstance(step, s.JoinStep):
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.grace_ms)),)
@@ -202,7 +209,8 @@ class Declared:
                     yield TableSpec(f"{step.name}.timers", plain, plain, schema_of_own(TIMERS, "kind, time"))
                 case s.BatchStep():
                     of = "" if step.window is None else str(step.window)
-                    yield TableSpec(step.name, plain, plain, schema_of_batches(BOOK, of))
+                    book = BOOK if step.reference is None else f"{BOOK}, ranges of offsets"
+                    yield TableSpec(step.name, plain, plain, schema_of_batches(book, of))
                 case _:
                     pass
 

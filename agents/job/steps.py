@@ -395,6 +395,17 @@ class JoinStep(Step):
         return held_back(self.how, self.distance, self.grace_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class ByReference:
+    """A batch is offset ranges of an input, and what decodes its records."""
+
+    columns: tuple[tuple[str, str, bool], ...]
+    """Name, type and whether it may be null."""
+    when: Any
+    """The column of the event time; None for Kafka's timestamps."""
+    on_bad_data: str
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class BatchStep(Step):
     """Collects rows into a bounded batch."""
@@ -410,6 +421,8 @@ class BatchStep(Step):
     """The columns of the batches; None if rows are collected."""
     declared: ColumnSchema | None = None
     """The columns of rows of a declared type; None: they follow from the values."""
+    reference: ByReference | None = None
+    """No rows are collected: executors read them from the input."""
     window: Window | None = None
     """Each batch holds the rows of one window; None: the limits close batches."""
     late: str | None = None

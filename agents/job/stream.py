@@ -36,6 +36,7 @@ from .column_stream import ColumnStream, columns_behind, condition
 from .gathered import GatheredStream, gather_step
 from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
+from .references import by_reference
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
@@ -531,9 +532,15 @@ class Stream(Generic[K, V]):
         max_bytes: int | None = None,
         max_age: str | float | None = None,
         name: str | None = None,
+        by: Literal["inline", "reference"] = "inline",
     ) -> BatchedStream[K, V]:
-        """Bounded batches of rows. Their number of rows, their size, their age, the end of the stream or a drain closes them."""
-        step = batch_step(self.step, max_rows, max_bytes, max_age, name)
+        """Bounded batches of rows. Their number of rows, their size, their age, the end of the stream or a drain closes them.
+
+        With `by="reference"`, directly behind an input with declared columns, a batch is ranges of offsets: no record is fetched here, and
+        Spark's executors read Kafka themselves. `max_rows` then bounds the number of offsets.
+        """
+        reference = by_reference(self.app, self.step, by, max_bytes, None)
+        step = batch_step(self.step, max_rows, max_bytes, max_age, name, reference=reference)
         return BatchedStream(self.app, self.app.add(step))
 
     # ------------------------------------------------------------------------------------------------------------- ends

@@ -72,6 +72,7 @@ def batch_step(
     schema: ColumnSchema | None = None,
     *,
     gathered: bool = False,
+    reference: s.ByReference | None = None,
 ) -> s.BatchStep:
     """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb; `gathered`: behind `.gather()`."""
     if max_rows is None and max_bytes is None and max_age is None:
@@ -90,6 +91,7 @@ def batch_step(
         schema=schema,
         declared=rows_behind(parent) if schema is None else None,
         gathered=gathered,
+        reference=reference,
         where=called_from(),
     )
 

@@ -178,6 +178,10 @@ class ClientSettings:
         """The settings for people and logs, without secrets."""
         return {"bootstrap.servers": self.bootstrap, **mask(self.given)}
 
+    def plain(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Addresses and settings as plain data, with secrets: for executors, and never for a log."""
+        return self.bootstrap, tuple(sorted(self.given.items()))
+
     def __repr__(self) -> str:
         return f"ClientSettings({', '.join(f'{k}={v}' for k, v in self.shown().items())})"
 

@@ -46,9 +46,9 @@ class BatchRows:
             times += longs(block.stamps)
         return found, times
 
-    def forget_first(self) -> None:
-        """The first closed batch is done: delete its rows."""
-        self.write(self.book.done(), gone=self.blocks.forget(self.book.closed[0].number))
+    def forget_first(self, gone: Sequence[str] = ()) -> None:
+        """The first closed batch is done: delete its rows, and what else is stored of it."""
+        self.write(self.book.done(), gone=[*self.blocks.forget(self.book.closed[0].number), *gone])
 
     def seal(self, bridge: Bridge) -> None:
         """The transaction closes: write the rows that complete letters have added."""

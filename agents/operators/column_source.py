@@ -13,30 +13,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.columns.schema import INT, TEXT, ColumnSchema
-from ...core.errors import DataError
+from ...core.columns.schema import TEXT, ColumnSchema
 from ..job import steps as s
-from ..job.timestamps import BadTimestamp, TimeField, times_of_column
 from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
 from ..records.column_chunk import ColumnChunk, why_bad
 from ..records.decoder import DecodedColumns, Decoder
-from ..records.longs import extremes, gathered, scaled
+from ..records.longs import extremes, gathered
 from ..records.record import Rows
 from ..records.spans import SpannedColumns, SpannedRecords, as_spans, piece, pieces
-from ..records.vectors import Buffer, Vector, longs
-from ..records.writable import TIME_LIMIT
+from ..records.vectors import Buffer, longs
 from .arrived import arrived_chunk
-from .bad_records import NoColumns, out_of_range, refuse
+from .bad_records import NoColumns, refuse
+from .column_times import BadRows, ColumnTimes
 from .columnar import ColumnsOp
 from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
     from .decode import SourceOp
 
-BadRows = list[tuple[int, BaseException]]
-FACTORS = {"ms": (1, 1), "s": (1000, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
-"""What makes milliseconds of whole numbers of a unit: times the first, divided by the second."""
 LOOKED_AT = 500
 """How many keys of a chunk the test of partitioners looks at."""
 
@@ -61,10 +56,7 @@ class ColumnSource:
         self._counts = counts
         step = source.step
         self._key = step.key if isinstance(step, s.InputStep) and isinstance(step.key, str) else None
-        time = step.timestamp if isinstance(step, s.InputStep) else None
-        self._time = time.name if isinstance(time, TimeField) else time
-        self._unit = time.unit if isinstance(time, TimeField) else "ms"
-        self._times = times_of_column(self._unit)
+        self._times = ColumnTimes(step.timestamp if isinstance(step, s.InputStep) else None)
         self._schema = schema
         self._decoder = Decoder(schema.columns, watched=watched)
 
@@ -131,37 +123,8 @@ class ColumnSource:
                 source.check_keys(base.keys, bad)
         if source.wants_headers:
             made.header_spans = base.headers
-        made.times, wrong = self._event_times(vectors, base.timestamps)
+        made.times, wrong = self._times.of(vectors, base.timestamps)
         return made, [*bad, *wrong]
-
-    def _event_times(self, vectors: dict[str, Vector], arrived: Buffer) -> tuple[Buffer, BadRows]:
-        if self._time is None:
-            stamps = longs(arrived)
-            return arrived, [] if _in_range(stamps) else out_of_range(stamps)
-        vector = vectors[self._time]
-        if vector.kind == INT and not vector.nulls and self._unit in FACTORS:
-            times, (factor, divisor) = longs(vector.data)[: len(vector)], FACTORS[self._unit]
-            if _in_range(times, factor):
-                return (times if self._unit == "ms" else scaled(times, factor=factor, divisor=divisor)), []
-        return self._listed_times(vector.values(), longs(arrived).tolist())
-
-    def _listed_times(self, column: list[Any], arrived: list[int]) -> tuple[Buffer, BadRows]:
-        """Times of other types; and the slow way, which says what is wrong with each."""
-        if None not in column:
-            try:
-                return array("q", self._times(column, arrived)), []
-            except BadTimestamp:
-                pass
-        bad = BadRows()
-        for index, value in enumerate(column):
-            try:
-                if value is None:
-                    bad.append((index, DataError(f"no event time: the field '{self._time}' is null")))
-                else:
-                    self._times([value], [arrived[index]])
-            except BadTimestamp as error:
-                bad.append((index, error))
-        return array("q", arrived), bad
 
     def _test_keys(self, chunk: Chunk, made: ColumnChunk, where: _Where) -> None:
         """Show the first keys of the chunk to the test of partitioners."""
@@ -208,10 +171,3 @@ def _listed(chunk: Chunk, offsets: list[int] | None) -> list[int]:
 def _ascending(records: SpannedRecords) -> Sequence[int]:
     """The offsets of records of a topic."""
     return range(records.base, records.base + len(records)) if records.offsets is None else longs(records.offsets)
-
-
-def _in_range(times: Sequence[int], factor: int = 1) -> bool:
-    if not len(times):
-        return True
-    least, greatest = extremes(times)
-    return least * factor > -TIME_LIMIT and greatest * factor < TIME_LIMIT

@@ -23,6 +23,7 @@ from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
 from ..records.decoder import RecordSpans
 from ..records.longs import extremes
+from ..records.range_buffer import UnreadRecords
 from ..records.record import Rows
 from ..records.selecting import column_of
 from ..records.serdes import writes_utf8
@@ -100,6 +101,10 @@ class SourceOp(Operator):
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk and push its rows on. Returns their greatest event time."""
+        if isinstance(chunk.columns, UnreadRecords):
+            for batch in self.referenced:
+                batch.push_range(chunk.at, chunk.columns.base, chunk.next_position)
+            return None
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
         if (chunk.plan is not None) != self.partial:
@@ -148,6 +153,12 @@ class SourceOp(Operator):
                 self.column_sources.append(ColumnSource(self, used, [child], child, sorted(watched)))
             else:
                 self._row_children.append(child)
+
+    @property
+    def referenced(self) -> list[Any]:
+        """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
+        steps = ((one, one.step) for one in _behind(self))
+        return [one for one, step in steps if isinstance(step, s.BatchStep) and step.reference is not None]
 
     @property
     def spanned(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from ...core.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
+from ...core.names import StreamPartition
 from ...core.progress.frames import HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
 from ..cancellation import passes
@@ -29,6 +30,7 @@ from ..records.columns import pick
 from ..records.decoder import RecordSpans
 from ..records.framing import frame_cuts
 from ..records.partitioner import Partitioner
+from ..records.range_buffer import UnreadRecords
 from ..records.record import Batch, Headers, Rows
 from ..records.spans import SpannedRecords
 from ..records.target_rules import UnknownTarget
@@ -137,6 +139,8 @@ class Pipeline:
         self._running: tuple[Chunk, Callable[[], Rows], Callable[[], list[int] | None]] | None = None
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
+        self._seen: dict[StreamPartition, int] = {}
+        """The greatest event times of records of inputs that were read elsewhere, by the running letter's results."""
         self._stopping: list[Operator] = []
         """The actors that the running letter stops."""
         self._before: list[tuple[Operator, tuple[Any, ...]]] = []
@@ -466,6 +470,15 @@ class Pipeline:
         while self._later:
             self._later.popleft()()
 
+    def saw(self, at: StreamPartition, greatest: int) -> None:
+        """Executors have read records of this partition, up to this event time."""
+        self._seen[at] = max(self._seen.get(at, greatest), greatest)
+
+    def seen(self) -> tuple[tuple[StreamPartition, int], ...]:
+        """What executors have read for the letter that is complete. Told once."""
+        seen, self._seen = self._seen, {}
+        return tuple(seen.items())
+
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter that users see."""
         self._count(name, amount)
@@ -480,7 +493,8 @@ class Pipeline:
         Raises `UnknownTarget`, even if user code has caught it, when the metadata of a topic must be fetched before the chunk can run.
         """
         source = self.sources[chunk.at.stream]
-        if source.instead is not None and not self._careful and chunk.bad is None and chunk.plan is None:
+        unread = isinstance(chunk.columns, UnreadRecords)
+        if source.instead is not None and not unread and not self._careful and chunk.bad is None and chunk.plan is None:
             try:
                 return await self._run(source.instead, chunk, skip)
             except (BadRecord, NoColumns, UserCodeError) as error:
@@ -708,6 +722,7 @@ class Pipeline:
         self._deferred.clear()
         self._later.clear()
         self._unknown = None
+        self._seen = {}
         self.wants_commit, self._stopping = False, []
         for operator, values in self._before:
             for flag, value in zip(operator.flags, values, strict=True):

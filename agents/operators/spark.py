@@ -26,7 +26,9 @@ from ...core import origins
 from ...core.batch_progress import AtSpark, StepBatches
 from ...core.batches import AGE, Bridge, Limits, WindowBounds
 from ...core.errors import LimitReached
+from ...core.names import StreamPartition
 from ...core.progress.frames import MAX_TIME
+from ...core.ranges import Range
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
 from ...core.windows.spans import Spans
 from ..job import steps as s
@@ -43,6 +45,7 @@ from .collecting import Collector, Incoming
 from .floors import Floor
 from .late_rows import write_late
 from .open_windows import OpenCounts
+from .referenced import Referenced
 from .spark_results import Results
 from .stateless import BYTES, Env, Operator, UserCodeError
 from .windowed import LateCounts
@@ -69,7 +72,8 @@ class BatchOp(Operator):
         self.limits = Limits(step.max_rows, step.max_bytes, step.max_age_ms)
         self.collector = Collector(self.rows, self.limits)
         self.seen = BatchesSeen(env.task, step.name, self.rows.kept, env.now_ms, self._at_spark().retries)
-        self.results = Results(self.rows, self, self._sources, self.seen)
+        self.reference = None if step.reference is None else Referenced(self.rows, self)
+        self.results = Results(self.rows, self, self._sources, self.seen, self.reference)
         window = step.window
         self.spans: Spans | None = None if window is None else window.spans
         self.by_clock = window is not None and window.by_clock
@@ -117,6 +121,14 @@ class BatchOp(Operator):
         schema = self.batch_step.schema
         assert schema is not None, "columns reach a batch only if it is declared to collect them"
         self._collect(chunk, lambda: self._bridge.select(*chunk.batch(schema)))
+
+    def push_range(self, at: StreamPartition, first: int, behind: int) -> None:
+        """Add offsets to the open batch; close it whenever it is full."""
+        assert self.reference is not None, "offsets reach a batch only if it is declared to be by reference"
+        before = self.rows.book.turn
+        self.reference.add(Range(at.stream, at.partition, first, behind), self.limits)
+        if self.rows.book.turn != before:
+            self.env.wants_commit = True
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         schema = self.batch_step.schema
@@ -307,6 +319,8 @@ class BatchOp(Operator):
 
     def owed_ms(self) -> int | None:
         """The least timestamp of the results to come. That of an open batch without a window can only grow."""
+        if self.reference is not None:
+            return self.reference.owed_ms(self.watermark)
         return self.rows.kept.owed_ms()
 
     async def work(self, key: str) -> bool:

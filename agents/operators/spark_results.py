@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from ...core import origins
-from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, SparkStage
+from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
 from ...core.errors import DataError
 from ..cancellation import said
 from ..job import steps as s
@@ -29,6 +29,7 @@ from ..records.record import Rows
 from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
+from .referenced import Referenced, range_key
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
 from .written import Publishing
@@ -73,8 +74,12 @@ class SparkOp(Operator):
 class Results:
     """Takes in the results of one batch step, one bounded step at a time."""
 
-    def __init__(self, rows: BatchRows, operator: Operator, sources: Any, seen: BatchesSeen) -> None:
-        """`sources` returns the streams that lead to the operator. `seen` is told of each attempt."""
+    def __init__(
+        self, rows: BatchRows, operator: Operator, sources: Any, seen: BatchesSeen, reference: Referenced | None = None
+    ) -> None:
+        """`sources` returns the streams that lead to the operator. `seen` is told of each attempt. `reference`: its batches are ranges of
+        offsets."""
+        self.reference = reference
         self.rows = rows
         self.operator = operator
         self.env: Any = operator.env
@@ -109,7 +114,7 @@ class Results:
                 env.spark,
                 self._stages,
                 self.info,
-                lambda one: self.rows.blocks.reader(one.number),
+                self._contents,
                 lambda: env.poke(),
                 lambda: env.spark_timeout_s,
                 self._seen,
@@ -135,6 +140,11 @@ class Results:
     def waits(self, first: Closed) -> bool:
         """Whether the first batch is at Spark, or being published, so that nothing can be done with it now."""
         return not self.ready(first) and (first.whole or self.runs.has(first.number))
+
+    def _contents(self, one: Closed) -> Contents:
+        if self.reference is not None:
+            return self.reference.contents(one)
+        return Inline(self.rows.blocks.reader(one.number), one.size)
 
     def keep(self, closed: Sequence[Closed]) -> None:
         """Forget the runs of all other batches."""
@@ -163,6 +173,8 @@ class Results:
         if self._taken is None or self._taken[0] != first.number:
             self.runs.start([first], self.env.spark_in_flight + 1)
             outcomes = await self._result(first)
+            if self.reference is not None:
+                first, outcomes = self.reference.arrived(first, outcomes)
             count = _count(outcomes)
             if count <= STEP_BLOCKS:
                 self._forward(first, self._some(outcomes, 0, count))
@@ -210,13 +222,14 @@ class Results:
         put = {result_key(first.number, at + n): list(one) for n, one in enumerate(some)}
         stored, gone = max(first.stored, at + len(some)), list[str]()
         whole = at + len(some) == count
+        changes = self.reference.known(outcomes) if whole and self.reference is not None else {}
         if whole:
             gone = result_keys(first.number, range(count, stored))
             self._bury(first, outcomes)
             self._taken, stored = None, count
         self._stored = at + len(some)
         named = self.written.names(self._stages, outcomes) if whole else {}
-        self.rows.write(self.rows.book.with_first(stored=stored, whole=whole, named=named), put, gone)
+        self.rows.write(self.rows.book.with_first(stored=stored, whole=whole, named=named, **changes), put, gone)
         return True
 
     def _send(self, first: Closed) -> bool:
@@ -253,7 +266,7 @@ class Results:
                     child.give(self.env.spark, block, first.result_ms)
 
     def _forget(self, first: Closed) -> None:
-        self.rows.forget_first()
+        self.rows.forget_first([] if self.reference is None else [range_key(first.number)])
         self.env.count("batches")
         self.env.count("batch_rows", first.rows)
 
@@ -261,9 +274,11 @@ class Results:
 
     def _bury(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
         """Skip the rows that were left out, or write them as dead letters."""
+        if self.reference is not None:
+            self.reference.finished(first, outcomes)
         if not any(outcome.bad for outcome in outcomes):
             return
-        runs, times = self.rows.origins(first)
+        runs, times = self.rows.origins(first) if self.reference is None else (self.reference.origins(first), None)
         for child, outcome in zip(self.sparks, outcomes, strict=True):
             for place, row, error in outcome.bad:
                 self.env.count("records_failed")
@@ -273,7 +288,7 @@ class Results:
                 self.env.count("dead_letters")
                 headers = [
                     *self._origin_headers(origins.origin_of(runs, place)),
-                    ("hg-timestamp", str(times[place]).encode()),
+                    *([] if times is None else [("hg-timestamp", str(times[place]).encode())]),
                     ("hg-task", self.env.task.encode()),
                     ("hg-step", child.step.name.encode()),
                     ("hg-batch", self.info(first).id.encode()),

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
-from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Inline, SparkStage
+from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, SparkStage
 from ...core.errors import EnvironmentFault
 from .batches_seen import BatchesSeen
 
@@ -27,7 +27,7 @@ class Runs:
         bridge: Bridge,
         stages: Sequence[SparkStage],
         name: Callable[[Closed, int], BatchInfo],
-        blocks: Callable[[Closed], Sequence[bytes]],
+        contents: Callable[[Closed], Contents],
         poke: Callable[[], None],
         timeout_s: Callable[[], float] = lambda: HOUR_S,
         seen: BatchesSeen | None = None,
@@ -38,7 +38,7 @@ class Runs:
         self._seen = seen
         self.stages = stages
         self._name = name
-        self._blocks = blocks
+        self._contents = contents
         self._poke = poke
         self._timeout_s = timeout_s
         self._running: dict[int, asyncio.Task[list[BatchOutcome]]] = {}
@@ -53,7 +53,7 @@ class Runs:
             if one.number not in self._running and not one.whole:
                 self._attempts[one.number] = attempt = self._attempts.get(one.number, 0) + 1
                 info = self._name(one, attempt)
-                work = self.bridge.run(info, Inline(self._blocks(one), one.size), self.stages)
+                work = self.bridge.run(info, self._contents(one), self.stages)
                 bounded = self._bounded(work, info)
                 task = asyncio.get_running_loop().create_task(bounded, name=f"spark {info.id}")
                 task.add_done_callback(partial(self._came_back, one.number))

@@ -256,6 +256,11 @@ class FetchBuffer:
             return self._batches[-1][2]
         return max(self.position, self._wanted)
 
+    @property
+    def drains_to(self) -> int:
+        """Where a drain ends: what is buffered is processed."""
+        return self.buffered_to
+
     def head(self) -> Next | None:
         """The next record, or None."""
         if self.empty:

@@ -30,12 +30,14 @@ from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
 from ..port.outlasting import outlasted
-from ..port.port import Consumer, Port, Timer
+from ..port.port import Consumer, Offsets, Port, Timer
 from ..port.waiting import fetched, pause
 from ..records.chunks import Chunk, FetchBuffer, Records
 from ..records.columns import DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.range_buffer import RangeBuffer
 from ..records.serdes import Serde
+from .asked import AskingConsumer
 from .gathering import SHORTEST_S
 
 log = structlog.get_logger("headgate.intake")
@@ -68,6 +70,8 @@ class PartitionSource:
     """Whether its chunks are bounded by bytes, because a record of it costs little; see `Head.bulk`."""
     gathers: bool = False
     """Whether its fetches may be held back for a share of the commit interval."""
+    unread: bool = False
+    """Whether its records are not fetched, and its chunks are ranges of offsets."""
 
 
 class LostPosition(EnvironmentFault):
@@ -137,14 +141,7 @@ class _Partition:
     )
 
     def __init__(self, source: PartitionSource, now_s: float) -> None:
-        self.buffer = FetchBuffer(
-            source.at,
-            source.position,
-            framed=source.framed,
-            until=source.until,
-            times=source.times,
-            spanned=source.spanned,
-        )
+        self.buffer = _buffer(source)
         self.at = source.at
         self.bulk = source.bulk
         self.answer: FetchAnswer | None = None
@@ -163,6 +160,19 @@ class _Partition:
         """It is not fetched for now, so that the next fetch brings more."""
         self.came_s = now_s
         """When the last records came."""
+
+
+def _buffer(source: PartitionSource) -> FetchBuffer | RangeBuffer:
+    if source.unread:
+        return RangeBuffer(source.at, source.position, until=source.until)
+    return FetchBuffer(
+        source.at,
+        source.position,
+        framed=source.framed,
+        until=source.until,
+        times=source.times,
+        spanned=source.spanned,
+    )
 
 
 class Intake:
@@ -184,8 +194,12 @@ class Intake:
         fresh_s: float = 2.0,
         watchdog_s: float = 30.0,
         gather_until: Callable[[], float | None] = lambda: None,
+        offsets: Offsets | None = None,
     ) -> None:
-        """`gather_until`: until when (monotonic clock) the next fetch of sources that gather is held back; None: not at all."""
+        """`gather_until`: until when (monotonic clock) the next fetch of sources that gather is held back; None: not at all.
+
+        `offsets`: whom to ask about sources that are not fetched.
+        """
         self._port = port
         self._clock = port.clock
         self._name = name
@@ -195,7 +209,10 @@ class Intake:
         self._max_wait_ms = max_wait_ms
         self._fresh_s = fresh_s + max_wait_ms / 1000
         self._watchdog_s = watchdog_s
+        self._offsets = offsets
         now_s = self._mono()
+        sources = list(sources)
+        self._unread = frozenset(source.at for source in sources if source.unread)
         self._parts = {source.at: _Partition(source, now_s) for source in sources}
         self._consumer: Consumer | None = None
         self._answered = asyncio.Event()
@@ -214,13 +231,15 @@ class Intake:
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and start at the given positions. Retries while no broker answers, until the deadline."""
-        consumer = self._port.consumer(
+        consumer: Consumer = self._port.consumer(
             self._on_answer,
             name=self._name,
             fetch_bytes=self._fetch_bytes,
             max_wait_ms=self._max_wait_ms,
             raw=self._raw,
         )
+        if self._unread and self._offsets is not None:
+            consumer = AskingConsumer(consumer, self._unread, self._offsets, self._clock, self._on_answer)
         await consumer.start(
             lambda: {at: part.buffer.buffered_to for at, part in self._parts.items()}, deadline_s=deadline_s
         )
@@ -475,9 +494,9 @@ class Intake:
         """The next position of each partition, assuming that every chunk taken so far is completed."""
         return {at: part.buffer.position for at, part in self._parts.items()}
 
-    def buffered_to(self, at: StreamPartition) -> int:
+    def drains_to(self, at: StreamPartition) -> int:
         """The position behind everything that has been fetched of this partition."""
-        return self._parts[at].buffer.buffered_to
+        return self._parts[at].buffer.drains_to
 
     def control(self, at: StreamPartition) -> tuple[int, ControlFrame] | None:
         """The control message at the head of a framed partition, with its offset; `take` removes it."""

@@ -175,7 +175,8 @@ class Runtime:
                 framed=serdes[at.stream] if inputs[at.stream].framed else None,
                 times=chooser.times.get(at.stream),
                 spanned=at.stream in read and read[at.stream].spanned,
-                bulk=at.stream in read and read[at.stream].bulk,
+                bulk=at.stream in read and (read[at.stream].bulk or bool(read[at.stream].referenced)),
+                unread=at.stream in read and bool(read[at.stream].referenced),
                 gathers=not inputs[at.stream].bootstrap,
             )
             for at, position in positions.items()
@@ -190,6 +191,7 @@ class Runtime:
             fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=self.settings.seconds("fetch.watchdog"),
             gather_until=lambda: self.producers.gather_until() if site.runs_on else None,
+            offsets=self.offsets,
         )
         return TaskIntake(site, intake, chooser, positions, take)
 

@@ -111,7 +111,7 @@ class TaskIntake:
         upto: dict[StreamPartition, int] = {}
         for at in partitions:
             self.intake.pause(at)
-            upto[at] = self.intake.buffered_to(at) if keep else self._site.machine.position(at)
+            upto[at] = self.intake.drains_to(at) if keep else self._site.machine.position(at)
             if not keep:
                 self.held.pop(at, None)
                 self.intake.seek(at, upto[at])

@@ -147,7 +147,8 @@ class UnderWay:
             self._failures.letter_failed(more)
         elif more is not None and (wants := self._contribution.complete()) is not None:
             commit, ends = wants
-            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=self._owed()))
+            seen = () if self._site.pipeline is None else self._site.pipeline.seen()
+            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=self._owed(), seen=seen))
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
         """Run a step. Returns whether there is more of it to run, or why it failed."""

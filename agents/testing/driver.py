@@ -79,7 +79,7 @@ class Driver:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.app = app
-        self.declared = Declared(app)
+        self.declared = Declared(app, fetches_all=True)
         self.spark = _spark(self.declared, spark)
         self._declared_settings = {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {})}
         self._settings = Settings({**self._declared_settings, **OWN_SETTINGS})

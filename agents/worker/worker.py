@@ -27,6 +27,7 @@ from ..job.declaration import Declared
 from ..job.steps import SparkStep
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
+from ..kafka.range_client import RANGE_CLIENT
 from ..live_settings import Settings
 from ..runtime.chooser import own_chooser
 from ..runtime.committing import Committing
@@ -72,7 +73,7 @@ class Worker:
         self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
         self.memory = StoreMemory(self.settings.given_or("state.memory", options.state_memory))
-        self.spark = _spark(self.declared, self.settings, options.state_dir)
+        self.spark = _spark(self.declared, self.settings, options)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
@@ -245,7 +246,7 @@ class Worker:
         return self.runtime.producers.incarnation
 
 
-def _spark(declared: Declared, settings: Settings, state_dir: Path | None) -> Bridge | None:
+def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Bridge | None:
     """The worker's Spark session. It is imported and started only if the job has a Spark step."""
     if not any(isinstance(step, SparkStep) for step in declared.steps):
         return None
@@ -257,8 +258,9 @@ def _spark(declared: Declared, settings: Settings, state_dir: Path | None) -> Br
     from ..broker.java import find_java
 
     master, shared = settings.text("spark.master"), settings.text("spark.spool")
-    own = None if state_dir is None else state_dir / "spark-spool"
+    own = None if options.state_dir is None else options.state_dir / "spark-spool"
     spool = Spool(Path(shared).expanduser() if shared else own)
     reached = bool(shared) or master.startswith("local")
     carrier = Carrier(settings.value("spark.batch-memory"), spool, shared=reached)
-    return Spark(master, java_home=lambda: str(find_java().home), carrier=carrier)
+    kafka = (RANGE_CLIENT, options.client.plain())
+    return Spark(master, java_home=lambda: str(find_java().home), carrier=carrier, kafka=kafka)

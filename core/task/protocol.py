@@ -251,6 +251,8 @@ class StepDone:
     """The inputs that end here, because every actor that reads them has stopped."""
     owed: Owed = ()
     """The results that the steps owe after this."""
+    seen: tuple[tuple[StreamPartition, int], ...] = ()
+    """The greatest event times of records that this task's positions have passed unread, now that others have read them for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -550,6 +550,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return []
         work.succeeded()
         made = self.ledger.touch()
+        for at, greatest in event.seen:
+            self.pace.news = self.inputs.saw(at, greatest, now) or self.pace.news
         self._owes(event.owed)
         if event.ends:
             self.inputs.end_here(event.ends)

@@ -33,6 +33,7 @@ FOR_OTHERS = {
     "BatchInfo.attempt": "a function of Spark is told it",
     "BatchInfo.window_start": "a function of Spark is told it",
     "BatchInfo.window_end": "a function of Spark is told it",
+    "Merged.addInPlace": "Spark calls it",
     "Stream.as_events": "jobs call it",
     "ColumnStream.with_columns": "jobs call it",
     "Expression.is_null": "jobs call it",

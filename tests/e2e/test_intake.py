@@ -130,7 +130,7 @@ async def test_bounds_in_offset_and_time(kafka, topic, spanned):
         assert intake.take(at, 10, up_to_ms=999) is None
         assert intake.take(at, 10, up_to_ms=1002).values == [b"0", b"1", b"2"]
         assert intake.take(at, 2).values == [b"3", b"4"]
-        assert intake.buffered_to(at) == 10
+        assert intake.drains_to(at) == 10
         rest = await chunks_of(intake, at)
         assert [c.values for c in rest] == [[b"5"]]
         assert intake.head(at).end_reached

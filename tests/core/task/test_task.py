@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.core import orders as o
 from headgate.core.machine import IllegalEvent, Tick, diagram, replay
+from headgate.core.names import StreamPartition
 from headgate.core.orders import TaskState
 from headgate.core.task.plan import TaskSettings
 from headgate.core.task.protocol import (
@@ -196,6 +197,19 @@ def test_the_time_of_committed_records_is_durable_with_them():
     again = rig.again()
     again.wait(1)
     assert again.letters() == [("watermark", ORDERS, 95)]
+
+
+def test_records_that_others_read_count_for_the_time_with_the_result():
+    """The position has passed them long before; what the step owes meanwhile holds the time behind it."""
+    rig = Rig(hearing(source_plan(lag_ms=5)), auto_steps=False).start()
+    rig.wait(1)
+    rig.chunk(ORDERS0, 50, None)
+    assert rig.letters() == []
+    rig.feed(WorkDue("work", "lot/run"))
+    rig.feed(StepDone(rig.task.letters.number, seen=((ORDERS0, 100), (StreamPartition("other", 3), 900))))
+    rig.wait(1)
+    assert rig.letters()[-1] == ("watermark", ORDERS, 95)
+    assert rig.again().task.inputs.progress.watermark(ORDERS) == 95
 
 
 def test_a_chunk_that_was_not_given_or_ends_elsewhere_is_a_mistake():

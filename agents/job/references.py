@@ -1,0 +1,128 @@
+"""`batch(…, by="reference")`: which batches may be offset ranges of an input, and which are refused, with the remedy.
+
+Executors read the records themselves, so nothing may happen to a record between the input and the batch, and its columns must be declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...core.columns.schema import BOOL, TEXT
+from ...core.errors import DeclarationError
+from ..records.column_types import columns_of_type
+from ..records.serdes import is_json
+from . import steps as s
+from .timestamps import TimeField
+
+if TYPE_CHECKING:
+    from ...core.columns.schema import ColumnSchema
+    from .app import App
+
+INLINE, REFERENCE = "inline", "reference"
+KINDS = (INLINE, REFERENCE)
+
+
+def by_reference(
+    app: App, parent: s.Step, by: Any, max_bytes: int | None, schema: ColumnSchema | None
+) -> s.ByReference | None:
+    """What a batch by reference needs to know of its input; None for a batch whose rows are collected. `schema`: the columns behind
+    `.columns()`."""
+    if by not in KINDS:
+        raise DeclarationError(f"batch(by={by!r:.60})", remedy="by='inline' or by='reference'")
+    if by == INLINE:
+        return None
+    if max_bytes is not None:
+        raise DeclarationError(
+            "batch(by='reference', max_bytes=…): the worker does not read the records, so it does not know their size",
+            remedy="max_rows=, which then bounds the number of offsets, or max_age=",
+        )
+    source = parent
+    if isinstance(parent, s.ColumnsStep) and parent.direct:
+        (source,) = parent.parents
+    if not isinstance(source, s.InputStep) or source.producers:
+        raise DeclarationError(
+            f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step",
+            remedy="put it directly behind app.input(…) or its .columns(), and do the rest in the Spark function; or leave out by=",
+        )
+    if schema is None:
+        schema = _declared(source)
+    if source.timestamp is not None:
+        check_columns_of(source, schema)
+    policy = source.on_bad_data or app.on_bad_data
+    if not isinstance(policy, str):
+        raise DeclarationError(
+            f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",
+            remedy="on_bad_data='fail', 'skip' or 'dead_letter'",
+        )
+    columns = tuple((one.name, one.type, one.optional) for one in schema.columns)
+    return s.ByReference(columns, source.timestamp, policy)
+
+
+def _declared(source: s.InputStep) -> ColumnSchema:
+    kind = source.serde.type
+    if kind is None or not is_json(source.serde):
+        raise DeclarationError(
+            f"batch(by='reference') does not know the columns of '{source.topic}'",
+            remedy="declare them: app.input(…, serde=hg.json(Order)), or app.input(…).columns(Order).batch(…)",
+        )
+    return columns_of_type(kind)
+
+
+def check_alone(steps: Sequence[s.Step]) -> None:
+    """Refuse a second reader of an input whose records are not fetched, and one that is to be read before the others."""
+    readers = s.readers_of(steps)
+    for step in steps:
+        if not isinstance(step, s.BatchStep) or step.reference is None:
+            continue
+        source = next(one for one in s.lineage((step,)) if isinstance(one, s.InputStep))
+        if source.bootstrap:
+            raise DeclarationError(
+                f"batch '{step.name}' ({step.where}) is by reference, and its input '{source.topic}' has bootstrap=True",
+                remedy="leave out bootstrap=True, or by='reference'",
+            )
+        behind = [one for one in readers.get(id(source), ()) if not _leads_to_ranges(one, readers)]
+        if behind:
+            other = behind[0]
+            raise DeclarationError(
+                f"batch '{step.name}' ({step.where}) is by reference, so nobody here fetches '{source.topic}', "
+                f"but {other.verb} ({other.where}) reads it, too",
+                remedy="leave out by='reference', or do both in Spark functions",
+            )
+
+
+def inline(step: s.Step) -> s.Step:
+    """The step, if it is a batch by reference as one whose rows are collected."""
+    return replace(step, reference=None) if isinstance(step, s.BatchStep) and step.reference is not None else step
+
+
+def _leads_to_ranges(step: s.Step, readers: dict[int, list[s.Step]]) -> bool:
+    """Whether this step leads only to batches by reference."""
+    if isinstance(step, s.BatchStep):
+        return step.reference is not None
+    after = readers.get(id(step), [])
+    return isinstance(step, s.ColumnsStep) and bool(after) and all(_leads_to_ranges(one, readers) for one in after)
+
+
+def check_columns_of(step: s.InputStep, schema: ColumnSchema) -> None:
+    """Refuse an input whose time or key is not a column, because no value exists of which a function could make it."""
+    time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
+    for what, given in (("timestamp", time), ("key", step.key)):
+        if given is None:
+            continue
+        if not isinstance(given, str):
+            raise DeclarationError(
+                f"columns(): {what}= of the input '{step.topic}' is a function of a value, which needs rows",
+                remedy=f'name a column: {what}="…"',
+            )
+        column = schema[given]
+        if what == "timestamp" and (column.type == BOOL or (column.type == TEXT) != _is_iso(step.timestamp)):
+            raise DeclarationError(
+                f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
+                remedy="a number, or with hg.field(…, unit='iso') text",
+            )
+
+
+def _is_iso(of: Any) -> bool:
+    return isinstance(of, TimeField) and of.unit == "iso"

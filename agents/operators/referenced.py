@@ -1,0 +1,162 @@
+"""Batches by reference: a batch step cuts ranges of offsets, executors read the records, and what they saw comes back with the result.
+
+    r<number>   the ranges of a batch: topic, partition, first offset, offset behind the last one
+
+Promises:
+
+- Nothing of a record enters the task log. A batch has at most `max_rows` offsets, so it has at most as many rows.
+- A result has the greatest event time of the rows that were read. What was read of a partition counts for its watermark in the transaction
+  of the result, so no watermark passes a result that is still to come.
+- A batch whose offsets hold no readable row has no result.
+- Records that cannot be decoded are counted, or become dead letters, in the transaction of the result; no retry counts them twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ...core import origins
+from ...core.batches import BatchOutcome, Closed, Limits
+from ...core.errors import DataError
+from ...core.names import StreamPartition
+from ...core.progress.frames import NO_TIME
+from ...core.ranges import Range, Ranges, UndecodedRecord, together
+from ..job import steps as s
+from ..records.chunks import Chunk
+from ..records.columns import Columns
+from .bad_records import BadRecord
+from .batch_rows import BatchRows
+from .failures import dead_letter
+
+if TYPE_CHECKING:
+    from .stateless import Operator
+
+log = structlog.get_logger("headgate.referenced")
+DECODER = f"{__package__}.range_rows:RangeDecoder"
+NAMED = 20
+"""So many skipped records of a batch are named in the log; all are counted."""
+
+
+def range_key(number: int) -> str:
+    """Where the ranges of a batch are stored."""
+    return f"r{number:012d}"
+
+
+class Referenced:
+    """The batches of a step whose records are not here."""
+
+    def __init__(self, rows: BatchRows, operator: Operator) -> None:
+        step = operator.step
+        assert isinstance(step, s.BatchStep)
+        assert step.reference is not None, "only such a step has ranges"
+        self._rows = rows
+        self._env: Any = operator.env
+        self._name = step.name
+        self._how = step.reference
+
+    # -------------------------------------------------------------------------------------------------------- offsets come in
+
+    def add(self, found: Range, limits: Limits) -> None:
+        """Add offsets to the open batch; whenever it is full, close it and open the next one."""
+        left: Range | None = found
+        while left is not None:
+            book = self._rows.book
+            room, _ = book.room(limits)
+            head = left if room is None else replace(left, behind=min(left.behind, left.first + max(room, 1)))
+            left = replace(left, first=head.behind) if head.behind < left.behind else None
+            number = book.opened().number
+            ranges = _extended(self._stored(number), head)
+            grown = book.with_rows(None, head.size, 0, now_ms=self._env.now_ms(), times=(0, 0))
+            self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
+
+    def _stored(self, number: int) -> list[Range]:
+        (found,) = self._rows.table.get_many([range_key(number)])
+        return [Range(*one) for one in found or ()]
+
+    def contents(self, one: Closed) -> Ranges:
+        """What Spark is given."""
+        return Ranges(
+            tuple(self._stored(one.number)),
+            self._how.columns,
+            DECODER,
+            (self._how.when,),
+            keeps_bad=self._how.on_bad_data != "fail",
+        )
+
+    def owed_ms(self, told: int | None) -> int | None:
+        """What is read of the offsets that wait has at least the time that the step was told, or is late."""
+        book = self._rows.kept
+        if not book.closed and not book.open:
+            return None
+        return NO_TIME if told is None else told
+
+    # ----------------------------------------------------------------------------------------------------- results come in
+
+    def known(self, outcomes: Sequence[BatchOutcome]) -> dict[str, int]:
+        """What a closed batch is, now that it was read."""
+        read = outcomes[0].read
+        return {"rows": sum(one.rows for one in read), "latest_ms": max(together(read).values(), default=0)}
+
+    def arrived(self, first: Closed, outcomes: list[BatchOutcome]) -> tuple[Closed, list[BatchOutcome]]:
+        """The first closed batch was read and has a result: the batch as it is now known, and the result, which is empty without rows."""
+        first = replace(first, **self.known(outcomes))
+        if not first.rows:
+            outcomes = [replace(one, blocks=[], rows=0, attempt="") for one in outcomes]
+        return first, outcomes
+
+    def origins(self, first: Closed) -> list[origins.Origin]:
+        """The offsets of a batch, in the order in which they are counted."""
+        return [
+            run
+            for one in self._stored(first.number)
+            for run in origins.runs_of(one.topic, one.partition, range(one.first, one.behind))
+        ]
+
+    def finished(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
+        """The result of the batch is taken in, in this letter."""
+        read = outcomes[0].read
+        for (topic, partition), greatest in together(read).items():
+            self._env.saw(StreamPartition(topic, partition), greatest)
+        self._env.count("null_values", sum(one.tombstones for one in read))
+        bad = [record for one in read for record in one.bad]
+        for place, record in enumerate(bad):
+            self._env.count("records_failed")
+            if self._how.on_bad_data == "dead_letter":
+                self._bury(first, record)
+                continue
+            self._env.count("records_skipped")
+            if place < NAMED:
+                at = StreamPartition(record.topic, record.partition)
+                log.warning("record is skipped", at=str(at), offset=record.offset, why=record.why)
+
+    def _bury(self, first: Closed, record: UndecodedRecord) -> None:
+        self._env.count("dead_letters")
+        columns = Columns([record.value], [record.timestamp], record.offset, [record.key], None, [list(record.headers)])
+        at = StreamPartition(record.topic, record.partition)
+        chunk = Chunk(at, record.offset + 1, columns)
+        error = BadRecord(0, DataError(record.why))
+        key, value, headers = dead_letter(chunk, 0, error, self._env.task)
+        batch = first.info(self._env.task, self._name).id
+        headers = [*headers, ("hg-batch", batch.encode())]
+        topic = self._env.declared.topics.dead_letters
+        self._env.emit(topic, 0, [key], [value], [self._env.now_ms()], [headers])
+
+
+def _packed(one: Range) -> tuple[str, int, int, int]:
+    return one.topic, one.partition, one.first, one.behind
+
+
+def _extended(ranges: list[Range], found: Range) -> list[Range]:
+    """The ranges with a further one, which usually continues one of them.
+
+    >>> _extended([Range("t", 0, 5, 9)], Range("t", 0, 9, 12))
+    [Range(topic='t', partition=0, first=5, behind=12)]
+    """
+    for place, one in enumerate(ranges):
+        if (one.topic, one.partition, one.behind) == (found.topic, found.partition, found.first):
+            return [*ranges[:place], replace(one, behind=found.behind), *ranges[place + 1 :]]
+    return [*ranges, found]

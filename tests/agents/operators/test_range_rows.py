@@ -1,0 +1,65 @@
+"""What executors make of a fetch answer: rows in columns, and the records that are bad, with the rules of a task."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.agents.job.timestamps import field
+from headgate.agents.kafka.record_batch import Builder
+from headgate.agents.operators.range_rows import RangeDecoder
+from headgate.core.ranges import RangeBroken
+
+COLUMNS = (("user", "text", False), ("n", "int64", True), ("ts", "int64", True))
+
+
+def answer(*values: bytes | None) -> bytes:
+    """The bytes of an answer with these records, from offset 0 on; record i has the time 100 + i, the key `k<i>`, and a header."""
+    builder = Builder(1 << 20, "zstd", transactional=False)
+    count = len(values)
+    keys: list[bytes | None] = [f"k{i}".encode() for i in range(count)]
+    headers = [[("h", str(i).encode())] for i in range(count)]
+    assert builder.add(keys, list(values), [100 + i for i in range(count)], headers, 0) == count
+    return bytes(builder.batch._build())
+
+
+def test_rows_are_columns_and_the_greatest_time_is_theirs() -> None:
+    raw = answer(b'{"user":"a","n":1,"ts":5}', b'{"user":"b","ts":9,"more":[]}', None)
+    found = RangeDecoder(COLUMNS, "ts")("t", 0, raw, 0, 3, ())
+    assert found.batch is not None
+    assert found.batch.rows() == [{"user": "a", "n": 1, "ts": 5}, {"user": "b", "n": None, "ts": 9}]
+    assert (found.rows, found.tombstones, found.greatest_ms, found.position, found.bad) == (2, 1, 9, 3, ())
+    assert RangeDecoder(COLUMNS, None)("t", 0, raw, 0, 3, ()).greatest_ms == 101
+    assert RangeDecoder(COLUMNS, field("ts", unit="s"))("t", 0, raw, 0, 3, ()).greatest_ms == 9000
+    part = RangeDecoder(COLUMNS, "ts")("t", 0, raw, 1, 2, ())
+    assert (part.rows, part.position) == (1, 2)
+    assert RangeDecoder(COLUMNS, "ts")("t", 0, answer(None), 0, 1, ()).batch is None
+    assert RangeDecoder(COLUMNS, "ts")("t", 0, b"", 4, 5, ()).position == 4
+
+
+def test_bad_records_are_left_out_and_named() -> None:
+    raw = answer(b'{"user":"a","ts":5}', b"{", b'{"user":"b","ts":null}', b'{"n":1,"ts":1}', b'{"user":"c","ts":7}')
+    found = RangeDecoder(COLUMNS, "ts")("t", 3, raw, 0, 5, ())
+    assert found.batch is not None
+    assert [row["user"] for row in found.batch.rows()] == ["a", "c"]
+    assert (found.rows, found.greatest_ms, found.position) == (2, 7, 5)
+    assert [one.offset for one in found.bad] == [1, 2, 3]
+    for one, why in zip(found.bad, ("not json", "no event time", "'user' is missing"), strict=True):
+        assert why in one.why
+        offset = one.offset
+        assert (one.topic, one.partition, one.timestamp) == ("t", 3, 100 + offset)
+        assert (one.key, one.headers) == (f"k{offset}".encode(), (("h", str(offset).encode()),))
+    assert found.bad[0].value == b"{"
+
+
+def test_bytes_that_cannot_be_read_name_the_partition() -> None:
+    raw = bytearray(answer(b'{"user":"a","ts":5}'))
+    raw[30] ^= 1
+    with pytest.raises(RangeBroken, match=r"t\[3\]: the batch at offset 0 cannot be read"):
+        RangeDecoder(COLUMNS, "ts")("t", 3, bytes(raw), 0, 1, ())
+    with pytest.raises(RangeBroken, match="no records at the offsets"):
+        RangeDecoder(COLUMNS, "ts")("t", 3, _later(answer(b'{"user":"a","ts":5}')), 0, 9, ())
+
+
+def _later(raw: bytes) -> bytes:
+    """The batch, with the base offset 5; the checksum does not cover it."""
+    return (5).to_bytes(8, "big") + raw[8:]

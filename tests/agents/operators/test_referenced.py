@@ -1,0 +1,183 @@
+"""Batches by reference in a task: offsets go in, ranges are closed, and what executors saw comes back with the result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import pytest
+
+import headgate as hg
+from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.range_buffer import UnreadRecords
+from headgate.agents.state.store import MemoryStore
+from headgate.core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
+from headgate.core.names import StreamPartition
+from headgate.core.progress.frames import NO_TIME
+from headgate.core.ranges import Range, RangeRead, Ranges, UndecodedRecord
+
+from ..without_spark import WithoutSpark
+from .test_pipeline import Rig
+
+IN, IN1 = StreamPartition("in", 0), StreamPartition("in", 1)
+
+
+class Order(TypedDict):
+    n: int
+
+
+class Executors(WithoutSpark):
+    """Every offset holds a row with the time of its offset times ten, but those in `empty`; those in `bad` cannot be decoded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.empty: set[int] = set()
+        self.bad: dict[int, bytes] = {}
+        self.contents: list[Ranges] = []
+
+    async def run(self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
+        assert isinstance(contents, Ranges)
+        self.ran.append(batch)
+        self.contents.append(contents)
+        read: list[RangeRead] = []
+        for part in contents.parts:
+            offsets = set(range(part.first, part.behind))
+            rows = offsets - self.empty - set(self.bad)
+            bad = tuple(
+                UndecodedRecord(part.topic, part.partition, offset, 77, b"k", self.bad[offset], (("h", b"v"),), "torn")
+                for offset in sorted(offsets & set(self.bad))
+            )
+            read.append(RangeRead(part, len(rows), 1, 10 * max(rows) if rows else None, bad))
+        made = [{"batch": batch.id, "rows": sum(one.rows for one in read), "why": batch.closed_by}]
+        return [BatchOutcome([self.encode(self.pack(made))], 1, read=read) for _ in stages]
+
+
+def same(df: Any, batch: Any) -> Any:
+    return df
+
+
+def rig(store: MemoryStore | None = None, *, on_bad_data: Any = None, **limits: Any) -> tuple[Rig, Executors]:
+    app = hg.App("job")
+    orders = app.input("in", serde=hg.json(Order), on_bad_data=on_bad_data)
+    orders.batch(by="reference", name="lot", **limits).spark(same, schema="n long").to("out")
+    made, bridge = Rig(app, store=store), Executors()
+    made.pipeline.spark = bridge
+    return made, bridge
+
+
+async def offsets(one: Rig, first: int, behind: int, at: StreamPartition = IN) -> None:
+    assert await one.run(Chunk(at, behind, UnreadRecords(first, behind - first))) is None
+
+
+def commit(one: Rig) -> None:
+    one.seal()
+    one.pipeline.sealed()
+    one.pipeline.durable()
+
+
+async def result(one: Rig) -> tuple[tuple[StreamPartition, int], ...]:
+    """Take the next result. Returns what was seen."""
+    batch: Any = one.pipeline.operators[0]
+    await asyncio.wait([batch.results.runs._running[batch.rows.kept.closed[0].number]])
+    await one.pipeline.step("work", None, None, "lot/run", "")
+    one.pipeline.complete()
+    one.tables.complete()
+    return one.pipeline.seen()
+
+
+def test_offsets_become_ranges_of_at_most_so_many() -> None:
+    async def story() -> None:
+        one, bridge = rig(max_rows=100)
+        await offsets(one, 5, 45)
+        await offsets(one, 45, 60)
+        await offsets(one, 7, 9, IN1)
+        assert one.pipeline.owed() == (("lot", NO_TIME),)
+        await offsets(one, 60, 260)
+        commit(one)
+        await asyncio.sleep(0)
+        assert [contents.parts for contents in bridge.contents] == [
+            (Range("in", 0, 5, 103), Range("in", 1, 7, 9)),
+            (Range("in", 0, 103, 203),),
+        ]
+        assert [(batch.number, batch.rows, batch.closed_by) for batch in bridge.ran] == [
+            (1, 100, "rows"),
+            (2, 100, "rows"),
+        ]
+        assert await result(one) == ((IN, 1020), (IN1, 80))
+        assert await result(one) == ((IN, 2020),)
+        assert one.pipeline.seen() == ()
+        assert [(row.timestamps, row.values) for row in one.topics.open if row.at.stream == "out"] == [
+            ([1020], [b'{"batch":"Partition 0/lot/1","rows":100,"why":"rows"}']),
+            ([2020], [b'{"batch":"Partition 0/lot/2","rows":100,"why":"rows"}']),
+        ]
+        assert one.pipeline.owed() == (("lot", NO_TIME),)  # the open batch waits
+
+    asyncio.run(story())
+
+
+def test_no_row_enters_the_task_log_and_a_restart_has_the_same_ranges() -> None:
+    async def story() -> None:
+        store = MemoryStore("u")
+        one, _ = rig(store, max_rows=1_000_000)
+        await offsets(one, 0, 3_000_000)
+        one.seal()
+        stored = sum(len(key) + len(value) for key, value in store._tables["lot"].items())
+        assert stored < 2_000
+        again, bridge = rig(store, max_rows=1_000_000)
+        again.pipeline.durable()
+        await asyncio.sleep(0)
+        assert bridge.contents[0].parts == (Range("in", 0, 0, 1_000_000),)
+        assert bridge.ran[0].id == "Partition 0/lot/1"
+
+    asyncio.run(story())
+
+
+def test_a_batch_without_a_readable_row_has_no_result() -> None:
+    async def story() -> None:
+        one, bridge = rig(max_rows=10)
+        bridge.empty = set(range(10))
+        await offsets(one, 0, 10)
+        commit(one)
+        assert await result(one) == ()
+        assert one.out() == []
+        assert one.pipeline.owed() == ()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_bad_records_are_counted_with_the_result(policy: str) -> None:
+    async def story() -> None:
+        one, bridge = rig(max_rows=10, on_bad_data=policy)
+        bridge.bad = {3: b"{", 7: b"["}
+        await offsets(one, 0, 10)
+        commit(one)
+        assert bridge.contents == []
+        assert await result(one) == ((IN, 90),)
+        assert bridge.contents[0].keeps_bad
+        assert one.counted["null_values"] == 1
+        dead = [row for row in one.topics.open if row.at.stream == "job-1-dead-letters"]
+        assert [row.values for row in dead] == ([[b"{"], [b"["]] if policy == "dead_letter" else [])
+        for row in dead:
+            headers = dict(row.headers[0])
+            assert (headers["hg-topic"], headers["hg-partition"], headers["hg-batch"]) == (
+                b"in",
+                b"0",
+                b"Partition 0/lot/1",
+            )
+            assert (headers["hg-exception"], headers["hg-timestamp"], headers["h"]) == (b"DataError: torn", b"77", b"v")
+        assert [dict(row.headers[0])["hg-offset"] for row in dead] == ([b"3", b"7"] if policy == "dead_letter" else [])
+
+    asyncio.run(story())
+
+
+def test_a_bad_record_fails_its_batch_unless_the_input_says_otherwise() -> None:
+    async def story() -> None:
+        one, bridge = rig(max_rows=10)
+        await offsets(one, 0, 10)
+        commit(one)
+        await asyncio.sleep(0)
+        assert not bridge.contents[0].keeps_bad
+
+    asyncio.run(story())
