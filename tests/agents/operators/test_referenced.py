@@ -50,7 +50,7 @@ class Executors(WithoutSpark):
             )
             read.append(RangeRead(part, len(rows), 1, 10 * max(rows) if rows else None, bad))
         made = [{"batch": batch.id, "rows": sum(one.rows for one in read), "why": batch.closed_by}]
-        return [BatchOutcome([self.encode(self.pack(made))], 1, read=read) for _ in stages]
+        return [BatchOutcome([self.encode([self.pack(made)])], 1, read=read) for _ in stages]
 
 
 def same(df: Any, batch: Any) -> Any:
