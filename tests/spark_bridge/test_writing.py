@@ -235,7 +235,7 @@ async def test_an_attempt_that_is_cancelled_leaves_what_the_next_one_sweeps(spar
 
     out = tmp_path / "out"
     write = into(out, "json")
-    first = asyncio.create_task(run(spark, write, slow))
+    first = asyncio.get_running_loop().create_task(run(spark, write, slow))
     while not started.exists():  # noqa: ASYNC110 - it is another process that writes
         await asyncio.sleep(0.05)
     assert [name for name in below(out) if "staging" in name]
