@@ -12,7 +12,7 @@ what happens at Spark (`AtSpark`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPEN, CLOSED, RUNNING, RETURNED = "open", "closed", "running", "returned"
@@ -242,14 +242,18 @@ def waits_for_spark(session: SparkState) -> str:
     return f"Spark is {session.state}" + (f": {session.why}" if session.why else "")
 
 
-def returned_for(number: int, first: int, sent: int, stored: int, *, whole: bool) -> str:
-    """What a batch waits for whose result is here.
+def returned_for(
+    number: int, first: int, sent: int, stored: int, *, whole: bool, written_to: Sequence[str] = ()
+) -> str:
+    """What a batch waits for whose result is here. `written_to`: where Spark has written files of it.
 
     >>> returned_for(8, 7, 0, 0, whole=False), returned_for(7, 7, 4, 40, whole=True)
     ('its result waits for that of batch 7', '4 of 40 blocks of its result are sent')
     """
     if number != first:
         return f"its result waits for that of batch {first}"
+    if whole and written_to and sent == stored:
+        return f"its files are named, and are published to {', '.join(written_to)}"
     if whole:
         return f"{sent} of {stored} blocks of its result are sent"
     return f"{stored} blocks of its result are stored" if stored else "its result is about to be sent"

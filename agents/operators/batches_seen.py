@@ -271,7 +271,9 @@ class BatchesSeen:
     ) -> tuple[str, int | None, str]:
         """The state of a closed batch, since when it is in it, and what it waits for."""
         if one.whole or (life.returned_ms is not None and not life.error):
-            why = returned_for(one.number, self._book.closed[0].number, one.sent, one.stored, whole=one.whole)
+            to = [path for path, _ in one.named.values()]
+            first = self._book.closed[0].number
+            why = returned_for(one.number, first, one.sent, one.stored, whole=one.whole, written_to=to)
             return RETURNED, life.returned_ms, why
         if attempt is not None and attempt.doing in (AT_WORK, ISOLATING):
             why = "looks for the rows that make Spark fail" if attempt.doing == ISOLATING else ""

@@ -58,6 +58,9 @@ def test_a_result_says_whether_it_waits_or_is_sent() -> None:
     """Results leave in order."""
     assert returned_for(7, 7, 0, 0, whole=False) == "its result is about to be sent"
     assert returned_for(7, 7, 0, 8, whole=False) == "8 blocks of its result are stored"
+    assert returned_for(7, 7, 2, 8, whole=True, written_to=["file:///out"]) == "2 of 8 blocks of its result are sent"
+    named = returned_for(7, 7, 8, 8, whole=True, written_to=["file:///out"])
+    assert named == "its files are named, and are published to file:///out"
 
 
 def test_an_open_batch_says_what_closes_it() -> None:
