@@ -221,7 +221,7 @@ async def test_a_real_spark_writes_parquet_and_a_drain_completes_it(job: Any, to
     await job.write(source, orders(700, 3000))
     last = await job.process(code, "w1")
     async with asyncio.timeout(PATIENCE_S):
-        while len(hg.published(out)) < 7 * 3:  # noqa: ASYNC110 - seven batches are full; the rest was fetched with them
+        while len(hg.published(out)) < 6 * 3:  # noqa: ASYNC110 - six batches are full; the rest was fetched with them
             await asyncio.sleep(0.1)
     await job.ask("drain", timeout_s=PATIENCE_S)
     assert await last.ended(PATIENCE_S) == 0
