@@ -1,10 +1,12 @@
-"""Orders go through a join and Spark, the worker is killed on the way, and a count shows that nothing was lost or duplicated.
+"""Orders go through a join, one-minute windows and Spark on two workers; one worker is killed on the way, and a count shows that nothing
+was lost or duplicated.
 
     make demo
 
-Starts an Apache Kafka in a temporary directory, sends a steady flow of orders, runs the job in `sales.py` with `headgate run`, kills
-that process, starts it again, drains the job with `headgate drain --wait`, and compares the contents of the topic `revenue` with what
-was sent. Everything is shut down at the end, also after Ctrl-C.
+Starts an Apache Kafka in a temporary directory, sends a steady flow of orders whose time runs twenty times as fast as the clock, and runs
+the job in `sales.py` with `headgate run --workers 2`. It shows the batches, kills one of the workers, drains the job with
+`headgate drain --wait`, and compares each minute in the topic `revenue` with what was sent. Everything is shut down at the end, also after
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,9 +34,17 @@ from headgate.core.errors import HeadgateError
 
 HERE = Path(__file__).resolve().parent
 RATES = {"EUR": 1.0, "USD": 0.75, "CHF": 1.25}
-COUNTRIES = {"DE": "EUR", "FR": "EUR", "US": "USD", "CH": "CHF"}
+COUNTRIES = {"CH": "CHF", "DE": "EUR", "ES": "EUR", "FR": "EUR", "IT": "EUR", "US": "USD"}
+WORKERS = 2
+SPEED = 20
+"""A minute of the orders' time takes three seconds."""
+MINUTE_MS = 60_000
+JITTER_MS = 4_000
+"""Orders are out of order by up to this much of their own time."""
 PATIENCE_S = 120.0
 began = time.monotonic()
+Cell = tuple[int, str]
+"""The start of a minute, and a country."""
 
 
 def say(text: str) -> None:
@@ -43,14 +53,14 @@ def say(text: str) -> None:
 
 
 class Shop:
-    """Sends numbered orders until told to stop, and keeps the totals that the job must match."""
+    """Sends numbered orders until told to stop, and keeps the totals of each minute that the job must match."""
 
     def __init__(self, producer: AIOKafkaProducer, admin: AIOKafkaAdminClient) -> None:
         self.producer = producer
         self.admin = admin
         self.sent = 0
-        self.orders: Counter[str] = Counter()
-        self.revenue: Counter[str] = Counter()
+        self.orders: Counter[Cell] = Counter()
+        self.revenue: Counter[Cell] = Counter()
         self.open = True
 
     async def rates(self) -> None:
@@ -62,15 +72,20 @@ class Shop:
     async def sell(self) -> None:
         """Send about 2,000 orders a second. Every fiftieth is a refund, which the job filters out."""
         countries = list(COUNTRIES.items())
+        opened = time.monotonic()
+        start_ms = (int(time.time() * 1000) // MINUTE_MS - 120) * MINUTE_MS
         while self.open:
+            now_ms = start_ms + int((time.monotonic() - opened) * 1000 * SPEED)
             for number in range(self.sent, self.sent + 200):
-                country, currency = countries[number * 7 % len(countries)]
+                country, currency = countries[number // 2 * 5 % len(countries)]
                 amount = -10 if number % 50 == 0 else 1 + number % 90
-                order = {"id": number, "country": country, "currency": currency, "amount": amount}
-                await self.producer.send("orders", orjson.dumps(order | {"ts": int(time.time() * 1000)}))
+                ts = now_ms + JITTER_MS - number * 37 % JITTER_MS
+                order = {"id": number, "country": country, "currency": currency, "amount": amount, "ts": ts}
+                await self.producer.send("orders", orjson.dumps(order), partition=number % 2)
                 if amount > 0:
-                    self.orders[country] += 1
-                    self.revenue[country] += amount * RATES[currency]
+                    cell = (ts // MINUTE_MS * MINUTE_MS, country)
+                    self.orders[cell] += 1
+                    self.revenue[cell] += amount * RATES[currency]
             self.sent += 200
             await self.producer.flush()
             await asyncio.sleep(0.1)
@@ -83,46 +98,53 @@ class Shop:
 
 
 class Reader:
-    """Reads `revenue` with read committed isolation."""
+    """Reads `revenue` with read committed isolation. The time of a result is the last millisecond of its minute."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self.consumer = consumer
-        self.results = 0
-        self.orders: Counter[str] = Counter()
-        self.revenue: Counter[str] = Counter()
+        self.results: Counter[Cell] = Counter()
+        self.orders: Counter[Cell] = Counter()
+        self.revenue: Counter[Cell] = Counter()
+
+    @property
+    def minutes(self) -> int:
+        """How many minutes have a result."""
+        return len({minute for minute, _ in self.results})
 
     async def more(self) -> None:
         """Read what has arrived."""
         for records in (await self.consumer.getmany(timeout_ms=200)).values():
             for record in records:
                 row = orjson.loads(record.value)
-                self.results += 1
-                self.orders[row["country"]] += row["orders"]
-                self.revenue[row["country"]] += row["revenue"]
+                cell = (record.timestamp // MINUTE_MS * MINUTE_MS, row["country"])
+                self.results[cell] += 1
+                self.orders[cell] += row["orders"]
+                self.revenue[cell] += row["revenue"]
 
-    async def until(self, enough: Callable[[], bool], worker: Worker) -> None:
-        """Read until `enough()` is true, and fail if the worker exits or takes too long."""
+    async def until(self, enough: Callable[[], bool], workers: Workers) -> None:
+        """Read until `enough()` is true, and fail if the workers exit or take too long."""
         give_up = time.monotonic() + PATIENCE_S
         while not enough():
-            if worker.process.returncode is not None or time.monotonic() > give_up:
-                raise HeadgateError(f"the worker produced no results: {worker.last_words()}")
+            if workers.process.returncode is not None or time.monotonic() > give_up:
+                raise HeadgateError(f"the workers produced no results: {workers.last_words()}")
             await self.more()
 
 
-class Worker:
-    """One `headgate run` in its own process group: the worker and the Spark that it starts."""
+class Workers:
+    """One `headgate run --workers 2`: a supervisor, two workers, and the Spark that each of them starts."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process = process
         self.log = log
 
     @classmethod
-    async def start(cls, bootstrap: str, directory: Path) -> Worker:
+    async def start(cls, bootstrap: str, directory: Path) -> Workers:
         """Run the job of `sales.py`."""
-        log = directory / "worker.log"
+        log = directory / "workers.log"
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "headgate.agents.cli", "run", "sales:app", "--app-dir", str(HERE)),
+                *("--workers", str(WORKERS), "--processor-id", "shop"),
                 *("-b", bootstrap, "--state-dir", str(directory / "state"), "--web-port", "0"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
@@ -133,16 +155,11 @@ class Worker:
         return cls(process, log)
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """The end of their log."""
         return self.log.read_text(errors="replace")[-2000:]
 
-    async def kill(self) -> None:
-        """kill -9, whatever it is doing."""
-        self.process.kill()
-        await self.process.wait()
-
     async def end(self) -> None:
-        """End the worker in whatever state it is, with everything that it started."""
+        """End the workers in whatever state they are. Those of a supervisor that is killed are told by the kernel."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -183,57 +200,78 @@ async def story(bootstrap: str, directory: Path) -> bool:
     """Run the whole demo; true if what was counted equals what was sent."""
     async with connected(bootstrap) as (shop, reader), contextlib.AsyncExitStack() as ends:
         await shop.rates()
+        workers = await Workers.start(bootstrap, directory)
+        ends.push_async_callback(workers.end)
+        say(
+            "headgate run sales:app --workers 2: filter, join with the rates, repartition, one-minute windows, Spark, revenue"
+        )
         selling = asyncio.get_running_loop().create_task(shop.sell())
         ends.callback(selling.cancel)
-        say("a shop sends about 2,000 orders a second, without a pause")
+        say(f"a shop sends about 2,000 orders a second, whose time runs {SPEED} times as fast as the clock")
+        await reader.until(lambda: reader.minutes >= 4, workers)
+        say(counted(shop, reader))
+        say("headgate batches sales")
+        print(await command("batches", "sales", "--done", "4", "-b", bootstrap), file=sys.stderr, flush=True)
 
-        worker = await Worker.start(bootstrap, directory)
-        ends.push_async_callback(worker.end)
-        say("headgate run sales:app: filter, join with the rates, batches of 2,000, Spark, revenue")
-        await reader.until(lambda: reader.results >= 4, worker)
-        say(f"{sum(reader.orders.values()):,} of {shop.sent:,} orders are counted in revenue")
-
-        await worker.kill()
-        say(f"kill -9 of the worker (process {worker.process.pid}), with batches open and Spark at work")
-        again = await Worker.start(bootstrap, directory)
-        ends.push_async_callback(again.end)
-        say("headgate run sales:app, again: it resumes from the last commit")
-        before = reader.results
-        await reader.until(lambda: reader.results >= before + 4, again)
-        say(f"{sum(reader.orders.values()):,} of {shop.sent:,} orders are counted in revenue")
+        pid, name = await victim(bootstrap)
+        os.kill(pid, signal.SIGKILL)
+        say(f"kill -9 of {name} (process {pid}), with windows open and Spark at work; its supervisor starts it again")
+        before = reader.minutes
+        await reader.until(lambda: reader.minutes >= before + 4, workers)
+        say(counted(shop, reader))
 
         shop.open = False
         await selling
         say(f"the shop closes after {shop.sent:,} orders")
-        while (behind := await shop.lag()) and again.process.returncode is None:  # a drain reads no further
+        while (behind := await shop.lag()) and workers.process.returncode is None:  # a drain reads no further
             say(f"{behind:,} orders are still unread")
             for _ in range(10):
                 await reader.more()
         say(await command("drain", "sales", "--wait", "--timeout", f"{PATIENCE_S:.0f}s", "-b", bootstrap))
-        if code := await asyncio.wait_for(again.process.wait(), 60):
-            raise HeadgateError(f"the worker exited with {code}: {again.last_words()}")
+        if code := await asyncio.wait_for(workers.process.wait(), 60):
+            raise HeadgateError(f"the workers exited with {code}: {workers.last_words()}")
         end = (await reader.consumer.end_offsets([TopicPartition("revenue", 0)]))[TopicPartition("revenue", 0)]
         while await reader.consumer.position(TopicPartition("revenue", 0)) < end:
             await reader.more()
-        show(shop, reader)
-        return shop.orders == reader.orders and shop.revenue == reader.revenue
+        return show(shop, reader)
 
 
-def show(shop: Shop, reader: Reader) -> None:
-    """Print what was sent, what was counted, and the difference."""
-    table = Table("country", *(f"{what}, {who}" for what in ("orders", "revenue") for who in ("sent", "counted")))
+async def victim(bootstrap: str) -> tuple[int, str]:
+    """A worker that is not the leader, by `headgate status`."""
+    found = orjson.loads(await command("status", "sales", "-o", "json", "-b", bootstrap))
+    leader = (found["leader"] or {}).get("processor")
+    one = min(found["workers"], key=lambda worker: worker["processor"] == leader)
+    return one["pid"], one["processor"]
+
+
+def counted(shop: Shop, reader: Reader) -> str:
+    """How far the job is."""
+    return f"revenue has {reader.minutes} minutes, with {sum(reader.orders.values()):,} of {sum(shop.orders.values()):,} paid orders"
+
+
+def show(shop: Shop, reader: Reader) -> bool:
+    """Print the revenue of each minute, and compare what was sent with what was counted. Returns whether they are equal."""
+    minutes = sorted({minute for minute, _ in shop.orders})
+    totals = {minute: sum(reader.revenue[minute, country] for country in COUNTRIES) for minute in minutes}
+    table = Table("minute", *COUNTRIES, "revenue in €", title="revenue")
     for column in table.columns[1:]:
         column.justify = "right"
-    rows = [(name, shop.orders[name], reader.orders[name]) for name in sorted(COUNTRIES)]
-    for name, sent, counted in rows:
-        table.add_row(name, f"{sent:,}", f"{counted:,}", f"{shop.revenue[name]:,.2f}", f"{reader.revenue[name]:,.2f}")
-    lost = sum(max(0, sent - counted) for _, sent, counted in rows)
-    duplicated = sum(max(0, counted - sent) for _, sent, counted in rows)
+    table.add_column("")
+    for minute in minutes:
+        cells = (f"{reader.revenue[minute, country]:,.0f}" for country in COUNTRIES)
+        bar = "█" * round(24 * totals[minute] / max(1.0, *totals.values()))
+        table.add_row(time.strftime("%H:%M", time.gmtime(minute / 1000)), *cells, f"{totals[minute]:,.0f}", bar)
+    everywhere = sorted({*shop.orders, *reader.orders})
+    lost = sum(max(0, shop.orders[cell] - reader.orders[cell]) for cell in everywhere)
+    duplicated = sum(max(0, reader.orders[cell] - shop.orders[cell]) for cell in everywhere)
+    twice = sum(1 for cell in everywhere if reader.results[cell] > 1)
     console = Console()
     console.print(table)
     console.print(
-        f"{sum(shop.orders.values()):,} paid orders, one kill -9: [bold]{lost} lost, {duplicated} duplicated[/bold]"
+        f"{sum(shop.orders.values()):,} paid orders, one kill -9: [bold]{lost} lost, {duplicated} duplicated[/bold]; "
+        f"{len(everywhere)} results, {twice} of them twice"
     )
+    return not lost and not duplicated and not twice and shop.revenue == reader.revenue
 
 
 def main() -> int:

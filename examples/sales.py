@@ -1,9 +1,10 @@
-"""Revenue by country: orders are priced in euros and collected into batches, and Spark sums up each batch.
+"""Revenue by country and minute: orders are priced in euros and collected into one-minute windows, and Spark sums up each window when its
+watermark has passed.
 
     headgate kafka up
     headgate run sales:app --app-dir examples
 
-The job reads the topics `orders` and `rates` and writes `revenue`. `make demo` runs it and kills its worker on the way.
+The job reads the topics `orders` and `rates` and writes `revenue`. `make demo` runs it on two workers and kills one on the way.
 """
 
 from __future__ import annotations
@@ -53,14 +54,15 @@ def priced(order: Order, rate: Rate) -> Priced:
 
 
 def revenue(df: DataFrame, batch: Any) -> DataFrame:
-    """Ordinary PySpark, on the rows of one batch."""
+    """Ordinary PySpark, on the rows of one minute."""
     return df.groupBy("country").agg(F.sum("total").alias("revenue"), F.count("*").alias("orders"))
 
 
 (
     orders.filter(hg.col("amount") > 0)
     .join(rates, on="currency", into=priced)
-    .batch(max_rows=2_000, max_age="2s")
+    .repartition("country")
+    .window(hg.tumbling("1m", grace="10s"))
     .spark(revenue, schema="country string, revenue double, orders long")
     .to("revenue", key="country")
 )
