@@ -11,8 +11,18 @@ from typing import Any
 
 import structlog
 
-COURSE = frozenset({"headgate.task", "headgate.commit", "headgate.outbox", "headgate.intake", "headgate.worker"})
-"""The loggers for the progress of tasks."""
+COURSE = frozenset(
+    {
+        "headgate.task",
+        "headgate.commit",
+        "headgate.outbox",
+        "headgate.intake",
+        "headgate.worker",
+        "headgate.batches",
+        "headgate.spark",
+    }
+)
+"""The loggers for the progress of tasks, their batches and Spark."""
 
 
 class _Nobody:
