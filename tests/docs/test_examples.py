@@ -57,11 +57,12 @@ def assert_nothing_is_left(directory: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     """It ends by itself, says what it did, and leaves neither a process nor a file."""
     process = start(example, tmp_path)
-    printed, complaints = process.communicate(timeout=240)
+    printed, complaints = process.communicate(timeout=540)
     assert process.returncode == 0, complaints
     assert printed.strip()
     assert_nothing_is_left(tmp_path)
@@ -106,9 +107,10 @@ def test_the_two_jobs_of_the_example_give_the_revenue_of_each_minute(monkeypatch
     assert found == [("US", 0, 10.0), ("US", 60_000, 10.0)]
 
 
-@pytest.mark.parametrize("moment", ["headgate run sales:app: filter", "kill -9"])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("moment", ["headgate run sales:app --workers 2", "kill -9"])
 def test_an_interrupted_demo_leaves_no_worker_and_no_spark(moment: str, tmp_path: Path) -> None:
-    """Ctrl-C while the job starts, or right after the kill: broker, worker and JVM go, and so does the directory."""
+    """Ctrl-C while the job starts, or right after the kill: broker, workers and JVMs go, and so does the directory."""
     process = start(HOUSE / "demo.py", tmp_path)
     assert process.stderr is not None
     while moment not in (line := process.stderr.readline()):
