@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .ranges import Range
+
 OPEN, CLOSED, RUNNING, RETURNED = "open", "closed", "running", "returned"
 STATES = (OPEN, CLOSED, RUNNING, RETURNED)
 """The states of a batch that is not done."""
@@ -171,6 +173,8 @@ class BatchSeen:
     error: str = ""
     """Why its last attempt failed."""
     progress: SparkProgress | None = None
+    ranges: tuple[Range, ...] = ()
+    """The offsets of a batch by reference; its number of rows is that of its offsets, until Spark has read them."""
 
 
 @dataclass(frozen=True, slots=True)

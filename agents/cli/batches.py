@@ -209,7 +209,8 @@ def why(one: Mapping[str, Any]) -> str:
     stage = one["stage"] if one["state"] == "running" else ""
     told = one["progress"]["told"] if one["progress"] else ""
     error = f"last error: {one['error']}" if one["error"] else ""
-    return NARROW.sub(" ", "; ".join(part for part in (stage, told, one["why"], error) if part)) or "-"
+    ranges = ", ".join(f"{at['topic']}[{at['partition']}] {at['first']} to {at['last']}" for at in one["ranges"])
+    return NARROW.sub(" ", "; ".join(part for part in (stage, told, one["why"], ranges, error) if part)) or "-"
 
 
 def _count(batches: Iterable[Mapping[str, Any]], step: str, state: str) -> int:

@@ -32,6 +32,7 @@ from ...core.batch_progress import (
     waits_for,
 )
 from ...core.batches import BatchOutcome, Book, Closed, Limits, Open
+from ...core.ranges import Range
 
 log = structlog.get_logger("headgate.batches")
 MOST_DONE = 20
@@ -53,6 +54,8 @@ class _Life:
     error: str = ""
     results: int = 0
     poisoned: int = 0
+    read: int | None = None
+    """How many rows Spark has read of a batch by reference."""
 
     @property
     def under_way(self) -> bool:
@@ -71,6 +74,12 @@ class Circumstances:
     """How many batches may run at a time."""
     limits: Limits
     spark: AtSpark
+    ranges: Callable[[int], Sequence[Range]] | None = None
+    """The offsets of a batch by its number; None if its rows are here."""
+
+    def offsets(self, number: int) -> tuple[Range, ...]:
+        """The offsets of a batch by reference."""
+        return tuple(self.ranges(number)) if self.ranges is not None else ()
 
 
 class BatchesSeen:
@@ -108,6 +117,7 @@ class BatchesSeen:
         life.error = life.stage = ""
         life.results = sum(one.rows for one in outcomes)
         life.poisoned = sum(len(one.bad) for one in outcomes)
+        life.read = sum(one.rows for one in outcomes[0].read) if outcomes and outcomes[0].read else None
         self._log.debug("a batch has its result", batch=self._id(number), rows=life.results)
 
     def failed(self, number: int, error: BaseException) -> None:
@@ -138,10 +148,11 @@ class BatchesSeen:
 
     def _is_done(self, one: Closed, now_ms: int) -> None:
         life = self._lives.pop(one.number, None) or _Life()
+        rows = one.rows if life.read is None else life.read
         took = life.returned_ms - life.begun_ms if life.begun_ms is not None and life.returned_ms is not None else 0
         done = Tally(
             done=1,
-            rows=one.rows,
+            rows=rows,
             size=one.size,
             results=life.results,
             poisoned=life.poisoned,
@@ -153,11 +164,11 @@ class BatchesSeen:
             task=self.task,
             step=self.step,
             number=one.number,
-            rows=one.rows,
+            rows=rows,
             size=one.size,
             closed_by=one.why,
             window=_window(one),
-            latest_ms=one.latest_ms,
+            latest_ms=one.latest_ms or None,
             opened_ms=one.since_ms,
             closed_ms=life.closed_ms,
             begun_ms=life.begun_ms,
@@ -233,9 +244,10 @@ class BatchesSeen:
             number=one.number,
             state=OPEN,
             rows=one.rows,
-            size=one.size,
+            size=one.size if now.ranges is None else None,
+            ranges=now.offsets(one.number),
             window=_window(one),
-            latest_ms=one.latest_ms,
+            latest_ms=one.latest_ms if now.ranges is None else None,
             opened_ms=one.since_ms,
             since_ms=one.since_ms,
             why=collects(one.rows, now.limits.max_rows, closes_in_ms, window=one.start is not None),
@@ -252,10 +264,11 @@ class BatchesSeen:
             number=one.number,
             state=state,
             rows=one.rows,
-            size=one.size,
+            size=one.size if now.ranges is None else None,
+            ranges=now.offsets(one.number),
             closed_by=one.why,
             window=_window(one),
-            latest_ms=one.latest_ms,
+            latest_ms=one.latest_ms if now.ranges is None else None,
             opened_ms=one.since_ms,
             closed_ms=life.closed_ms,
             since_ms=since_ms,

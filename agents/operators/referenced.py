@@ -69,18 +69,19 @@ class Referenced:
             head = left if room is None else replace(left, behind=min(left.behind, left.first + max(room, 1)))
             left = replace(left, first=head.behind) if head.behind < left.behind else None
             number = book.opened().number
-            ranges = _extended(self._stored(number), head)
+            ranges = _extended(self.ranges(number), head)
             grown = book.with_rows(None, head.size, 0, now_ms=self._env.now_ms(), times=(0, 0))
             self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
 
-    def _stored(self, number: int) -> list[Range]:
+    def ranges(self, number: int) -> list[Range]:
+        """The offsets of a batch."""
         (found,) = self._rows.table.get_many([range_key(number)])
         return [Range(*one) for one in found or ()]
 
     def contents(self, one: Closed) -> Ranges:
         """What Spark is given."""
         return Ranges(
-            tuple(self._stored(one.number)),
+            tuple(self.ranges(one.number)),
             self._how.columns,
             DECODER,
             (self._how.when,),
@@ -112,7 +113,7 @@ class Referenced:
         """The offsets of a batch, in the order in which they are counted."""
         return [
             run
-            for one in self._stored(first.number)
+            for one in self.ranges(first.number)
             for run in origins.runs_of(one.topic, one.partition, range(one.first, one.behind))
         ]
 

@@ -357,7 +357,10 @@ class BatchOp(Operator):
         await self.results.stop()
 
     def batches(self) -> StepBatches:
-        now = Circumstances(self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark())
+        ranges = None if self.reference is None else self.reference.ranges
+        now = Circumstances(
+            self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark(), ranges
+        )
         return self.seen.look(now)
 
     def _at_spark(self) -> AtSpark:

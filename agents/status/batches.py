@@ -118,6 +118,10 @@ def _batch(one: BatchSeen, now_ms: int) -> dict[str, Any]:
         "why": one.why,
         "error": one.error,
         "progress": _progress(one.progress, now_ms),
+        "ranges": [
+            {"topic": at.topic, "partition": at.partition, "first": at.first, "last": at.behind - 1}
+            for at in one.ranges
+        ],
     }
 
 

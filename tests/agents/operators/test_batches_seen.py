@@ -22,6 +22,7 @@ from headgate.core.batch_progress import (
     SparkState,
 )
 from headgate.core.batches import BatchOutcome, Book, Limits, WindowBounds
+from headgate.core.ranges import Range, RangeRead
 
 T = "Partition 0"
 
@@ -179,6 +180,20 @@ def test_what_was_there_before_the_task_came_is_seen_too(rig: Rig) -> None:
     assert rig.look(spark=AtSpark(SparkState(READY))).tally.closed == {}
     rig.done()
     assert rig.look().done[0].closed_ms is None
+
+
+def test_a_batch_by_reference_says_its_offsets(rig: Rig) -> None:
+    """Its rows are counted when Spark has read them."""
+    rig.add(10)
+    rig.close()
+    ranges = (Range("orders", 0, 5, 15),)
+    now = Circumstances(1, 99, 1, Limits(), AtSpark(SparkState(READY)), lambda _: ranges)
+    (one,) = rig.seen.look(now).batches
+    assert (one.rows, one.size, one.latest_ms, one.ranges) == (10, None, None, ranges)
+    rig.seen.began(1)
+    rig.seen.returned(1, [BatchOutcome([], 3, read=[RangeRead(ranges[0], 7)])])
+    rig.done()
+    assert rig.look().tally.rows == 7
 
 
 def test_a_large_result_says_how_far_it_is(rig: Rig) -> None:
