@@ -158,22 +158,12 @@ class LeaderWriter:
             raise LeaderLost(said(error), fenced=isinstance(error, Fenced)) from error
 
     async def _written(self, producer: Producer, writes: Iterable[c.Write]) -> int:
-        batches = self._batches(producer, [self._bytes(write) for write in writes])
+        batches = batches_of(producer, [self._bytes(write) for write in writes], self._port.clock.now().wall)
         await producer.begin()
         sent = [(batch, await _handed_over(producer, self._at, batch)) for batch in batches]
         ends = [(await _acknowledged(producer, self._at, future)) + batch.count for batch, future in sent]
         await producer.commit()
         return ends[-1] - 1
-
-    def _batches(self, producer: Producer, records: list[tuple[bytes, bytes | None]]) -> list[BatchInWork]:
-        keys, values = [key for key, _ in records], [value for _, value in records]
-        batches: list[BatchInWork] = []
-        at, wall = 0, self._port.clock.now().wall
-        while at < len(records):
-            batch = producer.batch(BATCH_BYTES)
-            batches.append(batch)
-            at = batch.add(keys, values, wall, None, at)
-        return batches
 
     def _bytes(self, write: c.Write) -> tuple[bytes, bytes | None]:
         return (cb.encode_key(write.key), None) if isinstance(write, c.Delete) else cb.encode(write, self._stamp)
@@ -190,7 +180,7 @@ class WriteUnknown(Exception):
 
 
 class OwnWriter:
-    """Writes the worker's own messages: one in flight at a time, acknowledged by all replicas, with a new producer after any doubt.
+    """Writes the worker's own messages: one request in flight at a time, acknowledged by all replicas, with a new producer after any doubt.
 
     The producer is idempotent: a retry over a broken connection must not put a copy of an earlier message behind a newer one with the same
     key.
@@ -204,24 +194,25 @@ class OwnWriter:
 
     async def write(self, messages: Iterable[c.Message]) -> int:
         """Write the messages in order. Returns the offset of the last one. Raises `WriteUnknown`."""
-        last = -1
         try:
             with answered("a write to the coordinator stream"):
                 if self._producer is None:
                     producer = _producer(self._port, None, 0)
                     await producer.start(deadline_s=60.0)
                     self._producer = producer
-                for message in messages:
-                    last = await in_time(self._port.clock, ANSWER_S, self._written(self._producer, message))
+                return await self._written(self._producer, [cb.encode(message, self._stamp) for message in messages])
         except Exception as error:
             await self.stop()
             raise WriteUnknown(said(error)) from error
+
+    async def _written(self, producer: Producer, records: list[tuple[bytes, bytes | None]]) -> int:
+        last = -1
+        for batch in batches_of(producer, records, self._port.clock.now().wall):
+            first = await in_time(self._port.clock, ANSWER_S, self._sent(producer, batch))
+            last = first + batch.count - 1
         return last
 
-    async def _written(self, producer: Producer, message: c.Message) -> int:
-        key, value = cb.encode(message, self._stamp)
-        batch = producer.batch(BATCH_BYTES)
-        batch.add([key], [value], self._port.clock.now().wall, None, 0)
+    async def _sent(self, producer: Producer, batch: BatchInWork) -> int:
         return await _acknowledged(producer, self._at, await _handed_over(producer, self._at, batch))
 
     async def stop(self) -> None:
@@ -236,6 +227,18 @@ async def fence(port: Port, job: JobName, processor: str, incarnation: str) -> N
     producer = _producer(port, worker_id(job, processor, incarnation), LEADER_TRANSACTION_MS)
     await producer.start(deadline_s=20.0)
     await producer.discard()
+
+
+def batches_of(producer: Producer, records: list[tuple[bytes, bytes | None]], wall_ms: int) -> list[BatchInWork]:
+    """The records in as few batches as possible, in order."""
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    batches: list[BatchInWork] = []
+    at = 0
+    while at < len(records):
+        batch = producer.batch(BATCH_BYTES)
+        batches.append(batch)
+        at = batch.add(keys, values, wall_ms, None, at)
+    return batches
 
 
 def _producer(port: Port, transactional_id: str | None, transaction_timeout_ms: int) -> Producer:

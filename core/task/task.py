@@ -245,10 +245,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state in RESTING:
             return self._announce(with_time=True)
         self._look_again(time=True)
-        out: Out = []
         if event.run.draining is not None and self.completion.drain_id is None and self.state != TaskState.ENDING:
-            out += self._begin_drain(event.run.draining)
-        return out + self._settle(now) + self.ledger.request_commit()
+            return self._begin_drain(event.run.draining) + self._settle(now)
+        return self._settle(now) + self.ledger.request_commit()
 
     def on_Release(self, event: Release, now: Now) -> Out:
         if self.state in (TaskState.WAITING, TaskState.FAILED):
@@ -567,8 +566,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.state == TaskState.RELEASING:
             return self._leave()
         self._restless = True
-        urgent = event.commit or step.cause in (t.END, t.DRAIN)
-        return self.ledger.request_commit(urgent=urgent) + self._settle(now)
+        after = self._settle(now)
+        ends = step.cause in (t.END, t.DRAIN) and work.step is None  # else the next letter of the end shares its commit
+        return after + self.ledger.request_commit(urgent=event.commit or ends)
 
     def _owes(self, owed: t.Owed) -> None:
         """Take what the steps owe after a letter. The time behind them may advance, or no longer."""
@@ -739,12 +739,13 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.state = TaskState.PAUSED if self.run.paused_job else TaskState.RUNNING
 
     def _begin_drain(self, drain_id: str) -> Out:
+        """Begin to drain. That alone needs no commit: whoever restarts the task is told again, and the letters of the drain want one."""
         keep = self.state != TaskState.BOOTSTRAPPING
         self.completion.begin_drain(drain_id)
         self.ledger.touch()
         self._look_again()
         self.state = TaskState.DRAINING
-        return [*self.draining.begin(drain_id, self.run, keep=keep), *self.ledger.request_commit()]
+        return self.draining.begin(drain_id, self.run, keep=keep)
 
     # ----------------------------------------------------------------------------------------------------------- reporting
 
