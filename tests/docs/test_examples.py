@@ -71,7 +71,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
 def test_every_example_is_here() -> None:
     """What `make demo` runs, the smaller one below it, and the job that the demo runs: a file of examples is run by a test."""
     assert [path.stem for path in EXAMPLES] == ["demo", "ground"]
-    assert {path.stem for path in HOUSE.glob("*.py")} == {"demo", "ground", "jobs_of_jobs", "sales"}
+    assert {path.stem for path in HOUSE.glob("*.py")} == {"demo", "ground", "jobs_of_jobs", "joined_streams", "sales"}
     assert "examples/demo.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -105,6 +105,21 @@ def test_the_two_jobs_of_the_example_give_the_revenue_of_each_minute(monkeypatch
         second.follow("priced", first)
         found = [(one.key, one.value["window_start"], one.value["revenue"]) for one in second.read("revenue")]
     assert found == [("US", 0, 10.0), ("US", 60_000, 10.0)]
+
+
+def test_the_example_of_a_join_says_which_orders_were_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HOUSE))
+    job = importlib.import_module("joined_streams")
+    with hg.testing.Driver(job.app) as d:
+        d.send_all(
+            "orders", [{"id": id, "amount": 5, "ts": ts} for id, ts in (("a", 1_000), ("b", 2_000), ("c", 700_000))]
+        )
+        d.send_all("payments", [{"order": "a", "amount": 5, "ts": 601_000}, {"order": "c", "amount": 4, "ts": 700_001}])
+        d.advance("1s")
+        assert [(one.key, one.value["paid"]) for one in d.read("paid")] == [("a", 5), ("c", 4), ("b", None)]
+        d.send("payments", {"order": "b", "amount": 5, "ts": 602_000})
+        d.drain()
+        assert [one.value["order"] for one in d.read("too-late")] == ["b"]
 
 
 @pytest.mark.timeout(600)
