@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
+
 import orjson
 import pytest
+
+from headgate.agents.cli.options import Target
+from headgate.agents.cli.status import read as read_status
+from headgate.agents.process.configuration import CommandLine, configure
+from headgate.core.names import JobName
+
+from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -53,6 +64,24 @@ async def paired(job, topic, count):
         missing = count - sum(None not in orjson.loads(one.value) for one in found)
 
 
+async def waiting(job):
+    """What `headgate status` says of the join once all sides have said it, and what `headgate tables` shows of one key."""
+    to = Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
+    give_up = time.monotonic() + 60
+    found = await read_status(to)
+    while not any(one["rows"] for one in found["joins"]):
+        assert time.monotonic() < give_up, found
+        await asyncio.sleep(0.1)
+        found = await read_status(to)
+    assert wrong(found, schema("status")) == []
+    command = [sys.executable, "-m", "headgate.agents.cli", "tables", job.name, "join-1s-4s", "k1"]
+    shown = await asyncio.create_subprocess_exec(
+        *command, "-b", job.bootstrap, "-o", "json", stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await shown.communicate()
+    return found["joins"], orjson.loads(out)["rows"]
+
+
 async def test_every_pair_and_every_row_alone_comes_once_over_kill_9_and_a_drain(job, topic):
     """A process dies twice in the middle, with rows of both sides, and which of them have partners, in the task log."""
     orders, payments, pairs, late = topic("orders", 2), topic("payments", 2), topic("pairs", 2), topic("late")
@@ -68,6 +97,12 @@ async def test_every_pair_and_every_row_alone_comes_once_over_kill_9_and_a_drain
         await job.write(payments, right)
         sure = [one for one in joined(lefts, rights) if None not in one]
         await paired(job, pairs, len(sure))
+        if turn == 1:
+            joins, kept = await waiting(job)
+            assert [(one["step"], one["side"]) for one in joins] == [("join-1s-4s", "left"), ("join-1s-4s", "right")]
+            assert {one["late_rows"] for one in joins} == {0}
+            assert {row["key"] for row in kept} == {"k1"}
+            assert {row["value"]["side"] for row in kept} == {"left", "right"}
         if turn < 2:
             one.kill()
             await one.ended()
