@@ -761,12 +761,6 @@ def _overtaken_partition_is_away() -> list[tuple[Any, str, Any]]:
     return [(Progress, "_overtaken", lambda self, parts, part: [])]
 
 
-def _away_is_idle() -> list[tuple[Any, str, Any]]:
-    from headgate.core.task.announcer import Announcer
-
-    return [(Announcer, "_awaits_next_run", lambda self: False)]
-
-
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -979,12 +973,6 @@ PLANTS: dict[str, Plant] = {
             "a job that has begun again in one partition is away in another, which was not read as far",
             _overtaken_partition_is_away,
             ("shares", "modulo"),
-        ),
-        Plant(
-            "away-is-idle",
-            "the tasks of a job do not wait for each other while the only job that they read is away",
-            _away_is_idle,
-            ("shares", "join"),
         ),
         Plant(
             "applied-twice", "a task does not remember which seeks it has applied", _request_applied_twice, ("seek",)
