@@ -4,18 +4,27 @@ and a job that shares is away for a while. What comes out is what one job would 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import orjson
 import pytest
 import pytest_asyncio
 
 import headgate as hg
+from headgate.core.progress.frames import ArrowFrame, Watermark, decode
 
 from .conftest import Jobs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 TEN_S = 10_000
+
+
+@dataclass
+class Order:
+    k: str
+    v: int
+    ts: int
 
 
 @pytest_asyncio.fixture
@@ -128,39 +137,53 @@ async def test_one_job_and_two_give_the_same_results_at_the_same_times(job, make
 
 
 async def test_workers_of_both_jobs_come_go_and_die_and_tasks_move_while_the_other_job_runs(job, make, topic):
+    """The shared stream has columns: of many rows as Arrow frames, of few as batches."""
     inp, shared, out = topic("in", 2), f"shared-{job.name}", topic("out")
     second = make()
-    apps = {job: lambda: first_of(job, inp, shared), second: lambda: second_of(second, shared, out, job)}
-    await job.write(inp, rows(0, 40))
+
+    def sharing():
+        app = hg.App(job.name)
+        columns = app.input(inp, serde=hg.json(Order), timestamp="ts").columns()
+        columns.with_columns(v=hg.col("v") * 2).share(shared, key="k", partitions=2)
+        return app
+
+    def reading():
+        app = hg.App(second.name)
+        sums(app.input(shared, serde=hg.json(Order), producers=[job.name]).columns(), out)
+        return app
+
+    apps = {job: sharing, second: reading}
+    await job.write(inp, rows(0, 600))
     one = {of: await of.start(app(), "w1") for of, app in apps.items()}
-    expected = wanted(rows(0, 40), before=38_000)
+    expected = wanted(rows(0, 600), before=598_000)
     assert sums_in(await results(second, out, len(expected))) == expected
+    assert {type(decode(frame.value)) for frame in await job.records(shared, 1)} >= {ArrowFrame, Watermark}
 
     two = {of: await of.start(app(), "w2") for of, app in apps.items()}  # a worker joins each job, and takes a task
     for of in apps:
         await two[of].until_running(1)
-        await job.write(inp, rows(40, 20) if of is job else rows(60, 20))
+        await job.write(inp, rows(600, 20) if of is job else rows(620, 20))
         [mine], [others] = one[of].states(), two[of].states()
         await of.ask("move", task=mine, to="w2")
         await of.ask("move", task=others, to="w1")
-    await job.write(inp, rows(80, 20))
-    expected = wanted(rows(0, 100), before=98_000)
+    await job.write(inp, rows(640, 20))
+    expected = wanted(rows(0, 660), before=658_000)
     assert sums_in(await results(second, out, len(expected))) == expected
 
     await two[job].crash()
-    await job.write(inp, rows(100, 20))
+    await job.write(inp, rows(660, 20))
     assert await one[second].stop() == 0
     await two[second].until_running(2)
-    await job.write(inp, rows(120, 20))
+    await job.write(inp, rows(680, 20))
     await two[second].crash()
     await second.start(apps[second](), "w3")
-    await job.write(inp, rows(140, 10))
-    expected = wanted(rows(0, 150), before=148_000)
+    await job.write(inp, rows(700, 10))
+    expected = wanted(rows(0, 710), before=708_000)
     found = await results(second, out, len(expected))
     assert sums_in(found) == expected
     assert {by for *_, by in found.values()} == {"watermark"}
     await drained(job)
-    assert sums_in(await results(second, out, len(wanted(rows(0, 150))))) == wanted(rows(0, 150))
+    assert sums_in(await results(second, out, len(wanted(rows(0, 710))))) == wanted(rows(0, 710))
 
 
 async def test_nobody_waits_for_a_job_that_is_drained_and_its_next_run_goes_on(job, make, topic):
