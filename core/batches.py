@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import AtSpark
-from .publishing import SparkWrite
+from .publishing import SparkWrite, Undone
 from .ranges import RangeRead, Ranges
 
 ROWS = "rows"
@@ -309,6 +309,10 @@ class Book:
         """Whether so many batches wait that no more rows should be taken."""
         return len(self.closed) > in_flight
 
+    def undone(self) -> Undone:
+        """Which batches are not done."""
+        return Undone(self.number, frozenset(self._batches()))
+
     # ---------------------------------------------------------------------------------------------------------- stored
 
     def changes(self, before: Book) -> tuple[dict[str, Any], list[str]]:
@@ -443,8 +447,9 @@ class Bridge(Protocol):
         """What is known of Spark and of the batches that it works on. Returns at once."""
         ...
 
-    def publish(self, write: SparkWrite, number: int, attempt: str) -> Coroutine[Any, Any, None]:
-        """Publish the files of the attempt of a batch that counts. It may be repeated."""
+    def publish(self, write: SparkWrite, number: int, attempt: str, undone: Undone) -> Coroutine[Any, Any, None]:
+        """Publish the files of the attempt of a batch that counts, and delete what attempts of batches that are done have left. It may be
+        repeated."""
         ...
 
     async def warm(self) -> None:

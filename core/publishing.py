@@ -13,7 +13,7 @@ What it promises:
   attempt again changes nothing, whoever does it.
 - A batch has an entry once all its files have their names. No entry is ever lost by merging: a file of entries may be deleted only when
   another one holds them all, and files with different contents have different names.
-- What stands in a staging directory is garbage as soon as its batch has an entry, and never before.
+- What stands in a staging directory is garbage as soon as its batch is published, or durably done without files, and never before.
 """
 
 from __future__ import annotations
@@ -129,6 +129,25 @@ def _uri(path: Any) -> str:
     if text in ("file:", f"{scheme}:"):
         raise DeclarationError(f"write({path!r}) without a directory", remedy='write("/data/revenue")')
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Which batches of a series were not done at some moment, as a commit has made it durable. What was done then stays done, so even a
+    process that knows nothing newer may act on it."""
+
+    next_number: int
+    """The number of the batch that is opened next."""
+    numbers: frozenset[int]
+    """The batches that are open, closed or being published."""
+
+    def done(self, number: int) -> bool:
+        """Whether this batch was done.
+
+        >>> [Undone(4, frozenset({2})).done(number) for number in (1, 2, 3, 4)]
+        [True, False, True, False]
+        """
+        return number < self.next_number and number not in self.numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ What it promises:
   The transaction names one attempt of a batch, so no other one is ever published.
 - An entry exists only when all files of its batch have their final names.
 - What has been named cannot get lost in silence: if its staging directory is gone and there is no entry, publishing fails and says so.
-- Staging directories are deleted when their batch has an entry: those of other attempts, too, and those that a late job has written to
-  again, the next time anything is published.
+- Staging directories are deleted when their batch is published: those of other attempts, too. What belongs to a batch that is done, because
+  a late job has written to it again or because the batch had no result, is deleted the next time anything is published.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..core.publishing import (
     ManifestEntry,
     SeriesPaths,
     SparkWrite,
+    Undone,
     covering,
     declared_write,
     entries,
@@ -53,8 +54,8 @@ class Publisher:
         files = self.layout.files(entry.number, self.files.found(where))
         self.files.put(f"{where}/{PLAN}", replace(entry, files=files).line())
 
-    def publish(self, number: int, attempt: str) -> None:
-        """Publish the attempt that the transaction has named."""
+    def publish(self, number: int, attempt: str, undone: Undone) -> None:
+        """Publish the attempt that the transaction has named. `undone`: what was durable when it was named."""
         names = self.files.names(self.layout.manifest)
         if not self._is_whole(names, number, attempt):
             plan = self._plan(number, attempt)
@@ -62,7 +63,7 @@ class Publisher:
                 self._move(plan)
                 self.files.put(self.layout.entry(number), f"{plan.published().line()}\n")
                 names = [*names, self.layout.entry(number).rpartition("/")[2]]
-        self._sweep(names, number)
+        self._sweep(number, undone)
         self._merge(names)
 
     def _is_whole(self, names: list[str], number: int, attempt: str) -> bool:
@@ -108,14 +109,10 @@ class Publisher:
             if not self.files.move(f"{source}/{file.source}", target) and self.files.size(target) != file.bytes:
                 self._must_be_whole(plan.number, plan.attempt, f"{source}/{file.source} is gone")
 
-    def _sweep(self, names: list[str], number: int) -> None:
-        """Delete the staging directories of this batch, and of all others that have an entry."""
-        self.files.delete(self.layout.batch(number))
+    def _sweep(self, number: int, undone: Undone) -> None:
+        """Delete the staging directories of this batch, and of all that were done before."""
         for name in self.files.names(self.layout.staging):
-            if not name.isdecimal() or int(name) == number:
-                continue
-            texts = (self.files.read(f"{self.layout.manifest}/{one}") or "" for one in covering(names, int(name)))
-            if any(entry.number == int(name) for text in texts for entry in entries(text)):
+            if name.isdecimal() and (int(name) == number or undone.done(int(name))):
                 self.files.delete(f"{self.layout.staging}/{name}")
 
     def _merge(self, names: list[str]) -> None:

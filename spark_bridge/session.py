@@ -16,7 +16,7 @@ from typing import Any
 from ..core.batch_progress import AtSpark
 from ..core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
 from ..core.errors import cause_for
-from ..core.publishing import SparkWrite
+from ..core.publishing import SparkWrite, Undone
 from ..core.ranges import RangeRead, Ranges
 from ..core.settings import did_you_mean
 from . import columns, ranges, writing
@@ -172,11 +172,11 @@ class Spark:
     def _take(self, session: Any, frame: Any) -> Any:
         return take_result(frame, self.carrier.memory, self.carrier.spool)
 
-    async def publish(self, write: SparkWrite, number: int, attempt: str) -> None:
+    async def publish(self, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
         """Publish the files of the attempt that counts, beside the batches."""
         local = write.path.startswith("file:")
         await self._publishing.call(
-            lambda: writing.publish(None if local else self.sessions.get(), write, number, attempt)
+            lambda: writing.publish(None if local else self.sessions.get(), write, number, attempt, undone)
         )
 
     async def apply(

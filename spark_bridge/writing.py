@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.batches import BatchInfo, SparkStage
 from ..core.errors import DataError, EnvironmentFault
-from ..core.publishing import DELTA, ManifestEntry, SeriesPaths, SparkWrite
+from ..core.publishing import DELTA, ManifestEntry, SeriesPaths, SparkWrite, Undone
 from .errors import SparkError, SparkPlanError, first_lines, said
 from .files import files_of
 from .publish import Publisher, Unpublished
@@ -75,10 +75,10 @@ def try_out(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def publish(session: Any, write: SparkWrite, number: int, attempt: str) -> None:
+def publish(session: Any, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
     """Publish an attempt that a transaction has named."""
     try:
-        Publisher(files_of(write.path, session), write).publish(number, attempt)
+        Publisher(files_of(write.path, session), write).publish(number, attempt, undone)
     except (Unpublished, DataError, EnvironmentFault):
         raise
     except Exception as error:  # a file system of Hadoop raises what its JVM did

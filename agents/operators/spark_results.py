@@ -180,7 +180,7 @@ class Results:
                 self._forward(first, self._some(outcomes, 0, count))
                 self._bury(first, outcomes)
                 if named := self.written.names(self._stages, outcomes):
-                    self._name(named)
+                    self._name(named, {} if self.reference is None else self.reference.known(outcomes))
                 else:
                     self._forget(first)
                 return False
@@ -246,9 +246,9 @@ class Results:
             self._forget(first)
         return False
 
-    def _name(self, named: Mapping[str, Sequence[str]]) -> None:
+    def _name(self, named: Mapping[str, Sequence[str]], changes: Mapping[str, int]) -> None:
         """Name the attempts whose files count. They are published when this is durable."""
-        self.rows.write(self.rows.book.with_first(whole=True, named=named))
+        self.rows.write(self.rows.book.with_first(whole=True, named=named, **changes))
         self.env.wants_commit = True
 
     async def _publish(self, first: Closed) -> None:

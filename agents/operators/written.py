@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.batches import BatchOutcome, Closed, SparkStage
-from ...core.publishing import SparkWrite, series_name
+from ...core.publishing import SparkWrite, Undone, series_name
 from ..job import steps as s
 from ..records.record import Rows
 from .batch_rows import BatchRows
@@ -40,10 +40,12 @@ class Publishing:
     def __init__(self, rows: BatchRows, env: Any) -> None:
         self.rows = rows
         self.env = env
-        self._sealed: deque[int | None] = deque()
-        """The number of the batch that is named, at each seal that is not durable yet."""
+        self._sealed: deque[tuple[int | None, Undone]] = deque()
+        """The batch that is named and those that are not done, at each seal that is not durable yet."""
         self._durable: int | None = None
         """The number of the batch whose attempts are durably named."""
+        self._undone = Undone(0, frozenset())
+        """The batches that are durably not done."""
         self._running: tuple[int, asyncio.Task[None]] | None = None
 
     # ------------------------------------------------------------------------------------------------------------- names
@@ -72,17 +74,18 @@ class Publishing:
 
     # ----------------------------------------------------------------------------------------------------------- commits
 
-    def _named(self) -> int | None:
+    def _present(self) -> tuple[int | None, Undone]:
         first = self.rows.kept.first()
-        return first.number if first is not None and first.named and first.all_sent else None
+        named = first is not None and first.named and first.all_sent
+        return (first.number if first is not None and named else None), self.rows.kept.undone()
 
     def sealed(self) -> None:
         """Everything complete joins the transaction that closes."""
-        self._sealed.append(self._named())
+        self._sealed.append(self._present())
 
     def durable(self) -> None:
         """What the oldest seal held is committed, or everything is restored: publishing may begin."""
-        self._durable = self._sealed.popleft() if self._sealed else self._named()
+        self._durable, self._undone = self._sealed.popleft() if self._sealed else self._present()
         first = self.rows.kept.first()
         if first is not None and first.number == self._durable:
             self._start(first)
@@ -107,7 +110,7 @@ class Publishing:
         for stage, (path, attempt) in one.named.items():
             write = SparkWrite(path, job=self._job, series=self._series(stage))
             try:
-                await self.env.spark.publish(write, one.number, attempt)
+                await self.env.spark.publish(write, one.number, attempt, self._undone)
             except Exception as error:
                 error.stage = stage  # type: ignore[attr-defined]
                 raise

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite
+from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
 from headgate.spark_bridge.files import LocalFiles
 from headgate.spark_bridge.publish import Publisher
 from headgate.spark_bridge.session import Spark
@@ -69,12 +69,12 @@ class WithoutSpark(Spark):
         Publisher(files, write).seal(entry)
         return BatchOutcome([], 0, attempt=attempt)
 
-    async def publish(self, write: SparkWrite, number: int, attempt: str) -> None:
+    async def publish(self, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
         """Publish for real, unless it is to fail."""
         self.published.append((write.path, number, attempt))
         if self.failures:
             raise self.failures.pop()
-        await super().publish(write, number, attempt)
+        await super().publish(write, number, attempt, undone)
 
     def _outcome(self, fn: Callable[[Any, Any], Any], rows: Rows, batch: BatchInfo) -> BatchOutcome:
         made: Rows = fn(rows, batch)

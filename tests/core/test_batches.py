@@ -129,6 +129,12 @@ def test_what_was_named_is_sent_before_it_is_published() -> None:
     assert (one.all_sent, replace(one, sent=3).all_sent, closed(1, 0).all_sent) == (False, True, True)
 
 
+def test_a_book_says_which_batches_are_not_done() -> None:
+    """Open ones and closed ones; every other number that was given is done, and one that was not given is not."""
+    undone = grown(grown(grown(Book(), 10), 10).done(), 1).undone()
+    assert [undone.done(number) for number in (1, 2, 3, 4)] == [True, False, False, False]
+
+
 def test_a_book_keeps_when_it_was_begun() -> None:
     """Also when its first batch is done: numbers that begin again at 1 are those of another book."""
     book = grown(grown(Book(), 10, now_ms=0).done(), 10, now_ms=9)

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from headgate.core import publishing
 from headgate.core.errors import EnvironmentFault
-from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite
+from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
 from headgate.spark_bridge.files import ArrowFiles, Files, LocalFiles, files_of
 from headgate.spark_bridge.publish import Publisher, Unpublished, manifest, published
 
 TARGET = "mem://out"
 BATCHES = 6
+ALONE = Undone(9, frozenset({7, 8}))
 
 
 class Crash(BaseException):
@@ -128,25 +129,31 @@ class Task:
         self.lives.append(life)
         return life
 
-    def _commit(self, life: Life, change: Callable[[], None]) -> None:
+    def _commit(self, life: Life, change: Callable[[], None]) -> Undone:
+        """Returns which batches are durably not done, as far as this owner can know."""
         life.gate()
         if life is not self.lives[-1]:
             raise Crash  # fenced
         change()
+        return self._undone()
+
+    def _undone(self) -> Undone:
+        return Undone(self.upto + 1, frozenset(self.order[: self.upto]) - self.forgotten)
 
     def _own(self, life: Life) -> None:
         files = SteppedFiles(self.held, life.gate, self.copies)
         publisher = Publisher(files, SparkWrite(TARGET, series="s"))
         written: dict[int, str] = {}
+        undone = self._undone()
         left = [number for number in self.order[: self.upto] if number not in self.forgotten]
         for place, number in enumerate(left):
             for ahead in left[place : place + 2]:  # as many are in flight
                 if ahead not in self.named and ahead not in written:
                     written[ahead] = self._write(ahead, files, publisher)
             if number not in self.named:
-                self._commit(life, lambda number=number: self.named.__setitem__(number, written[number]))
-            publisher.publish(number, self.named[number])
-            self._commit(life, lambda number=number: self.forgotten.add(number))
+                undone = self._commit(life, lambda number=number: self.named.__setitem__(number, written[number]))
+            publisher.publish(number, self.named[number], undone)
+            undone = self._commit(life, lambda number=number: self.forgotten.add(number))
 
     def _write(self, number: int, files: Files, publisher: Publisher) -> str:
         """The job of Spark, which nobody can stop."""
@@ -259,7 +266,7 @@ def test_an_attempt_is_published_and_may_be_published_again(files: tuple[Files, 
     """Its files get names of the batch in their partitions, its directory goes, and a repetition changes nothing."""
     publisher = written(*files, 7)
     written(*files, 7, "a0")  # the attempt of a process that was killed
-    publisher.publish(7, "a1")
+    publisher.publish(7, "a1", ALONE)
     wanted = {
         "_headgate/manifest/s/0-000000000007-000000000007.json": '{"v":1,"job":"j/1","stage":"w","task":"P","batch":"P/w/7","number":7,'
         '"attempt":"a1","batch_rows":2,"closed_by":"rows","window_start":null,"window_end":null,"files":['
@@ -268,13 +275,13 @@ def test_an_attempt_is_published_and_may_be_published_again(files: tuple[Files, 
         "c=a%2Fb/part-00001-s-000000000007.json": "7 c=a%2Fb/part-00000-x-c000.json\n",
     }
     assert below(tmp_path / "out dir") == wanted
-    publisher.publish(7, "a1")
+    publisher.publish(7, "a1", ALONE)
     assert below(tmp_path / "out dir") == wanted
 
 
 def test_readers_get_the_files_of_whole_batches_only(files: tuple[Files, str], tmp_path: Path) -> None:
     """A batch that is half published is in the directory, and not in what `published` gives."""
-    written(*files, 1).publish(1, "a1")
+    written(*files, 1).publish(1, "a1", ALONE)
     half = written(*files, 2)
     plan = half._plan(2, "a1")
     assert plan is not None
@@ -292,18 +299,18 @@ def test_what_was_named_and_is_gone_is_an_error(files: tuple[Files, str]) -> Non
     publisher = written(*files, 7)
     publisher.files.delete(f"{publisher.layout.attempt(7, 'a1')}/c=DE")
     with pytest.raises(Unpublished, match=r"batch 7 cannot be published.*part-00001-x-c000.json is gone.*_headgate/"):
-        publisher.publish(7, "a1")
+        publisher.publish(7, "a1", ALONE)
     publisher.files.delete(publisher.layout.staging)
     with pytest.raises(Unpublished, match="a1 is gone"):
-        publisher.publish(7, "a1")
+        publisher.publish(7, "a1", ALONE)
     assert manifest(publisher.files, target) == []
 
 
 def test_two_jobs_of_one_name_do_not_mix_their_batches(files: tuple[Files, str]) -> None:
     """The entry is another attempt's: nothing is overwritten, and the message says why that can be."""
-    written(*files, 7).publish(7, "a1")
+    written(*files, 7).publish(7, "a1", ALONE)
     with pytest.raises(Unpublished, match="give each its own"):
-        written(*files, 7, "b1").publish(7, "b1")
+        written(*files, 7, "b1").publish(7, "b1", ALONE)
 
 
 def test_a_copy_that_was_cut_off_is_replaced(files: tuple[Files, str]) -> None:
@@ -311,7 +318,7 @@ def test_a_copy_that_was_cut_off_is_replaced(files: tuple[Files, str]) -> None:
     publisher = written(*files, 7)
     cut = f"{files[1]}/c=DE/part-00000-s-000000000007.json"
     publisher.files.put(cut, "7 c")
-    publisher.publish(7, "a1")
+    publisher.publish(7, "a1", ALONE)
     assert publisher.files.read(cut) == "7 c=DE/part-00001-x-c000.json\n"
 
 

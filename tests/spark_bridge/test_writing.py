@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.core.publishing import SparkWrite, declared_write
+from headgate.core.publishing import SparkWrite, Undone, declared_write
 from headgate.spark_bridge.errors import SparkPlanError, SparkRowError
 from headgate.spark_bridge.files import HadoopFiles, files_of
 from headgate.spark_bridge.jvm import Sessions
@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.asyncio]
 INFO = BatchInfo("Partition 0", "daily", 7, 3, "rows", turn=4)
 ROWS = [{"country": "DE", "n": 1}, {"country": "F/R", "n": 2}, {"country": None, "n": 4}]
 SCHEMA = "country string, n long"
+UNDONE = Undone(9, frozenset({7, 8}))
 
 
 @pytest_asyncio.fixture
@@ -64,7 +65,7 @@ async def test_a_batch_is_staged_and_published(spark: Spark, tmp_path: Path, for
     assert (outcome.blocks, outcome.rows, len(outcome.attempt)) == ([], 0, 32)
     assert published(tmp_path) == []
     for _ in range(2):  # the second time it is there already
-        await spark.publish(write, 7, outcome.attempt)
+        await spark.publish(write, 7, outcome.attempt, UNDONE)
         assert below(tmp_path) == [
             "_headgate/manifest/s/0-000000000007-000000000007.json",
             f"country=DE/part-00000-s-000000000007{ending}",
@@ -95,7 +96,7 @@ async def test_a_result_without_rows_is_a_whole_batch_too(spark: Spark, tmp_path
     """Its entry says that the batch is done."""
     write = into(tmp_path, None, "country")
     outcome = await run(spark, write, lambda df, batch: df.where("n > 9"))
-    await spark.publish(write, 7, outcome.attempt)
+    await spark.publish(write, 7, outcome.attempt, UNDONE)
     assert below(tmp_path) == ["_headgate/manifest/s/0-000000000007-000000000007.json"]
 
 
@@ -108,7 +109,7 @@ async def test_through_a_file_system_of_hadoop(spark: Spark, tmp_path: Path) -> 
     other = await run(spark, write)
     outcome = await run(spark, write)
     for _ in range(2):
-        await spark.publish(write, 7, outcome.attempt)
+        await spark.publish(write, 7, outcome.attempt, UNDONE)
         assert [name for name in below(tmp_path / "out dir") if not name.endswith(".crc")] == [
             "_headgate/manifest/s/0-000000000007-000000000007.json",
             "country=DE/part-00000-s-000000000007.json",
@@ -116,9 +117,9 @@ async def test_through_a_file_system_of_hadoop(spark: Spark, tmp_path: Path) -> 
             "country=__HIVE_DEFAULT_PARTITION__/part-00002-s-000000000007.json",
         ]
     with pytest.raises(Exception, match=r"manifest .* has it as attempt"):
-        await spark.publish(write, 7, other.attempt)
+        await spark.publish(write, 7, other.attempt, UNDONE)
     with pytest.raises(Exception, match="batch 8 cannot be published"):
-        await spark.publish(write, 8, other.attempt)
+        await spark.publish(write, 8, other.attempt, UNDONE)
     names = await asyncio.to_thread(published, write.path, session)
     assert names[0] == "viewfs://hg/data/out dir/country=DE/part-00000-s-000000000007.json"
     assert session.read.json(str(tmp_path / "out dir")).count() == 3
@@ -167,7 +168,7 @@ async def test_poison_is_left_out_of_what_is_written(spark: Spark, tmp_path: Pat
         await run(spark, write, fussy)
     outcome = await run(spark, write, fussy, keeps_going=True)
     assert [(place, row["n"]) for place, row, _ in outcome.bad] == [(1, 2)]
-    await spark.publish(write, 7, outcome.attempt)
+    await spark.publish(write, 7, outcome.attempt, UNDONE)
     session = await asyncio.to_thread(spark.sessions.get)
     assert sorted(row.n for row in session.read.json(str(tmp_path)).collect()) == [1, 4]
     own = into(lambda df, batch: seen.extend(row.n for row in df.collect()))
@@ -243,6 +244,6 @@ async def test_an_attempt_that_is_cancelled_leaves_what_the_next_one_sweeps(spar
     with contextlib.suppress(asyncio.CancelledError):
         await first
     outcome = await run(spark, write, slow)
-    await spark.publish(write, 7, outcome.attempt)
+    await spark.publish(write, 7, outcome.attempt, UNDONE)
     assert [name for name in below(out) if "staging" in name] == []
     assert len(published(out)) == 1
