@@ -93,6 +93,7 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
     running.worker.spark = running.worker.runtime.spark = bridge
     await page.start(running.worker, sight.to.configuration)
     try:
+        await running.until_running(1)
         await job.write(source, [{"n": n} for n in range(25)])
         found = await sight.until(lambda one: any(b["progress"] and b["progress"]["tasks"] for b in one["batches"]))
         first, second, third = found["batches"]
