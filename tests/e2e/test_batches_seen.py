@@ -54,6 +54,11 @@ def waiting(flag: Path) -> Callable[[Any, Any], Any]:
     return fn
 
 
+def plan_error(df: Any, batch: Any) -> Any:
+    """No such column is declared."""
+    return df
+
+
 class Sight:
     """A job, and what its operators are told."""
 
@@ -83,9 +88,10 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
     job: Any, topic: Topic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One runs and says how far it is, one waits and says for what, one is open; then all are done, and the row that failed is counted."""
-    source, target, flag = topic("orders"), topic("copies"), tmp_path / "go"
+    source, wrong_ones, target, flag = topic("orders"), topic("wrong"), topic("copies"), tmp_path / "go"
     app = hg.App(job.name, serde=hg.json(), on_error="dead_letter")
     app.input(source).batch(max_rows=10, name="ten").spark(waiting(flag), schema="n long", name="copy").to(target)
+    app.input(wrong_ones).batch(max_rows=2, name="two").spark(plan_error, schema="m long", on_error="fail").to(target)
     sight, page = Sight(job), Page()
     await page.bind()
     running = await job.start(app, settings={"spark.in-flight": 1}, url=page.url)
@@ -111,7 +117,7 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
         flag.touch()
         await job.write(source, [{"n": n} for n in range(25, 40)])
         found = await sight.until(lambda one: len(one["done"]) == 4)
-        (step,) = found["steps"]
+        step, _ = found["steps"]
         assert (step["done"], step["rows"], step["results"], step["closed"]) == (4, 40, 39, {"rows": 4})
         assert (step["poisoned"], step["retried"], found["batches"]) == (1, 0, [])
         assert [(one["number"], one["poisoned"]) for one in found["done"]] == [(4, 1), (3, 0), (2, 0), (1, 0)]
@@ -119,6 +125,15 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
         assert len(await job.values(target, 39)) == 39
         verb.show(found, job.name)
         assert "Partition 0/ten/4" in capsys.readouterr().out
+        await job.write(wrong_ones, [{"n": 1}, {"n": 2}])
+        found = await sight.until(lambda one: any(b["why"] == "its task has failed" for b in one["batches"]))
+        (failed,) = found["batches"]
+        assert (failed["batch"], failed["state"], failed["stage"]) == (
+            "Partition 0/two/1",
+            "closed",
+            "spark-plan-error",
+        )
+        assert "no column 'm'" in failed["error"]
         assert await running.stop() == 0
     finally:
         await page.stop()
@@ -145,6 +160,6 @@ async def look_everywhere(sight: Sight, page: Page, ui: str) -> None:
         if status["batches"] and status["batches"][0]["running"]:
             break
         assert time.monotonic() < give_up, status["batches"]
-    (step,) = status["batches"]
+    (step, _) = status["batches"]
     assert (step["step"], step["open"], step["closed"], step["rows"], step["done"]) == ("ten", 1, 1, 25, 0)
     assert [one["spark"] for one in status["workers"]] == ["ready"]
