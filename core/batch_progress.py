@@ -45,6 +45,8 @@ class SparkState:
     """How many sessions were started."""
     why: str = ""
     """Why the last one was lost, or did not start."""
+    memory: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The bounds of memory, by the names of Spark's settings."""
 
 
 @dataclass(frozen=True, slots=True)

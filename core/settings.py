@@ -37,6 +37,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _UNITS_BYTES = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _NUMBERS = re.compile(r"\d+")
+_LETTERS = re.compile(r"[^a-z0-9]")
 _SECRET = re.compile(
     r"password|passwd|secret|token|credential|api[._-]?key|private[._-]?key|jaas|passphrase", re.IGNORECASE
 )
@@ -115,6 +116,10 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("spark.batch-timeout", "duration", "1h", NEXT_RUN, JOB, "How long Spark may take for one batch before its jobs are cancelled."),
     ("spark.batch-memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of a worker for batches and results at Spark; others go to files."),
     ("spark.spool", "text", "", NEXT_RUN, WORKER, "A directory for batches beyond spark.batch-memory, which all executors reach."),
+    ("spark.package", "text", "", NEXT_RUN, JOB, "Code for Spark's executors: files, directories or archives, separated by commas."),
+    ("spark.probe-timeout", "duration", "30s", NEXT_RUN, JOB, "A Spark session that does not answer for this long is replaced."),
+    ("spark.executors-timeout", "duration", "2m", NEXT_RUN, JOB, "How long a Spark session may wait for its cluster or for an executor."),
+    ("spark.<name>", "value", "", NEXT_RUN, JOB, "A setting of Spark under its own name, such as spark.driver.memory."),
     ("gather.max-bytes", "size", "1GiB", DYNAMIC, JOB, "How many bytes the open batches behind a gather may hold together."),
     # ---------------------------------------------------------------------------------------------------- surroundings
     ("bootstrap", "text", "", NEXT_RUN, WORKER, "Kafka brokers."),
@@ -131,9 +136,19 @@ PRODUCERS_OWN = frozenset({"guarantee", "transaction.timeout", "compression"})
 """The settings that a worker's producers are made with. A worker that started before its run makes new producers if the run's settings
 differ."""
 
-BEFORE_THE_STREAM = frozenset({"heartbeat.interval", "session.timeout", "placement", "spark.master", "spark.remote"})
+BEFORE_THE_STREAM = frozenset({
+    "heartbeat.interval", "session.timeout", "placement", "spark.master", "spark.remote", "spark.package", "spark.probe-timeout",
+    "spark.executors-timeout", "spark.<name>",
+})  # fmt: skip
 """The settings that a process needs before it can read an override. All other settings of a run are stored in the run, for all its
 tasks."""
+
+OF_SPARK = "spark.<name>"
+SHORT_OF_SPARK = frozenset({
+    "spark.archives", "spark.authenticate", "spark.extraListeners", "spark.files", "spark.home", "spark.jars", "spark.logConf",
+    "spark.logLineage", "spark.maxRemoteBlockSizeFetchToMem", "spark.plugins", "spark.serializer", "spark.speculation",
+})  # fmt: skip
+"""The settings of Spark itself whose names have two parts only. All others have more."""
 
 TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "stall.timeout": ("leader",),
@@ -203,12 +218,33 @@ def find(name: str) -> Setting:
     """The row of this setting; `streams.orders.priority` finds the row of `streams.<name>.priority`."""
     if name in SETTINGS:
         return SETTINGS[name]
+    if of_spark(name):
+        return SETTINGS[OF_SPARK]
     parts = name.split(".")
     if len(parts) >= 3 and (general := f"{parts[0]}.<name>.{parts[-1]}") in SETTINGS and all(parts):
         return SETTINGS[general]
     raise SettingError(
         f"there is no setting '{name}'",
-        remedy=did_you_mean(name, SETTINGS) or "`headgate config get JOB` lists them all",
+        remedy=did_you_mean(name, {*SETTINGS, *(SHORT_OF_SPARK if name.startswith("spark.") else ())} - {OF_SPARK})
+        or "`headgate config get JOB` lists them all",
+    )
+
+
+def of_spark(name: str) -> bool:
+    """Whether this is a setting of Spark itself, which is passed on under its own name.
+
+    Names of headgate have two parts, in small letters with hyphens; names of Spark have more parts, but for a few. A name that differs from
+    one of headgate's in a letter or two, or only in its dots, hyphens and capitals, is a mistake, and not a setting of Spark.
+
+    >>> of_spark("spark.executor.memory"), of_spark("spark.jars"), of_spark("spark.in-flight"), of_spark("spark.batch.timeout")
+    (True, True, False, False)
+    """
+    front, *parts = name.split(".")
+    if front != "spark" or not all(parts) or not (len(parts) > 1 or name in SHORT_OF_SPARK) or "<" in name:
+        return False
+    ours = [other for other in SETTINGS if other.startswith("spark.") and "<" not in other]
+    return not any(
+        _LETTERS.sub("", other) == _LETTERS.sub("", name.lower()) or _distance(name, other) < 3 for other in ours
     )
 
 
@@ -308,6 +344,14 @@ def _parse(kind: str, value: Any) -> Any:
         return found.get(str(value).lower()) if str(value).lower() in found else _wrong()
     if kind == "text":
         return value if isinstance(value, str) else _wrong()
+    if kind == "value":
+        return (
+            str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+            if isinstance(value, str | int | float)
+            else _wrong()
+        )
     if isinstance(value, bool):
         return _wrong()
     if kind == "share":
@@ -374,6 +418,8 @@ def stream_of(name: str) -> str:
     """
     row = find(name)
     front, _, back = row.name.partition("<name>")
+    if row.name == OF_SPARK:
+        return ""
     return name.removeprefix(front).removesuffix(back) if back else ""
 
 
@@ -399,6 +445,6 @@ def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -
         return f"'{name}' belongs to each worker; set it by flag, environment or file"
     if row.kind == IMMUTABLE and ran:
         return f"'{name}' is immutable: it decides where state is stored, and the job has run; start it under a new name or id"
-    if row.kind == IMMUTABLE or name in BEFORE_THE_STREAM:
+    if row.kind == IMMUTABLE or row.name in BEFORE_THE_STREAM:
         return f"'{name}' is read when a process starts, before any override; set it by flag, environment or file"
     return ""

@@ -1,20 +1,41 @@
-"""Errors of Spark, distinguished by what helps: another session, another plan, or other rows."""
+"""Errors of Spark, distinguished by what helps: another session, another plan, or other rows.
+
+Errors of PySpark ask the JVM for their text whenever they are printed. Here they become text at once, in the thread of the call, so that
+no log line and no traceback of the worker ever waits for a JVM.
+"""
 
 from __future__ import annotations
 
-from ..core.errors import EnvironmentFault, HeadgateError
+import traceback
+
+from ..core.errors import EnvironmentFault, HeadgateError, cause_for, causes
 from .spool_reader import UNREACHED
 
 MOST_TEXT = 2000
+MOST_TRACE = 20_000
 GONE = (
     "Python worker exited unexpectedly",
     "ExecutorLostFailure",
+    "Executor heartbeat timed out",
+    "SPARK_JOB_CANCELLED",
+    "OPERATION_CANCELED",
+)
+"""Texts in Spark's errors if a process died during the batch, or if its jobs were cancelled."""
+OVER = (
     "SparkContext was shut down",
     "stopped SparkContext",
-    "SPARK_JOB_CANCELLED",
+    "NO_ACTIVE_SESSION",
+    "INVALID_HANDLE",
+    "RESPONSE_ALREADY_RECEIVED",
+    "SESSION_CLOSED",
+    "StatusCode.UNAVAILABLE",
+    "failed to connect to all addresses",
+    "Cannot invoke RPC on closed channel",
 )
-"""Texts in Spark's errors if a process died during the batch, or if the job was cancelled from outside."""
+"""Texts in Spark's errors if the whole session is over."""
 TOO_LARGE = ("spark.driver.maxResultSize", "spark.rpc.message.maxSize")
+MEMORY = ("OutOfMemoryError", "GC overhead limit exceeded", "MemoryError", "Cannot allocate memory")
+NO_MODULE = "ModuleNotFoundError: "
 
 
 class SparkError(HeadgateError):
@@ -35,11 +56,24 @@ class SparkRowError(SparkError):
 
 
 class SparkLost(SparkError):
-    """The JVM, an executor or a Python worker died during the batch. The same rows may succeed on a new session."""
+    """The session, an executor or a Python worker died during the batch. The same rows may succeed when they run again.
+
+    `session`: whether the whole session is over, and with it every batch that ran.
+    """
+
+    session = False
 
 
 class SparkDown(SparkError, EnvironmentFault):
     """No session can be started. The batch is not to blame, and may succeed when Spark starts again."""
+
+
+class SparkAway(SparkDown):
+    """The cluster or the Connect server does not answer, or gives no executor. It may come back."""
+
+
+class SparkSaid(Exception):
+    """An error of PySpark as text."""
 
 
 def typed(error: BaseException) -> SparkError:
@@ -59,15 +93,48 @@ def typed(error: BaseException) -> SparkError:
         return SparkPlanError(
             first_lines(text), remedy="set spark.spool to a directory that this worker and all executors share"
         )
+    if any(sign in text for sign in OVER):
+        return lost_session(first_lines(text))
+    if any(sign in text for sign in MEMORY):
+        return SparkLost(
+            first_lines(text),
+            remedy="make smaller batches, or give more memory: spark.driver.memory, spark.executor.memory, "
+            "spark.executor.pyspark.memory",
+        )
     if any(sign in text for sign in TOO_LARGE):
         return SparkPlanError(first_lines(text), remedy="make smaller batches, or return less from each")
+    if NO_MODULE in text and isinstance(error, Py4JJavaError | PySparkException):
+        return SparkPlanError(
+            f"on Spark's executors: {text[text.index(NO_MODULE) :].splitlines()[0]}",
+            remedy="name the code in spark.package, or install it on the executors",
+        )
     if isinstance(error, AnalysisException | ParseException):
         return SparkPlanError(first_lines(text), remedy="fix the function or the schema= of .spark()")
     if isinstance(error, Py4JJavaError | PySparkException):
         return SparkRowError(first_lines(text))
     if isinstance(error, Py4JError | ConnectionError | EOFError | OSError):
-        return SparkLost(f"the JVM cannot be reached: {first_lines(text)}")
+        return lost_session(f"the JVM cannot be reached: {first_lines(text)}")
     return SparkPlanError(f"{type(error).__name__}: {first_lines(text)}")
+
+
+def lost_session(what: str, *, remedy: str = "") -> SparkLost:
+    """The error of a batch whose session is over."""
+    found = SparkLost(what, remedy=remedy)
+    found.session = True
+    return found
+
+
+def cause_of(found: SparkError, error: BaseException) -> BaseException | None:
+    """What to write after `raise found from`: the error itself if printing it needs no JVM, otherwise its text."""
+    if found is error:
+        return error.__cause__
+    if not any(type(one).__module__.partition(".")[0] in ("py4j", "pyspark", "grpc") for one in causes(error)):
+        return cause_for(found, error)
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - its text is in a JVM that is dead
+        text = type(error).__name__
+    return SparkSaid(text[:MOST_TRACE])
 
 
 def said(error: BaseException) -> str:

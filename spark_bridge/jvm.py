@@ -1,45 +1,55 @@
-"""One Spark session in this process: started when it is first needed, and started again when its JVM has died.
+"""The Spark session of this process, with a JVM of its own: started when it is first needed, and again when its JVM has died or hangs.
 
-Promises: whenever the JVM dies, even while its session starts, nothing of it remains that would disturb the next session. After a failure,
-the caller can ask whether the session was alive.
+    local[*]                      the JVM is the executor, too
+    spark://, k8s://, yarn        the JVM plans; executors are elsewhere, and are checked before the first batch
 
-Nothing here may run on an event loop's thread. The settings are those that mattered in measurements of small, frequent batches.
+Promises: whenever the JVM dies, even while its session starts, nothing of it remains that would disturb the next session, neither in this
+process nor on the disk. A JVM that does not answer for `spark.probe-timeout` is killed, and so is one whose cluster has taken away its last
+executor while batches wait for one (a standalone master that was restarted knows nothing of its applications). After a failure, the caller
+can ask whether the session was alive.
+
+Nothing here may run on an event loop's thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import site
 import sys
-import sysconfig
 import threading
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..core.errors import EnvironmentFault
-from .errors import SparkDown, SparkLost, first_lines, said
-from .watch import Watch
+import structlog
 
+from ..core.errors import EnvironmentFault
+from . import cluster, conf, gateway, package
+from .errors import SparkAway, SparkDown, SparkLost, first_lines, said
+from .home import Home
+from .threads import off_the_loop
+from .watch import Watch
+from .watchdog import Watchdog
+
+log = structlog.get_logger("headgate.spark")
 BEGINS = 3
 """How many JVMs may die while a session starts before an error is raised."""
+STOP_S = 10.0
+"""How long a session may take to stop in good order."""
 REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] provides it), and spark.master must be reachable"
-CONF: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    # rows in a local relation are planned row by row: ten times slower with a million rows
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    "spark.python.unix.domain.socket.enabled": "true",
-    # a Python worker whose job was cancelled would delay the next batch by two seconds
-    "spark.python.task.killTimeout": "100ms",
-    "spark.scheduler.mode": "FAIR",
-}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a session is given, and what is expected of it."""
+
+    package: tuple[Path, ...] = ()
+    brokers: tuple[str, ...] = ()
+    """Brokers that executors must reach."""
+    probe_s: float = 30.0
+    executors_s: float = 120.0
 
 
 class Sessions:
@@ -48,15 +58,17 @@ class Sessions:
     def __init__(
         self,
         master: str,
-        conf: Mapping[str, str],
+        given: Mapping[str, str],
         *,
         lent: Any = None,
         java_home: Callable[[], str] | None = None,
+        terms: Terms | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.master = master
-        self.conf = {**CONF, **conf}
+        self.given = dict(given)
         self.java_home = java_home
+        self.terms = terms or Terms()
         self.watch = watch or Watch()
         """Is told what becomes of the session."""
         self.started = 0
@@ -65,25 +77,35 @@ class Sessions:
         self._session = lent
         self._process: Any = None
         """The JVM of a session that was started here."""
+        self._home: Home | None = None
+        self._probe: Watchdog | None = None
         self._lent = lent is not None
+        self._memory: Mapping[str, str] = {}
+        self._wrong = ""
+        """Why the watchdog has ended the session."""
+        self._starting: Any = None
+        """The JVM of a session that is about to start."""
+        self._over = False
 
     def get(self) -> Any:
         """The session, which was alive a moment ago. Raises `SparkDown` if none can be started."""
+        off_the_loop()
         with self._lock:
             if self._lent or (self._session is not None and self._answers(self._session)):
                 return self._session
             why = ""
             if self._session is not None:
-                self._session, why = None, "the session before it has died"
+                why = self._wrong or "the session before it has died"
                 self.watch.is_lost(why)
-                let_go()
+                self._forget()
+            self._over, self._wrong = False, ""
             self.watch.starts(self.master, why)
             try:
                 self._session = self._new()
             except SparkDown as error:
                 self.watch.is_lost(error.what)
                 raise
-            self.watch.is_ready(self._session)
+            self.watch.is_ready(self._session, self._memory)
             self.started += 1
             return self._session
 
@@ -94,12 +116,41 @@ class Sessions:
         """
         return self._session is session and self._answers(session)
 
+    def stop(self) -> None:
+        """Stop the session, unless it was lent. One that hangs, or is about to start, is killed."""
+        off_the_loop()
+        self._over = True
+        if self._starting is not None:
+            gateway.end(self._starting)
+        with self._lock:
+            session = self._session
+            if session is None or self._lent:
+                return
+            if self._probe is not None:
+                self._probe.end()
+            stopping = threading.Thread(target=_quietly, args=(session.stop,), name="spark-stop", daemon=True)
+            stopping.start()
+            stopping.join(STOP_S)
+            self._forget()
+
+    # ------------------------------------------------------------------------------------------------------------ one session
+
     def _answers(self, session: Any) -> bool:
         try:
             dead = self._process is not None and self._process.poll() is not None
             return not dead and not session.sparkContext._jsc.sc().isStopped()
         except Exception:  # noqa: BLE001 - any error means that it is not alive
             return False
+
+    def _forget(self) -> None:
+        """Put down what is left of the last session."""
+        if self._probe is not None:
+            self._probe.end()
+        if self._session is not None:
+            gateway.let_go()
+        if self._home is not None:
+            self._home.delete()
+        self._session = self._process = self._home = self._probe = None
 
     def _new(self) -> Any:
         """Start a session, even if a JVM or two die meanwhile."""
@@ -109,7 +160,7 @@ class Sessions:
             except SparkDown:
                 raise
             except (SparkLost, EnvironmentFault) as error:
-                if not left:
+                if not left or self._over:
                     raise SparkDown(error.what, remedy=error.remedy) from error
         raise AssertionError("unreachable")
 
@@ -120,66 +171,119 @@ class Sessions:
         """
         if self.java_home is not None:
             os.environ["JAVA_HOME"] = self.java_home()  # Spark's launcher looks nowhere else
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ["PYTHONPATH"] = os.pathsep.join(code_paths())
+        os.environ["PYSPARK_PYTHON"] = self.given.get("spark.pyspark.python") or os.environ.get(
+            "PYSPARK_PYTHON", sys.executable
+        )
+        os.environ["PYTHONPATH"] = os.pathsep.join(conf.code_paths())
+        cluster.reachable(self.master)
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
         context: Any = SparkContext
-        process = _process()
+        process = gateway.process_of()
         if process is not None and process.poll() is not None:
-            let_go()  # somebody else's, and dead
+            gateway.let_go()  # somebody else's, and dead
         own = context._gateway is None
-        builder: Any = SparkSession.builder
-        builder = builder.master(self.master).appName("headgate")
-        for name, value in self.conf.items():
-            builder = builder.config(name, value)
+        local = self.given.get("spark.local.dir") or os.environ.get("SPARK_LOCAL_DIRS", "")
+        self._home = home = Home(local.partition(",")[0] or None)
+        settings = conf.for_jvm(self.master, self.given, str(home.path))
         try:
-            session = builder.getOrCreate()
-            self._process = _process()
-            return session
-        except Exception as error:
-            what = f"Spark does not start on {self.master}: {first_lines(said(error))[:500]}"
-            kind = SparkDown if _spark_says(error) else SparkLost
             if own:
-                let_go()
-            raise kind(what, remedy=REMEDY) from error
+                gateway.launch(settings, home, self._came_up)
+            self._process = gateway.process_of()
+            self._watch(context._jvm)
+            builder: Any = SparkSession.builder
+            session = builder.config(map=settings).getOrCreate()
+            self._equip(session, home)
+        except Exception as error:  # noqa: BLE001 - raised again as a typed error
+            found = self._why_not(error)
+            if own:
+                gateway.let_go()
+            self._starting = None
+            self._forget()
+            raise found from (error if isinstance(error, OSError) else None)
+        self._starting = None
+        self._memory = conf.memory(settings)
+        return session
 
-    def stop(self) -> None:
-        """Stop the session, unless it was lent or is dead."""
-        with self._lock:
-            session, self._session = self._session, None
-            if session is not None and not self._lent:
-                with contextlib.suppress(Exception):
-                    session.stop()
+    def _came_up(self, process: Any) -> None:
+        """This JVM was begun. If the session was stopped meanwhile, it is not needed."""
+        self._starting = process
+        if self._over:
+            gateway.end(process)
+
+    def _equip(self, session: Any, home: Home) -> None:
+        """Ship the code that the executors need, and see what they have."""
+        shipped = package.shippable(self.terms.package, home.path)
+        for path in shipped:
+            session.sparkContext.addPyFile(path)
+        if conf.is_local(self.master):
+            return
+        travelling = package.travel_with_functions(self.terms.package)
+        said_there = cluster.check(
+            session,
+            modules=package.modules_in(self.terms.package),
+            brokers=self.terms.brokers,
+            patience_s=self.terms.executors_s,
+            where=self.master,
+        )
+        log.info("the cluster's executors are ready", executors=said_there, modules_by_value=travelling)
+
+    def _why_not(self, error: Exception) -> Exception:
+        if isinstance(error, SparkDown):
+            return error
+        what = f"Spark does not start on {self.master}: {first_lines(said(error))[:500]}"
+        if _spark_says(error):
+            away = "All masters are unresponsive" in said(error)
+            return (SparkAway if away else SparkDown)(what, remedy=REMEDY)
+        return SparkLost(what, remedy=REMEDY)
+
+    # ----------------------------------------------------------------------------------------------------------------- probe
+
+    def _watch(self, jvm: Any) -> None:
+        """Watch this JVM from here on, and kill it when it hangs: whoever waits for it then hears that it is dead."""
+        process, now = self._process, jvm.System.currentTimeMillis
+        if process is None:
+            return
+
+        def over(why: str) -> None:
+            if process.poll() is None:
+                self._wrong = why
+                log.error("the JVM of Spark is killed, and another one takes its place", why=why, jvm=process.pid)
+            gateway.end(process)
+
+        empty = _Executors(self.terms.executors_s) if not conf.is_local(self.master) else None
+
+        def ask() -> str:
+            now()
+            return empty.complaint(self._session) if empty is not None and self._session is not None else ""
+
+        self._probe = Watchdog(ask, over, self.terms.probe_s)
 
 
-def let_go() -> None:
-    """End this process's JVM, and make PySpark forget it; PySpark itself would keep talking to a dead one."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+class _Executors:
+    """Since when a cluster has given no executor while jobs wait."""
 
-    context: Any = SparkContext
-    gateway: Any = context._gateway
-    for close in (
-        lambda: gateway.shutdown(),
-        lambda: gateway.proc.kill(),
-        lambda: gateway.proc.wait(5),
-        lambda: context._active_spark_context._accumulatorServer.shutdown(),  # a thread, and a socket in /tmp
-    ):
-        with contextlib.suppress(Exception):
-            close()
-    context._active_spark_context = context._gateway = context._jvm = None
-    session: Any = SparkSession
-    session._instantiatedSession = None
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since: float | None = None
+
+    def complaint(self, session: Any) -> str:
+        """What is wrong; empty if nothing is."""
+        context = session.sparkContext
+        if context._jsc.sc().getExecutorMemoryStatus().size() > 1 or not context.statusTracker().getActiveJobsIds():
+            self._since = None  # the driver itself is one of them
+            return ""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since < self._patience_s:
+            return ""
+        return f"its cluster has given no executor for {self._patience_s:g} s (spark.executors-timeout)"
 
 
-def _process() -> Any:
-    """The JVM that PySpark started in this process, if any."""
-    from pyspark import SparkContext
-
-    context: Any = SparkContext
-    return None if context._gateway is None else vars(context._gateway).get("proc")
+def _quietly(call: Callable[[], Any]) -> None:
+    with contextlib.suppress(Exception):
+        call()
 
 
 def _spark_says(error: Exception) -> bool:
@@ -188,11 +292,3 @@ def _spark_says(error: Exception) -> bool:
     from pyspark.errors import PySparkException
 
     return isinstance(error, Py4JJavaError | PySparkException) and "JAVA_GATEWAY_EXITED" not in said(error)
-
-
-def code_paths() -> list[str]:
-    """Directories of code that is not installed. Spark's Python workers must find it, too."""
-    installed = {os.path.abspath(path) for path in (*sysconfig.get_paths().values(), *site.getsitepackages())}
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    found = dict.fromkeys(os.path.abspath(path) for path in [*given, *sys.path] if path and os.path.isdir(path))
-    return [path for path in found if path not in installed and not path.endswith("lib-dynload")]

@@ -1,7 +1,7 @@
 """Batches through PySpark: one warm session for each worker, a limited number of threads, typed errors, and no batch lost with a dead JVM.
 
-No call to Spark runs on the event loop's thread. A batch goes in and comes back as Arrow. A dead session is started again, and the batch
-runs again; so does a batch whose Python worker or executor died. Cancelling a batch cancels its jobs.
+No call to Spark runs on the event loop's thread. A batch goes in and comes back as Arrow. A batch whose Python worker, executor or session
+died runs again at once; while a cluster or a Connect server is away, it waits. Cancelling a batch cancels its jobs.
 """
 
 from __future__ import annotations
@@ -9,31 +9,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import structlog
 
 from ..core.batch_progress import AtSpark
 from ..core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
-from ..core.errors import cause_for
 from ..core.publishing import SparkWrite, Undone
 from ..core.ranges import RangeRead, Ranges
-from ..core.settings import did_you_mean
 from . import columns, ranges, writing
-from .errors import SparkDown, SparkError, SparkLost, SparkPlanError, SparkRowError, first_lines, said, typed
-from .jvm import Sessions
+from .connect import Remote
+from .errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError, cause_of, lost_session, typed
+from .jobs import Jobs
+from .jvm import Sessions, Terms
 from .poison import without_poison
 from .results import take_result
+from .shape import shaped
 from .spool import Spool
 from .tables import Carrier, frame_of
 from .threads import Threads
+from .turns import Turns
 from .watch import Watch, Watched
 
+log = structlog.get_logger("headgate.spark")
 ATTEMPTS = 3
-CANCEL_S = 20.0
+CANCEL_S = 10.0
 """How long a cancelled batch may take to return."""
+CANCEL_EVERY_S = 2.0
+AWAY_S = (0.25, 5.0)
+"""The first and the longest pause before a cluster that is away is tried again."""
 SMALL_ROWS = 20_000
 BATCH_MEMORY = 256 << 20
+KILLER = (
+    "a row or a function of this batch ends the process that runs it, or needs more memory than it has: make smaller batches, "
+    "or raise spark.driver.memory, spark.executor.memory or spark.executor.pyspark.memory"
+)
 PUBLISHING = 2
 """How many batches are published at a time, beside those at Spark."""
 
@@ -41,31 +53,53 @@ Finish = Callable[[Any, Any], Any]
 """What is done with a result: `(session, DataFrame)`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What Spark is asked for: the function's result for these rows, in a schema, and what is done with it."""
+
+    fn: Callable[[Any, Any], Any]
+    rows: Any
+    batch: BatchInfo
+    schema: Any
+    finish: Finish
+
+
 class Spark:
     """Runs batches. It implements `core.batches.Bridge` with Arrow tables.
 
-    `session`: a session of the caller, which is never stopped or replaced. `java_home` is called when a JVM is started. `carrier` says how
-    much memory batches may take, and where larger ones go.
+    `remote`: a Spark Connect server, instead of a master. `session`: a session of the caller, which is never stopped or replaced.
+    `java_home` is called when a JVM is started. `carrier` says how much memory batches may take, and where larger ones go.
+    `kafka`: the import path of a client with which executors read ranges of offsets, and its arguments.
     """
 
     def __init__(
         self,
         master: str = "local[*]",
         *,
+        remote: str = "",
         conf: Mapping[str, str] | None = None,
+        terms: Terms | None = None,
         threads: int = 4,
         session: Any = None,
         java_home: Callable[[], str] | None = None,
         carrier: Carrier | None = None,
         kafka: tuple[str, tuple[Any, ...]] | None = None,
     ) -> None:
-        """`kafka`: the import path of a client with which executors read ranges of offsets, and its arguments."""
         self.carrier = carrier or Carrier(BATCH_MEMORY, Spool())
-        self.watch = Watch(master)
-        self.sessions = Sessions(master, conf or {}, lent=session, java_home=java_home, watch=self.watch)
+        self.watch = Watch(remote or master)
+        self.sessions: Any = (
+            Remote(remote, conf or {}, terms=terms, watch=self.watch)
+            if remote and session is None
+            else Sessions(master, conf or {}, lent=session, java_home=java_home, terms=terms, watch=self.watch)
+        )
+        self.patience_s = (terms or Terms()).executors_s
         self._threads = Threads(threads)
         self._publishing = Threads(PUBLISHING)
         self._kafka = kafka
+        self._orders = Threads(2, "spark-orders")
+        """Threads that cancel and stop; so no batch can be in their way."""
+        self._turns = Turns()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------------------------------------------------------- columns
 
@@ -108,8 +142,11 @@ class Spark:
     # --------------------------------------------------------------------------------------------------------------- a batch
 
     async def warm(self) -> None:
-        """Start the session, so that the first batch does not wait for it."""
-        await self._threads.call(self.sessions.get)
+        """Start the session, so that the first batch does not wait for it. If that fails, the first batch tries again, and says why."""
+        try:
+            await self._threads.call(self.sessions.get)
+        except SparkDown as error:
+            log.error("Spark does not start", error=error.what, remedy=error.remedy)
 
     def seen(self) -> AtSpark:
         """What is known of the session and the attempts under way."""
@@ -189,86 +226,108 @@ class Spark:
         finish: Finish | None = None,
     ) -> Any:
         """`fn(df, batch)` on rows. Returns the blocks of the result, which has the given schema, or what `finish` makes of the result."""
-        error = ""
+        over, error = 0, ""
         for number in range(1, ATTEMPTS + 1):
+            alone = over == ATTEMPTS - 1
+            run = replace(batch, attempt=(batch.attempt - 1) * ATTEMPTS + number)
             try:
                 with self.watch.begin(batch, stage, number=number, rows=rows.num_rows, error=error) as watched:
-                    return await self._once(fn, rows, batch, schema, watched, finish or self._take)
+                    async with self._turns.alone() if alone else self._turns.beside():
+                        return await self._once(Demand(fn, rows, run, schema, finish or self._take), watched)
             except SparkLost as lost:
+                over += lost.session
                 if number == ATTEMPTS:
-                    raise
+                    raise _given_up(lost, batch, alone) from lost.__cause__
                 error = lost.what
         raise AssertionError("unreachable")
 
-    async def _once(
-        self, fn: Callable[[Any, Any], Any], rows: Any, batch: BatchInfo, schema: Any, watched: Watched, finish: Finish
-    ) -> Any:
-        group = f"headgate-{uuid.uuid4().hex[:12]}"
-        state: dict[str, Any] = {}
-        work = self._threads.call(self._work, fn, rows, batch, schema, group, state, watched, finish)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            state["cancelled"] = True
-            # a job group that has submitted nothing yet cannot be cancelled, so repeat this until the thread has returned
-            give_up = time.monotonic() + CANCEL_S
-            while not work.done() and time.monotonic() < give_up:
-                context = state.get("context")
-                if context is not None:
-                    with contextlib.suppress(Exception):
-                        await asyncio.to_thread(context.cancelJobGroup, group)
-                await asyncio.wait([work], timeout=0.25)
-            if not work.done():
-                self._threads.give_up()  # the user's function hangs outside of Spark: nothing can end it
-            elif not work.cancelled():
-                work.exception()
-            raise
+    async def _once(self, demand: Demand, watched: Watched) -> Any:
+        """One attempt, which waits while Spark is away."""
+        give_up = time.monotonic() + self.patience_s
+        pause, longest = AWAY_S
+        while True:
+            jobs = Jobs(demand.batch.id, demand.batch.task)
+            work = self._threads.call(self._work, demand, jobs, watched)
+            try:
+                return await asyncio.shield(work)
+            except SparkAway:
+                if time.monotonic() + pause > give_up:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
+            except asyncio.CancelledError:
+                jobs.called_off = True
+                leaving = asyncio.get_running_loop().create_task(self._call_off(work, jobs), name="spark is called off")
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
+                await asyncio.shield(leaving)
+                raise
 
-    def _work(
-        self,
-        fn: Any,
-        rows: Any,
-        batch: BatchInfo,
-        schema: Any,
-        group: str,
-        state: dict[str, Any],
-        watched: Watched,
-        finish: Finish,
-    ) -> Any:
-        session = None
+    async def _call_off(self, work: asyncio.Future[Any], jobs: Jobs) -> None:
+        """Cancel the jobs of an attempt, and wait until its thread has returned, up to a limit."""
+        give_up = time.monotonic() + CANCEL_S
+        while not work.done() and time.monotonic() < give_up:
+            order = self._orders.call(jobs.cancel)
+            await asyncio.wait([work], timeout=min(CANCEL_EVERY_S, CANCEL_S))
+            if not order.done():
+                self._orders.give_up(order)  # whoever should be told does not answer
+            elif not order.cancelled():
+                order.exception()
+        if not work.done():
+            self._threads.give_up(work)  # the user's function hangs outside of Spark: nothing can end it
+        elif not work.cancelled():
+            work.exception()
+
+    def _work(self, demand: Demand, jobs: Jobs, watched: Watched) -> Any:
+        session: Any = None
         try:
-            session = self.sessions.get()
-            state["context"] = context = session.sparkContext
-            context.setJobGroup(group, f"headgate batch {batch.id}", interruptOnCancel=True)
-            context.setLocalProperty("spark.scheduler.pool", batch.task)
-            if state.get("cancelled"):
+            if not jobs.called_off:
+                session = self.sessions.get()
+                jobs.begin(session)
+            if jobs.called_off:
                 raise SparkLost("cancelled")
-            watched.at_work(session, group)
-            if isinstance(rows, ranges.Unfetched):
-                return rows.result(session, lambda frame: finish(session, _shaped(fn, fn(frame, batch), schema)))
-            frame = frame_of(session, rows)
-            if rows.num_rows <= SMALL_ROWS:
+            watched.at_work(session, jobs.group)
+            fn, batch = demand.fn, demand.batch
+            if isinstance(demand.rows, ranges.Unfetched):
+                return demand.rows.result(
+                    session, lambda frame: demand.finish(session, shaped(fn, fn(frame, batch), demand.schema))
+                )
+            frame = frame_of(session, demand.rows)
+            if demand.rows.num_rows <= SMALL_ROWS:
                 frame = frame.coalesce(1)  # no exchange: saves a stage, about 25 ms
-            return finish(session, _shaped(fn, fn(frame, batch), schema))
+            return demand.finish(session, shaped(fn, fn(frame, batch), demand.schema))
         except Exception as error:  # noqa: BLE001 - raised again as a typed error
             found = self._why(error, session)
-            raise found from cause_for(found, error)
+            raise found from cause_of(found, error)
 
     def _why(self, error: Exception, session: Any) -> SparkError:
         """The typed error. If the session has ended, PySpark may raise anything, so neither plan nor rows are to blame."""
         found = typed(error)
-        if session is None or isinstance(found, SparkLost | SparkDown) or self.sessions.lives(session):
+        if session is None or isinstance(found, SparkDown) or (isinstance(found, SparkLost) and found.session):
             return found
-        return SparkLost(f"the session ended during the batch: {found.what}")
+        if self.sessions.lives(session):
+            return found
+        return lost_session(f"the session ended during the batch: {found.what}")
 
     async def close(self) -> None:
         """Stop the session, unless it was lent."""
-        await asyncio.to_thread(self.sessions.stop)
-        await asyncio.to_thread(ranges.close_links)
+        await self._orders.call(self.sessions.stop)
+        await self._orders.call(ranges.close_links)
         self._threads.close()
+        self._orders.close()
         self._publishing.close()
         await asyncio.to_thread(self.carrier.close)
         self.watch.close()
+
+
+def _given_up(lost: SparkLost, batch: BatchInfo, alone: bool) -> SparkError:
+    """The error of a batch that was lost as often as it was tried."""
+    how = ", the last time with no other batch beside it" if alone else ""
+    what = f"batch {batch.id} was lost {ATTEMPTS} times{how}: {lost.what}"
+    if lost.session:
+        return lost_session(what, remedy=lost.remedy or KILLER)
+    # every time these rows came to a Python worker or an executor it died: they are to blame, as if they had raised
+    return SparkRowError(what, remedy=lost.remedy or KILLER)
 
 
 def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]], read: Sequence[RangeRead]) -> BatchOutcome:
@@ -290,41 +349,3 @@ def _left_out(table: Any, bad: Sequence[tuple[int, SparkError]]) -> list[tuple[i
 
 def _try_out(session: Any, frame: Any) -> Any:
     writing.try_out(frame)
-
-
-def _shaped(fn: Any, result: Any, schema: Any) -> Any:
-    """The result in the declared schema (a DDL text or a StructType). Spark itself would fill a missing column with NULL."""
-    from pyspark.errors import AnalysisException
-
-    named = getattr(fn, "__qualname__", repr(fn))
-    if not callable(getattr(result, "toArrow", None)):
-        raise SparkPlanError(
-            f"{named}() returned {_kind(result)}, not a DataFrame",
-            remedy="return the result that the function computes from df"
-            if result is None
-            else "return a PySpark DataFrame",
-        )
-    if isinstance(schema, str):
-        from pyspark.sql.types import StructType
-
-        schema = StructType.fromDDL(schema)
-    missing = [name for name in schema.names if name not in result.columns]
-    if missing:
-        raise SparkPlanError(
-            f"the result of {named}() has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, result.columns))}",
-            remedy=f"{did_you_mean(missing[0], result.columns)}; fix the function or the schema= of .spark()".lstrip(
-                "; "
-            ),
-        )
-    try:
-        return result.to(schema)
-    except AnalysisException as error:
-        has = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in result.schema.fields)
-        raise SparkPlanError(
-            f"the result of {named}() does not match the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
-            remedy="cast() the column in the function, or fix the schema= of .spark()",
-        ) from error
-
-
-def _kind(result: Any) -> str:
-    return "None" if result is None else f"a {type(result).__module__.partition('.')[0]} {type(result).__name__}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from ..core.batch_progress import (
     SparkState,
 )
 from ..core.batches import BatchInfo
+from .jobs import is_connect
 
 log = structlog.get_logger("headgate.spark")
 EVERY_S = 1.0
@@ -60,13 +61,16 @@ class Watch:
         self._came(STARTING, where=where, why=why[:MOST_ERROR])
         log.info("Spark is starting", where=where, **({"why": why} if why else {}))
 
-    def is_ready(self, session: Any) -> None:
-        """The session has started."""
+    def is_ready(self, session: Any, memory: Mapping[str, str] | None = None) -> None:
+        """The session has started. `memory`: the bounds of memory that it was given."""
         began = self._session.since_ms
-        self._came(READY, version=_text(lambda: session.version), ui=ui_of(session), why="", more=1)
+        self._came(
+            READY, version=_text(lambda: session.version), ui=ui_of(session), why="", memory=memory or {}, more=1
+        )
         took = (self._session.since_ms - began) / 1000
-        log.info("Spark is ready", where=self._session.where, after_s=round(took, 1), ui=self._session.ui or None)
-        if _is_connect(session):
+        seen = self._session
+        log.info("Spark is ready", where=seen.where, after_s=round(took, 1), ui=seen.ui or None, **seen.memory)
+        if is_connect(session):
             session.registerProgressHandler(self._reported)
 
     def is_lost(self, why: str) -> None:
@@ -162,7 +166,7 @@ class Watched:
     def at_work(self, session: Any, group: str) -> None:
         """Its session is here; its jobs belong to this group. Called on the thread that works for it."""
         self.attempt = replace(self.attempt, doing=self._doing, since_ms=_now_ms())
-        if not _is_connect(session):
+        if not is_connect(session):
             self._ask = of_group(session, group)
         self.watch.at_work(self, session)
 
@@ -267,11 +271,7 @@ def summed(jobs: Iterable[SparkProgress]) -> SparkProgress:
 
 def ui_of(session: Any) -> str:
     """The address of Spark's own pages; empty if they are off or not known."""
-    return "" if _is_connect(session) else _text(lambda: session.sparkContext.uiWebUrl or "")
-
-
-def _is_connect(session: Any) -> bool:
-    return type(session).__module__.startswith("pyspark.sql.connect")
+    return "" if is_connect(session) else _text(lambda: session.sparkContext.uiWebUrl or "")
 
 
 def _text(ask: Callable[[], Any]) -> str:

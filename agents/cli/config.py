@@ -76,7 +76,7 @@ def set_(ask: Asker, setting: str, value: str) -> None:
 
 def value_of(setting: str, text: str) -> Any:
     """The value that a text stands for: numbers and flags become numbers and flags."""
-    if find(setting).type in ("text", "duration", "size"):
+    if find(setting).type in ("text", "duration", "size", "value"):
         return text
     try:
         return json.loads(text)

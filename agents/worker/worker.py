@@ -22,7 +22,8 @@ import structlog
 from ...core.batches import Bridge
 from ...core.choosing.checked import CheckedChooser
 from ...core.coordination.member import protocol as mw
-from ...core.errors import DeclarationError, HeadgateError, SettingError
+from ...core.errors import DeclarationError, HeadgateError
+from ...core.settings import of_spark
 from ..job.declaration import Declared
 from ..job.steps import SparkStep
 from ..kafka.offsets import KafkaOffsets
@@ -250,17 +251,29 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
     """The worker's Spark session. It is imported and started only if the job has a Spark step."""
     if not any(isinstance(step, SparkStep) for step in declared.steps):
         return None
-    if settings.text("spark.remote"):
-        raise SettingError("spark.remote is not built yet", remedy="use spark.master")
+    from ...spark_bridge.jvm import Terms
+    from ...spark_bridge.package import paths_of
     from ...spark_bridge.session import Spark
     from ...spark_bridge.spool import Spool
     from ...spark_bridge.tables import Carrier
     from ..broker.java import find_java
 
-    master, shared = settings.text("spark.master"), settings.text("spark.spool")
+    master, remote, shared = (settings.text(name) for name in ("spark.master", "spark.remote", "spark.spool"))
     own = None if options.state_dir is None else options.state_dir / "spark-spool"
-    spool = Spool(Path(shared).expanduser() if shared else own)
-    reached = bool(shared) or master.startswith("local")
-    carrier = Carrier(settings.value("spark.batch-memory"), spool, shared=reached)
-    kafka = (RANGE_CLIENT, options.client.plain())
-    return Spark(master, java_home=lambda: str(find_java().home), carrier=carrier, kafka=kafka)
+    reached = bool(shared) or (master.startswith("local") and not remote)
+    terms = Terms(
+        package=paths_of(settings.text("spark.package")),
+        probe_s=settings.seconds("spark.probe-timeout"),
+        executors_s=settings.seconds("spark.executors-timeout"),
+    )
+    return Spark(
+        master,
+        remote=remote,
+        conf={name: settings.text(name) for name in settings.given if of_spark(name)},
+        terms=terms,
+        java_home=lambda: str(find_java().home),
+        carrier=Carrier(
+            settings.value("spark.batch-memory"), Spool(Path(shared).expanduser() if shared else own), shared=reached
+        ),
+        kafka=(RANGE_CLIENT, options.client.plain()),
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_totals import totals
 
 from headgate.agents.broker.java import find_java
-from headgate.spark_bridge.jvm import CONF
+from headgate.spark_bridge.conf import CONF, HERE
 
 ROWS, SECONDS = int(os.environ["BENCH_ROWS"]), float(os.environ["BENCH_SECONDS"])
 os.environ["JAVA_HOME"] = str(find_java().home)
@@ -28,7 +28,7 @@ table = pa.table({
     "ts": [base + i * 10_000 // ROWS for i in range(ROWS)],
 })  # fmt: skip
 builder = SparkSession.builder.master("local[*]").appName("bare")
-for name, value in CONF.items():
+for name, value in {**CONF, **HERE}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 began = time.time()

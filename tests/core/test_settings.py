@@ -30,13 +30,48 @@ def test_every_row_is_whole_and_its_default_can_be_parsed(name: str):
     assert row.kind in (s.IMMUTABLE, s.DYNAMIC, s.NEXT_RUN)
     assert row.owner in (s.JOB, s.WORKER)
     assert row.doc.endswith(".")
-    parse(name.replace("<name>", "orders"), row.default)
+    parse(name.replace("spark.<name>", "spark.executor.memory").replace("<name>", "orders"), row.default)
 
 
 def test_every_dynamic_setting_says_who_takes_it_and_no_other_does():
     """One that nobody takes is acknowledged and changes nothing."""
     assert set(s.TAKEN_BY) == {name for name, row in SETTINGS.items() if row.kind == s.DYNAMIC}
     assert all(s.TAKEN_BY.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["spark.executor.memory", "spark.jars", "spark.sql.shuffle.partitions", "spark.hadoop.fs.s3a.path-style"]
+)
+def test_a_setting_of_spark_has_its_own_name(name: str):
+    """Numbers and flags become the texts that Spark wants."""
+    assert find(name) is SETTINGS[s.OF_SPARK]
+    assert [parse(name, value) for value in ("2g", 2, True)] == ["2g", "2", "true"]
+    assert s.stream_of(name) == ""
+    assert "when a process starts" in override_problem(name, "2g", ran=False)
+    with pytest.raises(SettingError, match="is not a"):
+        parse(name, ["2g"])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("spark.in.flight", "spark.in-flight"), ("spark.batchTimeout", "spark.batch-timeout"), ("spark.batch.timeout", "spark.batch-timeout"),
+        ("spark.inflght", "spark.in-flight"), ("spark.jar", "spark.jars"), ("spark.pakage", "spark.package")],
+)  # fmt: skip
+def test_a_setting_of_spark_is_not_guessed_where_ours_was_meant(name: str, meant: str):
+    """Spark would accept any name and do nothing."""
+    with pytest.raises(SettingError, match=f"did you mean '{meant}'"):
+        find(name)
+
+
+@pytest.mark.parametrize("name", ["spark.", "spark", "spark..memory", "spark.<name>.x", "spark.xyzzy"])
+def test_what_is_no_setting_of_spark(name: str):
+    assert not s.of_spark(name)
+
+
+def test_a_secret_of_spark_is_masked():
+    """Keys of a bucket stand among the settings of Spark."""
+    assert shown("spark.hadoop.fs.s3a.secret.key", "hunter2") == s.MASK
+    assert "never written to a topic" in override_problem("spark.hadoop.fs.s3a.secret.key", "hunter2", ran=False)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 import headgate
 from headgate.agents.cli.group import WithVerbs
+from headgate.core.settings import OF_SPARK, of_spark
 
 from . import house
 from .pages import PLANNED, ROOT, Page, pages, read
@@ -78,7 +79,7 @@ def test_every_variable_that_is_read_is_explained() -> None:
 def unknown_settings(page: Page, known: set[str]) -> list[str]:
     """Dotted names in code that look like settings (their first part is a setting's) and are none."""
     families = {name.partition(".")[0] for name in known if "." in name}
-    patterns = [re.compile(re.sub(r"<[^>]+>", r"[\\w<>-]+", name)) for name in known]
+    patterns = [re.compile(re.sub(r"<[^>]+>", r"[\\w<>-]+", name)) for name in known if name != OF_SPARK]
     return [
         f"{page.name}:{line}: no setting '{text}'"
         for line, text in page.codes()
@@ -86,6 +87,8 @@ def unknown_settings(page: Page, known: set[str]) -> list[str]:
         and text.partition(".")[0] in families
         and not FILES.search(text)
         and not any(pattern.fullmatch(text) for pattern in patterns)
+        and not of_spark(text)
+        and text != OF_SPARK
     ]
 
 
@@ -183,9 +186,12 @@ def test_a_command_that_does_not_exist_is_named(text: str, findings: list[str]) 
     [
         ("`commit.interval` and `streams.orders.priority` and `commit.md`", []),
         ("`commit.intervall`", ["x.md:1: no setting 'commit.intervall'"]),
+        ("`spark.in-flight` and `spark.executor.memory` and `spark.jars`", []),
+        ("`spark.inflght`", ["x.md:1: no setting 'spark.inflght'"]),
         ("`kafka.apache.org` is nobody's setting", []),
     ],
 )
 def test_a_setting_that_does_not_exist_is_named(text: str, findings: list[str]) -> None:
     """A name with a placeholder stands for all its names."""
-    assert unknown_settings(read("x.md", text), {"commit.interval", "streams.<name>.priority"}) == findings
+    known = {"commit.interval", "streams.<name>.priority", "spark.in-flight"}
+    assert unknown_settings(read("x.md", text), known) == findings

@@ -11,8 +11,9 @@ import pytest
 
 from headgate.agents.broker.java import find_java
 from headgate.core.errors import EnvironmentFault
+from headgate.spark_bridge.conf import code_paths
 from headgate.spark_bridge.errors import SparkDown
-from headgate.spark_bridge.jvm import BEGINS, Sessions, code_paths
+from headgate.spark_bridge.jvm import BEGINS, Sessions
 
 
 def test_spark_is_imported_only_when_a_session_begins() -> None:
@@ -52,11 +53,11 @@ from headgate.spark_bridge.jvm import Sessions
 
 submits = SparkContext._do_init
 
-def killed_once(context, *rest):
+def killed_once(context, *rest, **more):
     if not hasattr(SparkContext, "killed"):
         SparkContext.killed = SparkContext._gateway.proc
         os.kill(SparkContext.killed.pid, signal.SIGKILL)
-    return submits(context, *rest)
+    return submits(context, *rest, **more)
 
 SparkContext._do_init = killed_once
 sessions = Sessions("local[1]", {}, java_home=lambda: find_java().home)

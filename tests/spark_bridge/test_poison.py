@@ -32,13 +32,13 @@ def numbers(count: int) -> pa.Table:
 
 @pytest.mark.asyncio
 async def test_one_bad_row_among_a_thousand_costs_few_tries() -> None:
-    """Halving: about twice the logarithm, and the other 999 rows go through in order."""
+    """Halving: the logarithm, and the other 999 rows go through in order."""
     attempt = Fussy({617})
     result, bad = await without_poison(attempt, numbers(1000), SparkRowError("whole"))
     assert result is not None
     assert result["n"].to_pylist() == [2 * n for n in range(1000) if n != 617]
     assert [(place, str(error)) for place, error in bad] == [(617, "bad 617")]
-    assert attempt.tries <= 22
+    assert attempt.tries <= 12  # ten digits, the rows behind it, and all others
 
 
 @pytest.mark.asyncio
@@ -51,11 +51,23 @@ async def test_when_all_rows_are_bad_nothing_is_left() -> None:
 
 @pytest.mark.asyncio
 async def test_bad_everywhere_is_the_batch_s_own_error() -> None:
-    """A thousand dead letters for one wrong function help nobody."""
-    attempt = Fussy(set(range(1000)))
-    with pytest.raises(SparkRowError, match="whole"):
-        await without_poison(attempt, numbers(1000), SparkRowError("whole"))
-    assert attempt.tries <= 200
+    """Ten thousand dead letters for one wrong function help nobody."""
+    attempt = Fussy(set(range(10_000)))
+    with pytest.raises(SparkRowError, match="more than 100 rows of the batch fail, the first ones with: whole"):
+        await without_poison(attempt, numbers(10_000), SparkRowError("whole"))
+    assert attempt.tries <= 101 * 15
+
+
+@pytest.mark.asyncio
+async def test_each_bad_row_costs_the_logarithm() -> None:
+    """Also when there are many, far apart: 50,000 rows have sixteen digits."""
+    bad = set(range(500, 50_000, 5_000))
+    attempt = Fussy(bad)
+    result, found = await without_poison(attempt, numbers(50_000), SparkRowError("whole"))
+    assert result is not None
+    assert result.num_rows == 49_990
+    assert {place for place, _ in found} == bad
+    assert attempt.tries <= len(bad) * 18 + 1
 
 
 @pytest.mark.asyncio

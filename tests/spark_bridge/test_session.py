@@ -33,6 +33,7 @@ async def spark(warm: Sessions) -> AsyncIterator[Spark]:
     bridge.sessions = warm
     yield bridge
     bridge._threads.close()
+    bridge._orders.close()
 
 
 def blocks(spark: Spark, rows: list[dict[str, Any]]) -> list[bytes]:
@@ -126,7 +127,7 @@ async def test_a_bad_row_fails_the_batch_or_is_left_out(spark: Spark) -> None:
     with pytest.raises(SparkRowError, match="ValueError: two is bad"):
         await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("fussy", fussy, "country string, n long")])
     (outcome,) = await spark.run(
-        INFO, blocks(spark, ROWS), [SparkStage("fussy", fussy, "country string, n long", keeps_going=True)]
+        INFO, Inline(blocks(spark, ROWS)), [SparkStage("fussy", fussy, "country string, n long", keeps_going=True)]
     )
     assert [row["n"] for block in outcome.blocks for row in spark.decode(block)] == [1, 4]
     ((place, row, error),) = outcome.bad
@@ -198,7 +199,8 @@ async def test_cancelling_takes_the_jobs_with_it(spark: Spark, warm: Sessions) -
     with pytest.raises(asyncio.CancelledError):
         await run
     assert time.monotonic() - began < 120
-    assert warm.get().sparkContext.statusTracker().getActiveJobsIds() == []
+    session = await asyncio.to_thread(warm.get)
+    assert session.sparkContext.statusTracker().getActiveJobsIds() == []
 
 
 async def test_a_python_worker_that_dies_is_tried_again(spark: Spark, tmp_path: Any) -> None:
@@ -224,8 +226,9 @@ async def test_a_python_worker_that_dies_is_tried_again(spark: Spark, tmp_path: 
 async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions) -> None:
     """kill -9 of the JVM in the middle of a batch: a new session in the same process, the same rows, the same result."""
     before = warm.started
-    process = warm.get().sparkContext._gateway.proc
-    updates = warm.get().sparkContext._accumulatorServer
+    session = await asyncio.to_thread(warm.get)
+    process = session.sparkContext._gateway.proc
+    updates = session.sparkContext._accumulatorServer
 
     def killed(df: Any, batch: BatchInfo) -> Any:
         if warm.started == before:
@@ -248,7 +251,8 @@ async def test_no_plan_is_blamed_for_a_session_that_is_over(
 
     Whatever PySpark says then, both run again on the next session.
     """
-    before, process = warm.started, warm.get().sparkContext._gateway.proc
+    session = await asyncio.to_thread(warm.get)
+    before, process = warm.started, session.sparkContext._gateway.proc
     inside, gone, tried = threading.Event(), threading.Event(), threading.Event()
     begin = warm._new
 

@@ -1,0 +1,140 @@
+"""Checks what a cluster must have before the first batch goes there, and says what is missing, and where.
+
+- The master or the server can be reached from here.
+- An executor comes within `spark.executors-timeout`.
+- Every executor runs this version of Python, has PySpark's and Arrow's libraries and the code of `spark.package`, and reaches the brokers
+  if batches are read there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from . import executor_check
+from .errors import SparkAway, SparkDown, first_lines, said
+from .jobs import Jobs, is_connect
+
+CONNECT_S = 5.0
+TRIED = 8
+"""How many tasks try the executors: enough to reach each one of a small cluster."""
+
+
+def addresses(url: str) -> list[tuple[str, int]]:
+    """Hosts and ports in the address of a standalone master, of a Kubernetes API server or of a Connect server; none for other masters.
+
+    >>> addresses("spark://a:7077,b:7078"), addresses("k8s://https://api"), addresses("sc://c/;token=x"), addresses("yarn")
+    ([('a', 7077), ('b', 7078)], [('api', 443)], [('c', 15002)], [])
+    """
+    kind, _, rest = url.partition("://")
+    port = {"spark": 7077, "sc": 15002, "k8s": 443}.get(kind)
+    if port is None:
+        return []
+    found: list[tuple[str, int]] = []
+    for one in rest.removeprefix("https://").removeprefix("http://").partition("/")[0].split(","):
+        match = re.fullmatch(r"\[?([^\[\]]+?)\]?(?::(\d+))?", one)
+        if match is not None:
+            found.append((match[1], int(match[2] or port)))
+    return found
+
+
+def reachable(url: str) -> None:
+    """Raise `SparkAway` if nobody listens there. Spark itself would try for minutes before it says so."""
+    refused: list[str] = []
+    for host, port in addresses(url):
+        try:
+            socket.create_connection((host, port), CONNECT_S).close()
+            return
+        except OSError as error:
+            refused.append(f"{host}:{port}: {error.strerror or error}")
+    if refused:
+        setting = "spark.remote" if url.startswith("sc://") else "spark.master"
+        raise SparkAway(
+            f"Spark cannot be reached at {url.partition(';')[0]}: {'; '.join(refused)}",
+            remedy=f"start it, or correct {setting}",
+        )
+    if url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        raise SparkDown(
+            "spark.master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set",
+            remedy="set one of them to the directory of the cluster's configuration",
+        )
+
+
+def check(session: Any, *, modules: Iterable[str], brokers: Sequence[str], patience_s: float, where: str) -> list[str]:
+    """Run a small job on the executors. Returns what they said of themselves, for people; raises `SparkDown` for what is missing."""
+    wanted = {"python": list(sys.version_info[:2]), "modules": sorted(modules), "brokers": list(brokers)}
+    jobs = Jobs("check", "check")
+    said_there = _within(patience_s, jobs, lambda: _ask(session, jobs, wanted), where)
+    wrong = [line.removeprefix("!") for line in said_there if line.startswith("!")]
+    if wrong:
+        raise SparkDown(
+            f"the executors of {where} are not ready: {'; '.join(wrong)}",
+            remedy="install it there, or ship it: spark.package for code, spark.archives with spark.pyspark.python for an environment",
+        )
+    return said_there
+
+
+def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> list[str]:
+    from pyspark import cloudpickle
+    from pyspark.sql import functions as F
+
+    cloudpickle.register_pickle_by_value(executor_check)  # headgate need not be there
+    jobs.begin(session)
+    look = executor_check.look(wanted)
+    asked = F.udf(look, "string", useArrow=False)
+    frame = session.range(0, TRIED, 1, TRIED).select(asked("id").alias("said")).distinct()
+    return sorted(row["said"] for row in frame.collect())
+
+
+def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where: str) -> list[str]:
+    """What the work returns; it is cancelled when nothing came in time."""
+    late = threading.Event()
+
+    def cancel() -> None:
+        late.set()
+        with contextlib.suppress(Exception):  # whoever waits for the session hears it
+            jobs.cancel()
+
+    timer = threading.Timer(patience_s, cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - Spark may raise anything
+        if late.is_set():
+            raise SparkAway(
+                f"{where} has given no executor for {patience_s:g} s (spark.executors-timeout)",
+                remedy="see whether it has free cores and memory; several workers share a standalone cluster only if "
+                "spark.cores.max bounds each of them",
+            ) from None
+        raise _told(error, where, is_connect(jobs.session)) from None
+    finally:
+        timer.cancel()
+
+
+def _told(error: Exception, where: str, connect: bool) -> SparkDown:
+    text = said(error)
+    if "PYTHON_VERSION_MISMATCH" in text:
+        remedy = (
+            "run the Connect server with the Python of this worker: PYSPARK_PYTHON"
+            if connect
+            else f"install Python {sys.version_info[0]}.{sys.version_info[1]} there, and name it in spark.pyspark.python"
+        )
+    elif "InvalidClassException" in text or "serialVersionUID" in text:
+        import pyspark
+
+        return SparkDown(
+            f"{where} runs another version of Spark than this worker's PySpark, {pyspark.__version__}",
+            remedy="use the same version on both sides",
+        )
+    elif "Cannot run program" in text or "No such file or directory" in text:
+        remedy = "name the Python of the executors in spark.pyspark.python; by default it is where this worker's is"
+    else:
+        remedy = "see what the executors log"
+    return SparkDown(f"the executors of {where} cannot run Python: {first_lines(text)}", remedy=remedy)

@@ -1,0 +1,82 @@
+"""The settings with which a session starts: those that mattered in measurements of small, frequent batches, then the user's.
+
+Memory is bounded in each kind of process: `spark.driver.memory` is the heap of this worker's JVM (which is the executor, too, on a local
+master), `spark.executor.memory` that of an executor on a cluster, `spark.executor.pyspark.memory` the address space of each Python worker.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Mapping
+
+CONF: Mapping[str, str] = {
+    "spark.app.name": "headgate",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    # rows in a local relation are planned row by row: ten times slower with a million rows
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.python.unix.domain.socket.enabled": "true",
+    # a Python worker whose job was cancelled would delay the next batch by two seconds
+    "spark.python.task.killTimeout": "100ms",
+    "spark.scheduler.mode": "FAIR",
+    "spark.driver.memory": "1g",
+}
+"""For every session with a JVM of its own."""
+HERE: Mapping[str, str] = {
+    "spark.executor.pyspark.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+"""For a local master: nobody else connects to it, and its Python workers share the machine with this one."""
+JAVA = (
+    # a JVM that is out of memory is in no defined state; another one takes its place
+    "-XX:+ExitOnOutOfMemoryError"
+)
+LONGEST_SOCKET = 100
+"""A longer path is no address of a Unix domain socket."""
+
+
+def is_local(master: str) -> bool:
+    """Whether the executor is in this worker's JVM.
+
+    >>> is_local("local[*]"), is_local("spark://host:7077"), is_local("local-cluster[2,1,1024]")
+    (True, False, False)
+    """
+    return master == "local" or master.startswith("local[")
+
+
+def for_jvm(master: str, given: Mapping[str, str], directory: str) -> dict[str, str]:
+    """All settings of a session with a JVM of its own, whose temporary files are in this directory."""
+    conf = {**CONF, **(HERE if is_local(master) else {}), **given, "spark.master": master, "spark.local.dir": directory}
+    java = [JAVA, f"-Djava.io.tmpdir={directory}", given.get("spark.driver.defaultJavaOptions", "")]
+    conf["spark.driver.defaultJavaOptions"] = " ".join(filter(None, java))
+    if len(directory) + len("/.") + 36 + len(".sock") > LONGEST_SOCKET:
+        conf["spark.python.unix.domain.socket.enabled"] = "false"
+    return conf
+
+
+def for_connect(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The settings of a session of Spark Connect, and those of the given ones that only the server itself can have."""
+    session = {name: value for name, value in {**CONF, **given}.items() if name.startswith("spark.sql.")}
+    return session, sorted(name for name in given if name not in session)
+
+
+def memory(conf: Mapping[str, str]) -> dict[str, str]:
+    """The bounds of memory that are set, by the name of their setting."""
+    names = ("spark.driver.memory", "spark.executor.memory", "spark.executor.pyspark.memory")
+    return {name: conf[name] for name in names if name in conf}
+
+
+def code_paths() -> list[str]:
+    """Directories of code that is not installed. Spark's Python workers must find it, too."""
+    installed = {os.path.abspath(path) for path in (*sysconfig.get_paths().values(), *site.getsitepackages())}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    found = dict.fromkeys(os.path.abspath(path) for path in [*given, *sys.path] if path and os.path.isdir(path))
+    return [path for path in found if path not in installed and not path.endswith("lib-dynload")]

@@ -1,0 +1,127 @@
+"""A JVM for PySpark: started, connected to, and put down.
+
+PySpark's own start of a JVM waits for it without limit, and nobody learns which process it is before it is up. Here the process is known
+from the beginning, has a directory of its own (`home`), and is killed if it does not come up in time. The connection is made by PySpark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.settings import shown
+from .home import Home
+
+UP_S = 120.0
+"""How long a JVM may take to say its port. It takes two seconds on an idle machine."""
+END_S = 5.0
+_environment = threading.Lock()
+
+
+def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) -> Any:
+    """Start a JVM with these settings, and connect PySpark to it. Raises `OSError` if it does not come up; nothing of it is left then.
+
+    `begun` is called with its process as soon as there is one.
+    """
+    from pyspark import SparkContext
+    from pyspark.find_spark_home import _find_spark_home
+
+    told = home.path / "port"
+    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+    for name, value in conf.items():
+        if shown(name, value) == value:  # anybody may list processes; a secret reaches the JVM with its context
+            command += ["--conf", f"{name}={value}"]
+    command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+    environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over `spark.local.dir`, which is inside of `home`
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,  # it ends when this is closed: it never outlives the worker
+        env=environment,
+        pass_fds=(home.lock,),
+        start_new_session=True,  # an interrupt at the keyboard is the worker's business
+    )
+    try:
+        begun(process)
+        _wait(process, told)
+        gateway = _connected(told.read_bytes())
+    except BaseException:
+        end(process)
+        raise
+    gateway.proc = process
+    context: Any = SparkContext
+    context._gateway, context._jvm = gateway, gateway.jvm
+    return gateway
+
+
+def _wait(process: subprocess.Popen[bytes], told: Path) -> None:
+    give_up = time.monotonic() + UP_S
+    while not told.exists():
+        if process.poll() is not None:
+            raise ConnectionError(f"the JVM ended with {process.returncode} before it was up")
+        if time.monotonic() > give_up:
+            raise ConnectionError(f"the JVM was not up after {UP_S:g} s")
+        time.sleep(0.02)
+
+
+def _connected(told: bytes) -> Any:
+    """PySpark's gateway to the JVM that told its port and its secret."""
+    from pyspark.java_gateway import launch_gateway
+
+    port, length = struct.unpack_from("!ii", told)
+    with _environment:
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = told[8 : 8 + length].decode()
+        try:
+            return launch_gateway()
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def end(process: Any) -> None:
+    """Kill a JVM, also one that is stopped, and wait until it is gone."""
+    with contextlib.suppress(Exception):
+        process.kill()
+    with contextlib.suppress(Exception):
+        process.stdin.close()
+    with contextlib.suppress(Exception):
+        process.wait(END_S)
+
+
+def let_go() -> None:
+    """End this process's JVM, and make PySpark forget it; PySpark itself would keep talking to a dead one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context: Any = SparkContext
+    gateway: Any = context._gateway
+    process = None if gateway is None else vars(gateway).get("proc")
+    if process is not None:
+        end(process)  # first: everything else talks to it, and it may hang
+    last: Any = gateway
+    for close in (
+        lambda: last.shutdown(),
+        lambda: context._active_spark_context._accumulatorServer.shutdown(),  # a thread, and a socket in /tmp
+    ):
+        with contextlib.suppress(Exception):
+            close()
+    context._active_spark_context = context._gateway = context._jvm = None
+    session: Any = SparkSession
+    session._instantiatedSession = None
+    session._activeSession = None
+
+
+def process_of() -> Any:
+    """The JVM that PySpark talks to in this process, if it was started here."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    return None if context._gateway is None else vars(context._gateway).get("proc")

@@ -1,0 +1,51 @@
+"""Which batches run beside each other. All do, until two sessions in a row have died under one: then it runs alone.
+
+So a batch that kills its session, for example because it needs more memory than there is, is found out, and the others that ran beside it
+are not blamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+
+class Turns:
+    """Many at a time, or one alone. Whoever wants to be alone waits for those that run, and those that come later wait for him."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._alone = asyncio.Lock()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextlib.asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
+        """Run beside others."""
+        async with self._alone:
+            self._begin()
+        try:
+            yield
+        finally:
+            self._end()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Run when nobody else does."""
+        async with self._alone:
+            await self._none.wait()
+            self._begin()
+            try:
+                yield
+            finally:
+                self._end()
+
+    def _begin(self) -> None:
+        self._running += 1
+        self._none.clear()
+
+    def _end(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._none.set()
