@@ -177,7 +177,7 @@ async def test_spark_gets_and_gives_the_same_rows_either_way(warm: Sessions, tmp
     stage = SparkStage("same", totals, schema)
     found: list[list[dict[str, Any]]] = []
     for memory in (1 << 30, 0):
-        spark = Spark(session=warm.get(), carrier=Carrier(memory, Spool(tmp_path)))
+        spark = Spark(session=await asyncio.to_thread(warm.get), carrier=Carrier(memory, Spool(tmp_path)))
         (outcome,) = await spark.run(BATCH, given, [stage])
         found.append([row for block in outcome.blocks for row in columns.decode(block).to_pylist()])
         assert outcome.rows == 950
@@ -200,7 +200,7 @@ async def test_poison_in_a_spooled_batch_is_found(warm: Sessions, tmp_path: Path
         return df.select(F.col("n").cast("long").alias("n"))
 
     table = pa.table({"n": [str(n) if n != 777 else "x" for n in range(1_000)]})
-    spark = Spark(session=warm.get(), carrier=Carrier(0, Spool(tmp_path)))
+    spark = Spark(session=await asyncio.to_thread(warm.get), carrier=Carrier(0, Spool(tmp_path)))
     (outcome,) = await spark.run(BATCH, contents([table]), [SparkStage("strict", strict, "n long", keeps_going=True)])
     assert [(place, row) for place, row, _ in outcome.bad] == [(777, {"n": "x"})]
     assert outcome.rows == 999
@@ -212,7 +212,7 @@ async def test_poison_in_a_spooled_batch_is_found(warm: Sessions, tmp_path: Path
 async def test_a_spool_that_executors_do_not_reach_is_said(warm: Sessions, tmp_path: Path) -> None:
     """It is no fault of the rows, and not searched for among them."""
     carrier = Carrier(0, Spool(tmp_path))
-    spark = Spark(session=warm.get(), carrier=carrier)
+    spark = Spark(session=await asyncio.to_thread(warm.get), carrier=carrier)
     gone = Spooled((FilePart(str(tmp_path / "nowhere.arrow"), 0, 5),), TABLES[0].schema)
     with pytest.raises(SparkPlanError, match=r"spark.spool .*nowhere.arrow"):
         await asyncio.wait_for(spark.apply(totals, gone, BATCH, "n long"), 120)
