@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.testing import driver
@@ -274,6 +276,39 @@ def test_a_backlog_closes_many_windows_and_each_row_is_in_one_result() -> None:
         found = spans(d)
         assert [one[0][0] for one in found] == list(range(0, 60_000, 1_000))
         assert sum(len(one[2]) for one in found) == 120
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([(10, 10), (10, 4), (7, 7)]),
+    st.lists(st.one_of(st.lists(st.integers(0, 80), min_size=1, max_size=8), st.just(None)), max_size=8),
+    st.booleans(),
+)
+def test_windows_against_a_model(spark: WithoutSpark, window: tuple[int, int], steps: list[Any], columns: bool) -> None:
+    """Whatever comes, in any order and across restarts: each row is in the batch of each of its windows, or late."""
+    size, every = window
+    made = hg.tumbling(size) if size == every else hg.hopping(size, every=every)
+    open_, closed, floor, late = dict[int, list[int]](), list[tuple[int, list[int]]](), -(10**9), 0
+    with Driver(job(made, columns=columns)) as d:
+        for step in [*steps, None]:
+            if step is None:
+                d.restart()
+                continue
+            d.send_all("orders", [{"n": n * 1000} for n in step])
+            d.advance("1s")
+            for n in step:
+                ends = [end for end in range(-200, 200) if (end - size) % every == 0 and end - size <= n < end]
+                for end in ends:
+                    if end > floor:
+                        open_.setdefault(end, []).append(n)
+                late += all(end <= floor for end in ends)
+            floor = max(floor, max(step) - 2)
+            for end in sorted(end for end in open_ if end <= floor):
+                closed.append((end, open_.pop(end)))
+        d.drain()
+        closed += sorted(open_.items())
+        assert [(span[1] // 1000, [n // 1000 for n in rows]) for span, _, rows, _ in spans(d)] == closed
+        assert d.counters["late_rows"] == late
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
