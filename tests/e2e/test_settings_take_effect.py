@@ -381,6 +381,25 @@ async def test_how_many_batches_run_at_a_time(job, topic):
     await worker.crash()
 
 
+@proves("gather.max-bytes")
+async def test_how_much_a_gather_may_hold(job, topic):
+    """A task that holds too much says so and takes no more; when it may hold more, it goes on where it stopped."""
+    inp, out = topic("in", 2), topic("out")
+    app = hg.App(job.name, settings={"gather.max-bytes": "1KiB", "error.retries": 1_000})
+    app.input(inp).gather().batch(max_age="1h").spark(lambda df, batch: df, schema="n long", name="same").to(out)
+    worker = await job.start(app)
+    worker.worker.runtime.spark = Held()
+    await worker.until_running(2)
+    await job.write(inp, [{"n": n} for n in range(1_000)])
+    actors = worker.worker.actors.values()
+    told = "gather.max-bytes is 1024"
+    await worker.until(lambda: any(told in str(one.failures.trouble) for one in actors), "it is refused")
+    steps = [op for one in actors for op in one.site.pipeline.operators if type(op).__name__ == "BatchOp"]
+    await change(job, "gather.max-bytes", "1MiB", worker)
+    await worker.until(lambda: sum(op.rows.kept.opened().rows for op in steps) == 1_000, "all rows wait")
+    await worker.crash()
+
+
 @proves(
     "placement.debounce", "placement.rejoin-grace", "stall.timeout", "release.timeout", "fence.timeout", "answers.keep"
 )

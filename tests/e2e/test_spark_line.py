@@ -327,6 +327,33 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     assert counted(rows) == (2000, sum(range(2000)))
 
 
+async def test_windows_are_batches_and_the_end_closes_the_rest(line: Line, topic: Topic) -> None:
+    """An order is in two hopping windows; late ones are counted and written. Each task has its own batch of each window."""
+    source, target, late = topic("orders", partitions=2), topic("windows"), topic("late")
+
+    def windows(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        facts = [F.lit(batch.window_start).alias("start"), F.lit(batch.closed_by).alias("why")]
+        return df.groupBy().agg(F.collect_list("n").alias("n")).select(*facts, F.sort_array("n").alias("n"))
+
+    app = hg.App(line.job.name, serde=hg.json())
+    given = app.input(source, timestamp=lambda order: order["n"] * 1000, until="newest")
+    given.window(hg.hopping("20s", every="10s"), late=late).spark(
+        windows, schema="start long, why string, n array<long>"
+    ).to(target)
+    for partition in (0, 1):
+        await line.job.write(source, [{"n": n} for n in (1, 12, 45)], partition=partition)
+    await line.job.write(source, [{"n": 46}], partition=1)
+    running = await line.start(app, **{"chunk.max-records": 1, "chooser.batch-size": 1})
+    assert await running.ended(PATIENCE_S) == 0
+    rows = await line.job.values(target, 10, within_s=PATIENCE_S)
+    found = sorted((row["start"], row["n"]) for row in rows)
+    last = [(30_000, [45]), (30_000, [45, 46]), (40_000, [45]), (40_000, [45, 46])]
+    assert found == [(-10_000, [1])] * 2 + [(0, [1, 12])] * 2 + [(10_000, [12])] * 2 + last
+    assert {row["why"] for row in rows if row["start"] >= 30_000} == {"end"}
+
+
 async def called_off(tracker: Any) -> None:
     """Spark ends its jobs a moment after it was told to."""
     async with asyncio.timeout(60):
