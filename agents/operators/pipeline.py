@@ -16,26 +16,20 @@ from ...core.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.names import StreamPartition
-from ...core.progress.frames import HEADER, BatchFrame, header_value
-from ...core.progress.frames import encode as encode_frame
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.declared_table import bound
 from ..job.schemas import CLOSED
 from ..patience import Patience
-from ..records.arrow_frames import FrameRecord, FrameWriter
+from ..records.arrow_frames import FrameWriter
 from ..records.chunks import Chunk
-from ..records.columns import pick
 from ..records.decoder import RecordSpans
-from ..records.framing import frame_cuts
-from ..records.partitioner import Partitioner
 from ..records.range_buffer import UnreadRecords
 from ..records.record import Batch, Headers, Rows
 from ..records.spans import SpannedRecords
 from ..records.target_rules import UnknownTarget
 from ..records.vectors import Buffer, VectorBatch
-from ..records.writable import NO_TIMESTAMP
 from .actor import ActorOp
 from .aggregating import AggregateOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
@@ -53,6 +47,7 @@ from .open_windows import OpenCounts
 from .output import ToOp
 from .shared import ShareOp
 from .shuffles import CombineOp, ShuffleOp
+from .spreading import Spread
 from .stateless import (
     BYTES,
     VALUES,
@@ -124,7 +119,6 @@ class Pipeline:
         self.buffer = buffer
         self.seal_buffer = seal_buffer
         self.table = table
-        self.widths = widths
         self.now_ms = now_ms
         self._count = count
         self.patience = patience or Patience()
@@ -158,7 +152,7 @@ class Pipeline:
         self.sources: dict[str, SourceOp] = {}
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
-        self._partitioners: dict[str, Partitioner] = {}
+        self._spread = Spread(widths, self.emit)
         self._assemble(set(streams), careful)
 
     # --------------------------------------------------------------------------------------------------- put together
@@ -343,7 +337,8 @@ class Pipeline:
         plan: int | None = None,
     ) -> None:
         """Write rows, or partial states of a plan, to an intermediate stream: in batch frames, each row to the partition of its key."""
-        self._spread(self.declared.topics.intermediate(name), everyone, keys, timestamps, values, headers, plan)
+        topic = self.declared.topics.intermediate(name)
+        self._spread.rows(topic, everyone, keys, timestamps, values, headers, plan)
 
     def share(
         self,
@@ -354,26 +349,7 @@ class Pipeline:
         headers: list[Any] | None = None,
     ) -> None:
         """Write rows to a stream that other jobs read, in the same way."""
-        self._spread(topic, False, keys, timestamps, values, headers, None)
-
-    def _spread(
-        self,
-        topic: str,
-        everyone: bool,
-        keys: list[Any],
-        timestamps: list[int],
-        values: list[Any],
-        headers: list[Any] | None,
-        plan: int | None,
-    ) -> None:
-        width = self.widths[topic]
-        if everyone or width == 1:
-            self._frames(topic, 0, keys, timestamps, values, headers, plan)
-            return
-        for partition, at in enumerate(self._partitioner(topic, width).split(keys)):
-            if at:
-                own = None if headers is None else pick(headers, at)
-                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan)
+        self._spread.rows(topic, False, keys, timestamps, values, headers, None)
 
     def shuffle_columns(
         self,
@@ -390,7 +366,7 @@ class Pipeline:
         """Write rows of a batch (`rows`; None for all), or partial states, to an intermediate stream: in frames of this writer, each row to
         the partition of its key. Keys, times and headers are those of all rows of the batch; the times are whole milliseconds."""
         topic = self.declared.topics.intermediate(name)
-        self._spread_columns(topic, everyone, writer, keys, times, batch, rows, headers)
+        self._spread.columns(topic, everyone, writer, keys, times, batch, rows, headers)
 
     def share_columns(
         self,
@@ -404,53 +380,7 @@ class Pipeline:
         headers: RecordSpans | None = None,
     ) -> None:
         """Write rows of a batch to a stream that other jobs read, in the same way."""
-        self._spread_columns(topic, False, writer, keys, times, batch, rows, headers)
-
-    def _spread_columns(
-        self,
-        topic: str,
-        everyone: bool,
-        writer: FrameWriter,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        rows: Buffer | None,
-        headers: RecordSpans | None,
-    ) -> None:
-        width = self.widths[topic]
-        if everyone or width == 1 or keys is None:
-            parts = [rows]
-        else:
-            parts = self._partitioner(topic, width).split_spans(keys, rows)
-        for partition, own in enumerate(parts):
-            for one in writer.records(keys, times, batch, rows=own, headers=headers):
-                self._frame(topic, partition, one)
-
-    def _partitioner(self, topic: str, width: int) -> Partitioner:
-        found = self._partitioners.get(topic)
-        if found is None:
-            found = self._partitioners[topic] = Partitioner(width)
-        return found
-
-    def _frames(
-        self,
-        topic: str,
-        partition: int,
-        keys: list[Any],
-        timestamps: list[int],
-        values: list[Any],
-        headers: list[Any] | None,
-        plan: int | None,
-    ) -> None:
-        for start, stop in frame_cuts(keys, values, headers):
-            own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
-            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
-            self._frame(topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start]))
-
-    def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
-        # event times before 1970 are valid, but Kafka does not accept them
-        first = max(frame.first_ms, NO_TIMESTAMP)
-        self.buffer.emit(topic, partition, None, [frame.value], [first], [[(HEADER, frame.type)]])
+        self._spread.columns(topic, False, writer, keys, times, batch, rows, headers)
 
     def stop(self, actor: Operator) -> None:
         """After this letter, this actor takes no more rows in this run."""
