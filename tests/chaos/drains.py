@@ -47,7 +47,7 @@ COPIES = {"orders": "orders_read", "payments": "payments_read"}
 OUTPUTS = (*COPIES.values(), "windows", "late", "pairs", "late_rows")
 SIZE_MS = 2000
 """As `drain_job` declares it."""
-MOST_S = 90.0
+MOST_S = 300.0
 QUICK = {
     "session.timeout": "3s",
     "heartbeat.interval": "300ms",

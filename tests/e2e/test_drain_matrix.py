@@ -223,6 +223,7 @@ async def test_a_paused_job_drains_without_reading_on(job, topic):
     await job.write(inp, numbers(10, first=10))
     await drained(job, worker)
     again = await job.start(_copies(job, inp, out), run_id="again")
+    await again.until_running(2)  # if the first run has read everything, nothing else says that this one has begun
     assert sorted(one["v"] for one in await job.values(out, 20)) == list(range(20))
     await drained(job, again)
 
@@ -254,6 +255,7 @@ async def test_a_drain_during_a_move(job, topic, dies):
     if not dies:
         assert await one.ended() == 0
     again = await job.start(_copies(job, inp, out), "w2", run_id="again")
+    await again.until_running(4)
     found = sorted(one["v"] for one in await job.values(out, 400))
     assert found == list(range(400))
     await drained(job, again)

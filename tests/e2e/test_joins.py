@@ -74,7 +74,7 @@ async def waiting(job):
         await asyncio.sleep(0.1)
         found = await read_status(to)
     assert wrong(found, schema("status")) == []
-    command = [sys.executable, "-m", "headgate.agents.cli", "tables", job.name, "join-1s-4s", "k1"]
+    command = [sys.executable, "-m", "headgate.agents.cli", "tables", job.name, "join-1s-4s", "k2"]
     shown = await asyncio.create_subprocess_exec(
         *command, "-b", job.bootstrap, "-o", "json", stdout=asyncio.subprocess.PIPE
     )
@@ -101,7 +101,7 @@ async def test_every_pair_and_every_row_alone_comes_once_over_kill_9_and_a_drain
             joins, kept = await waiting(job)
             assert [(one["step"], one["side"]) for one in joins] == [("join-1s-4s", "left"), ("join-1s-4s", "right")]
             assert {one["late_rows"] for one in joins} == {0}
-            assert {row["key"] for row in kept} == {"k1"}
+            assert {row["key"] for row in kept} == {"k2"}
             assert {row["value"]["side"] for row in kept} == {"left", "right"}
         if turn < 2:
             one.kill()
