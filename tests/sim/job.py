@@ -158,9 +158,9 @@ class Shape:
         """Whether it is one job over rows of one source."""
         return not (self.split or self.mixed or self.columns)
 
-    def memory(self) -> SimpleNamespace | None:
-        """The memory of a worker; for columns so little that states are evicted all the time."""
-        return SimpleNamespace(decoded=CacheMemory(LITTLE_BYTES)) if self.columns else None
+    def memory(self, *, joins: bool) -> SimpleNamespace | None:
+        """The memory of a worker; for columns and joins so little that states and kept rows are evicted all the time."""
+        return SimpleNamespace(decoded=CacheMemory(LITTLE_BYTES)) if self.columns or joins else None
 
     @classmethod
     def draw(cls, rng: Random) -> Shape:

@@ -251,7 +251,7 @@ class Life:
             Settings(job.given),
             refuse=self.crash,
             more=nothing,
-            memory=job.shape.memory(),
+            memory=job.shape.memory(joins=job.joining is not None),
         )
         self.runtime = self.participant.runtime
         self.coordination = self.participant.coordination

@@ -483,6 +483,18 @@ def _alone_before_the_watermark() -> list[tuple[Any, str, Any]]:
     return [(JoinOp, "push_side", push_side)]
 
 
+def _matches_forgotten_where_packed() -> list[tuple[Any, str, Any]]:
+    from headgate.core.windows.joins import Slice
+
+    original = Slice.pack
+
+    def pack(self: Any) -> None:
+        original(self)
+        self.matched = bytearray(len(self.matched))
+
+    return [(Slice, "pack", pack)]
+
+
 def _slices_forgotten_early() -> list[tuple[Any, str, Any]]:
     from headgate.core.windows.joins import KeptSide
 
@@ -864,6 +876,12 @@ PLANTS: dict[str, Plant] = {
             "matches-not-stored",
             "which rows of a join have been in a pair is forgotten when its task moves",
             _matches_not_stored,
+            ("outer join",),
+        ),
+        Plant(
+            "matches-packed",
+            "which rows of a join have been in a pair is forgotten when there is no memory for them",
+            _matches_forgotten_where_packed,
             ("outer join",),
         ),
         Plant(
