@@ -291,3 +291,35 @@ def test_columns_form_the_same_batches_as_rows(session: Any, columns: bool) -> N
             (3, {"country": "DE"}),
             (6, {"country": "DE", "n": 14}),
         ]
+
+
+def test_windows_of_all_tasks_go_to_spark_and_their_results_into_windows_of_a_second_stage(session: Any) -> None:
+    """A test of a job with several stages needs no Kafka; the facts of a batch are those that a worker would give."""
+
+    def by_country(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        assert (batch.task, batch.attempt, batch.window_end - batch.window_start) == ("Partition 1", 1, 1_000)
+        return df.groupBy("country").agg(F.count("*").alias("n")).withColumn("start", F.lit(batch.window_start))
+
+    app = hg.App("sales")
+    gathered = app.input("orders", serde=hg.json(Order), timestamp="n").columns().gather(name="all")
+    counts = gathered.window(hg.tumbling("1s"), name="seconds").spark(
+        by_country, schema="country string, n long, start long"
+    )
+    again = counts.repartition("country", partitions=2).window(hg.tumbling("3s"), name="threes")
+    again.spark(
+        lambda df, batch: df.groupBy("country").sum("n").withColumnRenamed("sum(n)", "n"),
+        schema="country string, n long",
+        name="sums",
+    ).to("sums", key="country")
+    with Driver(app, partitions={"orders": 2}, spark=session) as d:
+        for partition in (0, 1):
+            d.send_all(
+                "orders", [{"country": ("DE", "FR")[n % 2], "n": 250 * n} for n in range(16)], partition=partition
+            )
+        d.advance("1s")
+        found = {record.key: record.value["n"] for record in d.read("sums")}
+        assert found == {"DE": 12, "FR": 12}
+        d.drain()
+        assert sorted(record.value["n"] for record in d.read("sums")) == [4, 4]
