@@ -104,7 +104,7 @@ class Bench:
     def target(self) -> str:
         """A new topic for results."""
         name = f"p-out-{uuid.uuid4().hex[:6]}"
-        make_topic(self.bootstrap, name)
+        make_topic(self.bootstrap, name, {"message.timestamp.type": "LogAppendTime"})
         return name
 
     def forget(self) -> None:
