@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from headgate.agents.broker.broker import Broker
 
@@ -37,7 +37,7 @@ from . import report, spark_streaming, tumbling
 from .batch_windows import BASE_MS, LAG_MS, PARTITIONS, WINDOW_MS, Windows, amount, completed, rate, user
 from .inputs import fill
 from .paced import Reader, percentile
-from .rig import HERE, PAD, Program, drop_topics, loads, make_topic, read_all, scratch, topics
+from .rig import HERE, PAD, Program, drop_topics, loads, make_topic, partitions_of, read_all, scratch, topics
 
 PATIENCE_S = 900.0
 HEAP = "3g"
@@ -124,13 +124,13 @@ def wait_for(program: Program, enough: Callable[[], bool], what: str, patience_s
 
 
 def ends_of(bench: Bench, topic: str) -> int:
-    """How many offsets a topic has."""
-    from confluent_kafka import Consumer, TopicPartition
-
+    """How many offsets a topic has; 0 while a partition has no leader yet."""
     reader = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": "p-ends", "log_level": 0})
     try:
-        count = len(reader.list_topics(topic, timeout=20).topics[topic].partitions)
+        count = partitions_of(reader, topic)
         return sum(reader.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in range(count))
+    except KafkaException:
+        return 0
     finally:
         reader.close()
 
@@ -182,7 +182,8 @@ def bare(bench: Bench, rows: int, seconds: float) -> dict[str, Any]:
     """Measure the bare loop."""
     program = bench.program("bare", "", "", rows, BENCH_SECONDS=str(seconds)).start()
     began = time.time()
-    wait_for(program, lambda: program.popen.poll() == 0 or len(program.marks) < 0, LABELS["bare"])
+    if program.popen.wait(PATIENCE_S):
+        raise AssertionError(f"{LABELS['bare']}: it ended with {program.popen.returncode}:\n{program.told()}")
     program.stop()
     last = program.marks[len(program.marks) // 2 :]
     times = sorted(one[2] / 1000 for one in last)
@@ -397,7 +398,7 @@ def main() -> int:
             inputs = size, bench.source(size), bench.source(Windows(rows, size.warm // 2, size.warm // 2))
             for peer in peers:
                 if peer == "bare":
-                    tried("rates", f"bare, {rows} rows", partial(bare, bench, rows, 15 if given.quick else 60))
+                    tried("rates", f"bare, {rows} rows", partial(bare, bench, rows, 30 if given.quick else 60))
                 else:
                     tried("rates", f"{peer}, {rows} rows", partial(throughput, bench, peer, *inputs))
             drop_topics(bench.bootstrap, *inputs[1:])
