@@ -116,12 +116,12 @@ class Worker:
         return 1 if self.participant.exit_code is None else self.participant.exit_code
 
     async def _start(self) -> None:
+        if self.spark is not None:
+            self.life.spawn(self.spark.warm, "Spark")  # it takes the longest, and needs nothing else
         await self.topics.start()
         await self.topics.ensure_fixed()
         await self.offsets.start()
         await self.app.start()
-        if self.spark is not None:
-            self.life.spawn(self.spark.warm, "Spark")
         await self.participant.start()
         await self.life.serve("upkeep", partial(self.upkeep.run, self.actors))
         options = self.options
@@ -256,7 +256,7 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
     from ...spark_bridge.session import Spark
     from ...spark_bridge.spool import Spool
     from ...spark_bridge.tables import Carrier
-    from ..broker.java import find_java
+    from .spark_jvm import java_home
 
     master, remote, shared = (settings.text(name) for name in ("spark.master", "spark.remote", "spark.spool"))
     own = None if options.state_dir is None else options.state_dir / "spark-spool"
@@ -271,7 +271,7 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
         remote=remote,
         conf={name: settings.text(name) for name in settings.given if of_spark(name)},
         terms=terms,
-        java_home=lambda: str(find_java().home),
+        java_home=java_home,
         carrier=Carrier(
             settings.value("spark.batch-memory"), Spool(Path(shared).expanduser() if shared else own), shared=reached
         ),
