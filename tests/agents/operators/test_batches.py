@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.agents.testing import driver
 from headgate.agents.testing.driver import Driver
+from headgate.core.batches import BatchOutcome
 
 from ..without_spark import Rows, WithoutSpark
 
@@ -129,6 +131,28 @@ def test_late_rows_are_counted_and_written(columns: bool) -> None:
         assert d.counters["late_rows"] == 1
         d.drain()
         assert [one[1:3] for one in spans(d)] == [("drain", [12_900, 13_000, 14_000])]
+
+
+@BOTH
+def test_a_row_that_is_left_out_of_a_window_names_its_record(
+    columns: bool, spark: WithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each of its windows, though the rows of a chunk are spread over several and an earlier step has dropped some."""
+
+    def left_out(fn: Any, rows: Rows, batch: Any) -> BatchOutcome:
+        return BatchOutcome([], 0, [(at, row, ValueError("bad")) for at, row in enumerate(rows) if row["n"] % 7 == 0])
+
+    monkeypatch.setattr(spark, "_outcome", left_out)
+    app = hg.App("sales", on_error="dead_letter")
+    given = app.input("orders", serde=hg.json(Order), timestamp="n")
+    kept = given.columns().filter(hg.col("n") > 2) if columns else given.filter(hg.col("n") > 2)
+    kept.window(hg.hopping(0.02, every=0.01)).spark(windowed, schema="n long").to("out")
+    with Driver(app, partitions={"orders": 2}) as d:
+        d.send_all("orders", [{"n": n} for n in (1, 14, 3, 35, 2, 28)], partition=1)
+        d.send_all("orders", [{"n": n} for n in (30, 21)], partition=1)
+        d.drain()
+        found = sorted((one.partition, one.offset, orjson.loads(one.value or b"")["n"]) for one in d.dead_letters())
+        assert found == [*sorted(2 * [(1, 1, 14), (1, 3, 35), (1, 5, 28)]), (1, 7, 21)]  # late for one of its windows
 
 
 def test_windows_of_the_clock_close_when_it_has_passed_them() -> None:
