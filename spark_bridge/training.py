@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from .jvm import CONF
+from .conf import CONF
 
 END_S = 300.0
 KEPT = 4
