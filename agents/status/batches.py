@@ -58,6 +58,7 @@ def spark_document(session: SparkState | None, now_ms: int) -> dict[str, Any] | 
         "version": session.version,
         "ui": session.ui,
         "sessions": session.started,
+        "memory": dict(session.memory),
         "why": session.why,
     }
 

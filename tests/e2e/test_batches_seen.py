@@ -12,14 +12,12 @@ import aiohttp
 import pytest
 
 import headgate as hg
-from headgate.agents.broker.java import find_java
 from headgate.agents.cli import batches as verb
 from headgate.agents.cli.options import Target
 from headgate.agents.cli.status import read as read_status
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.web.service import Page
 from headgate.core.names import JobName
-from headgate.spark_bridge.session import Spark
 
 from .schemas import schema, wrong
 
@@ -94,9 +92,8 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
     app.input(wrong_ones).batch(max_rows=2, name="two").spark(plan_error, schema="m long", on_error="fail").to(target)
     sight, page = Sight(job), Page()
     await page.bind()
-    running = await job.start(app, settings={"spark.in-flight": 1}, url=page.url)
-    bridge = Spark("local[2]", conf={"spark.ui.enabled": "true"}, java_home=lambda: str(find_java().home))
-    running.worker.spark = running.worker.runtime.spark = bridge
+    settings = {"spark.in-flight": 1, "spark.master": "local[2]", "spark.ui.enabled": "true"}
+    running = await job.start(app, settings=settings, url=page.url)
     await page.start(running.worker, sight.to.configuration)
     try:
         await running.until_running(1)
@@ -112,6 +109,7 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
         assert third["why"] == "collects rows: 5 of 10"
         (spark,) = found["spark"]
         assert (spark["worker"], spark["state"], spark["where"], spark["sessions"]) == ("w1", "ready", "local[2]", 1)
+        assert "spark.driver.memory" in spark["memory"]
         assert "Spark" in await text_of(spark["ui"])
         await look_everywhere(sight, page, spark["ui"])
         flag.touch()

@@ -32,7 +32,9 @@ def answer(worker: str, task: str) -> dict[str, Any]:
         f"{task}/daily/2", task, "daily", 2, 9, 90, "rows", None, 5, 1_000, 2_000, 3_000, 4_500, 5_000, 1, 4, 1
     )
     step = StepBatches(task, "daily", seen, (done,), Tally(4, {"rows": 2, "watermark": 1}, 1, 9, 90, 4, 1, 1, 1_500))
-    session = SparkState("ready", "local[2]", 1_000, "4.0.0", "http://here:4040", 2)
+    session = SparkState(
+        "ready", "local[2]", 1_000, "4.0.0", "http://here:4040", 2, memory={"spark.driver.memory": "1g"}
+    )
     return {
         "worker": worker,
         "tasks": [task],
@@ -69,7 +71,10 @@ def test_people_read_it_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> 
     verb.show(document(unseen=[{"task": "Partition 3", "worker": "w4", "why": "w4 cannot be reached"}]), "sales")
     out, err = capsys.readouterr()
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "Spark of w1 ready for 9.0s, local[2], Spark 4.0.0, session 2, http://here:4040" in lines
+    assert (
+        "Spark of w1 ready for 9.0s, local[2], Spark 4.0.0, session 2, spark.driver.memory 1g, http://here:4040"
+        in lines
+    )
     assert "not seen Partition 3: w4 cannot be reached" in lines
     assert "daily 3 0 3 0 3 27 12 3 3 rows 6, watermark 3" in lines
     assert (
