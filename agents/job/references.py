@@ -70,6 +70,12 @@ def _declared(source: s.InputStep) -> ColumnSchema:
     return columns_of_type(kind)
 
 
+def unfetched(steps: Sequence[s.Step]) -> dict[str, s.BatchStep]:
+    """The inputs of which no record is fetched, each with a batch that is by reference."""
+    batches = [step for step in steps if isinstance(step, s.BatchStep) and step.reference is not None]
+    return {one.topic: step for step in batches for one in s.lineage((step,)) if isinstance(one, s.InputStep)}
+
+
 def check_alone(steps: Sequence[s.Step]) -> None:
     """Refuse a second reader of an input whose records are not fetched, and one that is to be read before the others."""
     readers = s.readers_of(steps)

@@ -17,6 +17,7 @@ from ...core.graph.model import JobModel
 from ...core.names import Topics, collision, parse_internal
 from ...core.settings import did_you_mean
 from ..job.declaration import Declared
+from ..job.references import unfetched
 from ..job.steps import ShareStep, ShuffleStep
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import (
@@ -72,12 +73,22 @@ class JobTopics:
         await self._keep(self.fixed())
         await self._streams_of_others()
         counts = await self.input_counts()
+        self._refuse_compacted()
         outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
         found = await self.topics.find(outputs)
         missing = [TopicSpec(topic, widest(counts)) for topic in outputs if topic not in found]
         if missing:
             log.warning("output topics are created", topics=[spec.name for spec in missing])
         self._known |= found | await self.topics.ensure(missing)
+
+    def _refuse_compacted(self) -> None:
+        """Refuse batches by reference of a compacted topic: the records of a range would not be the same at each attempt."""
+        for topic, step in unfetched(self.declared.steps).items():
+            if "compact" in self._known[topic].config.get("cleanup.policy", ""):
+                raise EnvironmentFault(
+                    f"the topic '{topic}' is compacted, and batch '{step.name}' ({step.where}) is by reference to its offsets",
+                    remedy="leave out by='reference': a record that compaction removes would be missing when the batch runs again",
+                )
 
     async def _streams_of_others(self) -> None:
         """Wait until the streams that other jobs share exist: those jobs create them, and may start later."""
