@@ -74,13 +74,17 @@ class Link:
 
     def __init__(self, connect: Connect) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="kafka ranges", daemon=True).start()
+        threading.Thread(target=self._run, name="kafka ranges", daemon=True).start()
         self._client = named(connect.path)(*connect.arguments)
         try:
             self.call("start").result()
         except BaseException:
             self._loop.call_soon_threadsafe(self._loop.stop)
             raise
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         """Call a method of the client."""

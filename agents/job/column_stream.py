@@ -253,7 +253,7 @@ class ColumnStream(Generic[K, V]):
         max_bytes: int | None = None,
         max_age: str | float | None = None,
         name: str | None = None,
-        by: Literal["inline", "reference"] = "inline",
+        by: Literal["inline", "reference", "size"] = "inline",
     ) -> BatchedStream[K, V]:
         """Bounded batches of the columns, as of rows. From the fetch to Spark they stay in Arrow's memory layout.
 
@@ -263,7 +263,7 @@ class ColumnStream(Generic[K, V]):
         """
         self._only_columns("batch()")
         parent = self._stream.step
-        reference = by_reference(self._stream.app, parent, by, max_bytes, self.schema)
+        reference = by_reference(self._stream.app, parent, by, max_rows, max_bytes, self.schema)
         step = batch_step(parent, max_rows, max_bytes, max_age, name, self.schema, reference=reference)
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 

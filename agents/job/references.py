@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
     from .app import App
 
-INLINE, REFERENCE = "inline", "reference"
-KINDS = (INLINE, REFERENCE)
+INLINE, REFERENCE, SIZE = "inline", "reference", "size"
+KINDS = (INLINE, REFERENCE, SIZE)
+MANY_ROWS = 1_000_000
+"""`by="size"`: a batch of more rows than these is by reference."""
 
 
 def by_reference(
-    app: App, parent: s.Step, by: Any, max_bytes: int | None, schema: ColumnSchema | None
+    app: App, parent: s.Step, by: Any, max_rows: int | None, max_bytes: int | None, schema: ColumnSchema | None
 ) -> s.ByReference | None:
     """What a batch by reference needs to know of its input; None for a batch whose rows are collected. `schema`: the columns behind
     `.columns()`."""
     if by not in KINDS:
-        raise DeclarationError(f"batch(by={by!r:.60})", remedy="by='inline' or by='reference'")
-    if by == INLINE:
+        raise DeclarationError(f"batch(by={by!r:.60})", remedy="by='inline', by='reference' or by='size'")
+    if by == INLINE or (by == SIZE and (max_rows or 0) <= MANY_ROWS):
         return None
     if max_bytes is not None:
         raise DeclarationError(

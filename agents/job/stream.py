@@ -532,14 +532,15 @@ class Stream(Generic[K, V]):
         max_bytes: int | None = None,
         max_age: str | float | None = None,
         name: str | None = None,
-        by: Literal["inline", "reference"] = "inline",
+        by: Literal["inline", "reference", "size"] = "inline",
     ) -> BatchedStream[K, V]:
         """Bounded batches of rows. Their number of rows, their size, their age, the end of the stream or a drain closes them.
 
         With `by="reference"`, directly behind an input with declared columns, a batch is ranges of offsets: no record is fetched here, and
-        Spark's executors read Kafka themselves. `max_rows` then bounds the number of offsets.
+        Spark's executors read Kafka themselves. `max_rows` then bounds the number of offsets. With `by="size"`, batches of more than a
+        million rows are by reference.
         """
-        reference = by_reference(self.app, self.step, by, max_bytes, None)
+        reference = by_reference(self.app, self.step, by, max_rows, max_bytes, None)
         step = batch_step(self.step, max_rows, max_bytes, max_age, name, reference=reference)
         return BatchedStream(self.app, self.app.add(step))
 

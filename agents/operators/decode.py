@@ -7,6 +7,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,11 @@ class SourceOp(Operator):
         """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
         steps = ((one, one.step) for one in _behind(self))
         return [one for one, step in steps if isinstance(step, s.BatchStep) and step.reference is not None]
+
+    @property
+    def unread(self) -> int:
+        """If its records are not fetched, the most offsets that a letter takes, so that it closes no more than a batch of each step."""
+        return min((one.limits.max_rows or sys.maxsize for one in self.referenced), default=0)
 
     @property
     def spanned(self) -> bool:

@@ -122,7 +122,7 @@ class Referenced:
         read = outcomes[0].read
         for (topic, partition), greatest in together(read).items():
             self._env.saw(StreamPartition(topic, partition), greatest)
-        self._env.count("null_values", sum(one.tombstones for one in read))
+        self._env.count("tombstones_dropped", sum(one.tombstones for one in read))
         bad = [record for one in read for record in one.bad]
         for place, record in enumerate(bad):
             self._env.count("records_failed")

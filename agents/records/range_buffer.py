@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from ...core.names import StreamPartition
@@ -42,8 +43,12 @@ class RangeBuffer:
     size = 0
     """It holds no bytes, so it is never full."""
 
-    def __init__(self, at: StreamPartition, position: int, *, until: int | None = None) -> None:
+    def __init__(
+        self, at: StreamPartition, position: int, *, until: int | None = None, most: int = sys.maxsize
+    ) -> None:
+        """`most`: the most offsets of a chunk."""
         self.at = at
+        self.most = most
         self.until = until
         self.clear(position)
 
@@ -84,7 +89,7 @@ class RangeBuffer:
         self, most: int, up_to_ms: int | None = None, most_bytes: int | None = None, most_rows: int | None = None
     ) -> Chunk | None:
         """The next offsets, at most so many. Times and bytes are not known, so they bound nothing."""
-        count = min(most, self.count)
+        count = min(most, self.most, self.count)
         if count <= 0:
             return None
         chunk = Chunk(self.at, self.position + count, UnreadRecords(self.position, count))

@@ -25,6 +25,10 @@ SELDOM_S = 0.4
 """How soon one is asked again that has not. It is well below the time for which an answer is valid (`core.task.inputs`)."""
 
 
+START_EVERY = 10
+"""The start of a log is asked so seldom: executors look at it before they read."""
+
+
 class AskingConsumer:
     """Asks about `asked`; `inner` fetches the others."""
 
@@ -38,6 +42,8 @@ class AskingConsumer:
         self._answered = answered
         self._ends: dict[StreamPartition, int] = {}
         """By partition, up to where it has been reported."""
+        self._starts: dict[StreamPartition, int] = {}
+        self._turn = 0
         self._paused: set[StreamPartition] = set()
         self._found: list[Taken] = []
         self._again = asyncio.Event()
@@ -54,6 +60,7 @@ class AskingConsumer:
     async def _ask(self) -> None:
         while True:
             self._again.clear()
+            self._turn += 1
             grew = False
             for at in [one for one in self._ends if one not in self._paused]:
                 grew = await self._ask_one(at) or grew
@@ -63,19 +70,23 @@ class AskingConsumer:
         """Report what the broker says of one partition. Returns whether there is more than before."""
         position = self._ends[at]
         try:
-            start = await self._offsets.start_of(at)
-            stable = await self._offsets.end_of(at, committed=True)
-            high = await self._offsets.end_of(at, committed=False)
+            if self._turn % START_EVERY == 0 or at not in self._starts:
+                self._starts[at] = await self._offsets.start_of(at)
+            stable = high = await self._offsets.end_of(at, committed=True)
+            if stable <= position:  # only then does it matter whether a transaction is open
+                high = await self._offsets.end_of(at, committed=False)
         except Exception as error:
             if passes(error):
                 raise
             self._report(at, EnvironmentFault(f"the ends of {at} are not known: {said(error)}"))
             return False
+        start = self._starts[at]
         if position != self._ends[at]:
             return True  # a seek came in between
         if at in self._paused:
             return False
-        if not start <= position <= high:
+        if not start <= position <= max(high, stable):
+            self._starts.pop(at)
             self._report(at, OutOfRange(f"the log of {at} goes from {start} to {high}"))
             return False
         if stable > position:

@@ -70,8 +70,8 @@ class PartitionSource:
     """Whether its chunks are bounded by bytes, because a record of it costs little; see `Head.bulk`."""
     gathers: bool = False
     """Whether its fetches may be held back for a share of the commit interval."""
-    unread: bool = False
-    """Whether its records are not fetched, and its chunks are ranges of offsets."""
+    unread: int = 0
+    """If it is not 0, its records are not fetched, and its chunks are ranges of at most so many offsets."""
 
 
 class LostPosition(EnvironmentFault):
@@ -164,7 +164,7 @@ class _Partition:
 
 def _buffer(source: PartitionSource) -> FetchBuffer | RangeBuffer:
     if source.unread:
-        return RangeBuffer(source.at, source.position, until=source.until)
+        return RangeBuffer(source.at, source.position, until=source.until, most=source.unread)
     return FetchBuffer(
         source.at,
         source.position,

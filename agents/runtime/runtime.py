@@ -175,8 +175,8 @@ class Runtime:
                 framed=serdes[at.stream] if inputs[at.stream].framed else None,
                 times=chooser.times.get(at.stream),
                 spanned=at.stream in read and read[at.stream].spanned,
-                bulk=at.stream in read and (read[at.stream].bulk or bool(read[at.stream].referenced)),
-                unread=at.stream in read and bool(read[at.stream].referenced),
+                bulk=at.stream in read and (read[at.stream].bulk or read[at.stream].unread > 0),
+                unread=read[at.stream].unread if at.stream in read else 0,
                 gathers=not inputs[at.stream].bootstrap,
             )
             for at, position in positions.items()

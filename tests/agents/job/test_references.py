@@ -53,10 +53,17 @@ def test_inline_is_the_default() -> None:
     assert found(app) is None
 
 
+@pytest.mark.parametrize(("rows", "referenced"), [(1_000_000, False), (1_000_001, True), (None, False)])
+def test_large_batches_by_size(rows: int | None, referenced: bool) -> None:
+    app = hg.App("job")
+    out(app.input("orders", serde=hg.json(Order)).batch(max_rows=rows, max_age="1m", by="size"))
+    assert (found(app) is not None) == referenced
+
+
 @pytest.mark.parametrize(
     ("declare", "match"),
     [
-        (lambda app: app.input("in").batch(max_rows=1, by="size"), "by='inline' or by='reference'"),
+        (lambda app: app.input("in").batch(max_rows=1, by="hand"), "by='inline', by='reference' or by='size'"),
         (lambda app: app.input("in").batch(max_rows=1, by="reference"), "does not know the columns of 'in'"),
         (
             lambda app: app.input("in", serde=hg.json(Order)).batch(max_bytes=1, by="reference"),

@@ -46,7 +46,7 @@ class Ends:
 class Rig:
     def __init__(self, position: int = 0) -> None:
         self.logs, self.clock, self.ends = Logs({}), VirtualClock(0), Ends()
-        sources = [PartitionSource(ASKED, position, unread=True, bulk=True), PartitionSource(FETCHED, 0)]
+        sources = [PartitionSource(ASKED, position, unread=1000, bulk=True), PartitionSource(FETCHED, 0)]
         port = MemoryPort(self.logs, self.clock)
         self.intake = Intake(port, sources, name="test", offsets=self.ends)
 
