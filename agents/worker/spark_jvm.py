@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
 import structlog
@@ -26,10 +27,14 @@ LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _training: list[Popen[bytes]] = []
 
 
+def archive_of_spark() -> Path:
+    """Where the archive of Spark's classes is, if it has been created."""
+    return quickstart.archive_of("spark", find_java(), ":".join(sorted(map(str, pyspark_jars().glob("*.jar")))))
+
+
 def java_home() -> str:
     """The directory of the Java that Spark uses."""
-    java = find_java()
-    archive = quickstart.archive_of("spark", java, ":".join(sorted(map(str, pyspark_jars().glob("*.jar")))))
+    java, archive = find_java(), archive_of_spark()
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
     with contextlib.suppress(OSError):
         before = os.environ.get("SPARK_SUBMIT_OPTS", "")

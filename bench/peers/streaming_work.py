@@ -33,7 +33,7 @@ for name, value in SETTINGS.items():
 spark = builder.getOrCreate()
 
 
-def query(source, checkpoint, **trigger):
+def query(source, target, checkpoint, **trigger):
     """Start the query on a topic."""
     read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", BOOTSTRAP).option("subscribe", source)
     read = read.option("startingOffsets", "earliest").option("kafka.isolation.level", "read_committed")
@@ -46,7 +46,7 @@ def query(source, checkpoint, **trigger):
     start, end = (F.unix_millis(f"window.{side}").alias(f"window_{side}") for side in ("start", "end"))
     value = F.to_json(F.struct("user", "n", "total", start, end))
     out = found.select(F.col("user").alias("key"), value.alias("value"))
-    write = out.writeStream.format("kafka").option("kafka.bootstrap.servers", BOOTSTRAP).option("topic", TARGET)
+    write = out.writeStream.format("kafka").option("kafka.bootstrap.servers", BOOTSTRAP).option("topic", target)
     write = write.option("checkpointLocation", f"{STATE}/{checkpoint}").outputMode("append")
     return (write.trigger(**trigger) if trigger else write).start()
 
@@ -58,13 +58,13 @@ def told(records):
 
 if FORM == "now":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    query(os.environ["BENCH_WARM"], "warm", availableNow=True).awaitTermination()
+    query(os.environ["BENCH_WARM"], f"{TARGET}-warm", "warm", availableNow=True).awaitTermination()
     told(0)
-    running = query(SOURCE, "main", availableNow=True)
+    running = query(SOURCE, TARGET, "main", availableNow=True)
     running.awaitTermination()
     told(sum(one["numInputRows"] for one in running.recentProgress))
     signal.pause()
 else:
-    running = query(SOURCE, "main")
+    running = query(SOURCE, TARGET, "main")
     signal.signal(signal.SIGTERM, lambda *_: (running.stop(), spark.stop(), sys.exit(0)))
     running.awaitTermination()
