@@ -14,7 +14,7 @@ ROWS = [{"country": "DE", "n": 1}, {"country": "FR", "n": 2}, {"country": "DE", 
 
 def contents(spark: Spark, rows: list[dict[str, Any]]) -> Inline:
     """Rows as they wait in a task's store."""
-    return Inline((spark.encode(spark.pack(rows)),))
+    return Inline((spark.encode([spark.pack(rows)]),))
 
 
 async def passed(
