@@ -70,7 +70,7 @@ def check(session: Any, *, modules: Iterable[str], brokers: Sequence[str], patie
     """Run a small job on the executors. Returns what they said of themselves, for people; raises `SparkDown` for what is missing."""
     wanted = {"python": list(sys.version_info[:2]), "modules": sorted(modules), "brokers": list(brokers)}
     jobs = Jobs("check", "check")
-    said_there = _within(patience_s, jobs, lambda: _ask(session, jobs, wanted), where)
+    said_there = _within(patience_s, jobs, _ask(session, jobs, wanted), where)
     wrong = [line.removeprefix("!") for line in said_there if line.startswith("!")]
     if wrong:
         raise SparkDown(
@@ -80,7 +80,8 @@ def check(session: Any, *, modules: Iterable[str], brokers: Sequence[str], patie
     return said_there
 
 
-def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> list[str]:
+def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> Callable[[], list[str]]:
+    """What asks the executors; it waits for the first of them."""
     from pyspark import cloudpickle
     from pyspark.sql import functions as F
 
@@ -89,11 +90,11 @@ def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> list[str]:
     look = executor_check.look(wanted)
     asked = F.udf(look, "string", useArrow=False)
     frame = session.range(0, TRIED, 1, TRIED).select(asked("id").alias("said")).distinct()
-    return sorted(row["said"] for row in frame.collect())
+    return lambda: sorted(row["said"] for row in frame.collect())
 
 
 def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where: str) -> list[str]:
-    """What the work returns; it is cancelled when nothing came in time."""
+    """What the work returns; its jobs are cancelled when nothing came in time."""
     late = threading.Event()
 
     def cancel() -> None:

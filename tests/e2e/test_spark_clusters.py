@@ -19,7 +19,7 @@ import pytest
 from ..spark_processes import CONF, ConnectServer, Standalone
 from .test_spark_line import PATIENCE_S, counted, orders, while_it_lives
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]
 Topic = Callable[..., str]
 
 SOURCE = """
@@ -104,7 +104,7 @@ async def test_a_standalone_cluster_loses_executors_a_worker_and_its_master(
     """An executor, a worker with its executor, and the master are killed. A new master knows no application, and takes the executors
     away; the session notices and registers again."""
     flow = Flow(job, topic, tmp_path)
-    await flow.begin(**CONF, **{"spark.master": standalone.url, "spark.executors-timeout": "5s"})
+    await flow.begin(**CONF, **{"spark.master": standalone.url, "spark.executors-timeout": "30s"})
     await flow.more()
     await flow.said("the cluster's executors are ready")
     executor = standalone.executors()[0]
