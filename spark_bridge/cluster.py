@@ -22,6 +22,8 @@ from .errors import SparkAway, SparkDown, first_lines, said
 from .jobs import Jobs, is_connect
 
 CONNECT_S = 5.0
+MOST_WAITS = 10
+"""So many times the patience, at most, is waited for executors that are there and have not answered."""
 TRIED = 8
 """How many tasks try the executors: enough to reach each one of a small cluster."""
 
@@ -66,6 +68,16 @@ def reachable(url: str) -> None:
         )
 
 
+def executors_of(session: Any) -> int:
+    """How many executors a session has now; a Connect server does not say, and whoever cannot be asked has none."""
+    if is_connect(session):
+        return 0
+    try:
+        return session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is one of them
+    except Exception:  # noqa: BLE001 - the session is over
+        return 0
+
+
 def check(session: Any, *, modules: Iterable[str], brokers: Sequence[str], patience_s: float, where: str) -> list[str]:
     """Run a small job on the executors. Returns what they said of themselves, for people; raises `SparkDown` for what is missing."""
     wanted = {"python": list(sys.version_info[:2]), "modules": sorted(modules), "brokers": list(brokers)}
@@ -95,16 +107,20 @@ def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> Callable[[], list[
 
 def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where: str) -> list[str]:
     """What the work returns; its jobs are cancelled when nothing came in time."""
-    late = threading.Event()
+    late, done = threading.Event(), threading.Event()
 
-    def cancel() -> None:
-        late.set()
-        with contextlib.suppress(Exception):  # whoever waits for the session hears it
-            jobs.cancel()
+    def watch() -> None:
+        waited = 0
+        while not done.wait(patience_s):
+            waited += 1
+            if waited < MOST_WAITS and executors_of(jobs.session):
+                continue  # they are there, and slow
+            late.set()
+            with contextlib.suppress(Exception):  # whoever waits for the session hears it
+                jobs.cancel()
+            return
 
-    timer = threading.Timer(patience_s, cancel)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=watch, name="spark-check", daemon=True).start()
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - Spark may raise anything
@@ -116,7 +132,7 @@ def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where:
             ) from None
         raise _told(error, where, is_connect(jobs.session)) from None
     finally:
-        timer.cancel()
+        done.set()
 
 
 def _told(error: Exception, where: str, connect: bool) -> SparkDown:

@@ -271,8 +271,8 @@ class _Executors:
     def complaint(self, session: Any) -> str:
         """What is wrong; empty if nothing is."""
         context = session.sparkContext
-        if context._jsc.sc().getExecutorMemoryStatus().size() > 1 or not context.statusTracker().getActiveJobsIds():
-            self._since = None  # the driver itself is one of them
+        if cluster.executors_of(session) or not context.statusTracker().getActiveJobsIds():
+            self._since = None
             return ""
         now = time.monotonic()
         self._since = self._since or now

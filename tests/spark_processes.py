@@ -13,14 +13,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
+import pytest
 
 from headgate.agents.broker.java import find_java
 
 UP_S = 240.0
+ON_REQUEST = pytest.mark.skipif(
+    not os.environ.get("HEADGATE_TEST_SPARK"), reason="takes minutes; HEADGATE_TEST_SPARK=1 runs it"
+)
 
 
 def free_port() -> int:
@@ -32,6 +37,9 @@ def free_port() -> int:
 
 class SparkProcess:
     """One JVM of Spark that is not ours."""
+
+    more: Mapping[str, str] = MappingProxyType({})
+    """Variables of its environment besides those of all."""
 
     def __init__(self, directory: Path, name: str, *command: str, port: int | None = None) -> None:
         import pyspark
@@ -50,6 +58,7 @@ class SparkProcess:
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "SPARK_LOCAL_DIRS": str(directory / "tmp"),
             "PYSPARK_PYTHON": sys.executable,
+            **self.more,
         }
         self.begin()
 
@@ -153,6 +162,7 @@ class ConnectServer(SparkProcess):
 
     def __init__(self, directory: Path) -> None:
         port = free_port()
+        self.more = {"SPARK_DAEMON_MEMORY": "700m"}  # its heap is that of a daemon, whatever --driver-memory says
         self.url = f"sc://127.0.0.1:{port}"
         super().__init__(
             directory, "connect", "spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",

@@ -8,11 +8,13 @@ import pytest
 
 from headgate.agents.broker.broker import Broker
 
+from ..spark_processes import ON_REQUEST
 from .spark import torment
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@ON_REQUEST
 def test_every_order_counts_once_whatever_dies_around_spark(private_kafka: Broker, tmp_path: Path) -> None:
     """A Python worker, the JVM, the worker with its JVM."""
     scene = torment(private_kafka, tmp_path, ["python", "jvm", "worker"], 1, 500, cluster=False)

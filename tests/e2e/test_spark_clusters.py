@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ..spark_processes import CONF, ConnectServer, Standalone
+from ..spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
 from .test_spark_line import PATIENCE_S, counted, orders, while_it_lives
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -98,6 +98,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]
         yield one
 
 
+@ON_REQUEST
 async def test_a_standalone_cluster_loses_executors_a_worker_and_its_master(
     job: Any, topic: Topic, standalone: Standalone, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ async def test_a_standalone_cluster_loses_executors_a_worker_and_its_master(
     await flow.end()
 
 
+@ON_REQUEST
 async def test_a_connect_server_is_killed_and_comes_back(
     job: Any, topic: Topic, connect: ConnectServer, tmp_path: Path
 ) -> None:
