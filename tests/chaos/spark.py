@@ -28,8 +28,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
 
-from ..spark_processes import CONF, Standalone
 from .reader import read_all
+from .spark_processes import CONF, Standalone
 
 PARTITIONS = 2
 BATCH = 500

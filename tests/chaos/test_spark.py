@@ -8,8 +8,8 @@ import pytest
 
 from headgate.agents.broker.broker import Broker
 
-from ..spark_processes import ON_REQUEST
 from .spark import torment
+from .spark_processes import ON_REQUEST
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ..spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
+from ..chaos.spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
 from .test_spark_line import PATIENCE_S, counted, orders, while_it_lives
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -21,7 +21,7 @@ from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkError, Spark
 from headgate.spark_bridge.jvm import Sessions, Terms
 from headgate.spark_bridge.session import Spark
 
-from ..spark_processes import ON_REQUEST
+from ..chaos.spark_processes import ON_REQUEST
 from .batches import INFO, PATIENCE_S, doubled, passed, rows_of
 
 pytestmark = [pytest.mark.asyncio]
