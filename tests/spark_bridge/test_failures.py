@@ -21,7 +21,6 @@ from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkError, Spark
 from headgate.spark_bridge.jvm import Sessions, Terms
 from headgate.spark_bridge.session import Spark
 
-from ..chaos.spark_processes import ON_REQUEST
 from .batches import INFO, PATIENCE_S, doubled, passed, rows_of
 
 pytestmark = [pytest.mark.asyncio]
@@ -54,7 +53,6 @@ def on_the_wire(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-@ON_REQUEST
 @pytest.mark.spark
 async def test_nothing_is_sent_to_the_jvm_from_the_thread_of_the_loop(spark: Spark, on_the_wire: list[str]) -> None:
     """Neither for a batch, nor for one that fails, nor to cancel one, nor to print its error."""
@@ -81,7 +79,6 @@ async def test_nothing_is_sent_to_the_jvm_from_the_thread_of_the_loop(spark: Spa
     assert on_the_wire == []
 
 
-@ON_REQUEST
 @pytest.mark.spark
 async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> None:
     """It keeps its connections and answers nobody; the batch runs again on the next one. Nothing of it is left on the disk."""
@@ -107,7 +104,6 @@ async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> Non
         warm.terms = Terms()
 
 
-@ON_REQUEST
 @pytest.mark.spark
 async def test_a_row_that_kills_its_python_worker_is_found(spark: Spark) -> None:
     """Each time it comes to one: it is to blame, as if it had raised."""
@@ -124,7 +120,6 @@ async def test_a_row_that_kills_its_python_worker_is_found(spark: Spark) -> None
     assert "lost 3 times" in str(error)
 
 
-@ON_REQUEST
 @pytest.mark.spark
 async def test_a_python_worker_has_a_bound_of_memory(spark: Spark, warm: Sessions) -> None:
     """What needs more fails with the setting's name, and the session lives on."""
@@ -140,7 +135,6 @@ async def test_a_python_worker_has_a_bound_of_memory(spark: Spark, warm: Session
     assert (await asyncio.to_thread(warm.get), warm.started) == before
 
 
-@ON_REQUEST
 @pytest.mark.spark
 async def test_a_jvm_without_memory_is_replaced_and_others_are_unharmed(spark: Spark, warm: Sessions) -> None:
     """Two batches at work; one needs more than there is, once. Both give their results, and the retry begins within ten seconds."""
