@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 
 class Run(NamedTuple):
@@ -66,7 +66,7 @@ class Each(NamedTuple):
         return Run(self.stream, self.partition, 1, offset, offset)
 
 
-Origin = Run | Each
+Origin: TypeAlias = Run | Each
 """The origin of some rows."""
 FEW = 8
 """Offsets are kept as they are if they have more runs than this, and more than one in sixteen rows."""

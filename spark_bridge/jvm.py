@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from ..core.errors import EnvironmentFault
+from ..core.errors import EnvironmentFault, cause_for
 from . import cluster, conf, gateway, package
 from .errors import SparkAway, SparkDown, SparkLost, first_lines, said
 from .home import Home
@@ -201,7 +201,7 @@ class Sessions:
                 gateway.let_go()
             self._starting = None
             self._forget()
-            raise found from (error if isinstance(error, OSError) else None)
+            raise found from cause_for(found, error if isinstance(error, OSError) else None)
         self._starting = None
         self._memory = conf.memory(settings)
         return session

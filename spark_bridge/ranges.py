@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core import ranges as core_ranges
-from ..core.errors import EnvironmentFault
+from ..core.errors import EnvironmentFault, cause_for
 from ..core.ranges import (
     Range,
     RangeAway,
@@ -344,7 +344,7 @@ class Unfetched:
             found = blamed(error)
             if found is None:
                 raise
-            raise found from error
+            raise found from cause_for(found, error)
 
 
 class SparkRangeError(SparkError):

@@ -73,7 +73,10 @@ def test_nothing_becomes_its_own_cause():
     assert cause_for(two, None) is None
 
 
-NEW = {"_damaged", "_of_key", "_of_user_code", "_refused", "_unknown_key", "_unreadable", "_unwritable", "disk_fault"}
+NEW = {
+    *("_blamed", "_damaged", "_down", "_given_up", "_of_key", "_of_user_code"),
+    *("_refused", "_unknown_key", "_unreadable", "_unwritable", "disk_fault"),
+}
 """Functions that make an error each time that they are asked for one."""
 
 
@@ -86,7 +89,10 @@ def test_whatever_is_raised_from_something_is_made_there():
                 continue
             made = node.exc.func if isinstance(node.exc, ast.Call) else None
             name = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
-            careful = isinstance(node.cause, ast.Call) and getattr(node.cause.func, "id", "") == "cause_for"
+            careful = isinstance(node.cause, ast.Call) and getattr(node.cause.func, "id", "") in (
+                "cause_for",
+                "cause_of",
+            )
             if (
                 not careful and not name[:1].isupper() and name not in {"kind", "error", *NEW}
             ):  # a class, or a parameter that is one
