@@ -22,12 +22,16 @@ from headgate.spark_bridge.session import Spark
 
 from .scenes import why
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.asyncio,
+    # the worker starts a session of its own beside the one that `Line` puts in its place, and PySpark knows one JVM a process
+    pytest.mark.skipif(
+        not os.environ.get("HEADGATE_TEST_SPARK"), reason="two sessions in one process; HEADGATE_TEST_SPARK=1 runs it"
+    ),
+]
 Topic = Callable[..., str]
-ALONE = pytest.mark.skipif(
-    not os.environ.get("HEADGATE_TEST_SPARK"),
-    reason="fails in the module's shared session since sessions watch their JVM; HEADGATE_TEST_SPARK=1 runs it",
-)
 
 PATIENCE_S = 240.0
 """A session of Spark begins in seconds on an idle machine, and in a minute on a busy one."""
@@ -213,7 +217,6 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
     assert await running.stop() == 0
 
 
-@ALONE
 async def test_a_stop_in_the_middle_of_a_batch_calls_it_off(line: Line, topic: Topic, tmp_path: Path) -> None:
     """The task does not wait a minute for Spark; the next worker runs the same batch under the same id."""
     source, target = topic("orders"), topic("totals")
@@ -299,7 +302,6 @@ async def test_a_batch_that_takes_too_long_is_called_off(line: Line, topic: Topi
     assert await running.stop() == 0
 
 
-@ALONE
 async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None:
     """Spark hangs, and the task does not swallow the topic: a bounded number of batches is closed."""
     source, target = topic("orders"), topic("totals")
