@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypedDict
 
@@ -15,22 +14,12 @@ from aiokafka.admin import RecordsToDelete
 
 import headgate as hg
 from headgate.agents.broker.java import find_java
-from headgate.agents.kafka.range_client import RANGE_CLIENT
 from headgate.spark_bridge.jvm import Sessions
-from headgate.spark_bridge.session import Spark
 
 from .scenes import why
-from .test_spark_line import PATIENCE_S, Lent, counted, orders, totals
+from .test_spark_line import PATIENCE_S, Line, counted, lend, orders, totals
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.asyncio,
-    # see test_spark_line
-    pytest.mark.skipif(
-        not os.environ.get("HEADGATE_TEST_SPARK"), reason="two sessions in one process; HEADGATE_TEST_SPARK=1 runs it"
-    ),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
 SCHEMA = "batch string, country string, n long, total long"
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -51,19 +40,8 @@ def warm() -> Any:
     sessions.stop()
 
 
-class Line:
-    """A job on the warm session, whose executors know the broker."""
-
-    def __init__(self, job: Any, warm: Sessions) -> None:
-        self.job = job
-        self.warm = warm
-
-    async def start(self, app: Any, processor: str = "w1", **settings: Any) -> Any:
-        running = await self.job.start(app, processor, settings=settings)
-        bridge = Spark(kafka=(RANGE_CLIENT, self.job.client.plain()))
-        bridge.sessions = Lent(self.warm)  # type: ignore[assignment]
-        running.worker.runtime.spark = bridge
-        return running
+class Transactional(Line):
+    """A job whose input is written in transactions."""
 
     async def transactions(self, topic: str, *, each: int, partitions: int) -> list[int]:
         """Transactions of every codec, committed and aborted in turn, among plain records. Returns the numbers that are committed."""
@@ -97,16 +75,17 @@ class Line:
 
 
 @pytest_asyncio.fixture
-async def line(job: Any, warm: Sessions) -> AsyncIterator[Line]:
-    yield Line(job, warm)
+async def line(job: Any, warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Transactional]:
+    lend(warm, monkeypatch)
+    yield Transactional(job, warm)
 
 
-def declared(line: Line, source: str, **options: Any) -> Any:
+def declared(line: Transactional, source: str, **options: Any) -> Any:
     app = hg.App(line.job.name, serde=hg.json())
     return app, app.input(source, serde=hg.json(Order), timestamp="ts", max_out_of_order="1s", **options)
 
 
-async def test_committed_records_of_every_codec_are_counted_once(line: Line, topic: Topic) -> None:
+async def test_committed_records_of_every_codec_are_counted_once(line: Transactional, topic: Topic) -> None:
     """Of two partitions and up to the end, with aborted transactions and their markers between. Nothing of a record is in the task log."""
     source, target = topic("orders", partitions=2), topic("totals")
     committed = await line.transactions(source, each=100, partitions=2)
@@ -123,7 +102,7 @@ async def test_committed_records_of_every_codec_are_counted_once(line: Line, top
     assert not any(b"country" in (one.value or b"") for one in logged)
 
 
-async def test_time_passes_with_the_results_and_a_drain_flushes_the_rest(line: Line, topic: Topic) -> None:
+async def test_time_passes_with_the_results_and_a_drain_flushes_the_rest(line: Transactional, topic: Topic) -> None:
     """A window behind the results closes by what executors saw, while the stream is open; the drain closes the last range."""
     source, target = topic("orders"), topic("windows")
 
@@ -148,7 +127,7 @@ async def test_time_passes_with_the_results_and_a_drain_flushes_the_rest(line: L
     assert {(row["window_start"], row["closed_by"]) for row in rows[3:]} == {(1_190_000, "drain"), (1_240_000, "drain")}
 
 
-async def test_bad_records_follow_the_policy_of_their_input(line: Line, topic: Topic) -> None:
+async def test_bad_records_follow_the_policy_of_their_input(line: Transactional, topic: Topic) -> None:
     """Dead letters name the record and the batch. By default the task fails, and says which record it is."""
     source, target = topic("orders"), topic("totals")
     values: list[Any] = [{**order, "ts": order["n"]} for order in orders(20)]
@@ -167,7 +146,7 @@ async def test_bad_records_follow_the_policy_of_their_input(line: Line, topic: T
         assert headers["hg-batch"] == b"Partition 0/lot/1"
 
 
-async def test_a_record_that_cannot_be_read_fails_the_task(line: Line, topic: Topic) -> None:
+async def test_a_record_that_cannot_be_read_fails_the_task(line: Transactional, topic: Topic) -> None:
     source = topic("orders")
     await line.job.write(source, [{"country": "DE", "n": 1, "ts": 1}, b"{torn"])
     app, stream = declared(line, source)
@@ -177,7 +156,7 @@ async def test_a_record_that_cannot_be_read_fails_the_task(line: Line, topic: To
     assert f"{source}[0] offset 1: not json" in why(running)
 
 
-async def test_removed_records_are_an_error_and_never_a_smaller_result(line: Line, topic: Topic) -> None:
+async def test_removed_records_are_an_error_and_never_a_smaller_result(line: Transactional, topic: Topic) -> None:
     """The range is committed, and retention removes records of it before Spark has read them."""
     source, target = topic("orders"), topic("totals")
     gate = asyncio.Event()
@@ -206,7 +185,7 @@ async def test_removed_records_are_an_error_and_never_a_smaller_result(line: Lin
     assert await line.job.records(target, 0) == []
 
 
-async def test_a_compacted_topic_is_refused(line: Line, topic: Topic) -> None:
+async def test_a_compacted_topic_is_refused(line: Transactional, topic: Topic) -> None:
     source = topic("orders", config={"cleanup.policy": "compact"})
     app, stream = declared(line, source)
     stream.batch(max_rows=40, name="lot", by="reference").spark(totals, schema=SCHEMA, name="totals").to(
@@ -246,7 +225,9 @@ batches.spark(totals, schema="batch string, country string, n long, total long")
 """
 
 
-async def test_a_killed_worker_s_batch_runs_again_with_the_same_range(line: Line, topic: Topic, tmp_path: Any) -> None:
+async def test_a_killed_worker_s_batch_runs_again_with_the_same_range(
+    line: Transactional, topic: Topic, tmp_path: Any
+) -> None:
     """kill -9 while Spark has the first batch: the next process reads the same offsets under the same id."""
     source, target = topic("orders"), topic("totals")
     flag = tmp_path / "begun"

@@ -17,20 +17,12 @@ import pytest_asyncio
 
 import headgate as hg
 from headgate.agents.broker.java import find_java
+from headgate.spark_bridge import session
 from headgate.spark_bridge.jvm import Sessions
-from headgate.spark_bridge.session import Spark
 
 from .scenes import why
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.asyncio,
-    # the worker starts a session of its own beside the one that `Line` puts in its place, and PySpark knows one JVM a process
-    pytest.mark.skipif(
-        not os.environ.get("HEADGATE_TEST_SPARK"), reason="two sessions in one process; HEADGATE_TEST_SPARK=1 runs it"
-    ),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
 
 PATIENCE_S = 240.0
@@ -61,18 +53,14 @@ def orders(count: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 class Line:
-    """A job with a line to Spark, on the warm session."""
+    """A job whose workers in this process have the warm session."""
 
     def __init__(self, job: Any, warm: Sessions) -> None:
         self.job = job
         self.warm = warm
 
     async def start(self, app: Any, processor: str = "w1", **settings: Any) -> Any:
-        running = await self.job.start(app, processor, settings=settings)
-        bridge = Spark()
-        bridge.sessions = Lent(self.warm)  # type: ignore[assignment]
-        running.worker.runtime.spark = bridge
-        return running
+        return await self.job.start(app, processor, settings=settings)
 
 
 class Lent:
@@ -91,8 +79,14 @@ class Lent:
         pass
 
 
+def lend(warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this process get the warm session before they start: PySpark knows only one JVM a process."""
+    monkeypatch.setattr(session, "Sessions", lambda *_, **__: Lent(warm))
+
+
 @pytest_asyncio.fixture
-async def line(job: Any, warm: Sessions) -> AsyncIterator[Line]:
+async def line(job: Any, warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
+    lend(warm, monkeypatch)
     yield Line(job, warm)
 
 
