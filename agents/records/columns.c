@@ -394,7 +394,12 @@ static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, size_t size) {
 }
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(HEADGATE_SCALAR)
-__attribute__((target("sse4.2"))) static uint32_t crc_by_cpu(uint32_t crc, const uint8_t *at, size_t size) {
+#if defined(__clang__) && __clang_major__ >= 14 /* where the instruction is a feature of its own */
+#define WITH_CRC32 "sse4.2,crc32"
+#else
+#define WITH_CRC32 "sse4.2"
+#endif
+__attribute__((target(WITH_CRC32))) static uint32_t crc_by_cpu(uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t wide = crc, word;
     while (size >= 8) {
         memcpy(&word, at, 8);

@@ -47,6 +47,29 @@ static inline int first_special(const uint8_t *at) {
 #endif
 }
 
+static inline int is_plain(uint8_t c) { return c >= 0x20 && c != '"' && c != '\\'; }
+
+/* The index of the first of 16 bytes that needs an escape; 16 if there is none. */
+static inline int first_escaped(const uint8_t *at) {
+#if defined(WITH_SSE2)
+    __m128i bytes = _mm_loadu_si128((const __m128i *)at), control = _mm_set1_epi8(0x1f);
+    __m128i found = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))),
+                                 _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
+    int mask = _mm_movemask_epi8(found);
+    return mask ? __builtin_ctz((unsigned)mask) : 16;
+#elif defined(WITH_NEON)
+    uint8x16_t bytes = vld1q_u8(at);
+    uint8x16_t found = vorrq_u8(vorrq_u8(vceqq_u8(bytes, vdupq_n_u8('"')), vceqq_u8(bytes, vdupq_n_u8('\\'))),
+                                vcltq_u8(bytes, vdupq_n_u8(0x20)));
+    uint64_t mask = vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(found), 4)), 0);
+    return mask ? __builtin_ctzll(mask) >> 2 : 16;
+#else
+    int i = 0;
+    while (i < 16 && is_plain(at[i])) i++;
+    return i;
+#endif
+}
+
 /* `at` is a byte of 0x80 or more: behind the sequence that begins there, or NULL. */
 static inline const uint8_t *skip_utf8(const uint8_t *at, const uint8_t *end) {
     uint8_t first = *at;

@@ -111,7 +111,7 @@ def metric_names() -> set[str]:
 
 def targets() -> set[str]:
     """What `make` can make."""
-    return set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    return set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
 def unknown(page: Page) -> list[str]:
@@ -121,7 +121,7 @@ def unknown(page: Page) -> list[str]:
         *unknown_settings(page, {setting.name for setting in house.settings()}),
         *unknown_words(page, r"\bHEADGATE_[A-Z0-9_]*[A-Z0-9]\b(?!\*)", variables(), "variable"),
         *unknown_words(page, r"\bheadgate_[a-z0-9_]+\b", metric_names(), "metric"),
-        *unknown_words(page, r"\bmake ([a-z][a-z-]*)\b", targets(), "make target"),
+        *unknown_words(page, r"\bmake ([a-z][a-z0-9-]*)\b", targets(), "make target"),
         *unknown_words(page, r"\bhg\.([A-Za-z_]\w*)", set(dir(headgate)), "name headgate."),
     ]
 
@@ -146,7 +146,7 @@ def test_a_page_about_plans_says_so(name: str) -> None:
 
 def test_every_make_target_is_explained_to_contributors() -> None:
     """`make help` and CONTRIBUTING know the same targets."""
-    told = set(re.findall(r"`make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    told = set(re.findall(r"`make ([a-z0-9-]+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
     assert sorted(targets() - told - {"help"}) == []
 
 
@@ -155,7 +155,7 @@ def test_the_commands_of_the_readme_are_what_the_checks_run() -> None:
     (page,) = [page for page in pages() if page.name == "README.md"]
     typed = {line.removeprefix("$ ") for block in page.blocks if not block.runs for line in block.text.splitlines()}
     typed = {line for line in typed if line.startswith("make ")}
-    run = set(re.findall(r"^check \S+ (make [a-z-]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M))
+    run = set(re.findall(r"^check \S+ (make [a-z0-9-]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M))
     assert typed == {"make demo", "make test"}
     assert typed <= run
 

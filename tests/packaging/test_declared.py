@@ -59,7 +59,7 @@ def test_the_rooms_are_mapped_to_their_names() -> None:
     assert {place.strip(): name.strip() for name, place in pairs} == ROOMS
 
 
-@pytest.mark.parametrize("extra", ["test", "lint", "java"])
+@pytest.mark.parametrize("extra", ["test", "lint", "java", "arm64"])
 def test_the_extras_that_make_installs_exist(extra: str) -> None:
     """`make` and setup.cfg agree on names."""
     assert extra in declared()["options.extras_require"]
