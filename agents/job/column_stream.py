@@ -12,7 +12,7 @@ refused at the line that has it. Functions of a value need rows: `.rows()` makes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from ...core.columns.expressions import Expression, Node, node_of, substituted
 from ...core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
@@ -27,6 +27,7 @@ from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
 from .gathered import GatheredStream, gather_step
 from .references import by_reference, check_columns_of
+from .refused_verbs import RefusesVerbs
 from .stream_ends import BatchedStream, Ended, batch_step, share_step
 from .windows import Window, WindowedStream
 
@@ -52,7 +53,7 @@ OF_ROWS = ("aggregate",)
 """Aggregates whose functions get the whole value."""
 
 
-class ColumnStream(Generic[K, V]):
+class ColumnStream(RefusesVerbs, Generic[K, V]):
     """A stream of columns, with keys of type `K`. `.rows()` makes values of type `V` of it.
 
     >>> orders.columns().filter(hg.col("amount") >= 10).to("big-orders")
@@ -77,14 +78,8 @@ class ColumnStream(Generic[K, V]):
     def __repr__(self) -> str:
         return f"<ColumnStream of {self._stream.app.name}: {self.schema}>"
 
-    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise DeclarationError(
-                f".{name}() needs rows, and this is a stream of columns", remedy=f".rows().{name}(…)"
-            )
+    def _refused(self, verb: str) -> DeclarationError:
+        return DeclarationError(f".{verb}() needs rows, and this is a stream of columns", remedy=f".rows().{verb}(…)")
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return self._stream._then(step)
@@ -441,22 +436,18 @@ class ColumnStream(Generic[K, V]):
         return Ended("sink()")
 
 
-class WindowedColumns(Generic[K]):
+class WindowedColumns(RefusesVerbs, Generic[K]):
     """Columns in windows, before `.agg(…)` or `.spark(…)` says what to make of them."""
 
     def __init__(self, columns: ColumnStream[K, Any], windowed: WindowedStream[K, Any]) -> None:
         self._columns = columns
         self._windowed = windowed
 
-    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise DeclarationError(
-                f".window().{name}() needs rows, and this is a stream of columns",
-                remedy=f".rows().window(…).{name}(…), or .window(…).agg(n=hg.count())",
-            )
+    def _refused(self, verb: str) -> DeclarationError:
+        return DeclarationError(
+            f".window().{verb}() needs rows, and this is a stream of columns",
+            remedy=f".rows().window(…).{verb}(…), or .window(…).agg(n=hg.count())",
+        )
 
     def __repr__(self) -> str:
         return repr(self._windowed)

@@ -8,12 +8,13 @@ Promise: what cannot be a batch (a session, an early result) is refused at the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ...core.errors import DeclarationError
 from . import steps as s
 from .checks import called_from, check_topic, name_of
 from .named_fields import rows_behind
+from .refused_verbs import RefusesVerbs
 from .stream_ends import BatchedStream, batch_step
 from .windows import Window
 
@@ -88,22 +89,18 @@ def gather_step(
     )
 
 
-class GatheredStream(Generic[K, V]):
+class GatheredStream(RefusesVerbs, Generic[K, V]):
     """All rows of a stream in one task, before `.window(…)` or `.batch(…)` says what a batch is."""
 
     def __init__(self, app: App, step: s.ShuffleStep) -> None:
         self.app = app
         self.step = step
 
-    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise DeclarationError(
-                f".gather().{name}(): one task gets all rows, and only batches for Spark are made of them",
-                remedy=f".gather().window(…).spark(…).{name}(…); to bring equal keys together, .repartition(…).{name}(…)",
-            )
+    def _refused(self, verb: str) -> DeclarationError:
+        return DeclarationError(
+            f".gather().{verb}(): one task gets all rows, and only batches for Spark are made of them",
+            remedy=f".gather().window(…).spark(…).{verb}(…); to bring equal keys together, .repartition(…).{verb}(…)",
+        )
 
     def __repr__(self) -> str:
         return f"<rows of all tasks in {self.step.name} of {self.app.name}>"

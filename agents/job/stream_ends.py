@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...core.errors import DeclarationError
 from . import steps as s
@@ -18,6 +18,7 @@ from .checks import (
     name_of,
 )
 from .named_fields import rows_behind
+from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -30,21 +31,17 @@ V = TypeVar("V")
 MIN_RETENTION_MS = 3_600_000
 
 
-class Ended:
+class Ended(RefusesVerbs):
     """What `to`, `share`, `sink` and `write` return: nothing can follow it. To write *and* continue, use the stream before it twice."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
 
-    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise DeclarationError(
-                f".{name}() cannot follow {self._verb}, which has no output",
-                remedy="keep the stream before it in a variable, and use it twice",
-            )
+    def _refused(self, verb: str) -> DeclarationError:
+        return DeclarationError(
+            f".{verb}() cannot follow {self._verb}, which has no output",
+            remedy="keep the stream before it in a variable, and use it twice",
+        )
 
 
 class TableView(Generic[K, V]):
@@ -133,23 +130,19 @@ def share_step(
     )
 
 
-class BatchedStream(Generic[K, V]):
+class BatchedStream(RefusesVerbs, Generic[K, V]):
     """Bounded batches, before a verb such as `spark` says what to do with them."""
 
     def __init__(self, app: App, step: s.BatchStep) -> None:
         self.app = app
         self.step = step
 
-    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            verb = ".batch" if self.step.window is None else ".window"
-            raise DeclarationError(
-                f"{verb}().{name}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
-                remedy=f'{verb}(…).spark(fn, schema="…").{name}(…), or .{name}(…) without {verb}(…)',
-            )
+    def _refused(self, verb: str) -> DeclarationError:
+        made = ".batch" if self.step.window is None else ".window"
+        return DeclarationError(
+            f"{made}().{verb}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
+            remedy=f'{made}(…).spark(fn, schema="…").{verb}(…), or .{verb}(…) without {made}(…)',
+        )
 
     def __repr__(self) -> str:
         return f"<batches {self.step.name} of {self.app.name}>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ...core.errors import DeclarationError
 from ...core.windows.results import RESERVED, START_FIELD
@@ -21,6 +21,7 @@ from .actors import Actor, check_actor
 from .aggregates import Aggregate, collect, plan
 from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, duration, name_of
 from .named_fields import serde_behind
+from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -203,7 +204,7 @@ def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
     return None, emit
 
 
-class WindowedStream(Generic[K, V]):
+class WindowedStream(RefusesVerbs, Generic[K, V]):
     """Rows in windows, before `.agg(…)` says how to aggregate them."""
 
     def __init__(
@@ -239,20 +240,16 @@ class WindowedStream(Generic[K, V]):
         self._batches: BatchedStream[Any, Any] | None = None
         stream.app.windows.append(self)
 
-    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            if name in ("batch", "gather"):
-                raise DeclarationError(
-                    f".window().{name}(): a window is a batch of its own",
-                    remedy=".window(…).spark(…) passes the rows of each window to Spark; .gather() stands before .window(…)",
-                )
-            raise DeclarationError(
-                f".window().{name}(): a window is not a record",
-                remedy=f".window(…).agg(n=hg.count()).{name}(…), .window(…).process(MyActor).{name}(…), or .{name}(…) without .window(…)",
+    def _refused(self, verb: str) -> DeclarationError:
+        if verb in ("batch", "gather"):
+            return DeclarationError(
+                f".window().{verb}(): a window is a batch of its own",
+                remedy=".window(…).spark(…) passes the rows of each window to Spark; .gather() stands before .window(…)",
             )
+        return DeclarationError(
+            f".window().{verb}(): a window is not a record",
+            remedy=f".window(…).agg(n=hg.count()).{verb}(…), .window(…).process(MyActor).{verb}(…), or .{verb}(…) without .window(…)",
+        )
 
     def __repr__(self) -> str:
         return f"<window {self._name} of {self._stream.app.name}>"

@@ -234,29 +234,8 @@ class BatchesSeen:
     def _opened(self) -> list[Open]:
         return sorted(self._book.open.values(), key=lambda one: one.number)
 
-    def _open(self, one: Open, now: Circumstances) -> BatchSeen:
-        old_ms = now.limits.max_age_ms
-        closes_in_ms = None if old_ms is None else one.since_ms + old_ms - now.ms
-        return BatchSeen(
-            id=self._id(one.number),
-            task=self.task,
-            step=self.step,
-            number=one.number,
-            state=OPEN,
-            rows=one.rows,
-            size=one.size if now.ranges is None else None,
-            ranges=now.offsets(one.number),
-            window=_window(one),
-            latest_ms=one.latest_ms if now.ranges is None else None,
-            opened_ms=one.since_ms,
-            since_ms=one.since_ms,
-            why=collects(one.rows, now.limits.max_rows, closes_in_ms, window=one.start is not None),
-        )
-
-    def _closed(self, one: Closed, now: Circumstances) -> BatchSeen:
-        life = self._lives.get(one.number) or _Life()
-        attempt = now.spark.attempts.get(self._id(one.number)) if life.under_way else None
-        state, since_ms, why = self._state(one, life, attempt, now)
+    def _seen(self, one: Open | Closed, state: str, now: Circumstances) -> BatchSeen:
+        """What is known of any batch."""
         return BatchSeen(
             id=self._id(one.number),
             task=self.task,
@@ -266,10 +245,24 @@ class BatchesSeen:
             rows=one.rows,
             size=one.size if now.ranges is None else None,
             ranges=now.offsets(one.number),
-            closed_by=one.why,
             window=_window(one),
             latest_ms=one.latest_ms if now.ranges is None else None,
             opened_ms=one.since_ms,
+        )
+
+    def _open(self, one: Open, now: Circumstances) -> BatchSeen:
+        old_ms = now.limits.max_age_ms
+        closes_in_ms = None if old_ms is None else one.since_ms + old_ms - now.ms
+        why = collects(one.rows, now.limits.max_rows, closes_in_ms, window=one.start is not None)
+        return replace(self._seen(one, OPEN, now), since_ms=one.since_ms, why=why)
+
+    def _closed(self, one: Closed, now: Circumstances) -> BatchSeen:
+        life = self._lives.get(one.number) or _Life()
+        attempt = now.spark.attempts.get(self._id(one.number)) if life.under_way else None
+        state, since_ms, why = self._state(one, life, attempt, now)
+        return replace(
+            self._seen(one, state, now),
+            closed_by=one.why,
             closed_ms=life.closed_ms,
             since_ms=since_ms,
             stage=attempt.stage if attempt is not None else life.stage,
