@@ -15,7 +15,7 @@ from ...core.windows.results import END_FIELD
 from ..job import steps as s
 from ..job.aggregates import AggregatePlan, count
 from ..job.aggregates import max as greatest
-from ..records.arrow_frames import FrameWriter
+from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from ..records.vectors import Buffer, Vector, longs
@@ -144,4 +144,4 @@ class WindowCombineOp(ShuffleOp):
         ends = Vector("int64", size := len(longs(changed)), array("q", [end]) * size)
         batch = self.sent.batch([ends, *states])
         with blaming(step):
-            self.env.shuffle_columns(step.name, step.everyone, self.partials, keys, times, batch)
+            self.env.shuffle_columns(step.name, step.everyone, self.partials, FrameRows(keys, times, batch))

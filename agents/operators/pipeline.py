@@ -22,14 +22,13 @@ from ..job.declaration import Declared
 from ..job.declared_table import bound
 from ..job.schemas import CLOSED
 from ..patience import Patience
-from ..records.arrow_frames import FrameWriter
+from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.chunks import Chunk
-from ..records.decoder import RecordSpans
 from ..records.range_buffer import UnreadRecords
 from ..records.record import Batch, Headers, Rows
 from ..records.spans import SpannedRecords
 from ..records.target_rules import UnknownTarget
-from ..records.vectors import Buffer, VectorBatch
+from ..records.vectors import Buffer
 from .actor import ActorOp
 from .aggregating import AggregateOp
 from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
@@ -351,36 +350,14 @@ class Pipeline:
         """Write rows to a stream that other jobs read, in the same way."""
         self._spread.rows(topic, False, keys, timestamps, values, headers, None)
 
-    def shuffle_columns(
-        self,
-        name: str,
-        everyone: bool,
-        writer: FrameWriter,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        *,
-        rows: Buffer | None = None,
-        headers: RecordSpans | None = None,
-    ) -> None:
-        """Write rows of a batch (`rows`; None for all), or partial states, to an intermediate stream: in frames of this writer, each row to
-        the partition of its key. Keys, times and headers are those of all rows of the batch; the times are whole milliseconds."""
-        topic = self.declared.topics.intermediate(name)
-        self._spread.columns(topic, everyone, writer, keys, times, batch, rows, headers)
+    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+        """Write rows in columns, or partial states, to an intermediate stream: in frames of this writer, each row to the partition of its
+        key."""
+        self._spread.columns(self.declared.topics.intermediate(name), everyone, writer, of)
 
-    def share_columns(
-        self,
-        topic: str,
-        writer: FrameWriter,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        *,
-        rows: Buffer | None = None,
-        headers: RecordSpans | None = None,
-    ) -> None:
-        """Write rows of a batch to a stream that other jobs read, in the same way."""
-        self._spread.columns(topic, False, writer, keys, times, batch, rows, headers)
+    def share_columns(self, topic: str, writer: FrameWriter, of: FrameRows) -> None:
+        """Write rows in columns to a stream that other jobs read, in the same way."""
+        self._spread.columns(topic, False, writer, of)
 
     def stop(self, actor: Operator) -> None:
         """After this letter, this actor takes no more rows in this run."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core.columns.schema import ColumnSchema
 from ..job import steps as s
-from ..records.arrow_frames import FrameWriter
+from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
@@ -52,7 +52,7 @@ class ShareOp(Operator):
         batch, rows = chunk.batch(step.schema)
         with blaming(step):  # a value that no frame can hold
             self.env.share_columns(
-                step.topic, self.writer, keys, chunk.times, batch, rows=rows, headers=chunk.header_spans
+                step.topic, self.writer, FrameRows(keys, chunk.times, batch, rows, chunk.header_spans)
             )
 
     def _key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:

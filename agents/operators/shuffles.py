@@ -12,7 +12,7 @@ from typing import Any
 from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError
 from ..job import steps as s
-from ..records.arrow_frames import FrameWriter
+from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
@@ -79,9 +79,8 @@ class ShuffleOp(Operator):
         keys = self._key_spans(chunk)
         batch, rows = chunk.batch(step.schema)
         with blaming(step):  # a value that no frame can hold
-            self.env.shuffle_columns(
-                step.name, step.everyone, self.writer, keys, chunk.times, batch, rows=rows, headers=chunk.header_spans
-            )
+            of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans)
+            self.env.shuffle_columns(step.name, step.everyone, self.writer, of)
 
     def _own_key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
         """The keys that the rows have."""
@@ -290,7 +289,8 @@ class CombineOp(ShuffleOp):
         assert arrays is not None
         assert writer is not None
         with blaming(step):
-            self.env.shuffle_columns(step.name, step.everyone, writer, keys, times, arrays.batch(states))
+            of = FrameRows(keys, times, arrays.batch(states))
+            self.env.shuffle_columns(step.name, step.everyone, writer, of)
 
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:
         step = self.shuffle_step

@@ -10,12 +10,10 @@ from typing import Any
 
 from ...core.progress.frames import HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
-from ..records.arrow_frames import FrameRecord, FrameWriter
+from ..records.arrow_frames import FrameRecord, FrameRows, FrameWriter
 from ..records.columns import pick
-from ..records.decoder import RecordSpans
 from ..records.framing import frame_cuts
 from ..records.partitioner import Partitioner
-from ..records.vectors import Buffer, VectorBatch
 from ..records.writable import NO_TIMESTAMP
 
 
@@ -48,25 +46,15 @@ class Spread:
                 own = None if headers is None else pick(headers, at)
                 self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan)
 
-    def columns(
-        self,
-        topic: str,
-        everyone: bool,
-        writer: FrameWriter,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        rows: Buffer | None,
-        headers: RecordSpans | None,
-    ) -> None:
-        """Write rows of a batch (`rows`; None for all) in frames of this writer."""
+    def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+        """Write rows in columns, in frames of this writer."""
         width = self.widths[topic]
-        if everyone or width == 1 or keys is None:
-            parts = [rows]
+        if everyone or width == 1 or of.keys is None:
+            parts = [of.rows]
         else:
-            parts = self._partitioner(topic, width).split_spans(keys, rows)
-        for partition, own in enumerate(parts):
-            for one in writer.records(keys, times, batch, rows=own, headers=headers):
+            parts = self._partitioner(topic, width).split_spans(of.keys, of.rows)
+        for partition, rows in enumerate(parts):
+            for one in writer.records(of._replace(rows=rows)):
                 self._frame(topic, partition, one)
 
     def _partitioner(self, topic: str, width: int) -> Partitioner:

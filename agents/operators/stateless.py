@@ -26,15 +26,14 @@ from ..cancellation import passes, said
 from ..job import steps as s
 from ..patience import Patience
 from ..records.arrow_columns import ArrivedColumns
-from ..records.arrow_frames import FrameWriter
+from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
-from ..records.decoder import RecordSpans
 from ..records.keys import KeyRefused, KeyUnreadable, output_column
 from ..records.record import Headers, Record, Rows
 from ..records.selecting import Column, column_of, lacking
 from ..records.serdes import KEY, OUTPUT_KEY
 from ..records.spans import SpannedRecords
-from ..records.vectors import Buffer, VectorBatch
+from ..records.vectors import Buffer
 from ..records.writable import check_headers, check_times
 
 BYTES, VALUES = "bytes", "values"
@@ -136,33 +135,12 @@ class Env(Protocol):
         """Write rows to a stream that other jobs read, each to the partition of its key."""
         ...
 
-    def share_columns(
-        self,
-        topic: str,
-        writer: FrameWriter,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        *,
-        rows: Buffer | None = None,
-        headers: RecordSpans | None = None,
-    ) -> None:
+    def share_columns(self, topic: str, writer: FrameWriter, of: FrameRows) -> None:
         """The same for rows in columns, in frames of this writer."""
         ...
 
-    def shuffle_columns(
-        self,
-        name: str,
-        everyone: bool,
-        writer: FrameWriter,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        *,
-        rows: Buffer | None = None,
-        headers: RecordSpans | None = None,
-    ) -> None:
-        """The same for rows in columns, in frames of this writer."""
+    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+        """As `shuffle`, for rows or partial states in columns, in frames of this writer."""
         ...
 
     def later(self, forward: Callable[[], None], /) -> None:

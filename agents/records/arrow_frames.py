@@ -1,7 +1,7 @@
 """Frames of columns: rows of vectors are written as Arrow frames (type 5), without a library. `arrow_columns` reads them.
 
     writer = FrameWriter(["user", ("avg", ("count", "sum"))], encode)       # a column, and a struct of two
-    for record in writer.records(keys, times, batch, rows=rows): ...        # FrameRecord(value, type, first_ms)
+    for record in writer.records(FrameRows(keys, times, batch)): ...        # FrameRecord(value, type, first_ms)
 
 What it decides: how many rows a frame has, and which rows are written in columns at all. Promises:
 
@@ -62,6 +62,22 @@ class FrameRecord(NamedTuple):
     first_ms: int
 
 
+class FrameRows(NamedTuple):
+    """Rows to be written: those of the batch with the numbers in `rows`, or all. The other columns are of all rows of the batch."""
+
+    keys: RecordSpans | None
+    times: Buffer
+    """Whole milliseconds."""
+    batch: VectorBatch
+    rows: Buffer | None = None
+    headers: RecordSpans | None = None
+
+    @property
+    def length(self) -> int:
+        """How many rows are written."""
+        return self.batch.length if self.rows is None else memoryview(self.rows).nbytes // 8
+
+
 class FrameWriter:
     """Writes rows of one stream, or partial states of one plan, as frames."""
 
@@ -97,20 +113,13 @@ class FrameWriter:
             self._streams[kinds] = found
         return found
 
-    def records(
-        self,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        *,
-        rows: Buffer | None = None,
-        headers: RecordSpans | None = None,
-    ) -> Iterator[FrameRecord]:
-        """The frames of these rows of the batch; of all for None."""
-        count = batch.length if rows is None else memoryview(rows).nbytes // 8
+    def records(self, of: FrameRows) -> Iterator[FrameRecord]:
+        """The frames of these rows."""
+        keys, times, batch, rows, headers = of
+        count = of.length
         parts = -(-count // COLUMN_FRAME_RECORDS)
         if count < FEWEST or not self._named or not all(one.kind in _WRITTEN for one in batch.vectors):
-            yield from self._as_batches(keys, times, batch, rows, headers)
+            yield from self._as_batches(of)
             return
         if parts == 1:
             value = self._frame(
@@ -125,18 +134,11 @@ class FrameWriter:
         cut = -(-count // parts)
         every = memoryview(array("q", range(count))) if rows is None else longs(rows)
         for first in range(0, count, cut):
-            yield from self.records(keys, times, batch, rows=every[first : first + cut], headers=headers)
+            yield from self.records(of._replace(rows=every[first : first + cut]))
 
-    def _as_batches(
-        self,
-        keys: RecordSpans | None,
-        times: Buffer,
-        batch: VectorBatch,
-        rows: Buffer | None,
-        headers: RecordSpans | None,
-    ) -> Iterator[FrameRecord]:
-        count = batch.length if rows is None else memoryview(rows).nbytes // 8
-        texts = _keys(keys, rows, count)
+    def _as_batches(self, of: FrameRows) -> Iterator[FrameRecord]:
+        keys, times, batch, rows, headers = of
+        texts = _keys(keys, rows, of.length)
         own, stamps = pieces(spans_of(texts)), longs(take_longs(times, rows)).tolist()
         values, pairs = pieces(self.encode(take_batch(batch, rows))), _pairs(headers, rows)
         for start, stop in frame_cuts(own, values, pairs):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
-from headgate.agents.records.arrow_frames import FEWEST, FrameWriter
+from headgate.agents.records.arrow_frames import FEWEST, FrameRows, FrameWriter
 from headgate.agents.records.arrow_take import FrameRefused, columns_of_frame
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.serdes import json
@@ -189,7 +189,7 @@ def frames_of_kafka_target(chance: random.Random) -> None:
     if chance.random() < 0.3:
         headers = packed_headers([[("h", one)] * chance.randrange(3) for one in parts(chance, count)])
     writer = FrameWriter(names, Encoder(names).encode)
-    [one] = alike(lambda: [found.value for found in writer.records(keys, times, batch, headers=headers)])[1]
+    [one] = alike(lambda: [found.value for found in writer.records(FrameRows(keys, times, batch, headers=headers))])[1]
     for damaged in (one, one[:1] + mutated(one[1:], chance), one[:1] + mutated(one[1:], chance)):
         try:
             frame = decode(damaged)

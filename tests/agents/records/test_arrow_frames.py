@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.agents.records import arrow_columns, arrow_frames, columns
 from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
-from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameWriter
+from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameRows, FrameWriter
 from headgate.agents.records.arrow_rows import plain_rows
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.framing import FRAME_BYTES
@@ -78,7 +78,7 @@ def test_what_is_written_is_what_is_read(drawn, data):
     few = data.draw(st.none() | st.lists(st.integers(0, len(rows) - 1), min_size=1))
     chosen = None if few is None else array("q", few)
     found = list(
-        writer_of().records(packed(keys), array("q", times), batch, rows=chosen, headers=packed_headers(headers))
+        writer_of().records(FrameRows(packed(keys), array("q", times), batch, chosen, packed_headers(headers)))
     )
     wanted = rows if few is None else [rows[row] for row in few]
     [one] = found
@@ -101,10 +101,10 @@ def test_what_is_written_is_what_is_read(drawn, data):
 def test_a_big_endian_machine_writes_batches_and_reads_rows(monkeypatch):
     """Frames are little-endian, and vectors are as the machine is."""
     batch, keys = VectorBatch(("n",), (Vector.of("int64", range(70)),), 70), packed([b"k"] * 70)
-    [there] = writer_of(("n",)).records(keys, array("q", range(70)), batch)
+    [there] = writer_of(("n",)).records(FrameRows(keys, array("q", range(70)), batch))
     monkeypatch.setattr(arrow_frames, "LITTLE", False)
     monkeypatch.setattr(arrow_columns, "LITTLE", False)
-    [here] = writer_of(("n",)).records(keys, array("q", range(70)), batch)
+    [here] = writer_of(("n",)).records(FrameRows(keys, array("q", range(70)), batch))
     assert (there.type, here.type) == (b"arrow", b"batch")
     assert plain_rows(decode(there.value)).values == [{"n": n} for n in range(70)]
 
@@ -117,13 +117,13 @@ def test_partial_states_keep_their_shape():
     vectors = [Vector.of("int64", range(70)), Vector.of("int64", [2] * 70), Vector.of("float64", [0.5] * 69 + [None])]
     batch = VectorBatch(("n", "count", "sum"), tuple(vectors), 70)
     keys, times = packed([b"%d" % n for n in range(70)]), array("q", range(70))
-    [one] = writer.records(keys, times, batch)
+    [one] = writer.records(FrameRows(keys, times, batch))
     frame = decode(one.value)
     assert (frame.plan, plain_rows(frame).values[68:]) == (7, [[68, [2, 0.5]], [69, [2, None]]])
     made = arrived([frame])
     assert (made.plan, list(made.kinds)) == (7, ["n", "avg.count", "avg.sum"])
     assert made.vector("avg.sum").values() == [0.5] * 69 + [None]
-    [few] = writer.records(keys, times, batch, rows=array("q", [3]))
+    [few] = writer.records(FrameRows(keys, times, batch, rows=array("q", [3])))
     assert decode(few.value) == BatchFrame([b"3"], [3], [msgpack.packb([3, [2, 0.5]])], None, 7)
 
 
@@ -132,7 +132,7 @@ def test_partial_states_keep_their_shape():
 def test_rows_are_cut_by_number_and_by_size(rows, size):
     """Each frame fits into a Kafka record; only a row that is larger stands in a larger frame of its own."""
     batch = VectorBatch(("t",), (Vector.of("text", ["x" * size] * rows),), rows)
-    found = list(writer_of(("t",)).records(None, array("q", range(rows)), batch))
+    found = list(writer_of(("t",)).records(FrameRows(None, array("q", range(rows)), batch)))
     assert len(found) > 1
     times: list[int] = []
     for one in found:
@@ -177,7 +177,9 @@ def test_any_bytes_are_a_frame_that_reads_as_pyarrow_reads_it_or_an_error():
     batch = VectorBatch(("n", "t"), (Vector.of("int64", range(64)), Vector.of("text", ["ü", None] * 32)), 64)
     pairs = packed_headers([[("h", b"1")], []] * 32)
     keys = packed([b"k", None] * 32)
-    tables += [one.value for one in writer_of(("n", "t")).records(keys, array("q", range(64)), batch, headers=pairs)]
+    tables += [
+        one.value for one in writer_of(("n", "t")).records(FrameRows(keys, array("q", range(64)), batch, headers=pairs))
+    ]
     passed = 0
     for _ in range(MUTATIONS):
         data = b"\x05" + mutated(chance.choice(tables)[1:], chance)
