@@ -221,8 +221,7 @@ class SimProducer:
     def _refused(self, at: StreamPartition, error: Exception) -> None:
         queue = self._queues.pop(at)
         for _, future in queue:
-            if not future.done():
-                future.set_exception(error)
+            _fail(future, error)
 
     async def commit(self) -> None:
         """See `port`."""
@@ -263,8 +262,7 @@ class SimProducer:
         self._gone = True
         for queue in self._queues.values():
             for _, future in queue:
-                if not future.done():
-                    future.set_exception(ProducerBroken("the producer is thrown away"))
+                _fail(future, ProducerBroken("the producer is thrown away"))
 
     def explain(self, error: BaseException, at: StreamPartition) -> Cause:
         """See `port`."""
@@ -284,6 +282,13 @@ class SimProducer:
 
     def look_again(self) -> None:
         """See `port`."""
+
+
+def _fail(answer: asyncio.Future[int], error: Exception) -> None:
+    """As the producer over Kafka does: who sent may have given up, and asyncio must not complain that nobody has looked."""
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()
 
 
 class _Part:
