@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.records import serdes as serde
@@ -36,8 +35,9 @@ from headgate.core.names import StreamPartition
 from headgate.core.task.checkpoint import table_prefix
 
 from . import report
+from .filling import Record, write
 from .inputs import Input
-from .rig import HERE, Program, admin, drop_topics, scratch
+from .rig import HERE, Program, admin, drop_topics, make_topic, scratch
 
 CHUNK = 2000
 CHUNKS_A_COMMIT = 5
@@ -95,18 +95,9 @@ def on_rocks(directory: Path, keys: int, ttl_s: float) -> dict[str, float]:
 
 def fill(bootstrap: str, topic: str, keys: int) -> None:
     """Write one record for each key, all to one partition."""
-    client = admin(bootstrap)
-    for future in client.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(30)
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 0}
-    )
+    make_topic(bootstrap, topic, partitions=1)
     make = Input(keys).maker()
-    for i in range(keys):
-        producer.produce(topic, make(0, i), partition=0)
-        if i % 5000 == 0:
-            producer.poll(0)
-    producer.flush(120)
+    write(bootstrap, topic, (Record(make(0, i), 0) for i in range(keys)))
 
 
 class Log:

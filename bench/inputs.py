@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 
-from confluent_kafka import Producer
-
+from .filling import Record, write
 from .rig import PAD, PARTITIONS, USERS, make_topic
 
 FIELDS = (
@@ -114,30 +113,8 @@ def fill(
 ) -> None:
     """Make a topic, and write so many records to it, an equal part to each partition."""
     make_topic(bootstrap, topic, partitions=partitions)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "log_level": 0,
-            "linger.ms": 50,
-            "batch.size": 1 << 18,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 1 << 20,
-            "compression.type": compression,
-            "acks": "1",
-        }
-    )
-    for i in range(records // partitions):
-        for p in range(partitions):
-            while True:
-                try:
-                    producer.produce(topic, make(p, i), partition=p, timestamp=timestamp)
-                    break
-                except BufferError:
-                    producer.poll(0.05)
-        if i % 5000 == 0:
-            producer.poll(0)
-    if left := producer.flush(120):
-        raise AssertionError(f"{left} records of the input were not written")
+    every = (Record(make(p, i), p) for i in range(records // partitions) for p in range(partitions))
+    write(bootstrap, topic, every, timestamp=timestamp, compression_type=compression)
 
 
 @cache

@@ -14,8 +14,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Producer
-
+from .filling import Record, write
 from .rig import PAD, loads, make_topic
 from .tumbling import BASE_MS
 
@@ -64,23 +63,8 @@ def fill(bootstrap: str, name: str, records: int) -> None:
 
 def _write(bootstrap: str, topic: str, values: Iterable[bytes], numbers: Iterable[int]) -> None:
     make_topic(bootstrap, topic)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 50, "batch.size": 1 << 18, "acks": "1",
-            "queue.buffering.max.messages": 2_000_000, "queue.buffering.max.kbytes": 1 << 20, "partitioner": "murmur2",
-        }
-    )  # fmt: skip
-    for made, (i, value) in enumerate(zip(numbers, values, strict=True)):
-        while True:
-            try:
-                producer.produce(topic, value, key=b"o%d" % i)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if made % 20_000 == 0:
-            producer.poll(0)
-    if left := producer.flush(120):
-        raise AssertionError(f"{left} records of {topic} were not written")
+    records = (Record(value, key=b"o%d" % i) for i, value in zip(numbers, values, strict=True))
+    write(bootstrap, topic, records, partitioner="murmur2")
 
 
 def judged(messages: Iterable[Any], records: int) -> tuple[dict[int, int], int, str]:

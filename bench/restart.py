@@ -20,11 +20,10 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from confluent_kafka import Producer
-
 from headgate.agents.broker.broker import Broker
 
 from . import report
+from .filling import Record, write
 from .judging import Ends
 from .programs import Job
 from .rig import OUT, PARTITIONS, Program, make_topic, scratch
@@ -35,17 +34,8 @@ STARTS = (("same_disk", "same disk"), ("after_kill", "same disk after kill -9"),
 
 def fill(bootstrap: str, topic: str, keys: int) -> None:
     """Write one record for each key."""
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 0}
-    )
-    for i in range(keys):
-        while True:
-            try:
-                producer.produce(topic, b'{"user":"user-%010d","amount":%d}' % (i, i % 100), partition=i % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush(120)
+    make = b'{"user":"user-%010d","amount":%d}'
+    write(bootstrap, topic, (Record(make % (i, i % 100), i % PARTITIONS) for i in range(keys)))
 
 
 def lines(program: Program) -> list[dict[str, Any]]:

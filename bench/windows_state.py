@@ -24,11 +24,12 @@ import struct
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgpack
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headgate.agents.broker.broker import Broker
@@ -37,6 +38,7 @@ from headgate.core.task.checkpoint import table_prefix
 from headgate.core.windows.slots import holds_window
 
 from . import report
+from .filling import Record, write
 from .restart import restoring_s, wait_ready
 from .rig import HERE, PARTITIONS, Program, admin, make_topic, read_all, scratch
 
@@ -57,23 +59,16 @@ LENGTH_FROM, CONTROL = 12, 0x20
 
 def fill(bootstrap: str, topic: str, first: int, upto: int, last: int, rows: int, keys: int) -> None:
     """Write the rows of windows number `first` up to `upto`; those of the last three windows have all keys."""
-    settings = {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "log_level": 0}
-    producer = Producer({**settings, "queue.buffering.max.messages": 2_000_000})
-    for window in range(first, upto):
-        count = keys if window >= last - 3 else rows
-        for i in range(count):
-            user = (window * rows + i) * 7919 % keys if count == rows else i
-            ts = window * WINDOW_MS + i * WINDOW_MS // count
-            while True:
-                try:
-                    value = b'{"user":"u%05d","ts":%d,"amount":%d}' % (user, ts, user % 100)
-                    producer.produce(topic, value, partition=user % PARTITIONS)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        producer.poll(0)
-    if left := producer.flush(300):
-        raise AssertionError(f"{left} rows were not written")
+
+    def made() -> Iterator[Record]:
+        for window in range(first, upto):
+            count = keys if window >= last - 3 else rows
+            for i in range(count):
+                user = (window * rows + i) * 7919 % keys if count == rows else i
+                ts = window * WINDOW_MS + i * WINDOW_MS // count
+                yield Record(b'{"user":"u%05d","ts":%d,"amount":%d}' % (user, ts, user % 100), user % PARTITIONS)
+
+    write(bootstrap, topic, made(), patience_s=300, compression_type="lz4")
 
 
 class Job:
