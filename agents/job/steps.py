@@ -321,7 +321,7 @@ class WindowStep(Step):
     def combines(self) -> bool:
         """Whether partial states may be sent instead of rows: nothing needs the single rows, or counts them as they arrive."""
         spans = self.window.spans
-        plain = spans is not None and spans.every == spans.size and not self.window.by_clock
+        plain = spans is not None and spans.panes is not None and not self.window.by_clock
         return plain and self.plan.merges and self.late is None and self.early_rows is None and self.rows is None
 
     @property

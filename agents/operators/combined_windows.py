@@ -1,7 +1,10 @@
 """Combines the rows of a window before a shuffle: each commit sends one partial state per key and window, instead of every row.
 
-A partial state consists of the end of its window, the number of its rows and the states; its frame carries the digest of the plan. No
-row is late here: the window operator behind the shuffle decides that, for a whole partial state.
+Hopping windows share their rows, so one state is sent per key and *pane* (`Spans.panes`): all rows of a pane belong to the same windows.
+The pane of a tumbling window is the window.
+
+A partial state consists of the end of its pane, the number of its rows and the states; its frame carries the digest of the plan. Its time
+is the greatest of its rows. No row is late here: the window operator behind the shuffle decides that, for a whole partial state.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from .stateless import Env, blaming, encode
 from .window_states import ArrayWindow
 
 ROWS_FIELD = "window-rows"
-"""The name of the number of rows in a partial state of a window: no identifier, so no aggregate has it."""
+"""The name of the number of rows in a partial state of a pane: no identifier, so no aggregate has it."""
 
 
 def has_window_arrays(step: s.WindowStep) -> bool:
@@ -40,7 +43,7 @@ def has_window_arrays(step: s.WindowStep) -> bool:
 
 
 def plan_of_partials(step: s.WindowStep, *, ends: bool = True) -> AggregatePlan:
-    """The number of rows of a window and the states, behind the end of the window: what is sent. Without the ends: what is kept."""
+    """The number of rows of a pane and the states, behind the end of the pane: what is sent. Without the ends: what is kept."""
     parts = dict(zip(step.plan.names, step.plan.parts, strict=True))
     end = {END_FIELD: greatest(END_FIELD)} if ends else {}
     return AggregatePlan({**end, ROWS_FIELD: count(), **parts})
@@ -66,7 +69,8 @@ class WindowCombineOp(ShuffleOp):
     def _empty(self) -> OpenWindows:
         spans = self.window.window.spans
         assert spans is not None
-        return OpenWindows(spans, self.counting, None, arrays=self.in_arrays, timed=True)
+        assert spans.panes is not None
+        return OpenWindows(spans.panes, self.counting, None, arrays=self.in_arrays, timed=True)
 
     def push(self, rows: Rows) -> None:
         of = Addends(self.window, self.keys_of(rows), rows.values, rows.timestamps)

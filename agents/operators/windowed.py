@@ -17,6 +17,7 @@ Promises:
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
 from ..records.record import Headers, Rows
 from ..records.vectors import Buffer, longs
-from ..records.window_rows import rows_of_ends, rows_of_times
+from ..records.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from .addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from .combined_windows import has_window_arrays, plan_of_partials
 from .key_arrays import KeyArrays
@@ -152,7 +153,8 @@ class WindowOp(Operator):
             states = [value[2:] for value in values] if self.partial else values
             of = Addends(self.window_step, keys, states, times, partial=self.partial)
             if self.partial:
-                found = rows_of_ends(array("q", [value[0] for value in values]), self._closed)
+                found = self._windows_of(array("q", [value[0] for value in values]), array("q", times))
+                self._late_partials(found, [value[1] for value in values], times)
             else:
                 found = rows_of_times(kept.spans, array("q", times), None, self._closed)
             with of.blaming():
@@ -161,9 +163,8 @@ class WindowOp(Operator):
         else:
             with blaming(self.step, self.plan.lacking(values)):
                 late, partly = kept.take(keys, times, values, self._closed)
-        rows_late = sum(values[place][1] for place in late) if self.partial else len(late)
-        self._late_now = self._late_now.plus(rows_late, partly)
-        if late and not self.partial:
+        if not self.partial:
+            self._late_now = self._late_now.plus(len(late), partly)
             self._late(rows, late)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
@@ -206,14 +207,29 @@ class WindowOp(Operator):
         if vectors is None:
             return False
         ends, counts, *states = vectors
-        found = rows_of_ends(ends.data, self._closed)
+        found = self._windows_of(ends.data, columns.times)
         of = PartialAddends(self.window_step, columns, states, lambda: [one[2:] for one in columns.plain_values()])
         with of.blaming():
             kept.take(found, of)
-        if found.late is not None:
-            counted = longs(counts.data)
-            self._late_now = self._late_now.plus(sum(counted[row] for row in longs(found.late)), 0)
+        self._late_partials(found, longs(counts.data), longs(columns.times))
         return True
+
+    def _windows_of(self, ends: Buffer, times: Buffer) -> WindowedRows:
+        """The windows of partial states: a window is the pane of its states, or each pane belongs to all windows that hold its rows."""
+        spans = self.window_step.window.spans
+        assert spans is not None
+        if spans.every == spans.size:
+            return rows_of_ends(ends, self._closed)
+        return rows_of_times(spans, times, None, self._closed)
+
+    def _late_partials(self, found: WindowedRows, counts: Sequence[int], times: Sequence[int]) -> None:
+        """Count the rows of partial states that are late for all of their windows, or for some."""
+        late, partly = sum(counts[place] for place in _listed(found.late)), 0
+        spans, closed = self.window_step.window.spans, self._closed
+        if found.partly and spans is not None:
+            missed = (count for count, time in zip(counts, times, strict=True) if spans.first_end(time) <= closed)
+            partly = sum(missed) - late
+        self._late_now = self._late_now.plus(late, partly)
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         schema = self.window_step.schema
@@ -234,7 +250,7 @@ class WindowOp(Operator):
     def _late(self, rows: Rows, late: list[int]) -> None:
         """Write rows whose windows are closed, unchanged, to the topic for late rows, if the user has named one."""
         topic = self.window_step.late
-        if topic is None:
+        if topic is None or not late:
             return
         headers = None if rows.headers is None else pick(list(rows.headers), late)
         keys = None if rows.keys is None else pick(rows.keys, late)

@@ -42,7 +42,7 @@ def rows_of_times(spans: Spans, times: Buffer, rows: Buffer | None, closed: int)
 
 
 def rows_of_ends(ends: Buffer, closed: int) -> WindowedRows:
-    """Assign partial states, each to the window with its end."""
+    """Assign partial states of tumbling windows, each to the window with its end."""
     if compiled_part.compiled is None:
         return _slowly(ends, None, lambda chosen: assign_ends(chosen, closed))
     return WindowedRows(*compiled_part.compiled.window_rows(ends, None, 0, 1, 0, closed))

@@ -13,8 +13,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import NamedTuple
 
+MOST_PANES = 8
+"""The most panes from one start of a window to the next: shorter ones would combine too few rows."""
 Places = list[int] | None
 """Indexes of rows in their columns, ascending; None means all rows."""
 
@@ -43,6 +46,24 @@ class Spans:
     size: int
     every: int
     offset: int = 0
+
+    @property
+    def panes(self) -> Spans | None:
+        """Tumbling spans whose rows all belong to the same windows; None if they would be too short.
+
+        >>> Spans(60, 10, 3).panes, Spans(10, 4).panes, Spans(100, 99).panes
+        (Spans(size=10, every=10, offset=3), Spans(size=2, every=2, offset=0), None)
+        """
+        length = gcd(self.size, self.every)
+        return Spans(length, length, self.offset % length) if self.every <= length * MOST_PANES else None
+
+    def first_end(self, time: int) -> int:
+        """The end of the first window that holds this time.
+
+        >>> Spans(10, 4).first_end(9), Spans(10, 4).first_end(10)
+        (10, 14)
+        """
+        return time - (time - self.offset - self.size) % self.every + self.every
 
     def assign(self, times: Sequence[int]) -> dict[int, Places]:
         """By the end of each window, the indexes of its rows."""

@@ -57,6 +57,11 @@ def hopping(orders: hg.Stream[Any, Any]) -> object:
     return orders.window(hg.hopping("10ms", every="5ms", grace="1s")).agg(n=hg.count(), low=hg.min("amount")).to("out")
 
 
+def hopping_behind_a_shuffle(orders: hg.Stream[Any, Any]) -> object:
+    """The states of a pane travel once for all of its windows."""
+    return orders.repartition("user").window(hg.hopping("10ms", every="4ms", grace="20ms")).agg(**COUNTS).to("out")
+
+
 def windows_of_text(orders: hg.Stream[Any, Any]) -> object:
     """Their states are no numbers."""
     behind = orders.repartition("user").window(hg.tumbling("5ms", grace="20ms"))
@@ -91,7 +96,7 @@ def both(orders: hg.Stream[Any, Any]) -> object:
     return orders.to("out", key="user")
 
 
-WINDOWS: list[Job] = [windows, hopping, windows_of_text, sessions, early, in_order]
+WINDOWS: list[Job] = [windows, hopping, hopping_behind_a_shuffle, windows_of_text, sessions, early, in_order]
 JOBS: list[Job] = [agg, agg_by_number, agg_of_text, agg_here, *WINDOWS, to, to_keyed, both]
 FILTERS: dict[str, tuple[Any, Any]] = {
     "none": (None, None),

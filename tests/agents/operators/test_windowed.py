@@ -496,14 +496,16 @@ def combined(app: hg.App) -> bool:
 
 
 def test_partial_states_travel_where_nothing_asks_for_a_row(form: Form) -> None:
-    """And rows travel for a topic of late rows, emission by count, sessions, hopping windows and lists."""
+    """And rows travel for a topic of late rows, emission by count, sessions, windows that share no pane worth the name, and lists."""
     assert combined(shuffled(form, hg.tumbling("10s")))
     assert combined(shuffled(form, hg.tumbling("10s"), emit="1s"))
     assert not combined(shuffled(form, hg.tumbling("10s"), late="late"))
     assert not combined(shuffled(form, hg.tumbling("10s"), emit=10))
     assert not combined(shuffled(form, hg.tumbling("10s", time="processing")))
     assert not combined(shuffled(form, hg.session("10s")))
-    assert not combined(shuffled(form, hg.hopping("10s", every="5s")))
+    assert combined(shuffled(form, hg.hopping("10s", every="5s")))
+    assert combined(shuffled(form, hg.hopping("10s", every="4s")))
+    assert not combined(shuffled(form, hg.hopping("10s", every="9s")))
     app = hg.App("job")
     form.input(app, "in", Row, timestamp="ts").repartition("k").window(hg.tumbling("10s")).agg(all=hg.collect("x")).to(
         "out"
@@ -569,10 +571,12 @@ def test_a_test_sees_the_open_windows_by_key_and_start() -> None:
 
 @pytest.mark.parametrize("emit", ["final", "3s"])
 @pytest.mark.parametrize("seed", range(4))
-def test_partial_states_give_the_results_of_their_rows(seed: int, emit: str, form: Form) -> None:
-    """Early ones included: the same values, keys and timestamps in the same order, and the same late rows, with and without combining."""
+@pytest.mark.parametrize("every", ["10s", "5s", "4s"])
+def test_partial_states_give_the_results_of_their_rows(every: str, seed: int, emit: str, form: Form) -> None:
+    """Early ones included: the same values, keys and timestamps in the same order, and the same late rows, with and without combining.
+    Hopping windows share the states of their panes."""
     draw = random.Random(seed)
-    window = hg.tumbling("10s", grace="2s")
+    window = hg.hopping("10s", every=every, grace="2s", offset="1s")
     apps = [shuffled(form, window, emit=emit, late=late) for late in (None, "late")]
     assert [combined(app) for app in apps] == [True, False]
     time, found = 20_000, 0
@@ -586,7 +590,8 @@ def test_partial_states_give_the_results_of_their_rows(seed: int, emit: str, for
                 d.advance(pause)
             results = one.read("out")
             assert results == other.read("out")
-            assert one.counters["late_rows"] == other.counters["late_rows"]
+            for late in ("late_rows", "late_for_some_windows"):
+                assert one.counters[late] == other.counters[late]
             found += len(results)
         for d in (one, other):
             d.drain()

@@ -40,6 +40,9 @@ WINDOWS: dict[str, Windowed] = {
     "hopping": lambda of: (
         of.repartition("user").window(hg.hopping("1s", every="300ms", grace="50ms")).agg(**AGGREGATES)
     ),
+    "hopping by rows": lambda of: (
+        of.repartition("user").window(hg.hopping("1s", every="990ms", grace="50ms")).agg(**AGGREGATES)
+    ),
     "session": lambda of: of.repartition("user").window(hg.session("30ms")).agg(**AGGREGATES),
     "late rows": lambda of: of.repartition("user").window(hg.tumbling("1s"), late="late").agg(**AGGREGATES),
     "early": lambda of: of.repartition("user").window(hg.tumbling("1s"), emit=7).agg(**AGGREGATES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from math import gcd
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -89,6 +90,20 @@ def test_rows_in_any_order_within_the_bound_are_counted_once_each(
         for end in plainly(spans, time):
             plain[end] = plain.get(end, 0) + 1
     assert closed == plain
+
+
+@given(SPANS, TIMES)
+@example(Spans(10, 9), [0])
+@example(Spans(7, 3), [0])
+def test_rows_of_a_pane_belong_to_the_same_windows(spans: Spans, times: list[int]) -> None:
+    """So their states can be added up once for all of these windows. Panes that are too short are none."""
+    panes = spans.panes
+    assert (panes is None) == (spans.every > 8 * gcd(spans.size, spans.every))
+    for time in times:
+        assert spans.first_end(time) == min(plainly(spans, time))
+        if panes is not None:
+            (end,) = plainly(panes, time)
+            assert all(plainly(spans, one) == plainly(spans, time) for one in range(end - panes.size, end))
 
 
 def test_no_row_is_in_no_window() -> None:
