@@ -20,6 +20,7 @@ from ...core.graph.resolve import shared_widths
 from ...core.names import natural
 from ..job import steps as s
 from ..job.declaration import Declared
+from ..job.in_arrays import makes_rows
 from ..job.named_fields import on_columns
 from ..kafka.topics import ABOUT_PROPERTIES, ExistingTopic, TopicSpec, differences
 from ..process.configuration import CommandLine, Configuration
@@ -79,7 +80,7 @@ def plan(
     show_table(["STEP", "WORKS ON"], ([one["step"], one["works_on"]] for one in found["steps"]))
     for one in found["steps"]:
         if one["why"]:
-            click.echo(f"Note: '{one['step']}' is read as rows: {one['why']}", err=True)
+            click.echo(f"Note: '{one['step']}' works on rows: {one['why']}", err=True)
     if (idle := workers - len(found["tasks"])) > 0:
         click.echo(
             f"Note: {len(found['tasks'])} tasks keep {workers - idle} workers busy; {idle} would be idle", err=True
@@ -158,20 +159,21 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
             {"task": task, "worker": owner.get(task), "partitions": [f"{s}[{p}]" for s, p in grouping[task]]}
             for task in sorted(grouping, key=natural)
         ],
-        "steps": [
-            {
-                "step": declared.name(step),
-                "works_on": "columns" if columns else "rows",
-                "why": declared.why_rows.get(step.topic) if isinstance(step, s.InputStep) else None,
-            }
-            for step, columns in on_columns(declared.steps)
-        ],
+        "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps)],
         "producers": [
             {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
             for one in producer_sets(intended.graph.fed, grouping, {}).values()
         ],
         "problems": made.problems,
     }
+
+
+def _step(declared: Declared, step: s.Step, columns: bool) -> dict[str, str | None]:
+    """What a step works on, and why on rows where columns were to be expected."""
+    why = declared.why_rows.get(step.topic) if isinstance(step, s.InputStep) else None
+    if columns and (inside := makes_rows(step)) is not None:
+        columns, why = False, inside
+    return {"step": declared.name(step), "works_on": "columns" if columns else "rows", "why": why}
 
 
 def _role(topics: JobTopics, name: str) -> str:

@@ -12,19 +12,19 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from ...core.columns.typing import NUMBERS
 from ...core.progress.frames import NO_TIME
 from ...core.windows.results import END_FIELD
 from ..job import steps as s
 from ..job.aggregates import AggregatePlan, count
 from ..job.aggregates import max as greatest
+from ..job.in_arrays import in_arrays
 from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
 from ..records.vectors import Buffer, Vector, longs
 from ..records.window_rows import rows_of_times
 from .addends import Addends, ColumnAddends
-from .key_arrays import KeyArrays, has_arrays
+from .key_arrays import KeyArrays
 from .open_windows import OpenWindows
 from .shuffles import PARTIAL, ShuffleOp
 from .stateless import Env, blaming, encode
@@ -32,14 +32,6 @@ from .window_states import ArrayWindow
 
 ROWS_FIELD = "window-rows"
 """The name of the number of rows in a partial state of a pane: no identifier, so no aggregate has it."""
-
-
-def has_window_arrays(step: s.WindowStep) -> bool:
-    """Whether the windows of a step begin with their states in arrays: its columns are numbers, and nothing needs early results."""
-    schema, plan = step.schema, step.plan
-    if schema is None or step.updates or step.window.spans is None or not has_arrays(plan):
-        return False
-    return all(schema[str(part.of)].type in NUMBERS for part in plan.parts if part.of is not None)
 
 
 def plan_of_partials(step: s.WindowStep, *, ends: bool = True) -> AggregatePlan:
@@ -60,7 +52,7 @@ class WindowCombineOp(ShuffleOp):
         self.counting = plan_of_partials(step.combine, ends=False)
         self.careful = False
         """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
-        self.in_arrays = has_window_arrays(self.window)
+        self.in_arrays = in_arrays(self.window)
         if self.in_arrays:
             self.sent = KeyArrays(plan_of_partials(self.window))
             self.partials = FrameWriter(self.sent.fields, self.sent.pack_batch, plan=self.plan.digest)

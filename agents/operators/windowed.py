@@ -36,6 +36,7 @@ from ...core.windows.results import (
 )
 from ...core.windows.spans import Spans
 from ..job import steps as s
+from ..job.in_arrays import in_arrays
 from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
@@ -43,7 +44,7 @@ from ..records.record import Headers, Rows
 from ..records.vectors import Buffer, longs
 from ..records.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from .addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
-from .combined_windows import has_window_arrays, plan_of_partials
+from .combined_windows import plan_of_partials
 from .key_arrays import KeyArrays
 from .late_rows import write_late
 from .open_rows import OpenRows
@@ -101,7 +102,7 @@ class WindowOp(Operator):
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
-            self.kept = self._of_spans(window.spans, arrays=has_window_arrays(step))
+            self.kept = self._of_spans(window.spans, arrays=in_arrays(step))
         self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
         self.by_clock = window.by_clock

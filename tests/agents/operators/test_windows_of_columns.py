@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -10,6 +11,10 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.job.declaration import Declared
+from headgate.agents.job.in_arrays import makes_rows
+from headgate.agents.job.named_fields import on_columns
+from headgate.agents.records.column_chunk import ColumnChunk
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
 from headgate.core.names import StreamPartition
@@ -129,6 +134,21 @@ def test_rows_and_columns_store_the_same_windows() -> None:
             d.send_all("orders", records(5)[:150])
             found.append(dict(d.table("tumbling-1s").items()))
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("name", [name for name in WINDOWS if name != "late rows"])
+def test_it_is_known_before_which_windows_make_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`headgate plan` shows it, with the reason. Where it shows columns, no row is made."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts").columns()
+    WINDOWS[name](orders).to("out")
+    why = [told for step, takes in on_columns(Declared(app).steps) if takes and (told := makes_rows(step))]
+    made: list[int] = []
+    rows = ColumnChunk.rows
+    monkeypatch.setattr(ColumnChunk, "rows", lambda chunk, *more: made.append(len(chunk)) or rows(chunk, *more))
+    outcome(WINDOWS[name], True, 16)
+    assert bool(made) == bool(why)
+    assert [bool(re.search("sessions|early|hg.first|is of text", one)) for one in why] == [True] * len(why)
 
 
 def test_what_needs_rows_is_refused_at_its_line() -> None:
