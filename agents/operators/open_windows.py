@@ -417,6 +417,8 @@ class OpenWindows:
             self._divide(self.table)
         for end in sorted(self.changed):
             window = self.open[end]
+            if isinstance(window, ArrayWindow) and window.has_long_keys:
+                window = self.open[end] = window.in_lists()
             if isinstance(window, ListWindow):
                 window.divide_new(self.table.size_of)
             self.table.update(self.slots.place(end, window.slots, window.changed_blocks()))

@@ -2,7 +2,7 @@
 
 Both are stored alike: a block of the table holds up to 64 keys in the order of their arrival. A block of states in lists that has become
 larger than `BLOCK_BYTES` is divided, so that no block grows without bound when states do. A window in arrays becomes one in lists when a
-state no longer fits, for example when a sum exceeds 64 bits.
+state no longer fits, for example when a sum exceeds 64 bits, or when a key is so long that 64 of them would fill more than a block.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any
 
 from ...core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
 from ..job.aggregates import AggregatePlan
+from ..records.longs import extremes
 from ..records.spans import pieces
 from ..records.vectors import Buffer, longs
 from .key_arrays import Addition, KeyArrays
 
 States = dict[bytes, list[Any]]
+LONG_KEY = BLOCK_BYTES // BLOCK_KEYS
+"""Where no key is longer than this, 64 keys fit into a block."""
 
 
 class ListWindow:
@@ -113,8 +116,11 @@ class ListWindow:
             self.open = False
 
     def divide_new(self, size_of: Callable[[Any], int]) -> None:
-        """Divide the blocks that were never written and are too large already. `size_of`: the bytes of a value."""
-        for number in range(len(self.slots), len(self.blocks)) if not self.plain else ():
+        """Divide the blocks that would be too large before they are written: new ones of states that may be large, and those that have got
+        long keys. `size_of`: the bytes of a value."""
+        large = set[int]() if self.plain else set(range(len(self.slots), len(self.blocks)))
+        large.update(number for number in self.dirty if max(map(len, self.blocks[number])) > LONG_KEY)
+        for number in sorted(large):
             size = size_of(self.stored(number))
             if size > BLOCK_BYTES:
                 self.divide(number, size)
@@ -240,6 +246,12 @@ class ArrayWindow:
             self._queue = [keys[number] for number in order], array("q", order)
         keys, numbers = self._queue
         return keys[first:behind], self.arrays.states(numbers[first:behind])
+
+    @property
+    def has_long_keys(self) -> bool:
+        """Whether a changed key is so long that its block may be too large."""
+        changed = self.arrays.cells.dirty()
+        return len(changed) > 0 and extremes(self.arrays.keys.keys(changed)[0].lengths)[1] > LONG_KEY
 
     def changed_blocks(self) -> dict[int, list[Any]]:
         """The blocks that have changed since the last call, in their stored form."""

@@ -266,6 +266,23 @@ def test_a_block_that_grows_is_divided() -> None:
     assert len(stored_now) > 4
 
 
+@pytest.mark.parametrize("kind", ["states", "arrays", "mixed", "growing"])
+def test_no_block_is_large_because_its_keys_are(kind: str) -> None:
+    """Kafka would refuse one of 64 keys of 20 kB. Short keys come before, and a block that was written gets long ones."""
+    task = Task(kind, careful=False)
+    for keys in ([b"short", b"x" * 20_000], [b"%d" % n * 10_000 for n in range(10, 80)], [b"y" * 500_000, b"z"]):
+        task.take([(key, 1) for key in keys], fails=False, interrupted=False)
+        task.commit()
+        assert max(len(one) for one in task.log.values() if one is not None) < 2 * blocks.BLOCK_BYTES or b"z" in keys
+        task.live()
+        task.check()
+    task.take([(b"short", 2)], fails=False, interrupted=False)
+    task.commit()
+    task.check()
+    task.close(None, 100, ["commit"])
+    task.check()
+
+
 @pytest.mark.parametrize("kind", ["states", "arrays", "mixed", "growing", "rows"])
 def test_blocks_of_a_window_may_stand_in_any_slots(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers say where keys and rows belong, also if a later block stands in a lower slot."""
