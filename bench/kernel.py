@@ -22,6 +22,9 @@ from typing import Any
 import msgpack
 import orjson
 
+from headgate.agents.job.aggregates import count, plan
+from headgate.agents.job.aggregates import sum as sum_of
+from headgate.agents.operators.key_arrays import Addition, KeyArrays
 from headgate.agents.records import columns
 from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.encoder import Encoder
@@ -116,8 +119,26 @@ def works(size: int) -> dict[str, tuple[Call, Call]]:
     return found
 
 
+def held(keys: int) -> dict[str, float]:
+    """The memory of a count and a sum, and the time of a commit that packs all of them. Keys are text of 7 or 8 bytes."""
+    arrays = KeyArrays(plan({"n": count(), "total": sum_of("amount")}), head=b"\0")
+    users = Vector.of("text", [f"u{n:06d}" for n in range(keys)])
+    addition = Addition(
+        arrays.keys.numbers(users), [None, Vector.of("float64", [1.25] * keys)], None, array("q", range(keys)), None
+    )
+    arrays.add(addition)
+    took: list[float] = []
+    for _ in range(ROUNDS):
+        began = time.thread_time()
+        changed = arrays.changed()
+        arrays.keys.keys(changed, b"prefix")
+        arrays.pack(arrays.cells.take(changed)[0])
+        took.append(time.thread_time() - began)
+    return {"keys": keys, "bytes_a_key": arrays.memory() / keys, "pack_ms": statistics.median(took) * 1000}
+
+
 def main(size: int) -> int:
-    """Print the table."""
+    """Print the tables."""
     if columns.compiled is None:
         print("the compiled part is not built here")
         return 1
@@ -129,9 +150,14 @@ def main(size: int) -> int:
         shown = [f"{statistics.median(one):8.0f} ({min(one):.0f}-{max(one):.0f})" for one in table[name].values()]
         ratio = statistics.median(one / other for one, other in rates)
         print(f"{name:36} columns {shown[0]:28} rows {shown[1]:24} {ratio:6.1f}x", flush=True)
+    states = [held(keys) for keys in (10_000, 100_000, 1_000_000)]
+    for one in states:
+        print(
+            f"a count and a sum of {one['keys']:,} keys: {one['bytes_a_key']:.0f} bytes a key, packed in {one['pack_ms']:.1f} ms"
+        )
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
-    (out / "kernel.json").write_text(json.dumps({"records": size, "rates": table}, indent=1))
+    (out / "kernel.json").write_text(json.dumps({"records": size, "rates": table, "states": states}, indent=1))
     return 0
 
 
