@@ -59,8 +59,10 @@ def _columns_behind(step: s.Step) -> ColumnSchema | None:
     match step:
         case s.InputStep():
             return step.columns
-        case s.ColumnsStep() | s.FilterColumnsStep() | s.ShuffleStep():
+        case s.ColumnsStep() | s.FilterColumnsStep():
             return step.schema
+        case s.ShuffleStep():
+            return step.schema or step.columns
         case s.WithColumnsStep():
             return step.schema.extended([column_of(name, node, step.schema) for name, node in step.made.items()])
         case s.FrameStep():

@@ -4,8 +4,8 @@ What it decides: which fields of an input's records are read, and whether they a
 
 - If every step behind an input with a schema only names fields, only these fields are decoded. Other fields are skipped, like those that
   the type does not have. One step that needs the value itself (a function of it, a table, a sink) makes its input decode whole values.
-- If, moreover, all of these steps work on columns, the input is read as columns. This ends at the shuffle, the aggregate, the window or
-  the output.
+- If, moreover, all of these steps work on columns, the input is read as columns. This ends at the aggregate, the window or the output, or
+  at the shuffle that combines for one of them. A shuffle of whole rows carries columns; what cannot be one goes through it as rows.
 - A chunk that columns cannot hold (a null value), or with which a step fails, is run as rows. So rows decide about everything that is odd:
   which record is bad, with what error, and what a null in a sum is.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from ...core.columns.expressions import columns_in
 from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema
@@ -133,9 +133,20 @@ def _behind(step: s.InputStep, readers: dict[int, list[s.Step]]) -> list[s.Step]
         one = stack.pop()
         if id(one) not in found:
             found[id(one)] = one
-            if isinstance(one, s.FilterColumnsStep | s.MergeStep | s.EventsStep):
+            if isinstance(one, s.FilterColumnsStep | s.MergeStep | s.EventsStep) or _carries_rows(one):
                 stack += readers.get(id(one), ())
     return list(found.values())
+
+
+def _carries_rows(step: s.Step) -> TypeGuard[s.ShuffleStep]:
+    return isinstance(step, s.ShuffleStep) and step.combine is None
+
+
+def _takes_whole(step: s.Step) -> bool:
+    """Whether a step writes all fields."""
+    return (
+        isinstance(step, s.ToStep) or _carries_rows(step) or (isinstance(step, s.WindowStep) and step.late is not None)
+    )
 
 
 def _fields_of(step: s.Step) -> frozenset[str]:
@@ -145,13 +156,13 @@ def _fields_of(step: s.Step) -> frozenset[str]:
             return frozenset(columns_in(step.keep))
         case s.MergeStep() | s.EventsStep():
             return frozenset()
-        case s.ShuffleStep(combine=s.AggregateStep() | s.WindowStep()):
+        case s.ShuffleStep():
             of = step.combine
-            assert of is not None
             if step.by is not None and not isinstance(step.by, str):
                 raise _NeedsValue(step, "has a function of the value")
-            return _of_aggregates(of) | ({step.by} if step.by is not None else frozenset())
-        case s.AggregateStep() | s.WindowStep(late=None, rows=None):
+            aggregated = frozenset[str]() if of is None else _of_aggregates(of)
+            return aggregated | ({step.by} if step.by is not None else frozenset())
+        case s.AggregateStep() | s.WindowStep(rows=None):
             return _of_aggregates(step)
         case _:
             raise _NeedsValue(step, "needs the whole value")
@@ -171,9 +182,9 @@ def _own_fields(step: s.InputStep) -> frozenset[str]:
 
 
 def _named(step: s.InputStep, behind: Sequence[s.Step]) -> s.InputStep:
-    """The input, decoding only the fields that steps name. An output writes all fields."""
+    """The input, decoding only the fields that steps name. An output writes all fields, and a shuffle of rows carries them."""
     names = _own_fields(step).union(*(_fields_of(one) for one in behind if not isinstance(one, s.ToStep)))
-    if any(isinstance(one, s.ToStep) for one in behind):
+    if any(map(_takes_whole, behind)):
         return step
     return replace(step, named=named_only(step.serde, names))
 
@@ -191,35 +202,36 @@ def _as_columns(
     kind = step.serde.type
     schema = columns_instead(kind)
     names = set(_own_fields(step))
-    outputs: dict[int, s.Step] = {}
+    made: dict[int, s.Step] = {}
     _check_time(step, schema)
     for one in behind:
-        if isinstance(one, s.ToStep):
-            _check_output(one, step, schema)
+        if _takes_whole(one):
+            _check_whole(one, step)
             names |= set(schema.names)
-            outputs[id(one)] = replace(one, schema=schema)
+        if isinstance(one, s.ToStep):
+            _check_output(one, schema)
+            made[id(one)] = replace(one, schema=schema)
         else:
             names |= _fields_of(one)
             _check_columns(one, schema)
+            made |= dict(_with_columns(one, schema, readers))
     if missing := names.difference(schema.names):
         raise _NeedsValue(step, f"has no column '{min(missing)}'")
-    for one in outputs.values():
-        if _inputs_of(one) != 1:
-            raise _NeedsValue(one, "has several inputs")
-    windows = [with_columns for one in behind for with_columns in _windows(one, schema, readers)]
-    return replace(step, columns=schema.only(names)), {**outputs, **dict(windows)}
+    return replace(step, columns=schema.only(names)), made
 
 
-def _windows(
+def _with_columns(
     step: s.Step, schema: ColumnSchema, readers: dict[int, list[s.Step]]
 ) -> Iterator[tuple[int, s.ShuffleStep | s.WindowStep]]:
-    """A window that takes these columns, or that and the shuffle which combines for it, by their former ids."""
+    """A window that takes these columns, with the shuffle that combines for it, or a shuffle that carries them, by their former ids."""
     if isinstance(step, s.WindowStep):
         yield id(step), replace(step, schema=schema)
+    if _carries_rows(step):
+        yield id(step), replace(step, columns=schema)
     if isinstance(step, s.ShuffleStep) and isinstance(step.combine, s.WindowStep):
         yield id(step), replace(step, combine=replace(step.combine, schema=schema))
         for one in readers.get(id(step), ()):
-            yield from _windows(one, schema, readers)
+            yield from _with_columns(one, schema, readers)
 
 
 def _inputs_of(step: s.Step) -> int:
@@ -251,15 +263,22 @@ def _check_time(step: s.InputStep, schema: ColumnSchema) -> None:
         raise _NeedsValue(step, f"has the timestamp '{name}', which is {types.get(name, 'no column')}")
 
 
-def _check_output(step: s.ToStep, source: s.InputStep, schema: ColumnSchema) -> None:
+def _check_whole(step: s.Step, source: s.InputStep) -> None:
+    """Raise `_NeedsValue` if a step that writes all fields would write something else of columns."""
+    serde = step.serde if isinstance(step, s.ToStep | s.ShuffleStep) else cast("s.WindowStep", step).late_serde
+    if not is_json(serde) or serde.type not in (None, source.serde.type):
+        raise _NeedsValue(step, f"writes {serde.name}")
+    if not writes_as_columns(source.serde.type):
+        raise _NeedsValue(step, "writes fields that are no columns")
+    if _inputs_of(step) != 1:
+        raise _NeedsValue(step, "has several inputs")
+
+
+def _check_output(step: s.ToStep, schema: ColumnSchema) -> None:
     own = step.key_serde
     types = {one.name: one.type for one in schema.columns}
     if step.partition is not None or not isinstance(step.key, str | None):
         raise _NeedsValue(step, "has a function of the value")
-    if not is_json(step.serde) or step.serde.type not in (None, source.serde.type):
-        raise _NeedsValue(step, f"writes {step.serde.name}")
-    if not writes_as_columns(source.serde.type):
-        raise _NeedsValue(step, "writes fields that are no columns")
     if step.key is not None and (
         types.get(step.key) == FLOAT or (types.get(step.key) == BOOL and own.name != OUTPUT_KEY)
     ):
@@ -282,7 +301,7 @@ def on_columns(steps: Sequence[s.Step]) -> list[tuple[s.Step, bool]]:
             case _:
                 takes = any(gives[id(parent)] for parent in step.parents)
         passing = isinstance(step, s.FilterColumnsStep | s.WithColumnsStep | s.MergeStep | s.EventsStep)
-        shuffled = isinstance(step, s.ShuffleStep) and step.combine is None and step.schema is not None
+        shuffled = _carries_rows(step) and (step.schema or step.columns) is not None
         gives[id(step)] = takes and (passing or shuffled or isinstance(step, s.InputStep | s.ColumnsStep))
         found.append((step, takes))
     return found

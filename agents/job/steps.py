@@ -254,6 +254,8 @@ class ShuffleStep(Step):
     gathers: bool = False
     schema: ColumnSchema | None = None
     """The columns that go through the stream; None for rows."""
+    columns: ColumnSchema | None = None
+    """The columns of which rows are made, where they may go through the stream as columns; None if all steps take rows."""
     key_text: str = ""
     """The expression that makes the column `by`, as text; empty if it is decoded."""
     combine: AggregateStep | WindowStep | None = None

@@ -8,7 +8,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +137,11 @@ class SourceOp(Operator):
     def see_children(self, needed: Callable[[Operator], frozenset[str]]) -> None:
         """All operators behind this one are there. `needed` says which columns one of them needs."""
         step, children = self.step, self.children
-        if isinstance(step, s.InputStep) and step.columns is not None:
-            self.instead = ColumnSource(self, step.columns, children)
+        if isinstance(step, s.InputStep | s.ShuffleStep) and step.columns is not None:
+            names: Iterable[str] = step.columns.names
+            if isinstance(step, s.ShuffleStep):  # of an input, they are chosen already
+                names = frozenset[str]().union(*map(needed, children))
+            self.instead = ColumnSource(self, step.columns.only(names), children)
             self._row_children = children
             return
         if isinstance(step, s.ShuffleStep) and step.schema is not None and not self.partial:

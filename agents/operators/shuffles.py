@@ -45,7 +45,8 @@ class ShuffleOp(Operator):
         self.shuffle_step = step
         self.by = column_of(step.by) if step.by is not None else None
         self.wants_keys = BYTES if step.by is None else ""
-        schema = step.schema if step.schema is not None else ColumnSchema(())
+        schema = step.schema or step.columns or ColumnSchema(())
+        self.schema = schema
         self.columns = schema.names
         self.writer = FrameWriter(self.columns, Encoder(self.columns).encode, schema=str(schema))
 
@@ -75,9 +76,8 @@ class ShuffleOp(Operator):
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         step = self.shuffle_step
-        assert step.schema is not None
         keys = self._key_spans(chunk)
-        batch, rows = chunk.batch(step.schema)
+        batch, rows = chunk.batch(self.schema)
         with blaming(step):  # a value that no frame can hold
             of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans)
             self.env.shuffle_columns(step.name, step.everyone, self.writer, of)

@@ -62,6 +62,28 @@ def hopping_behind_a_shuffle(orders: hg.Stream[Any, Any]) -> object:
     return orders.repartition("user").window(hg.hopping("10ms", every="4ms", grace="20ms")).agg(**COUNTS).to("out")
 
 
+def late(orders: hg.Stream[Any, Any]) -> object:
+    """Without a shuffle. What is late is written whole."""
+    return orders.window(hg.tumbling("5ms"), late="late").agg(**COUNTS).to("out")
+
+
+def late_behind_a_shuffle(orders: hg.Stream[Any, Any]) -> object:
+    """Rows travel, as columns."""
+    return orders.repartition("user").window(hg.tumbling("5ms"), late="late").agg(**COUNTS).to("out")
+
+
+def sessions_behind_a_shuffle(orders: hg.Stream[Any, Any]) -> object:
+    return orders.repartition("user").window(hg.session("5ms")).agg(n=hg.count(), all=hg.collect("country")).to("out")
+
+
+def two_behind_a_shuffle(orders: hg.Stream[Any, Any]) -> object:
+    """Rows travel, because two steps read them."""
+    by = orders.repartition("user")
+    by.agg(n=hg.count(), high=hg.max("amount")).to("counts")
+    by.to("copies")
+    return by.repartition("ts").window(hg.hopping("10ms", every="5ms"), emit=3).agg(n=hg.count()).to("out")
+
+
 def windows_of_text(orders: hg.Stream[Any, Any]) -> object:
     """Their states are no numbers."""
     behind = orders.repartition("user").window(hg.tumbling("5ms", grace="20ms"))
@@ -96,7 +118,19 @@ def both(orders: hg.Stream[Any, Any]) -> object:
     return orders.to("out", key="user")
 
 
-WINDOWS: list[Job] = [windows, hopping, hopping_behind_a_shuffle, windows_of_text, sessions, early, in_order]
+WINDOWS: list[Job] = [
+    windows,
+    hopping,
+    hopping_behind_a_shuffle,
+    late,
+    late_behind_a_shuffle,
+    windows_of_text,
+    sessions,
+    early,
+    in_order,
+    sessions_behind_a_shuffle,
+    two_behind_a_shuffle,
+]
 JOBS: list[Job] = [agg, agg_by_number, agg_of_text, agg_here, *WINDOWS, to, to_keyed, both]
 FILTERS: dict[str, tuple[Any, Any]] = {
     "none": (None, None),
@@ -299,7 +333,14 @@ class Renamed(msgspec.Struct, rename={"of": "from"}):
     [
         (lambda o: o.repartition(str).agg(n=hg.count()).to("out"), Order, "a function of the value"),
         (lambda o: o.repartition("user").agg(n=hg.sum(lambda v: v["ts"])).to("out"), Order, "a function of the value"),
-        (lambda o: o.repartition("user").to("out"), Order, "needs the whole value"),
+        (lambda o: o.repartition("user").map(str).to("out"), Order, "needs the whole value"),
+        (lambda o: o.repartition("user", serde=hg.msgpack()).to("out"), Order, "writes msgpack"),
+        (lambda o: o.merge(o.app.input("more")).repartition("user").to("out"), Order, "has several inputs"),
+        (
+            lambda o: o.window(hg.tumbling("1s"), late="l").agg(n=hg.count()).to("out"),
+            WithTags,
+            "fields that are no columns",
+        ),
         (lambda o: o.repartition("amount", key_serde=hg.json()).agg(n=hg.count()).to("out"), Order, "is by a float"),
         (lambda o: o.repartition("user").agg(n=hg.sum("country")).to("out"), Order, "which is no number"),
         (lambda o: o.repartition("user").agg(n=hg.sum("uesr")).to("out"), Order, "has no column 'uesr'"),
