@@ -56,7 +56,7 @@ def gone(topic: str, partition: int, first: int, log_start: int | None) -> Range
     starts = "" if log_start is None else f"; the log starts at {log_start}"
     return RangeGone(
         f"{topic}[{partition}]: the records from offset {first} on were removed before Spark had read them{starts}",
-        remedy="raise the topic's retention: a batch by reference reads its records from Kafka again at each attempt",
+        remedy="keep the topic longer: a batch by reference reads its records from Kafka at each attempt",
     )
 
 
@@ -73,6 +73,15 @@ class UndecodedRecord(NamedTuple):
     why: str
 
 
+class RowPlace(NamedTuple):
+    """Where a row of a frame is: the record of the frame, and the row's index among the rows that are read of it."""
+
+    topic: str
+    partition: int
+    offset: int
+    row: int
+
+
 @dataclass(frozen=True, slots=True)
 class Ranges:
     """The contents of a batch by reference, and what a reader needs to decode them."""
@@ -86,6 +95,17 @@ class Ranges:
     """What `decoder` takes."""
     keeps_bad: bool = False
     """Bad records are left out and reported; otherwise the first one is an error."""
+    rows: int | None = None
+    """How many rows they hold, if a record is a frame of many rows; None: a record is at most one row."""
+    without: frozenset[RowPlace] = frozenset()
+    """The rows that are left out; only of frames."""
+
+    @property
+    def least(self) -> int:
+        """A part has at least so many offsets, unless its range has fewer: those of about `PART_OFFSETS` rows."""
+        if self.rows is None:
+            return PART_OFFSETS
+        return max(1, PART_OFFSETS * sum(one.size for one in self.parts) // max(1, self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +120,14 @@ class RangeRead:
     bad: tuple[UndecodedRecord, ...] = ()
 
 
-def divided(parts: Iterable[Range], most: int) -> list[Range]:
-    """The ranges in about `most` parts, none of them much smaller than `PART_OFFSETS` unless the range is.
+def divided(parts: Iterable[Range], most: int, least: int = PART_OFFSETS) -> list[Range]:
+    """The ranges in about `most` parts, none of them much smaller than `least` unless the range is.
 
     >>> [str(one) for one in divided([Range("t", 0, 0, 100_000)], 4)]
     ['t[0] 0 to 49999', 't[0] 50000 to 99999']
     """
     parts = list(parts)
-    size = max(PART_OFFSETS, -(-sum(one.size for one in parts) // max(1, most)))
+    size = max(least, -(-sum(one.size for one in parts) // max(1, most)))
     found: list[Range] = []
     for one in parts:
         pieces = max(1, one.size // size)

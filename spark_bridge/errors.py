@@ -7,6 +7,8 @@ no log line and no traceback of the worker ever waits for a JVM.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
+from typing import Any
 
 from ..core.errors import EnvironmentFault, HeadgateError, cause_for, causes
 from .spool_reader import UNREACHED
@@ -52,7 +54,9 @@ class SparkPlanError(SparkError):
 
 
 class SparkRowError(SparkError):
-    """Code or data of the batch's rows made Spark fail."""
+    """Code or data of the batch's rows made Spark fail. `inside`: of a batch of frames, the row that did, with its number in its frame."""
+
+    inside: tuple[int, Mapping[str, Any]] | None = None
 
 
 class SparkLost(SparkError):

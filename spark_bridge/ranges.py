@@ -23,7 +23,7 @@ import pickle
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,8 +37,10 @@ from ..core.ranges import (
     RangeAway,
     RangeBroken,
     RangeError,
+    RangeGone,
     RangeRead,
     Ranges,
+    RowPlace,
     UndecodedRecord,
     cut,
     divided,
@@ -153,9 +155,23 @@ class RangePart:
             bad += found.bad
             if found.greatest_ms is not None:
                 greatest = found.greatest_ms if greatest is None else max(greatest, found.greatest_ms)
-            if found.batch is not None:
-                yield pa.record_batch(found.batch)
+            if (batch := self._batch(found)) is not None:
+                yield batch
         self.seen = RangeRead(part, rows, tombstones, greatest, tuple(bad))
+
+    def _batch(self, found: Any) -> pa.RecordBatch | None:
+        """The rows of an answer; None if there are none."""
+        if found.batch is not None:
+            return pa.record_batch(found.batch)
+        frames = [self._left(offset, pa.record_batch(frame)) for offset, frame in found.frames]
+        merged = pa.Table.from_batches(frames).combine_chunks().to_batches() if frames else []
+        return merged[0] if merged else None
+
+    def _left(self, offset: int, frame: pa.RecordBatch) -> pa.RecordBatch:
+        """A frame without the rows that are left out."""
+        at = self.part.topic, self.part.partition, offset
+        out = {place.row for place in self._ranges.without if place[:3] == at}
+        return frame.filter(pa.array([row not in out for row in range(frame.num_rows)], pa.bool_())) if out else frame
 
     def _fetch(self, position: int) -> Future[Any]:
         return self._link.call("fetch", self.part.topic, self.part.partition, position)
@@ -176,7 +192,7 @@ def reader(
 
     `notes`, an accumulator, gets what was seen in this `attempt`; if it is None, that is returned instead of the rows.
     """
-    about = Ranges((), ranges.columns, ranges.decoder, ranges.arguments, ranges.keeps_bad)
+    about = replace(ranges, parts=())
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         linked, decode = link(connect), named(about.decoder)(about.columns, *about.arguments)
@@ -238,7 +254,8 @@ class RangeAttempt:
         self._ranges = ranges
         self._connect = connect
         context = _context(session)
-        self._parts = divided(ranges.parts, PARTS_PER_SLOT * (context.defaultParallelism if context else 1))
+        most = PARTS_PER_SLOT * (context.defaultParallelism if context else 1)
+        self._parts = divided(ranges.parts, most, ranges.least)
         self._notes = notes_of(session)
         self._attempt = uuid.uuid4().hex
         _running.add(self._attempt)
@@ -310,10 +327,34 @@ class Unfetched:
         """How many offsets there are."""
         return sum(one.size for one in self._ranges.parts)
 
+    @property
+    def rows(self) -> int | None:
+        """How many rows the frames hold; None if there are none, so that an offset holds one row at most. Of a part this is an estimate."""
+        return self._ranges.rows
+
     def slice(self, offset: int, length: int | None = None) -> Unfetched:
         """So many offsets from one on."""
         length = self.num_rows - offset if length is None else length
-        return Unfetched(replace(self._ranges, parts=cut(self._ranges.parts, offset, length)), self._connect)
+        return self._of(cut(self._ranges.parts, offset, length))
+
+    def _of(self, parts: tuple[Range, ...]) -> Unfetched:
+        """Parts of these ranges. The rows of frames are taken for equally many in each."""
+        rows, every = self._ranges.rows, max(1, self.num_rows)
+        if rows is not None:
+            rows = -(-rows * sum(one.size for one in parts) // every)
+        return type(self)(replace(self._ranges, parts=parts, rows=rows), self._connect)
+
+    def frame_at(self, place: int) -> pa.Table:
+        """The rows of the frame at this place, read here."""
+        return pa.Table.from_batches(self.slice(place, 1)._read())
+
+    def without_rows(self, places: Iterable[tuple[int, int]]) -> Unfetched:
+        """All rows but these: the place of the frame of each, and its number there."""
+        found: set[RowPlace] = set()
+        for place, row in places:
+            (one,) = cut(self._ranges.parts, place, 1)
+            found.add(RowPlace(one.topic, one.partition, one.first, row))
+        return type(self)(replace(self._ranges, without=self._ranges.without | found), self._connect)
 
     def filter(self, mask: Any) -> Unfetched:
         """The offsets at whose place the mask is true."""
@@ -323,14 +364,17 @@ class Unfetched:
         for place in [*out, self.num_rows]:
             found += cut(self._ranges.parts, start, place - start)
             start = place + 1
-        return Unfetched(replace(self._ranges, parts=tuple(found)), self._connect)
+        return self._of(tuple(found))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The rows, read here: for the few that a function cannot process."""
+        return [row for batch in self._read() for row in batch.to_pylist()]
+
+    def _read(self) -> list[pa.RecordBatch]:
         about = self._ranges
         decode = named(about.decoder)(about.columns, *about.arguments)
         parts = (RangePart(one, about, link(self._connect), decode) for one in about.parts)
-        return [row for part in parts for batch in part for row in batch.to_pylist()]
+        return [batch for part in parts for batch in part]
 
     def result(self, session: Any, make: Callable[[Any], Any]) -> Found:
         """What `make` makes of the DataFrame of the rows, in one attempt."""
@@ -353,6 +397,10 @@ class SparkRangeError(SparkError):
     final = True
 
 
+class SparkRangeGone(SparkRangeError, RangeGone):
+    """Records of a batch by reference were removed before Spark had read them."""
+
+
 class SparkRangeAway(SparkError, EnvironmentFault):
     """Executors, or this worker, have not reached Kafka in time."""
 
@@ -369,7 +417,8 @@ def blamed(error: Exception) -> SparkError | None:
         if found is None:
             return None
         kind, what = getattr(core_ranges, found[1], RangeError), found[2]
-    return SparkRangeAway(what) if kind is RangeAway else SparkRangeError(what)
+    told, _, remedy = what.partition(". Remedy: ")
+    return {RangeAway: SparkRangeAway, RangeGone: SparkRangeGone}.get(kind, SparkRangeError)(told, remedy=remedy)
 
 
 class _Nowhere:

@@ -24,7 +24,7 @@ from .connect import Remote
 from .errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError, cause_of, lost_session, typed
 from .jobs import Jobs
 from .jvm import Sessions, Terms
-from .poison import without_poison
+from .poison import Bad, bad_row, good_rows, without_poison
 from .results import take_result
 from .shape import shaped
 from .spool import Spool
@@ -203,8 +203,8 @@ class Spark:
             if not stage.keeps_going:
                 raise
             _, bad = await without_poison(lambda rows: attempt(rows, _try_out), table, error)
-        good = columns.without(table, [place for place, _ in bad])
-        written, read = _parted(await attempt(good, save) if good.num_rows else "")
+        good = good_rows(table, bad)
+        written, read = _parted("" if good is None else await attempt(good, save))
         return BatchOutcome([], 0, await asyncio.to_thread(_left_out, table, bad), written, read=read)
 
     def _take(self, session: Any, frame: Any) -> Any:
@@ -331,7 +331,7 @@ def _given_up(lost: SparkLost, batch: BatchInfo, alone: bool) -> SparkError:
     return SparkRowError(what, remedy=lost.remedy or KILLER)
 
 
-def _outcome(table: Any, result: Any, bad: Sequence[tuple[int, SparkError]], read: Sequence[RangeRead]) -> BatchOutcome:
+def _outcome(table: Any, result: Any, bad: Bad, read: Sequence[RangeRead]) -> BatchOutcome:
     left_out = _left_out(table, bad)
     if result is None:
         return BatchOutcome([], 0, left_out, read=read)
@@ -343,9 +343,9 @@ def _parted(result: Any) -> tuple[Any, Sequence[RangeRead]]:
     return (result.table, result.seen) if isinstance(result, ranges.Found) else (result, ())
 
 
-def _left_out(table: Any, bad: Sequence[tuple[int, SparkError]]) -> list[tuple[int, Any, SparkError]]:
+def _left_out(table: Any, bad: Bad) -> list[tuple[int, Any, SparkError]]:
     places = sorted(bad, key=lambda one: one[0])
-    return [(place, table.slice(place, 1).to_pylist()[0], error) for place, error in places]
+    return [(place, bad_row(table, place, error), error) for place, error in places]
 
 
 def _try_out(session: Any, frame: Any) -> Any:

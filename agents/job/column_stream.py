@@ -252,7 +252,10 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
     ) -> BatchedStream[K, V]:
         """Bounded batches of the columns, as of rows. From the fetch to Spark they stay in Arrow's memory layout.
 
-        With `by="reference"` directly behind `app.input(…).columns()`, no record is fetched here; see `Stream.batch`.
+        With `by="reference"` directly behind `app.input(…).columns()`, no record is fetched here; see `Stream.batch`. Directly behind
+        `.repartition(…)`, a batch is ranges of offsets of the intermediate stream: executors read its frames, the task log holds the
+        offsets alone, and no record is trimmed before its batch is done. A batch has whole frames: it ends before the frame with which it
+        would exceed `max_rows`.
 
         >>> orders.columns().filter(hg.col("amount") > 0).batch(max_age="10s").spark(revenue, schema="country string, revenue double")
         """

@@ -1,6 +1,8 @@
-"""`batch(…, by="reference")`: which batches may be offset ranges of an input, and which are refused, with the remedy.
+"""`batch(…, by="reference")`: which batches may be offset ranges of an input or of a repartition, and which are refused, with the remedy.
 
-Executors read the records themselves, so nothing may happen to a record between the input and the batch, and its columns must be declared.
+Executors read the records themselves, so nothing may happen to a record between the stream and the batch, and its columns must be declared.
+Nothing else may read that stream: of an input no record is fetched by the task, and of a repartition, which carries control messages and is
+fetched as always, no other step may leave out a row that executors will find.
 """
 
 from __future__ import annotations
@@ -37,16 +39,21 @@ def by_reference(
         return None
     if max_bytes is not None:
         raise DeclarationError(
-            "batch(by='reference', max_bytes=…): the worker does not read the records, so it does not know their size",
-            remedy="max_rows=, which then bounds the number of offsets, or max_age=",
+            "batch(by='reference', max_bytes=…): the worker keeps no rows, so it does not know their size",
+            remedy="max_rows=, or max_age=; of an input, max_rows= bounds the number of offsets",
         )
+    if isinstance(parent, s.ShuffleStep) and parent.by_key and parent.schema is not None:
+        leaves_out = app.on_bad_data != "fail"
+        return s.ByReference(_columns(parent.schema), None, "skip" if leaves_out else "fail", framed=True)
     source = parent
     if isinstance(parent, s.ColumnsStep) and parent.direct:
         (source,) = parent.parents
     if not isinstance(source, s.InputStep) or source.producers:
         raise DeclarationError(
-            f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step",
-            remedy="put it directly behind app.input(…) or its .columns(), and do the rest in the Spark function; or leave out by=",
+            f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step, or of columns "
+            "directly behind a repartition",
+            remedy="put it directly behind app.input(…), its .columns(), or .columns(…).repartition(…), and do the rest in the Spark "
+            "function; or leave out by=",
         )
     if schema is None:
         schema = _declared(source)
@@ -58,8 +65,16 @@ def by_reference(
             f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",
             remedy="on_bad_data='fail', 'skip' or 'dead_letter'",
         )
-    columns = tuple((one.name, one.type, one.optional) for one in schema.columns)
-    return s.ByReference(columns, source.timestamp, policy)
+    return s.ByReference(_columns(schema), source.timestamp, policy)
+
+
+def _columns(schema: ColumnSchema) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((one.name, one.type, one.optional) for one in schema.columns)
+
+
+def _referenced(step: s.Step) -> bool:
+    """Whether this is a batch by reference."""
+    return isinstance(step, s.BatchStep) and step.reference is not None
 
 
 def _declared(source: s.InputStep) -> ColumnSchema:
@@ -74,15 +89,19 @@ def _declared(source: s.InputStep) -> ColumnSchema:
 
 def unfetched(steps: Sequence[s.Step]) -> dict[str, s.BatchStep]:
     """The inputs of which no record is fetched, each with a batch that is by reference."""
-    batches = [step for step in steps if isinstance(step, s.BatchStep) and step.reference is not None]
+    batches = [step for step in steps if isinstance(step, s.BatchStep) and step.reference and not step.reference.framed]
     return {one.topic: step for step in batches for one in s.lineage((step,)) if isinstance(one, s.InputStep)}
 
 
 def check_alone(steps: Sequence[s.Step]) -> None:
-    """Refuse a second reader of an input whose records are not fetched, and one that is to be read before the others."""
+    """Refuse a second reader of a stream that executors read, and an input of that kind that is to be read before the others."""
     readers = s.readers_of(steps)
     for step in steps:
         if not isinstance(step, s.BatchStep) or step.reference is None:
+            continue
+        if step.reference.framed:
+            (between,) = step.parents
+            _alone(step, [one for one in readers.get(id(between), ()) if not _referenced(one)], between.name)
             continue
         source = next(one for one in s.lineage((step,)) if isinstance(one, s.InputStep))
         if source.bootstrap:
@@ -90,14 +109,17 @@ def check_alone(steps: Sequence[s.Step]) -> None:
                 f"batch '{step.name}' ({step.where}) is by reference, and its input '{source.topic}' has bootstrap=True",
                 remedy="leave out bootstrap=True, or by='reference'",
             )
-        behind = [one for one in readers.get(id(source), ()) if not _leads_to_ranges(one, readers)]
-        if behind:
-            other = behind[0]
-            raise DeclarationError(
-                f"batch '{step.name}' ({step.where}) is by reference, so nobody here fetches '{source.topic}', "
-                f"but {other.verb} ({other.where}) reads it, too",
-                remedy="leave out by='reference', or do both in Spark functions",
-            )
+        _alone(step, [one for one in readers.get(id(source), ()) if not _leads_to_ranges(one, readers)], source.topic)
+
+
+def _alone(step: s.BatchStep, others: Sequence[s.Step], stream: str) -> None:
+    if others:
+        other = others[0]
+        raise DeclarationError(
+            f"batch '{step.name}' ({step.where}) is by reference, so only Spark's executors read the records of '{stream}', "
+            f"but {other.verb} ({other.where}) reads it, too",
+            remedy="leave out by='reference', or do both in Spark functions",
+        )
 
 
 def inline(step: s.Step) -> s.Step:
@@ -108,7 +130,7 @@ def inline(step: s.Step) -> s.Step:
 def _leads_to_ranges(step: s.Step, readers: dict[int, list[s.Step]]) -> bool:
     """Whether this step leads only to batches by reference."""
     if isinstance(step, s.BatchStep):
-        return step.reference is not None
+        return _referenced(step)
     after = readers.get(id(step), [])
     return isinstance(step, s.ColumnsStep) and bool(after) and all(_leads_to_ranges(one, readers) for one in after)
 

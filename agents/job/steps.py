@@ -399,13 +399,16 @@ class JoinStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class ByReference:
-    """A batch is offset ranges of an input, and what decodes its records."""
+    """A batch is offset ranges of an input or of an intermediate stream, and what decodes its records."""
 
     columns: tuple[tuple[str, str, bool], ...]
     """Name, type and whether it may be null."""
     when: Any
     """The column of the event time; None for Kafka's timestamps."""
     on_bad_data: str
+    framed: bool = False
+    """The records are frames of an intermediate stream. The task reads them, too, for control messages and the time are among them; but it
+    keeps only their offsets."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -424,7 +427,7 @@ class BatchStep(Step):
     declared: ColumnSchema | None = None
     """The columns of rows of a declared type; None: they follow from the values."""
     reference: ByReference | None = None
-    """No rows are collected: executors read them from the input."""
+    """No rows are collected: executors read them from the input or the intermediate stream."""
     window: Window | None = None
     """Each batch holds the rows of one window; None: the limits close batches."""
     late: str | None = None

@@ -538,7 +538,7 @@ class Stream(Generic[K, V]):
 
         With `by="reference"`, directly behind an input with declared columns, a batch is ranges of offsets: no record is fetched here, and
         Spark's executors read Kafka themselves. `max_rows` then bounds the number of offsets. With `by="size"`, batches of more than a
-        million rows are by reference.
+        million rows are by reference. For columns behind a repartition see `ColumnStream.batch`.
         """
         reference = by_reference(self.app, self.step, by, max_rows, max_bytes, None)
         step = batch_step(self.step, max_rows, max_bytes, max_age, name, reference=reference)

@@ -162,7 +162,7 @@ class SourceOp(Operator):
     def referenced(self) -> list[Any]:
         """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
         steps = ((one, one.step) for one in _behind(self))
-        return [one for one, step in steps if isinstance(step, s.BatchStep) and step.reference is not None]
+        return [one for one, step in steps if isinstance(step, s.BatchStep) and _is_unread(step)]
 
     @property
     def unread(self) -> int:
@@ -305,6 +305,11 @@ def _behind(source: Operator) -> Iterator[Operator]:
             seen.add(id(operator))
             stack += operator.children
             yield operator
+
+
+def _is_unread(batch: s.BatchStep) -> bool:
+    """Whether a batch is ranges of an input that nobody here fetches."""
+    return batch.reference is not None and not batch.reference.framed
 
 
 def _made_behind(operator: Operator) -> frozenset[str]:

@@ -591,6 +591,14 @@ class Pipeline:
         """By join, what is known of its sides."""
         return [(op.step.name, op.counts()) for op in self.operators if isinstance(op, JoinOp)]
 
+    def needed(self) -> dict[StreamPartition, int]:
+        """By partition, the first offset that unfinished work still needs, though the task has read on; as of the complete letters."""
+        found: dict[StreamPartition, int] = {}
+        for operator in self._hearing:
+            for at, offset in operator.needed().items():
+                found[at] = min(found.get(at, offset), offset)
+        return found
+
     def batches(self) -> list[StepBatches]:
         """The batches of each step that collects some."""
         return [found for op in self.operators if (found := op.batches()) is not None]

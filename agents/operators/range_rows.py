@@ -2,6 +2,8 @@
 
 It has the rules of `column_source`: strict types, null values are no rows, a record without a readable time is bad. Bad records are left
 out and named; whoever reads the range decides about them.
+
+A record of an intermediate stream is a frame. Frames of columns and of rows become columns; control messages are no rows.
 """
 
 from __future__ import annotations
@@ -12,11 +14,15 @@ from typing import Any, NamedTuple
 
 from ...core.columns.schema import ColumnSchema, ColumnSpec
 from ...core.errors import EnvironmentFault
+from ...core.progress.frames import ArrowFrame, BatchFrame, FrameError, UserFrame, decode
 from ...core.ranges import RangeBroken, UndecodedRecord
+from ..records.arrow_columns import ArrivedColumns, in_vectors
+from ..records.arrow_rows import as_batch
 from ..records.column_chunk import why_bad
 from ..records.decoder import DecodedColumns, Decoder
 from ..records.longs import extremes
-from ..records.spans import SpannedRecords, headers_of, piece
+from ..records.serdes import json
+from ..records.spans import SpannedRecords, headers_of, packed, piece, pieces
 from ..records.vectors import Buffer, VectorBatch, longs
 from ..records.visible import FetchedRange
 from .column_times import ColumnTimes
@@ -34,6 +40,8 @@ class RangeRows(NamedTuple):
     greatest_ms: int | None = None
     """The greatest event time of the rows."""
     bad: tuple[UndecodedRecord, ...] = ()
+    frames: tuple[tuple[int, VectorBatch], ...] = ()
+    """Of a stream of frames, instead of `batch`: the offset and the rows of each frame that has any."""
 
 
 class RangeDecoder:
@@ -50,18 +58,14 @@ class RangeDecoder:
         self, topic: str, partition: int, raw: bytes, position: int, behind: int, aborted: Iterable[tuple[int, int]]
     ) -> RangeRows:
         """The rows of an answer to a fetch at `position`, below the offset `behind`.."""
-        answer = FetchedRange(raw, position, aborted, checked=self._checked)
-        try:
-            records = answer.records(behind)
-        except EnvironmentFault as error:
-            raise RangeBroken(f"{topic}[{partition}]: {error.what}", remedy=error.remedy) from error
+        position, records = _visible(topic, partition, raw, position, behind, aborted, self._checked)
         if records is None:
-            return RangeRows(answer.position)
+            return RangeRows(position)
         bad: dict[int, UndecodedRecord] = {}
         found, times = self._decoded(records, bad, topic, partition)
         rows = found.columns.length
         return RangeRows(
-            answer.position,
+            position,
             found.columns if rows else None,
             rows,
             len(found.tombstones),
@@ -97,14 +101,86 @@ class RangeDecoder:
         return found, self._times.of(vectors, kept.timestamps)[0]
 
 
+class FrameDecoder:
+    """Decodes the answers of an intermediate stream. It finds the rows that the task has found."""
+
+    def __init__(self, columns: Iterable[tuple[str, Any, bool]], *, checked: bool = True) -> None:
+        """`columns`: as in `RangeDecoder`."""
+        self._schema = ColumnSchema(tuple(ColumnSpec(*one) for one in columns))
+        self._decoder = Decoder(self._schema.columns)
+        self._serde = json()
+        self._checked = checked
+
+    def __call__(
+        self, topic: str, partition: int, raw: bytes, position: int, behind: int, aborted: Iterable[tuple[int, int]]
+    ) -> RangeRows:
+        """As `RangeDecoder`."""
+        position, records = _visible(topic, partition, raw, position, behind, aborted, self._checked)
+        if records is None:
+            return RangeRows(position)
+        bad: list[UndecodedRecord] = []
+        frames: list[tuple[int, VectorBatch]] = []
+        for index, value in enumerate(pieces(records.values)):
+            try:
+                rows, flaws = self._rows(value or b"")
+            except FrameError as error:
+                rows, flaws = None, [str(error)]
+            bad += [_unreadable(records, index, why, topic, partition) for why in flaws]
+            if rows is not None and rows.length:
+                frames.append((_offset(records, index), rows))
+        return RangeRows(position, rows=sum(one.length for _, one in frames), bad=tuple(bad), frames=tuple(frames))
+
+    def _rows(self, value: bytes) -> tuple[VectorBatch | None, list[str]]:
+        """The rows of a frame (None: it has none), and what is wrong with those that are left out."""
+        frame = decode(value)
+        if isinstance(frame, UserFrame):
+            return self._decoded([frame.body])
+        if not isinstance(frame, ArrowFrame | BatchFrame):
+            return None, []
+        if frame.plan is not None:
+            raise FrameError("partial states instead of rows", remedy="only the job itself may write this stream")
+        if isinstance(frame, ArrowFrame):
+            columns = ArrivedColumns([(frame, 0)], self._serde) if frame.records and in_vectors(frame) else None
+            if columns is not None and (found := columns.declared(self._schema)) is not None:
+                return found, []
+            frame = as_batch(frame, self._serde)
+        return self._decoded(frame.values)
+
+    def _decoded(self, values: list[bytes | None]) -> tuple[VectorBatch, list[str]]:
+        spans = packed(values)
+        found = self._decoder.decode(*spans)
+        return found.columns, [str(why_bad(one, piece(spans, one.record) or b"")) for one in found.bad]
+
+
+def _visible(
+    topic: str,
+    partition: int,
+    raw: bytes,
+    position: int,
+    behind: int,
+    aborted: Iterable[tuple[int, int]],
+    checked: bool,
+) -> tuple[int, SpannedRecords | None]:
+    """Where reading continues behind an answer, and the records that a reader may see in it."""
+    answer = FetchedRange(raw, position, aborted, checked=checked)
+    try:
+        records = answer.records(behind)
+        return answer.position, records
+    except EnvironmentFault as error:
+        raise RangeBroken(f"{topic}[{partition}]: {error.what}", remedy=error.remedy) from error
+
+
+def _offset(records: SpannedRecords, index: int) -> int:
+    return records.base + index if records.offsets is None else longs(records.offsets)[index]
+
+
 def _unreadable(
-    records: SpannedRecords, index: int, cause: BaseException, topic: str, partition: int
+    records: SpannedRecords, index: int, cause: BaseException | str, topic: str, partition: int
 ) -> UndecodedRecord:
-    offset = records.base + index if records.offsets is None else longs(records.offsets)[index]
     return UndecodedRecord(
         topic,
         partition,
-        offset,
+        _offset(records, index),
         longs(records.timestamps)[index],
         None if records.keys is None else piece(records.keys, index),
         piece(records.values, index),

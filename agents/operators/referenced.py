@@ -2,9 +2,14 @@
 
     r<number>   the ranges of a batch: topic, partition, first offset, offset behind the last one
 
+Of an input only offsets are known. Of an intermediate stream the task has seen the rows, too, and keeps how many there are and their times.
+
 Promises:
 
-- Nothing of a record enters the task log. A batch has at most `max_rows` offsets, so it has at most as many rows.
+- Nothing of a record enters the task log. A batch of an input has at most `max_rows` offsets, so it has at most as many rows; one of an
+  intermediate stream has whole frames, and more than `max_rows` only if its single frame has.
+- A range of an intermediate stream contains every frame between its ends that the step was given, and executors must find as many rows as
+  the task has seen, or the task fails. Until a batch is durably done, `needed` names its offsets, which nobody trims.
 - A result has the greatest event time of the rows that were read. What was read of a partition counts for its watermark in the transaction
   of the result, so no watermark passes a result that is still to come.
 - A batch whose offsets hold no readable row has no result.
@@ -13,21 +18,24 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from ...core import origins
-from ...core.batches import BatchOutcome, Closed, Limits
+from ...core.batches import ROWS, BatchOutcome, Closed, Limits
 from ...core.errors import DataError
 from ...core.names import StreamPartition
 from ...core.progress.frames import NO_TIME
-from ...core.ranges import Range, Ranges, UndecodedRecord, together
+from ...core.ranges import Range, RangeBroken, RangeGone, Ranges, UndecodedRecord, together
 from ..job import steps as s
 from ..records.chunks import Chunk
 from ..records.columns import Columns
+from ..records.longs import extremes
+from ..records.vectors import Buffer, longs
 from .bad_records import BadRecord
 from .batch_rows import BatchRows
 from .failures import dead_letter
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from .stateless import Operator
 
 log = structlog.get_logger("headgate.referenced")
-DECODER = f"{__package__}.range_rows:RangeDecoder"
+DECODER, OF_FRAMES = (f"{__package__}.range_rows:{name}" for name in ("RangeDecoder", "FrameDecoder"))
 NAMED = 20
 """So many skipped records of a batch are named in the log; all are counted."""
 
@@ -57,6 +65,16 @@ class Referenced:
         self._env: Any = operator.env
         self._name = step.name
         self._how = step.reference
+        self._firsts: dict[int, dict[StreamPartition, int]] = {}
+        """Of each batch that is not done, by partition, its first offset."""
+        if self.framed:
+            for number in rows.kept.undone().numbers:
+                self._firsts[number] = _first_of(self.ranges(number))
+
+    @property
+    def framed(self) -> bool:
+        """Whether the records are frames of an intermediate stream, which the task reads, too."""
+        return self._how.framed
 
     # -------------------------------------------------------------------------------------------------------- offsets come in
 
@@ -73,6 +91,40 @@ class Referenced:
             grown = book.with_rows(None, head.size, 0, now_ms=self._env.now_ms(), times=(0, 0))
             self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
 
+    def add_rows(self, at: StreamPartition, offsets: Sequence[int], times: Buffer, limits: Limits) -> None:
+        """Add rows of frames to the open batch: the offset of the frame of each, and their times."""
+        stamps = longs(times)
+        start = 0
+        for offset, some in groupby(offsets):
+            behind = start + sum(1 for _ in some)
+            self._add_frame(Range(*at, offset, offset + 1), behind - start, stamps[start:behind], limits)
+            start = behind
+
+    def _add_frame(self, frame: Range, rows: int, times: Buffer, limits: Limits) -> None:
+        book = self._rows.book
+        room, _ = book.room(limits)
+        if room is not None and rows > room and book.opened().rows:
+            self._rows.write(book.close(ROWS))
+            book = self._rows.book
+        number = book.opened().number
+        at = StreamPartition(frame.topic, frame.partition)
+        self._firsts.setdefault(number, {}).setdefault(at, frame.first)
+        ranges = _reaching(self.ranges(number), frame)
+        grown = book.with_rows(None, rows, 0, now_ms=self._env.now_ms(), times=extremes(times))
+        self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
+
+    def needed(self) -> dict[StreamPartition, int]:
+        """By partition, the first offset of the batches that are not done, as of the complete letters."""
+        if not self.framed:
+            return {}
+        undone = self._rows.kept.undone()
+        self._firsts = {number: first for number, first in self._firsts.items() if not undone.done(number)}
+        found: dict[StreamPartition, int] = {}
+        for first in self._firsts.values():
+            for at, offset in first.items():
+                found[at] = min(found.get(at, offset), offset)
+        return found
+
     def ranges(self, number: int) -> list[Range]:
         """The offsets of a batch."""
         (found,) = self._rows.table.get_many([range_key(number)])
@@ -80,6 +132,14 @@ class Referenced:
 
     def contents(self, one: Closed) -> Ranges:
         """What Spark is given."""
+        if self.framed:
+            return Ranges(
+                tuple(self.ranges(one.number)),
+                self._how.columns,
+                OF_FRAMES,
+                keeps_bad=self._how.on_bad_data != "fail",
+                rows=one.rows,
+            )
         return Ranges(
             tuple(self.ranges(one.number)),
             self._how.columns,
@@ -91,19 +151,43 @@ class Referenced:
     def owed_ms(self, told: int | None) -> int | None:
         """What is read of the offsets that wait has at least the time that the step was told, or is late."""
         book = self._rows.kept
+        if self.framed:
+            return book.owed_ms()
         if not book.closed and not book.open:
             return None
         return NO_TIME if told is None else told
+
+    def lost(self, one: Closed, cause: RangeGone) -> RangeGone:
+        """The error for a batch whose records are gone, and what is left to do. `on_lost` decides about positions alone: a batch that is
+        closed never becomes smaller."""
+        job = self._env.declared.app.job
+        again = (
+            ""
+            if self.framed
+            else f"; `headgate seek {job} STREAM:PARTITION --to OFFSET` reads again what is left of them"
+        )
+        return RangeGone(
+            f"batch {one.info(self._env.task, self._name).id}: {cause.what}",
+            remedy=f"they cannot come back. Note what `headgate batches {job}` shows, stop all workers, and forget the unfinished "
+            f"batches of this step: `headgate tables clear {job} {self._name}`{again}",
+        )
 
     # ----------------------------------------------------------------------------------------------------- results come in
 
     def known(self, outcomes: Sequence[BatchOutcome]) -> dict[str, int]:
         """What a closed batch is, now that it was read."""
+        if self.framed:
+            return {}
         read = outcomes[0].read
         return {"rows": sum(one.rows for one in read), "latest_ms": max(together(read).values(), default=0)}
 
     def arrived(self, first: Closed, outcomes: list[BatchOutcome]) -> tuple[Closed, list[BatchOutcome]]:
         """The first closed batch was read and has a result: the batch as it is now known, and the result, which is empty without rows."""
+        if self.framed:
+            for one in outcomes:
+                if one.read and (rows := sum(part.rows for part in one.read)) != first.rows:
+                    raise _other_rows(first.info(self._env.task, self._name).id, first.rows, rows)
+            return first, outcomes
         first = replace(first, **self.known(outcomes))
         if not first.rows:
             outcomes = [replace(one, blocks=[], rows=0, attempt="") for one in outcomes]
@@ -119,6 +203,8 @@ class Referenced:
 
     def finished(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
         """The result of the batch is taken in, in this letter."""
+        if self.framed:  # the task itself has seen the times, the null values and the bad records
+            return
         read = outcomes[0].read
         for (topic, partition), greatest in together(read).items():
             self._env.saw(StreamPartition(topic, partition), greatest)
@@ -149,6 +235,36 @@ class Referenced:
 
 def _packed(one: Range) -> tuple[str, int, int, int]:
     return one.topic, one.partition, one.first, one.behind
+
+
+def _first_of(ranges: Iterable[Range]) -> dict[StreamPartition, int]:
+    found: dict[StreamPartition, int] = {}
+    for one in ranges:
+        at = StreamPartition(one.topic, one.partition)
+        found[at] = min(found.get(at, one.first), one.first)
+    return found
+
+
+def _other_rows(batch: str, seen: int, read: int) -> RangeBroken:
+    return RangeBroken(
+        f"batch {batch}: the task saw {seen} rows in its frames, and Spark's executors read {read} there",
+        remedy="the intermediate stream was changed: only the job itself may write it, and nobody may compact or re-create it",
+    )
+
+
+def _reaching(ranges: list[Range], frame: Range) -> list[Range]:
+    """The ranges with a further frame. What lies between the frames of a partition is no row of a batch: control messages, markers of
+    transactions, aborted records.
+
+    >>> _reaching([Range("t", 0, 5, 9)], Range("t", 0, 12, 13))
+    [Range(topic='t', partition=0, first=5, behind=13)]
+    """
+    for place, one in enumerate(ranges):
+        if (one.topic, one.partition) == (frame.topic, frame.partition) and one.behind <= frame.first:
+            return [*ranges[:place], replace(one, behind=frame.behind), *ranges[place + 1 :]]
+        if (one.topic, one.partition) == (frame.topic, frame.partition) and one.behind == frame.behind:
+            return ranges
+    return [*ranges, frame]
 
 
 def _extended(ranges: list[Range], found: Range) -> list[Range]:

@@ -136,6 +136,10 @@ class BatchOp(Operator):
 
     def _collect(self, rows: Rows | ColumnChunk, table: Callable[[], Any]) -> None:
         before = self.rows.book.turn
+        if self.reference is not None:
+            self._refer(rows)
+            self.env.wants_commit |= self.rows.book.turn != before
+            return
         columns = isinstance(rows, ColumnChunk)
         offsets = rows.ascending_offsets() if columns else rows.offsets
         times = rows.selected_times() if columns else array("q", rows.timestamps)
@@ -150,6 +154,17 @@ class BatchOp(Operator):
             self._must_hold()
         if self.rows.book.turn != before or self.rows.blocks.gathered >= ENOUGH_BYTES:
             self.env.wants_commit = True
+
+    def _refer(self, rows: Rows | ColumnChunk) -> None:
+        """Add the frames of these rows to the open batch."""
+        assert self.reference is not None
+        assert isinstance(rows, ColumnChunk), "only columns are by reference behind a repartition"
+        offsets = rows.ascending_offsets()
+        assert offsets is not None, "its source was asked for the offsets of rows"
+        self.reference.add_rows(StreamPartition(*self._env.at()), offsets, rows.selected_times(), self.limits)
+
+    def needed(self) -> dict[StreamPartition, int]:
+        return {} if self.reference is None else self.reference.needed()
 
     def _must_hold(self) -> None:
         """Refuse more than a task may hold of what it gathers."""

@@ -21,6 +21,7 @@ import orjson
 from ...core import origins
 from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
 from ...core.errors import DataError
+from ...core.ranges import RangeBroken, RangeGone
 from ..cancellation import said
 from ..job import steps as s
 from ..records.arrow_take import columns_as_they_are
@@ -174,7 +175,10 @@ class Results:
             self.runs.start([first], self.env.spark_in_flight + 1)
             outcomes = await self._result(first)
             if self.reference is not None:
-                first, outcomes = self.reference.arrived(first, outcomes)
+                try:
+                    first, outcomes = self.reference.arrived(first, outcomes)
+                except RangeBroken as cause:
+                    raise self._blamed(cause) from cause
             count = _count(outcomes)
             if count <= STEP_BLOCKS:
                 self._forward(first, self._some(outcomes, 0, count))
@@ -207,13 +211,17 @@ class Results:
     async def _result(self, first: Closed) -> list[BatchOutcome]:
         try:
             return await self.runs.result(first.number)
+        except RangeGone as cause:
+            told = cause if self.reference is None else self.reference.lost(first, cause)
+            raise self._blamed(cause, told) from cause
         except Exception as cause:
             raise self._blamed(cause) from cause
 
-    def _blamed(self, cause: Exception) -> UserCodeError:
+    def _blamed(self, cause: Exception, told: Exception | None = None) -> UserCodeError:
+        """The error of the stage that failed; users are told `told`."""
         stage = getattr(cause, "stage", "")
         blamed = next((child for child in self.sparks if child.step.name == stage), self.sparks[0])
-        return UserCodeError(blamed.step, cause)
+        return UserCodeError(blamed.step, told or cause)
 
     def _store(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> bool:
         """Store the next blocks of a large result. A rerun of the batch overwrites what an earlier run has left."""

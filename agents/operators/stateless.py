@@ -15,13 +15,14 @@ An exception of user code is re-raised as a `UserCodeError` that names the step.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, compress, repeat
 from types import TracebackType
 from typing import Any, Protocol
 
 from ...core.batch_progress import StepBatches
 from ...core.errors import DataError, HeadgateError, cause_for
+from ...core.names import StreamPartition
 from ..cancellation import passes, said
 from ..job import steps as s
 from ..patience import Patience
@@ -290,6 +291,10 @@ class Operator:
         It is called after each letter and before the first one, so the answer must follow from the operator's tables.
         """
         return None
+
+    def needed(self) -> Mapping[StreamPartition, int]:
+        """By partition, the first offset of records that it will still need, though the task has read on; as of the complete letters."""
+        return {}
 
     def batches(self) -> StepBatches | None:
         """The batches that it collects; None if it collects none."""

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain, repeat
+from math import isfinite
 from typing import Any
 
 from ...core.columns.schema import ColumnKind, ColumnSchema
@@ -23,10 +24,12 @@ from ...core.progress.arrow import HEADERS, KEY, TIMESTAMP, ArrowField, ArrowPar
 from ...core.progress.frames import ArrowFrame, FrameError
 from .columns import Bytes, Columns, Header
 from .decoder import RecordSpans
+from .longs import extremes
 from .serdes import Serde
 from .spans import headers_of, packed_headers, pieces
 from .taking import join, spans_of
-from .vectors import Buffer, Vector, longs
+from .vectors import Buffer, Vector, VectorBatch, longs
+from .writable import TIME_LIMIT
 
 LITTLE = sys.byteorder == "little"
 _KINDS: dict[str, ColumnKind] = {"int64": "int64", "float64": "float64", "bool": "bool", "utf8": "text"}
@@ -68,6 +71,14 @@ class ArrivedColumns:
             if not one.optional and any(parts[at].nulls for _, parts in self._batches):
                 return True
         return False
+
+    def declared(self, schema: ColumnSchema) -> VectorBatch | None:
+        """The columns of this schema; None if the rows have to be read one by one."""
+        least, greatest = extremes(self.times)
+        if self.lacks(schema) or greatest >= TIME_LIMIT or least <= -TIME_LIMIT:
+            return None
+        vectors = tuple(self.vector(name) for name in schema.names)
+        return VectorBatch(schema.names, vectors, len(self)) if all(map(_is_finite, vectors)) else None
 
     def vector(self, name: str) -> Vector:
         """A column."""
@@ -178,6 +189,14 @@ class ArrivedColumns:
             self.every_offset()[part],
             None if self.headers is None else self.headers[part],
         )
+
+
+def _is_finite(vector: Vector) -> bool:
+    """Whether no float is NaN or infinite. JSON has no such number, so read as a record it is null."""
+    if vector.kind != "float64":
+        return True
+    floats = memoryview(vector.data).cast("B").cast("d")[: vector.length]
+    return isfinite(sum(floats)) or all(one is None or isfinite(one) for one in vector.values())
 
 
 def in_vectors(frame: ArrowFrame) -> bool:

@@ -37,8 +37,12 @@ class Contribution:
         self._sealed: list[LogWrite] = []
         self._positions: Mapping[StreamPartition, int] = {}
         """The positions of the last checkpoint."""
+        self._done: Mapping[StreamPartition, int] = {}
+        """The positions of the last checkpoint below which nothing is needed."""
         self.durable: Mapping[StreamPartition, int] = {}
         """The positions up to which everything is committed."""
+        self.done: Mapping[StreamPartition, int] = {}
+        """The positions below which nobody needs anything any more: batches by reference need what is below `durable`."""
         self.expiry = Expiry(lambda: site.at_rest, site.state.expire, self._changed, failures.broken)
 
     def complete(self) -> tuple[bool, frozenset[str]] | None:
@@ -103,6 +107,8 @@ class Contribution:
         self._positions = order.checkpoint.positions
         if self._site.pipeline is not None:
             self._site.pipeline.sealed()
+            needed = self._site.pipeline.needed()
+            self._done = {at: min(n, needed.get(at, n)) for at, n in self._positions.items()}
         self._unsealed = False
 
     def mark(self, order: t.SendControl) -> None:
@@ -135,7 +141,7 @@ class Contribution:
 
     def committed(self, txn: int) -> None:
         """The transaction is durable and applied."""
-        self.durable = self._positions
+        self.durable, self.done = self._positions, self._done
         if self._site.pipeline is not None and not self._site.gone:
             with self.expiry.alone():
                 self._site.pipeline.durable()

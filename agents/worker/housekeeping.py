@@ -1,7 +1,8 @@
 """What a worker does once a second beside its work: expire rows of tables, publish positions for lag tools, trim intermediate streams.
 
 It publishes and deletes only up to a task's committed positions. One task reads an intermediate partition, so that task's position decides
-what may be deleted from it. A broadcast stream has as many readers as there are tasks, and is not trimmed.
+what may be deleted from it; records that an unfinished batch by reference needs stay. A broadcast stream has as many readers as there are
+tasks, and is not trimmed.
 
 Promises: nothing depends on it. An error is logged once for each reason, and the work is tried again. A deleted record was processed and
 committed, and nobody can need it any more.
@@ -71,13 +72,15 @@ class Upkeep:
         """Do once whatever is due."""
         self._turns += 1
         durable: dict[StreamPartition, int] = {}
+        done: dict[StreamPartition, int] = {}
         for actor in actors:
             actor.contribution.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
             durable |= actor.contribution.durable
+            done |= actor.contribution.done
         await self._publish({at: n for at, n in durable.items() if at.stream not in self._trimmed})
         wanted = self.trim and self._turns % TRIM_AFTER == 0 if trim is None else trim
         if wanted:
-            await self._cut_off({at: n for at, n in durable.items() if at.stream in self._trimmed and n > 0})
+            await self._cut_off({at: n for at, n in done.items() if at.stream in self._trimmed and n > 0})
 
     async def _publish(self, durable: Mapping[StreamPartition, int]) -> None:
         news = {at: n for at, n in durable.items() if self._published.get(at) != n}

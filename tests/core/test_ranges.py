@@ -7,7 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.ranges import PART_OFFSETS, Range, RangeGone, RangeRead, cut, divided, gone, together
+from headgate.core.ranges import PART_OFFSETS, Range, RangeGone, RangeRead, Ranges, cut, divided, gone, together
 
 SOME = st.lists(
     st.builds(
@@ -52,6 +52,17 @@ def test_cutting_loses_nothing(parts: list[Range], start: int, length: int, more
     assert cut(parts, total, more) == ()
 
 
+def test_parts_of_frames_are_smaller() -> None:
+    """A frame holds many rows, and a part should hold as many rows as one of an input."""
+    parts = (Range("t", 0, 0, 1000),)
+    assert Ranges(parts, (), "").least == PART_OFFSETS
+    of_frames = Ranges(parts, (), "", rows=1000 * PART_OFFSETS // 10)
+    assert of_frames.least == 10
+    assert len(divided(parts, 4, of_frames.least)) == 4
+    assert Ranges(parts, (), "", rows=10**12).least == 1
+    assert Ranges((), (), "", rows=0).least == 1
+
+
 def test_what_was_read_is_added_up_by_partition() -> None:
     reads = [
         RangeRead(Range("t", 0, 0, 5), rows=3, greatest_ms=7),
@@ -69,7 +80,7 @@ def test_a_range_that_is_gone_says_what_and_the_remedy() -> None:
     assert "t[3]" in error.what
     assert "offset 100" in error.what
     assert "starts at 200" in error.what
-    assert "retention" in error.remedy
+    assert "keep the topic longer" in error.remedy
     assert "starts" not in gone("t", 3, 100, None).what
     assert str(copy.copy(error)) == str(error)
     assert str(Range("t", 3, 100, 200)) == "t[3] 100 to 199"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.ranges import Range, Ranges
 from headgate.spark_bridge.errors import SparkRowError
-from headgate.spark_bridge.poison import without_poison
+from headgate.spark_bridge.poison import bad_row, without_poison
+from headgate.spark_bridge.ranges import Connect, Unfetched
 
 
 class Fussy:
@@ -95,3 +99,52 @@ async def test_exactly_the_bad_rows_are_left_out(count: int, bad: set[int]) -> N
     assert {place for place, _ in found} == bad
     good = [] if result is None else result["n"].to_pylist()
     assert good == [2 * n for n in range(count) if n not in bad]
+
+
+class Frames(Unfetched):
+    """Stands for frames in Kafka: the one at offset `n` has the numbers from `10 n` on, `n` of them."""
+
+    def _read(self) -> list[pa.RecordBatch]:
+        out = {(place.offset, place.row) for place in self._ranges.without}
+        found: list[pa.RecordBatch] = []
+        for part in self._ranges.parts:
+            for n in range(part.first, part.behind):
+                numbers = [10 * n + row for row in range(n) if (n, row) not in out]
+                found.append(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
+        return found
+
+
+class FussyFrames(Fussy):
+    """Fails on some numbers, whether they come in frames or as a table."""
+
+    async def __call__(self, table: Any) -> pa.Table:
+        return await super().__call__(table if isinstance(table, pa.Table) else pa.Table.from_batches(table._read()))
+
+
+def frames(first: int, behind: int) -> Frames:
+    return Frames(
+        Ranges((Range("t", 0, first, behind),), (), "", rows=sum(range(first, behind))),
+        Connect("", ()),
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_bad_row_is_found_inside_of_its_frame() -> None:
+    """The other rows of the frame go through."""
+    attempt = FussyFrames({52, 53, 81})
+    result, bad = await without_poison(attempt, frames(0, 10), SparkRowError("whole"))
+    assert [(place, error.inside) for place, error in bad] == [
+        (5, (2, {"n": 52})),
+        (5, (3, {"n": 53})),
+        (8, (1, {"n": 81})),
+    ]
+    assert [bad_row(None, place, error)["n"] for place, error in bad] == [52, 53, 81]
+    assert result is not None
+    every = [10 * n + row for n in range(10) for row in range(n)]
+    assert result["n"].to_pylist() == [2 * n for n in every if n not in (52, 53, 81)]
+
+
+@pytest.mark.asyncio
+async def test_when_all_rows_of_all_frames_are_bad_nothing_is_left() -> None:
+    result, bad = await without_poison(FussyFrames({10, 20, 21}), frames(0, 3), SparkRowError("whole"))
+    assert (result, len(bad)) == (None, 3)

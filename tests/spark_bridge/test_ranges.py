@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from headgate.spark_bridge.ranges import (
     RangePart,
     SparkRangeAway,
     SparkRangeError,
+    SparkRangeGone,
     Unfetched,
     blamed,
     close_links,
@@ -71,6 +73,7 @@ class Decoder:
         return SimpleNamespace(
             position=upto,
             batch=pa.record_batch({"n": pa.array(rows, pa.int64())}) if rows else None,
+            frames=(),
             rows=len(rows),
             tombstones=1,
             greatest_ms=max(rows, default=None),
@@ -176,7 +179,7 @@ def test_secrets_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [
-        (RangeGone("gone", remedy="more"), SparkRangeError, "gone. Remedy: more"),
+        (RangeGone("gone", remedy="more"), SparkRangeGone, "gone. Remedy: more"),
         (RangeAway("away"), SparkRangeAway, "away"),
         (RuntimeError("…\nheadgate.core.ranges.RangeAway: no broker\n"), SparkRangeAway, "no broker"),
         (
@@ -191,9 +194,40 @@ def test_what_failed_to_be_read_is_told_from_what_else_failed(error: Exception, 
     assert type(found) is kind
     assert str(found) == says
     assert blamed(SparkPlanError("no column")) is None
-    assert found.final == (kind is SparkRangeError)
+    assert found.final == issubclass(kind, SparkRangeError)
 
 
 def test_nothing_was_seen_of_an_empty_part() -> None:
     assert RangeRead(Range("t", 0, 0, 4)).rows == 0
     assert ranges.unreadable(UndecodedRecord("t", 1, 5, 0, None, b"", (), "torn")).what == "t[1] offset 5: torn"
+
+
+class FrameDecoder(Decoder):
+    """Offset `n` holds a frame with the numbers from `10 n` on, `n` of them."""
+
+    def __call__(self, topic: str, partition: int, raw: bytes, position: int, behind: int, aborted: Any) -> Any:
+        upto = min(behind, position + STEP)
+        frames = {n: pa.array(range(10 * n, 11 * n), pa.int64()) for n in range(position, upto) if n}
+        return SimpleNamespace(
+            position=upto,
+            batch=None,
+            frames=tuple((n, pa.record_batch({"n": one})) for n, one in frames.items()),
+            rows=sum(map(len, frames.values())),
+            tombstones=0,
+            greatest_ms=None,
+            bad=(),
+        )
+
+
+def test_frames_are_read_whole_and_rows_of_them_can_be_left_out() -> None:
+    """All rows count as seen, so that a frame that is missing is noticed all the same."""
+    found = Ranges((Range("t", 0, 0, 4),), COLUMNS, f"{__name__}:FrameDecoder", rows=6)
+    frames = Unfetched(found, HERE)
+    assert rows_of(frames) == [10, 20, 21, 30, 31, 32]
+    assert (frames.num_rows, frames.rows, frames.slice(2, 1).rows) == (4, 6, 2)
+    assert frames.frame_at(2)["n"].to_pylist() == [20, 21]
+    good = frames.without_rows([(2, 1), (3, 0)])
+    assert rows_of(good) == [10, 20, 31, 32]
+    part = RangePart(found.parts[0], replace(found, without=good._ranges.without), link(HERE), FrameDecoder(COLUMNS))
+    assert rows(part) == [10, 20, 31, 32]
+    assert part.seen.rows == 6

@@ -111,6 +111,27 @@ def test_what_cannot_be_by_reference_is_refused(declare: Any, match: str) -> Non
         declare(hg.App("job"))
 
 
+def test_columns_behind_a_repartition() -> None:
+    """The frames of the intermediate stream, whatever happened before it."""
+    app = hg.App("job")
+    columns = app.input("orders", serde=hg.json(Order)).columns().filter(hg.col("ts") > 1)
+    out(columns.with_columns(big=hg.col("amount") > 9).repartition("user").batch(max_rows=9, by="reference"))
+    assert found(app) == s.ByReference((*COLUMNS, ("big", "bool", True)), None, "fail", framed=True)
+    assert found(app, fetches_all=True) is None
+
+
+def test_a_repartition_whose_frames_executors_read_has_no_other_reader() -> None:
+    """A row that another step leaves out would be missing in a batch that reads frames."""
+    app = hg.App("job", on_bad_data="dead_letter")
+    columns = app.input("orders", serde=hg.json(Order)).columns().repartition("user")
+    out(columns.batch(max_rows=9, by="reference"))
+    out(columns.batch(max_rows=9, by="reference", name="more"), "other")
+    assert found(app) == s.ByReference(COLUMNS, None, "skip", framed=True)
+    columns.to("copy")
+    with pytest.raises(hg.DeclarationError, match=r"read the records of 'by-user', but to \(.*\) reads it, too"):
+        Declared(app)
+
+
 def test_an_input_that_is_not_fetched_has_no_other_reader() -> None:
     app = hg.App("job")
     orders = app.input("orders", serde=hg.json(Order))
@@ -118,7 +139,7 @@ def test_an_input_that_is_not_fetched_has_no_other_reader() -> None:
     out(orders.columns().batch(max_rows=9, by="reference", name="more"), "other")
     assert found(app) is not None
     orders.to("copy")
-    with pytest.raises(hg.DeclarationError, match=r"nobody here fetches 'orders', but to \(.*\) reads it, too"):
+    with pytest.raises(hg.DeclarationError, match=r"read the records of 'orders', but to \(.*\) reads it, too"):
         Declared(app)
 
 

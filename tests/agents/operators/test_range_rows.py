@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+from typing import Any
+
+import orjson
 import pytest
 
 from headgate.agents.job.timestamps import field
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.operators.range_rows import RangeDecoder
+from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
+from headgate.agents.records.arrow_frames import FrameWriter
+from headgate.agents.records.spans import packed
+from headgate.agents.records.vectors import Vector, VectorBatch
+from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode
 from headgate.core.ranges import RangeBroken
 
 COLUMNS = (("user", "text", False), ("n", "int64", True), ("ts", "int64", True))
@@ -63,3 +71,59 @@ def test_bytes_that_cannot_be_read_name_the_partition() -> None:
 def _later(raw: bytes) -> bytes:
     """The batch, with the base offset 5; the checksum does not cover it."""
     return (5).to_bytes(8, "big") + raw[8:]
+
+
+# ------------------------------------------------------------------------------------------------ frames of an intermediate stream
+
+KINDS = ("text", "int64", "int64")
+
+
+def frame_of(rows: list[dict[str, Any]]) -> bytes:
+    """The rows as a task writes them: as a frame of columns, or of rows if they are few."""
+    vectors = [Vector.of(kind, [row[name] for row in rows]) for (name, *_), kind in zip(COLUMNS, KINDS, strict=True)]
+    batch = VectorBatch(tuple(name for name, *_ in COLUMNS), tuple(vectors), len(rows))
+    writer = FrameWriter(list(batch.names), lambda batch: packed([orjson.dumps(row) for row in batch.rows()]))
+    (record,) = writer.records(None, array("q", range(len(rows))), batch)
+    return record.value
+
+
+def some_rows(count: int, user: str) -> list[dict[str, Any]]:
+    return [{"user": user, "n": n, "ts": 1} for n in range(count)]
+
+
+def test_frames_of_columns_and_of_rows_are_read_and_control_messages_are_none() -> None:
+    few, many = some_rows(3, "a"), some_rows(100, "b")
+    watermark = encode(Watermark("job", "run", None, 1, 1, 5))
+    one = b"\x00" + orjson.dumps({"user": "c", "n": 7, "ts": 1})
+    raw = answer(frame_of(few), watermark, frame_of(many), one)
+    assert frame_of(many)[0] == ARROW
+    found = FrameDecoder(COLUMNS)("t", 0, raw, 0, 4, ())
+    assert [(offset, batch.rows()) for offset, batch in found.frames] == [
+        (0, few),
+        (2, many),
+        (3, [{"user": "c", "n": 7, "ts": 1}]),
+    ]
+    assert (found.rows, found.position, found.bad, found.batch) == (104, 4, (), None)
+    part = FrameDecoder(COLUMNS)("t", 0, raw, 1, 3, ())
+    assert (part.rows, part.position, [offset for offset, _ in part.frames]) == (100, 3, [2])
+    assert FrameDecoder(COLUMNS)("t", 0, b"", 4, 5, ()).position == 4
+
+
+def test_what_is_no_frame_of_these_rows_is_bad() -> None:
+    torn, partial = b"\x05torn", encode(BatchFrame([None], [1], [b"x"], plan=7))
+    wrong = encode(BatchFrame([None] * 3, [1, 2, 3], [b'{"user":"a","n":"1","ts":1}', None, b'{"user":"b","ts":1}']))
+    found = FrameDecoder(COLUMNS)("t", 3, answer(torn, partial, wrong), 0, 3, ())
+    assert [(offset, [row["user"] for row in batch.rows()]) for offset, batch in found.frames] == [(2, ["b"])]
+    assert [one.offset for one in found.bad] == [0, 1, 2]
+    for one, why in zip(found.bad, ("not a frame", "partial states", "n"), strict=True):
+        assert why in one.why
+
+
+def test_columns_of_another_schema_are_read_as_rows() -> None:
+    """As the task reads them: a column that is missing is null, if it may be."""
+    raw = answer(frame_of(some_rows(100, "b")))
+    wanted = (("user", "text", False), ("more", "float64", True))
+    found = FrameDecoder(wanted)("t", 0, raw, 0, 1, ())
+    assert [batch.rows() for _, batch in found.frames] == [[{"user": "b", "more": None}] * 100]
+    missing = FrameDecoder((("more", "float64", False),))("t", 0, raw, 0, 1, ())
+    assert (missing.rows, len(missing.bad)) == (0, 100)

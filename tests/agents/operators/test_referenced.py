@@ -9,7 +9,10 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
+from headgate.agents.operators.spark import BatchOp
+from headgate.agents.operators.stateless import UserCodeError
 from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.columns import Columns
 from headgate.agents.records.range_buffer import UnreadRecords
 from headgate.agents.state.store import MemoryStore
 from headgate.core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
@@ -78,7 +81,7 @@ def commit(one: Rig) -> None:
 
 async def result(one: Rig) -> tuple[tuple[StreamPartition, int], ...]:
     """Take the next result. Returns what was seen."""
-    batch: Any = one.pipeline.operators[0]
+    batch: Any = next(operator for operator in one.pipeline.operators if isinstance(operator, BatchOp))
     await asyncio.wait([batch.results.runs._running[batch.rows.kept.closed[0].number]])
     await one.pipeline.step("work", None, None, "lot/run", "")
     one.pipeline.complete()
@@ -179,5 +182,135 @@ def test_a_bad_record_fails_its_batch_unless_the_input_says_otherwise() -> None:
         commit(one)
         await asyncio.sleep(0)
         assert not bridge.contents[0].keeps_bad
+
+    asyncio.run(story())
+
+
+# ------------------------------------------------------------------------------------------------ frames of an intermediate stream
+
+BY = StreamPartition("job-1-by-n", 0)
+
+
+class FrameExecutors(Executors):
+    """Every offset in `rows` holds a frame of so many rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[int, int] = {}
+
+    async def run(self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
+        assert isinstance(contents, Ranges)
+        self.ran.append(batch)
+        self.contents.append(contents)
+        read = [
+            RangeRead(part, sum(self.rows.get(at, 0) for at in range(part.first, part.behind)))
+            for part in contents.parts
+        ]
+        made = [{"batch": batch.id, "rows": sum(one.rows for one in read)}]
+        return [BatchOutcome([self.encode([self.pack(made)])], 1, read=read) for _ in stages]
+
+
+def framed(store: MemoryStore | None = None, **limits: Any) -> tuple[Rig, FrameExecutors]:
+    app = hg.App("job")
+    columns = app.input("in", serde=hg.json(Order)).columns().repartition("n")
+    columns.batch(by="reference", name="lot", **limits).spark(same, schema="n long").to("out")
+    made, bridge = Rig(app, BY.stream, store=store), FrameExecutors()
+    made.pipeline.spark = bridge
+    return made, bridge
+
+
+async def frame(one: Rig, bridge: FrameExecutors, offset: int, *times: int, at: StreamPartition = BY) -> None:
+    """A frame of rows with these times, as the task and the executors find it."""
+    bridge.rows[offset] = len(times)
+    values = [b'{"n":1}' for _ in times]
+    columns = Columns(values, list(times), offset, None, [offset] * len(values))
+    assert await one.run(Chunk(at, offset + 1, columns)) == max(times)
+
+
+def test_frames_become_ranges_and_their_rows_and_times_are_known() -> None:
+    """A batch takes whole frames, as many as it may have rows; what lies between frames, such as markers, is in the range."""
+
+    async def story() -> None:
+        one, bridge = framed(max_rows=5)
+        await frame(one, bridge, 3, 30, 10, 20)
+        await frame(one, bridge, 7, 50, 40)  # five rows: full
+        await frame(one, bridge, 9, 70)
+        await frame(one, bridge, 10, *range(80, 87))  # more than the rest of the batch takes, and than any other
+        await frame(one, bridge, 11, 90)
+        assert one.pipeline.owed() == (("lot", 50),)
+        assert one.pipeline.needed() == {BY: 3}
+        commit(one)
+        await asyncio.sleep(0)
+        assert [(contents.parts, contents.rows) for contents in bridge.contents] == [
+            ((Range(BY.stream, 0, 3, 8),), 5),
+            ((Range(BY.stream, 0, 9, 10),), 1),
+        ]
+        assert [(batch.rows, batch.earliest_ms, batch.latest_ms) for batch in bridge.ran] == [(5, 10, 50), (1, 70, 70)]
+        assert await result(one) == ()
+        assert one.pipeline.needed() == {BY: 9}
+        assert await result(one) == ()
+        assert await result(one) == ()
+        assert one.pipeline.needed() == {BY: 11}
+        stamps = [row.timestamps for row in one.topics.open if row.at.stream == "out"]
+        assert stamps == [[50], [70], [86]]
+
+    asyncio.run(story())
+
+
+def test_a_restart_needs_the_frames_of_its_unfinished_batches() -> None:
+    """No row is in the store, so the records must not be trimmed."""
+
+    async def story() -> None:
+        store = MemoryStore("u")
+        one, bridge = framed(store, max_rows=3)
+        await frame(one, bridge, 5, 1, 2, 3)
+        await frame(one, bridge, 6, 4)
+        one.seal()
+        stored = b"".join(key + value for key, value in store._tables["lot"].items())
+        assert len(stored) < 400
+        again, bridge = framed(store, max_rows=3)
+        bridge.rows = {5: 3, 6: 1}
+        assert again.pipeline.needed() == {BY: 5}
+        again.pipeline.durable()
+        await asyncio.sleep(0)
+        assert bridge.contents[0].parts == (Range(BY.stream, 0, 5, 6),)
+        assert await result(again) == ()
+        assert again.pipeline.needed() == {BY: 6}
+
+    asyncio.run(story())
+
+
+def test_a_letter_that_fails_needs_nothing_less() -> None:
+    """What is dropped is run again; until then, what it had finished still counts as needed."""
+
+    async def story() -> None:
+        one, bridge = framed(max_rows=1)
+        await frame(one, bridge, 5, 1)
+        commit(one)
+        batch: Any = next(operator for operator in one.pipeline.operators if isinstance(operator, BatchOp))
+        await asyncio.wait([batch.results.runs._running[1]])
+        await one.pipeline.step("work", None, None, "lot/run", "")
+        assert one.pipeline.needed() == {BY: 5}
+        one.pipeline.drop()
+        one.tables.drop()
+        assert one.pipeline.needed() == {BY: 5}
+        assert await result(one) == ()
+        assert one.pipeline.needed() == {}
+
+    asyncio.run(story())
+
+
+def test_executors_that_find_other_rows_are_an_error() -> None:
+    """Never a smaller result, and never a larger one."""
+
+    async def story() -> None:
+        one, bridge = framed(max_rows=2)
+        await frame(one, bridge, 5, 1, 2)
+        bridge.rows[5] = 1
+        commit(one)
+        with pytest.raises(
+            UserCodeError, match="the task saw 2 rows in its frames, and Spark's executors read 1 there"
+        ):
+            await result(one)
 
     asyncio.run(story())
