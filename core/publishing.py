@@ -13,7 +13,8 @@ What it promises:
   attempt again changes nothing, whoever does it.
 - A batch has an entry once all its files have their names. No entry is ever lost by merging: a file of entries may be deleted only when
   another one holds them all, and files with different contents have different names.
-- What stands in a staging directory is garbage as soon as its batch is published, or durably done without files, and never before.
+- What stands in a staging directory is garbage as soon as its batch is published, or durably done without files, and never before; or when
+  the bookkeeping that knew it has begun anew, as after `reset`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ MERGE = 100
 TOP_LEVEL = 2
 
 _ENTRIES = re.compile(r"(\d+)-(\d{12,})-(\d{12,})(?:-[0-9a-f]+)?\.json")
+_HEX = re.compile(r"[0-9a-f]+")
 _ENDING = re.compile(r".*?[-.]c\d+(\..+)")
 
 
@@ -53,6 +55,19 @@ def series_name(job: str, stage: str, task: str, begun_ms: int) -> str:
     """
     readable = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part)[:40] for part in (job, stage, task))
     return f"{readable}-{zlib.crc32(json.dumps([job, stage, task]).encode()):08x}-{begun_ms:x}"
+
+
+def forebears(names: Iterable[str], series: str) -> list[str]:
+    """The series among these that the same task wrote for the same stage before its bookkeeping began anew: `reset`, `tables clear`.
+
+    >>> forebears(["a-1-6783e6b3-ff", "a-1-6783e6b3-101", "b-6783e6b3-1", "x"], "a-1-6783e6b3-100")
+    ['a-1-6783e6b3-ff']
+    """
+    own, _, begun = series.rpartition("-")
+    if not _HEX.fullmatch(begun):
+        return []
+    parts = ((name, *name.rpartition("-")[::2]) for name in names)
+    return [name for name, of, when in parts if of == own and _HEX.fullmatch(when) and int(when, 16) < int(begun, 16)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +252,11 @@ class SeriesPaths:
     def staging(self) -> str:
         """The directory of its attempts."""
         return f"{self.path}/{HOME}/staging/{self.series}"
+
+    @property
+    def staged(self) -> str:
+        """The directory of the attempts of all series."""
+        return f"{self.path}/{HOME}/staging"
 
     def batch(self, number: int) -> str:
         """The directory of a batch's attempts."""

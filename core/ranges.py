@@ -73,7 +73,7 @@ class UndecodedRecord(NamedTuple):
     why: str
 
 
-class RowPlace(NamedTuple):
+class FrameRow(NamedTuple):
     """Where a row of a frame is: the record of the frame, and the row's index among the rows that are read of it."""
 
     topic: str
@@ -97,7 +97,7 @@ class Ranges:
     """Bad records are left out and reported; otherwise the first one is an error."""
     rows: int | None = None
     """How many rows they hold, if a record is a frame of many rows; None: a record is at most one row."""
-    without: frozenset[RowPlace] = frozenset()
+    without: frozenset[FrameRow] = frozenset()
     """The rows that are left out; only of frames."""
 
     @property

@@ -10,7 +10,8 @@ What it promises:
 - An entry exists only when all files of its batch have their final names.
 - What has been named cannot get lost in silence: if its staging directory is gone and there is no entry, publishing fails and says so.
 - Staging directories are deleted when their batch is published: those of other attempts, too. What belongs to a batch that is done, because
-  a late job has written to it again or because the batch had no result, is deleted the next time anything is published.
+  a late job has written to it again or because the batch had no result, is deleted the next time anything is published. What a `reset` has
+  left is deleted with the first batch of the next life.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..core.publishing import (
     covering,
     declared_write,
     entries,
+    forebears,
     held,
     merged,
     to_merge,
@@ -64,6 +66,7 @@ class Publisher:
                 self.files.put(self.layout.entry(number), f"{plan.published().line()}\n")
                 names = [*names, self.layout.entry(number).rpartition("/")[2]]
         self._sweep(number, undone)
+        self._sweep_before(names)
         self._merge(names)
 
     def _is_whole(self, names: list[str], number: int, attempt: str) -> bool:
@@ -114,6 +117,13 @@ class Publisher:
         for name in self.files.names(self.layout.staging):
             if name.isdecimal() and (int(name) == number or undone.done(int(name))):
                 self.files.delete(f"{self.layout.staging}/{name}")
+
+    def _sweep_before(self, names: list[str]) -> None:
+        """With the first batches of a series, delete what its forebears have left: nobody knows of it any more."""
+        if len(names) > 1:
+            return
+        for name in forebears(self.files.names(self.layout.staged), self.layout.series):
+            self.files.delete(f"{self.layout.staged}/{name}")
 
     def _merge(self, names: list[str]) -> None:
         """Merge many files of entries into one. It stops where another process has begun the same."""

@@ -33,6 +33,7 @@ import pyarrow as pa
 from ..core import ranges as core_ranges
 from ..core.errors import EnvironmentFault, cause_for
 from ..core.ranges import (
+    FrameRow,
     Range,
     RangeAway,
     RangeBroken,
@@ -40,7 +41,6 @@ from ..core.ranges import (
     RangeGone,
     RangeRead,
     Ranges,
-    RowPlace,
     UndecodedRecord,
     cut,
     divided,
@@ -350,10 +350,10 @@ class Unfetched:
 
     def without_rows(self, places: Iterable[tuple[int, int]]) -> Unfetched:
         """All rows but these: the place of the frame of each, and its number there."""
-        found: set[RowPlace] = set()
+        found: set[FrameRow] = set()
         for place, row in places:
             (one,) = cut(self._ranges.parts, place, 1)
-            found.add(RowPlace(one.topic, one.partition, one.first, row))
+            found.add(FrameRow(one.topic, one.partition, one.first, row))
         return type(self)(replace(self._ranges, without=self._ranges.without | found), self._connect)
 
     def filter(self, mask: Any) -> Unfetched:

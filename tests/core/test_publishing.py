@@ -19,6 +19,7 @@ from headgate.core.publishing import (
     covering,
     declared_write,
     entries,
+    forebears,
     held,
     merged,
     series_name,
@@ -35,6 +36,14 @@ def entry(number: int, **changes: Any) -> ManifestEntry:
     return ManifestEntry(
         "sales/1", "daily", "Partition 3", f"Partition 3/lot/{number}", number, "a1", 10, "rows", **known
     )
+
+
+def test_the_forebears_of_a_series() -> None:
+    """The same task and stage, before the bookkeeping began anew; the clock of a series is the end of its name."""
+    series = [series_name("j/1", "w", task, begun) for task in ("P", "Q") for begun in (5, 300, 70)]
+    assert forebears(series, series_name("j/1", "w", "P", 300)) == [series[0], series[2]]
+    assert forebears([*series, "x", "-", "s-zz"], series_name("j/1", "v", "P", 300)) == []
+    assert forebears(["-1"], "s") == []
 
 
 def test_an_entry_has_its_bytes() -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, TypedDict
 
 import orjson
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import NewTopic, RecordsToDelete
+from click.testing import CliRunner
 
 import headgate as hg
 from headgate.agents.broker.java import find_java
+from headgate.agents.cli.group import main
+from headgate.core.names import StreamPartition
 from headgate.spark_bridge.jvm import Sessions
 
 from .scenes import why
@@ -196,6 +200,146 @@ async def test_a_compacted_topic_is_refused(line: Transactional, topic: Topic) -
         await running.task
 
 
+def framed(line: Transactional, source: str, **options: Any) -> Any:
+    app = hg.App(line.job.name, serde=hg.json(), **options)
+    columns = app.input(source, serde=hg.json(Order), timestamp="ts", max_out_of_order="1s").columns()
+    return app, columns.filter(hg.col("n") >= 0).repartition("country", partitions=2)
+
+
+def batch_step(running: Any, task: str = "Partition 0") -> Any:
+    operators = running.worker.actors[task].site.pipeline.operators
+    return next(one for one in operators if type(one).__name__ == "BatchOp")
+
+
+def hold(running: Any) -> asyncio.Event:
+    """No batch runs before this is set."""
+    real, gate = running.worker.runtime.spark.run, asyncio.Event()
+
+    async def held(*arguments: Any) -> Any:
+        await gate.wait()
+        return await real(*arguments)
+
+    running.worker.runtime.spark.run = held
+    return gate
+
+
+async def starts(line: Transactional, *parts: StreamPartition) -> dict[StreamPartition, int]:
+    """Where these logs start."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=line.job.bootstrap)
+    await consumer.start()
+    try:
+        found = await consumer.beginning_offsets([TopicPartition(*at) for at in parts])
+    finally:
+        await consumer.stop()
+    return {at: found[TopicPartition(*at)] for at in parts}
+
+
+async def test_frames_of_a_repartition_are_read_by_executors_and_trimmed_behind_them(
+    line: Transactional, topic: Topic
+) -> None:
+    """Frames of columns and of a few rows, among control messages and markers of transactions. While the batches wait for Spark, nothing of
+    them is trimmed; time passes with the results, and a window behind them closes; the drain flushes the rest."""
+    source, target, windows = topic("orders"), topic("totals"), topic("windows")
+    app, columns = framed(line, source)
+    lots = columns.batch(max_rows=500, name="lot", by="reference").spark(totals, schema=SCHEMA, name="totals")
+    lots.to(target)
+    lots.repartition("country").window(hg.tumbling("10s")).agg(rows=hg.sum("n")).to(windows)
+    numbered = [{**order, "ts": 1_000_000 + 10 * order["n"]} for order in orders(3000)]
+    running = await line.start(app)
+    await running.until_running(2)
+    gate = hold(running)
+    await line.job.write(source, numbered[:2990])
+    stream = line.job.topics.intermediate("by-country")
+    parts = {StreamPartition(stream, n): running.worker.actors[f"Partition {n}"].contribution for n in range(2)}
+    await running.until(lambda: all(one.durable.get(at, 0) > one.done[at] for at, one in parts.items()), "batches wait")
+    needed = {at: one.done[at] for at, one in parts.items()}
+    await running.worker.upkeep.turn(list(running.worker.actors.values()), trim=True)
+    assert await starts(line, *parts) == needed
+    gate.set()
+    await line.job.write(source, numbered[2990:])
+    await running.until(lambda: all(one.done[at] > needed[at] for at, one in parts.items()), "some are done")
+    needed = {at: one.done[at] for at, one in parts.items()}
+    await running.worker.upkeep.turn(list(running.worker.actors.values()), trim=True)
+    begin = await starts(line, *parts)
+    assert all(begin[at] >= needed[at] for at in parts)
+    rows = await line.job.values(target, 3, within_s=PATIENCE_S)
+    await line.job.ask("drain", timeout_s=PATIENCE_S)
+    assert await running.ended(PATIENCE_S) == 0
+    rows = await line.job.values(target, 3)
+    assert counted(rows) == (3000, sum(range(3000)))
+    by_batch: dict[str, int] = {}
+    for row in rows:
+        by_batch[row["batch"]] = by_batch.get(row["batch"], 0) + row["n"]
+    assert max(by_batch.values()) <= 2000, "a batch has a frame too many"
+    assert sum(row["rows"] for row in await line.job.values(windows, 3)) == 3000
+    logged = await line.job.records(line.job.topics.log, 1)
+    assert not any(b"DE" in (one.value or b"") for one in logged if b"lot" in (one.key or b""))
+
+
+async def test_a_row_of_a_frame_that_makes_spark_fail_is_a_dead_letter(line: Transactional, topic: Topic) -> None:
+    """The frame is found, and the row in it; the other rows of the frame go through."""
+    source, target = topic("orders"), topic("copies")
+
+    def fussy(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        def check(n: int) -> int:
+            if n == 5:
+                raise ValueError("five")
+            return n
+
+        return df.select(F.udf(check, "long")("n").alias("n"))
+
+    app, columns = framed(line, source, on_error="dead_letter")
+    columns.batch(max_age="1s", name="lot", by="reference").spark(fussy, schema="n long", name="fussy").to(target)
+    await line.job.write(source, [{**order, "ts": order["n"]} for order in orders(300)])
+    running = await line.start(app)
+    rows = await line.job.values(target, 299, within_s=PATIENCE_S)
+    assert sorted(row["n"] for row in rows) == [n for n in range(300) if n != 5]
+    (dead,) = await line.job.records(line.job.topics.dead_letters, 1)
+    headers = dict(dead.headers)
+    assert b'"n":5' in dead.value
+    assert b"five" in headers["hg-exception"]
+    assert headers["hg-topic"] == line.job.topics.intermediate("by-country").encode()
+    assert headers["hg-batch"].startswith(b"Partition ")
+    assert await running.stop() == 0
+
+
+async def test_frames_that_somebody_removed_are_an_error_and_the_remedy_goes_on(
+    line: Transactional, topic: Topic
+) -> None:
+    """Never a smaller result. Once the unfinished batches are forgotten, what comes next goes through."""
+    source, target = topic("orders"), topic("totals")
+    app, columns = framed(line, source)
+    columns.batch(max_rows=30, name="lot", by="reference").spark(totals, schema=SCHEMA, name="totals").to(target)
+    running = await line.start(app, **{"error.retries": 0})
+    await running.until_running(2)
+    gate = hold(running)
+    await line.job.write(source, [{"country": "DE", "n": n, "ts": n} for n in range(40)])
+    await running.until(
+        lambda: any(batch_step(running, f"Partition {n}").rows.kept.closed for n in range(2)), "a closed batch"
+    )
+    task = next(f"Partition {n}" for n in range(2) if batch_step(running, f"Partition {n}").rows.kept.closed)
+    (at, first), *_ = batch_step(running, task).needed().items()
+    async with line.job.admin() as admin:
+        await admin.delete_records({TopicPartition(*at): RecordsToDelete(before_offset=first + 1)})
+    gate.set()
+    await running.until(lambda: why(running, task), "the task fails", within_s=PATIENCE_S)
+    told = why(running, task)
+    assert f"{at}: the records from offset {first} on were removed before Spark had read them" in told
+    remedy = f"headgate tables clear {line.job.name} lot"
+    assert remedy in told
+    assert await running.stop() == 0
+    assert await line.job.records(target, 0) == []
+    words = [*remedy.split()[1:], "--yes", "-b", line.job.bootstrap]
+    done = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert done.exit_code == 0, done.output
+    again = await line.start(app)
+    await line.job.write(source, [{"country": "DE", "n": n, "ts": n} for n in range(40, 80)])
+    assert counted(await line.job.values(target, 1, within_s=PATIENCE_S)) == (40, sum(range(40, 80)))
+    assert await again.stop() == 0
+
+
 SLOW = """
 import os, time
 from typing import TypedDict
@@ -211,39 +355,60 @@ class Order(TypedDict):
 def totals(df, batch):
     from pyspark.sql import functions as F
 
-    if not os.path.exists("FLAG"):
-        open("FLAG", "w").write(batch.id)
+    flag = f"FLAG-{batch.stage}"
+    if not os.path.exists(flag):
+        open(flag, "w").close()
         time.sleep(600)
     found = df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total"))
     return found.select(F.lit(f"{batch.id} {batch.closed_by}").alias("batch"), "country", "n", "total")
 
 
 app = hg.App("JOB", serde=hg.json())
-stream = app.input("SOURCE", serde=hg.json(Order), timestamp="ts")
-batches = stream.batch(max_rows=1000, name="lot", by="reference")
-batches.spark(totals, schema="batch string, country string, n long, total long").to("TARGET")
+SCHEMA = "batch string, country string, n long, total long"
+first, second, third = (app.input(f"SOURCE{n}", serde=hg.json(Order), timestamp="ts") for n in range(3))
+first.batch(max_rows=1000, name="lot", by="reference").spark(totals, schema=SCHEMA, name="first").to("TARGET")
+frames = second.columns().repartition("country", partitions=1).batch(max_rows=1000, max_age="1s", name="framed", by="reference")
+frames.spark(totals, schema=SCHEMA, name="second").to("FRAMES")
+third.batch(max_rows=1000, name="files", by="reference").spark(totals, schema=SCHEMA, name="third").write("OUT", format="json")
 """
 
 
-async def test_a_killed_worker_s_batch_runs_again_with_the_same_range(
+def written(out: Path) -> list[dict[str, Any]]:
+    """The rows of whole batches in files."""
+    return [orjson.loads(row) for name in hg.published(out) for row in Path(name).read_text().splitlines()]
+
+
+async def test_a_killed_worker_s_batches_run_again_with_the_same_ranges(
     line: Transactional, topic: Topic, tmp_path: Any
 ) -> None:
-    """kill -9 while Spark has the first batch: the next process reads the same offsets under the same id."""
-    source, target = topic("orders"), topic("totals")
-    flag = tmp_path / "begun"
-    await line.job.write(source, [{**order, "ts": order["n"]} for order in orders(3000)])
-    text = SLOW.replace("FLAG", str(flag)).replace("SOURCE", source).replace("TARGET", target)
+    """kill -9 while Spark has the first batch of an input, one of frames, and one that it writes itself: the next process reads the same
+    offsets under the same ids, and each row is there once."""
+    source, target, frames = topic("orders"), topic("totals"), topic("frames")
+    sources = [f"{source}{n}" for n in range(3)]
+    flags, out = [tmp_path / f"begun-{name}" for name in ("lot", "framed", "files")], tmp_path / "out"
+    async with line.job.admin() as admin:
+        await admin.create_topics([NewTopic(one, 1, 1) for one in sources])
+    for one in sources:
+        await line.job.write(one, [{**order, "ts": order["n"]} for order in orders(3000)])
+    text = SLOW.replace("FLAG", str(tmp_path / "begun")).replace("SOURCE", source)
+    text = text.replace("TARGET", target).replace("FRAMES", frames).replace("OUT", str(out))
     first = await line.job.process(text, "w1")
     async with asyncio.timeout(PATIENCE_S):
-        while not flag.exists() or not flag.read_text():
+        while not all(flag.exists() for flag in flags):
             assert first.process.returncode is None, first.text()[-3000:]
             await asyncio.sleep(0.05)
     first.kill()
     await first.ended()
-    await line.job.process(text, "w1")
+    second = await line.job.process(text, "w1")
     rows = await line.job.values(target, 9, within_s=PATIENCE_S)
     assert counted(rows) == (3000, sum(range(3000)))
     by_batch: dict[str, int] = {}
     for row in rows:
         by_batch[row["batch"]] = by_batch.get(row["batch"], 0) + row["n"]
     assert by_batch == {f"Partition 0/lot/{number} rows": 1000 for number in (1, 2, 3)}
+    await line.job.ask("drain", timeout_s=PATIENCE_S)
+    assert await second.ended(PATIENCE_S) == 0
+    rows = await line.job.values(frames, 3)
+    assert counted(rows) == (3000, sum(range(3000)))
+    assert len({(row["batch"], row["country"]) for row in rows}) == len(rows)
+    assert counted(written(out)) == (3000, sum(range(3000)))

@@ -239,9 +239,9 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
 # ------------------------------------------------------------------------------------------------------------ real file systems
 
 
-def written(files: Files, target: str, number: int, attempt: str = "a1") -> Publisher:
+def written(files: Files, target: str, number: int, attempt: str = "a1", series: str = "s") -> Publisher:
     """A sealed attempt of two files in partitions, with what Spark leaves beside them."""
-    publisher = Publisher(files, SparkWrite(target, series="s"))
+    publisher = Publisher(files, SparkWrite(target, series=series))
     where = publisher.layout.attempt(number, attempt)
     for name in ("c=a%2Fb/part-00000-x-c000.json", "c=DE/part-00001-x-c000.json"):
         files.put(f"{where}/{name}", f"{number} {name}\n")
@@ -277,6 +277,22 @@ def test_an_attempt_is_published_and_may_be_published_again(files: tuple[Files, 
     assert below(tmp_path / "out dir") == wanted
     publisher.publish(7, "a1", ALONE)
     assert below(tmp_path / "out dir") == wanted
+
+
+def test_what_a_reset_has_left_goes_with_the_first_batch_of_the_next_life(
+    files: tuple[Files, str], tmp_path: Path
+) -> None:
+    """Attempts that nobody knows any more: of the same task and stage, and begun before. Those of others stay."""
+    for series in ("s-0-ff", "s-0-101", "t-0-ff"):
+        written(*files, 4, series=series)
+    new = written(*files, 1, series="s-0-100")
+    new.publish(1, "a1", ALONE)
+    staging = tmp_path / "out dir" / "_headgate" / "staging"
+    assert {path.name for path in staging.iterdir() if below(path)} == {"s-0-101", "t-0-ff"}
+    written(*files, 2, series="s-0-100").publish(2, "a1", ALONE)
+    written(*files, 4, series="s-0-ff")
+    written(*files, 3, series="s-0-100").publish(3, "a1", ALONE)
+    assert below(staging / "s-0-ff"), "only the first batches look for it"
 
 
 def test_readers_get_the_files_of_whole_batches_only(files: tuple[Files, str], tmp_path: Path) -> None:
