@@ -18,9 +18,9 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -65,11 +65,9 @@ class Referenced:
         self._env: Any = operator.env
         self._name = step.name
         self._how = step.reference
-        self._firsts: dict[int, dict[StreamPartition, int]] = {}
-        """Of each batch that is not done, by partition, its first offset."""
-        if self.framed:
-            for number in rows.kept.undone().numbers:
-                self._firsts[number] = _first_of(self.ranges(number))
+        self._noted = {number: self.ranges(number) for number in rows.kept.undone().numbers}
+        """The ranges of the batches that are not done, for those who look when the store may be closed. What a letter that failed has added
+        stays until the batch gets its next offsets."""
 
     @property
     def framed(self) -> bool:
@@ -87,7 +85,7 @@ class Referenced:
             head = left if room is None else replace(left, behind=min(left.behind, left.first + max(room, 1)))
             left = replace(left, first=head.behind) if head.behind < left.behind else None
             number = book.opened().number
-            ranges = _extended(self.ranges(number), head)
+            self._noted[number] = ranges = _extended(self.ranges(number), head)
             grown = book.with_rows(None, head.size, 0, now_ms=self._env.now_ms(), times=(0, 0))
             self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
 
@@ -107,9 +105,7 @@ class Referenced:
             self._rows.write(book.close(ROWS))
             book = self._rows.book
         number = book.opened().number
-        at = StreamPartition(frame.topic, frame.partition)
-        self._firsts.setdefault(number, {}).setdefault(at, frame.first)
-        ranges = _reaching(self.ranges(number), frame)
+        self._noted[number] = ranges = _reaching(self.ranges(number), frame)
         grown = book.with_rows(None, rows, 0, now_ms=self._env.now_ms(), times=extremes(times))
         self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
 
@@ -117,13 +113,20 @@ class Referenced:
         """By partition, the first offset of the batches that are not done, as of the complete letters."""
         if not self.framed:
             return {}
-        undone = self._rows.kept.undone()
-        self._firsts = {number: first for number, first in self._firsts.items() if not undone.done(number)}
         found: dict[StreamPartition, int] = {}
-        for first in self._firsts.values():
-            for at, offset in first.items():
-                found[at] = min(found.get(at, offset), offset)
+        for one in chain.from_iterable(self._unfinished().values()):
+            at = StreamPartition(one.topic, one.partition)
+            found[at] = min(found.get(at, one.first), one.first)
         return found
+
+    def shown(self, number: int) -> Sequence[Range]:
+        """The offsets of a batch that is not done, for people. The store is not read: it may be closed."""
+        return self._unfinished().get(number, ())
+
+    def _unfinished(self) -> dict[int, list[Range]]:
+        undone = self._rows.kept.undone()
+        self._noted = {number: ranges for number, ranges in self._noted.items() if not undone.done(number)}
+        return self._noted
 
     def ranges(self, number: int) -> list[Range]:
         """The offsets of a batch."""
@@ -235,14 +238,6 @@ class Referenced:
 
 def _packed(one: Range) -> tuple[str, int, int, int]:
     return one.topic, one.partition, one.first, one.behind
-
-
-def _first_of(ranges: Iterable[Range]) -> dict[StreamPartition, int]:
-    found: dict[StreamPartition, int] = {}
-    for one in ranges:
-        at = StreamPartition(one.topic, one.partition)
-        found[at] = min(found.get(at, one.first), one.first)
-    return found
 
 
 def _other_rows(batch: str, seen: int, read: int) -> RangeBroken:

@@ -372,7 +372,7 @@ class BatchOp(Operator):
         await self.results.stop()
 
     def batches(self) -> StepBatches:
-        ranges = None if self.reference is None else self.reference.ranges
+        ranges = None if self.reference is None else self.reference.shown
         now = Circumstances(
             self.env.now_ms(), self._durable, self._env.spark_in_flight, self.limits, self._at_spark(), ranges
         )

@@ -314,3 +314,20 @@ def test_executors_that_find_other_rows_are_an_error() -> None:
             await result(one)
 
     asyncio.run(story())
+
+
+def test_status_can_be_asked_for_when_the_store_is_closed() -> None:
+    """A heartbeat asks between the end of a task and that of its operators; the worker must not end for it."""
+
+    async def story() -> None:
+        store = MemoryStore("u")
+        one, _ = rig(store, max_rows=10)
+        await offsets(one, 0, 15)
+        one.seal()
+        again, _ = rig(store, max_rows=10)
+        store.close()
+        for rigged in (one, again):
+            (found,) = rigged.pipeline.batches()
+            assert [batch.ranges for batch in found.batches] == [(Range("in", 0, 0, 10),), (Range("in", 0, 10, 15),)]
+
+    asyncio.run(story())
