@@ -243,7 +243,7 @@ async def test_frames_of_a_repartition_are_read_by_executors_and_trimmed_behind_
     app, columns = framed(line, source)
     lots = columns.batch(max_rows=500, name="lot", by="reference").spark(totals, schema=SCHEMA, name="totals")
     lots.to(target)
-    lots.repartition("country").window(hg.tumbling("10s")).agg(rows=hg.sum("n")).to(windows)
+    lots.repartition("country", name="windows").window(hg.tumbling("10s")).agg(rows=hg.sum("n")).to(windows)
     numbered = [{**order, "ts": 1_000_000 + 10 * order["n"]} for order in orders(3000)]
     running = await line.start(app)
     await running.until_running(2)
@@ -326,7 +326,10 @@ async def test_frames_that_somebody_removed_are_an_error_and_the_remedy_goes_on(
     gate.set()
     await running.until(lambda: why(running, task), "the task fails", within_s=PATIENCE_S)
     told = why(running, task)
-    assert f"{at}: the records from offset {first} on were removed before Spark had read them" in told
+    assert (
+        f"{at.stream}[{at.partition}]: the records from offset {first} on were removed before Spark had read them"
+        in told
+    )
     remedy = f"headgate tables clear {line.job.name} lot"
     assert remedy in told
     assert await running.stop() == 0
