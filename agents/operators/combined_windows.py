@@ -107,11 +107,11 @@ class WindowCombineOp(ShuffleOp):
     def seal(self) -> None:
         """Send what was held back."""
         kept = self.kept
-        if not kept.open:
+        if not kept.open.ends:
             return
         self.kept = self._empty()
-        for end in kept.ends:
-            window = kept.open[end]
+        for end in kept.open.ends:
+            window = kept.open.live[end]
             if isinstance(window, ArrayWindow):
                 self._send_arrays(end, window.arrays)
         self._send_lists(kept)
@@ -121,8 +121,8 @@ class WindowCombineOp(ShuffleOp):
         keys: list[bytes | None] = []
         states: list[list[Any]] = []
         times: list[int] = []
-        for end in kept.ends:
-            window = kept.open[end]
+        for end in kept.open.ends:
+            window = kept.open.live[end]
             if not isinstance(window, ArrayWindow):
                 keys += window.states
                 states += [[end, *state] for state in window.states.values()]

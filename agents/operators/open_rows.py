@@ -1,7 +1,8 @@
 """The rows of the open windows of one step and task, for an actor; and how they are stored.
 
 The table holds them in blocks, in the order of their arrival, each block in a slot. Memory holds only what the next write needs: the last
-block of each window, the blocks that no commit has written yet, the slots and the keys. A window that closes is read back from the table,
+block of each window, the blocks that no commit has written yet, the slots and the keys. It counts against `state.memory`: where that does
+not suffice, the last blocks are given up, and the next rows begin other blocks. A window that closes is read back from the table,
 one window at a time, and its rows are grouped by key. Rows that the running letter has taken wait in `taken`, so a failed letter leaves no
 trace.
 """
@@ -9,6 +10,7 @@ trace.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...core.windows.blocks import row_cuts
@@ -16,6 +18,11 @@ from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..records.columns import pick
 from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
+
+KEY_BYTES = 100
+"""What a key takes in the set of a window."""
+ROW_BYTES = 300
+"""What the objects of a row take beside its bytes."""
 
 KeptRow = list[Any]
 """A row as it is stored: its time, the bytes of its value, its headers or None."""
@@ -57,6 +64,16 @@ class WindowOfRows:
         """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of keys whose rows were emitted, if closing takes several steps."""
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it takes in memory."""
+        blocks = [self.last, *(one for one in self.unwritten.values() if one is not self.last)]
+        return len(self.keys) * KEY_BYTES + sum(one.size + len(one.keys) * ROW_BYTES for one in blocks)
+
+    def give_up(self) -> None:
+        """Forget the last block: it is written."""
+        self.number, self.last = len(self.slots), RowBlock([], [], 0)
 
     def blocks_with(self, parts: list[KeptRows]) -> dict[int, RowBlock]:
         """The blocks that these rows change, by number."""
@@ -105,7 +122,31 @@ class OpenRows:
         self.slots = Slots()
         self.placed: dict[int, list[int]] = {}
         """By window, the slots of the blocks that the letter writes; only if it is careful."""
+        self.weight = 0
+        """The bytes that all windows take in memory."""
+        self.weights: dict[int, int] = {}
+        table.caches_written = False
+        self.held = table.keep((), self._give_back, lambda: self.weight, reads=False)
         self._load()
+        self._weigh(list(self.open))
+
+    def _weigh(self, ends: Iterable[int]) -> None:
+        """Count what these windows take now."""
+        for end in ends:
+            now = self.open[end].weight if end in self.open else 0
+            self.weight += now - self.weights.pop(end, 0)
+            if now:
+                self.weights[end] = now
+        self.held.count()
+
+    def _give_back(self) -> None:
+        """Give up the last blocks of windows that neither the running letter nor the next commit needs."""
+        needed = self.changed.union(part.end for part in self.taken)
+        able = [end for end, one in self.open.items() if one.last.keys and end not in needed]
+        for end in able:
+            self.open[end].give_up()
+        if able:
+            self._weigh(able)
 
     def _load(self) -> None:
         """Load what the next write and `counts` need."""
@@ -164,7 +205,8 @@ class OpenRows:
 
     def complete(self) -> None:
         """The letter is complete."""
-        for end, blocks in self._blocks().items():
+        changed = self._blocks()
+        for end, blocks in changed.items():
             window = self._opened(end)
             window.take(blocks)
             if self.read is not None and self.read[0] == end:
@@ -178,7 +220,9 @@ class OpenRows:
         if any(one.whole for one in self.given):
             self.read = None
         self.slots.complete()
+        closed = [one.end for one in self.given if one.whole]
         self.drop()
+        self._weigh([*changed, *closed])
 
     def _opened(self, end: int) -> WindowOfRows:
         window = self.open.get(end)
@@ -209,7 +253,8 @@ class OpenRows:
             self.table.update(self.slots.place(end, window.slots, _stored(window.unwritten)))
             window.unwritten.clear()
         self.slots.complete()
-        self.changed.clear()
+        written, self.changed = self.changed, set()
+        self._weigh(written)
 
     # ------------------------------------------------------------------------------------------------------------ closing
 

@@ -1,7 +1,8 @@
 """The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states.
 
-All of them are kept here, decoded, and a heap finds them by time. The table holds one row per session, in a slot; each commit writes the
-sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
+All of them are kept here, decoded, and a heap finds them by time. They count against `state.memory`, but cannot be given up: what bounds
+them is how many sessions are open. The table holds one row per session, in a slot; each commit writes the sessions that have changed. The
+running letter works on copies of the sessions of the keys that it touches.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from ..job.aggregates import AggregatePlan
 from ..records.columns import pick
 from ..records.selecting import all_mappings
 from .open_windows import ClosedWindows, OpenCounts, TooLate
+
+SESSION_BYTES = 1_000
+"""What the objects of a session with a small state take in memory."""
 
 SessionEnd = tuple[int, bytes, int]
 """A session by its end, its key and its start: this is the order of results."""
@@ -50,6 +54,7 @@ class OpenSessions:
         """Sessions emit final results only."""
         self._most = 64
         """With more entries than this, the heap is cleaned up."""
+        self.sessions = 0
         self.changed: dict[bytes, None] = {}
         """Keys that the next commit writes."""
         self.taken: list[tuple[list[bytes], list[int], list[Any]]] = []
@@ -58,6 +63,7 @@ class OpenSessions:
         self.copied = 0
         """How many entries of `taken` are in the copies."""
         self.given: list[SessionEnd] = []
+        self.held = table.keep((), lambda: None, lambda: self.sessions * SESSION_BYTES)
         rows: dict[Any, Any] = {slot: value for slot, value in table.range() if isinstance(slot, int)}
         for key, start, slot in sorted((*value[:2], slot) for slot, value in rows.items()):
             one = self.open.setdefault(key, KeySessions())
@@ -69,6 +75,10 @@ class OpenSessions:
         self.slots = Slots(rows)
         self.sessions = sum(len(one.starts) for one in self.open.values())
         self._index(self.open)
+        if not plan.numeric:  # others are small
+            sizes = [b" " * table.size_of(value) for value in rows.values()]
+            self.held.add([table.key_bytes(slot) for slot in rows], sizes)
+        self.held.count()
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
@@ -200,6 +210,7 @@ class OpenSessions:
                     self.changed.pop(key, None)
         self.slots.complete()
         self.drop()
+        self.held.count()
 
     def drop(self) -> None:
         """The letter failed."""

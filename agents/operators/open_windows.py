@@ -1,26 +1,30 @@
 """The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
 
-All of them are kept here, decoded (`window_states`). The table holds blocks of up to 64 keys (`core.windows.blocks`), each in a slot
-(`core.windows.slots`); each commit writes the blocks that have changed. What the running letter has taken waits in `taken`, and joins the
-windows when the letter is complete: numbers are added then; everything else was added to copies before. So a failed letter leaves no trace.
+Those that memory has room for are kept decoded (`kept_windows`, `window_states`). The table holds blocks of up to 64 keys
+(`core.windows.blocks`), each in a slot (`core.windows.slots`); each commit writes the blocks that have changed. What the running letter has
+taken waits in `taken`, and joins the windows when the letter is complete: numbers are added then; everything else was added to copies
+before. So a failed letter leaves no trace.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
 from ...core.windows.blocks import BLOCK_BYTES
-from ...core.windows.slots import Slots, unpack_slot
+from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..job.aggregates import AggregatePlan
 from ..records.selecting import all_mappings
 from ..records.window_rows import WindowedRows
 from .addends import Addend
+from .kept_windows import KeptWindows, LiveWindow
 from .key_arrays import Addition, KeyArrays
-from .window_states import ArrayWindow, ListWindow, States, keep_greatest
+from .window_states import LARGE_BLOCK, ArrayWindow, ListWindow, States, keep_greatest
 
 CLOSING = "closing"
 """The row that holds the progress of a closing that takes several steps: end of the window and last key."""
@@ -82,10 +86,14 @@ class StoredWindow(Protocol):
     out: int
 
 
-W = TypeVar("W", bound=StoredWindow)
+class StoredWindows(Protocol):
+    """All windows of a step, by their end."""
+
+    def __getitem__(self, end: int, /) -> StoredWindow: ...
+    def __delitem__(self, end: int, /) -> None: ...
 
 
-def write_given(given: Iterable[GivenOut], windows: Mapping[int, StoredWindow], table: Any, slots: Slots) -> None:
+def write_given(given: Iterable[GivenOut], windows: StoredWindows, table: Any, slots: Slots) -> None:
     """Write to the table what the letter has emitted: closed windows are deleted, and of another one how far it is closed."""
     for one in given:
         if not one.whole:
@@ -98,9 +106,7 @@ def write_given(given: Iterable[GivenOut], windows: Mapping[int, StoredWindow], 
             table.delete_many([CLOSING])
 
 
-def forget_given(
-    given: Iterable[GivenOut], windows: MutableMapping[int, W], ends: list[int], changed: set[int]
-) -> None:
+def forget_given(given: Iterable[GivenOut], windows: StoredWindows, ends: list[int], changed: set[int]) -> None:
     """The letter is complete: closed windows are gone, and of another one it is known how far it is closed. `ends`: of all windows, sorted.
     `changed`: those that the next commit writes."""
     for one in given:
@@ -115,14 +121,6 @@ def forget_given(
 def is_more(given: Sequence[GivenOut], ends: Sequence[int]) -> bool:
     """Whether another step is needed to close the windows with these ends."""
     return bool(ends) and (given[-1].end != ends[-1] or not given[-1].whole)
-
-
-def stored_blocks(table: Any) -> tuple[list[tuple[int, int, list[bytes], list[Any]]], Any]:
-    """The stored blocks in the order of their windows and numbers: end, slot, keys and states; and the progress of a closing, or None."""
-    rows: dict[Any, Any] = dict(table.range())
-    closing = rows.pop(CLOSING, None)
-    blocks = sorted((*value[:2], slot) for slot, value in rows.items() if isinstance(slot, int))
-    return [(end, slot, *rows[slot][2:]) for end, _, slot in blocks], closing
 
 
 class Changed:
@@ -185,12 +183,10 @@ class OpenWindows:
         self.partial = partial
         self.timed = timed
         self.careful = False
-        self.open: dict[int, ListWindow | ArrayWindow] = {}
-        self.ends: list[int] = []
-        """Of the open windows, sorted: a letter that closes nothing looks at the first one only."""
         self.changed: set[int] = set()
         """Windows with blocks that the next commit writes."""
         self.taken: list[WindowPart] = []
+        self.open = KeptWindows(self._empty, table, lambda: self.changed.union(part.end for part in self.taken))
         self.opening: dict[int, ArrayWindow] = {}
         """Windows that the running letter opens."""
         self.fresh: dict[int, States] = {}
@@ -203,29 +199,36 @@ class OpenWindows:
         self.slots = Slots()
         self.placed: dict[int, list[int]] = {}
         """By window, the slots of the blocks that the letter writes; only if it is careful."""
+        self.written: dict[int, tuple[int, int]] = {}
+        """By slot, the window and the number of the blocks that were written last."""
         self.early = Changed() if early else None
         if table is not None:
-            table.notes_above = BLOCK_BYTES
+            table.notes_above = LARGE_BLOCK
             self._load()
 
+    def _empty(self) -> LiveWindow:
+        return (ArrayWindow if self.arrays else ListWindow)(self.plan, partial=self.partial)
+
     def _load(self) -> None:
-        """Load the open windows from the table."""
-        blocks, closing = stored_blocks(self.table)
-        self.slots = Slots(slot for _, slot, *_ in blocks)
-        for end, slot, keys, states in blocks:
-            window = self._opened(end)
-            if isinstance(window, ArrayWindow) and not window.load(keys, states):
-                window = self.open[end] = window.in_lists()
-            if isinstance(window, ListWindow):
-                window.load(keys, states)
-            window.slots.append(slot)
-        if closing is not None and closing["end"] in self.open:
-            window = self.open[closing["end"]]
+        """Find the open windows in the table. Their states are loaded when they are wanted."""
+        closing: Any = None
+        found: list[tuple[int, int, int, int]] = []
+        for key, value in self.table.range():
+            if key == CLOSING:
+                closing = value
+            elif isinstance(key, int):
+                end, number, keys, _ = value
+                found.append((end, number, key, len(keys)))
+        self.slots = Slots(slot for *_, slot, _ in found)
+        for end, blocks in groupby(sorted(found), key=itemgetter(0)):
+            slots, counts = zip(*((slot, count) for *_, slot, count in blocks), strict=True)
+            self.open.stored(end, list(slots), sum(counts))
+        if closing is not None and (window := self.open.get(closing["end"])) is not None:
             window.out = bisect_right(window.results(0, window.count)[0], closing["key"])
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
-        return OpenCounts(len(self.open), sum(one.count for one in self.open.values()), self.first_end())
+        return OpenCounts(len(self.open), self.open.keys(), self.first_end())
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
@@ -244,9 +247,9 @@ class OpenWindows:
         """Whether a part can be added without a copy; if so, it is ready."""
         window = self.open.get(part.end)
         if window is None and self.arrays:
-            if part.end not in self.opening:
-                self.opening[part.end] = ArrayWindow(self.plan, partial=self.partial)
-            window = self.opening[part.end]
+            window = self.opening.get(part.end)
+            if window is None:
+                window = self.opening[part.end] = ArrayWindow(self.plan, partial=self.partial)
         if isinstance(window, ArrayWindow):
             part.addition = part.of.addition(window.arrays)
             return part.addition is not None
@@ -285,18 +288,23 @@ class OpenWindows:
             self._copy()
         if self.careful:
             for end, fresh in self.fresh.items():
-                window = self.open.get(end, ListWindow(self.plan))
+                window = self.open.get(end) or ListWindow(self.plan)
                 assert isinstance(window, ListWindow)
                 held = self.placed[end] = list(window.slots)
-                self.table.update(self.slots.place(end, held, window.blocks_with(fresh)))
+                self._place(end, held, window.blocks_with(fresh))
         write_given(self.given, self.open, self.table, self.slots)
+
+    def _place(self, end: int, held: list[int], blocks: dict[int, list[Any]]) -> None:
+        """Write blocks of a window to the table. `held`: its slots."""
+        self.table.update(self.slots.place(end, held, blocks))
+        self.written.update((held[number], (end, number)) for number in blocks)
 
     def _still_fit(self) -> bool:
         """Whether all that was taken can be added without a copy, and no sum becomes too large for arrays."""
         times = Counter(part.end for part in self.taken)
         several: dict[int, KeyArrays] = {}
         for part in self.taken:
-            window = self.open.get(part.end, self.opening.get(part.end))
+            window = self.open.get(part.end) or self.opening.get(part.end)
             if not isinstance(window, ArrayWindow):
                 if part.columns is None or (window is not None and not window.plain):
                     return False
@@ -324,12 +332,14 @@ class OpenWindows:
             for part in self.taken:
                 self.early.add(part.end, part.of.listed(), part.of.timestamps)
             self.early.complete()
-        forget_given(self.given, self.open, self.ends, self.changed)
+        forget_given(self.given, self.open, self.open.ends, self.changed)
         if self.early is not None:
             for one in self.given:
                 self.early.times.pop(one.end, None)
         self.slots.complete()
+        ends = {part.end for part in self.taken}
         self.drop()
+        self.open.used(ends)
 
     def _times(self) -> dict[int, dict[bytes, int]]:
         """By window and key, the greatest time of what was taken; if states in arrays change, or somebody wants to know it."""
@@ -341,7 +351,7 @@ class OpenWindows:
     def _update(self, end: int, fresh: States, times: dict[bytes, int]) -> None:
         window = self._opened(end)
         if isinstance(window, ArrayWindow) and not window.update(fresh, times):
-            window = self.open[end] = window.in_lists()
+            window = self.open.put(end, window.in_lists())
         if isinstance(window, ListWindow):
             window.update(fresh)
             self._touched(end, window, fresh)
@@ -364,15 +374,8 @@ class OpenWindows:
         if self.table is not None:
             self.changed.add(part.end)
 
-    def _opened(self, end: int) -> ListWindow | ArrayWindow:
-        window = self.open.get(end)
-        if window is None:
-            window = self.opening.get(end)
-            if window is None:
-                window = (ArrayWindow if self.arrays else ListWindow)(self.plan, partial=self.partial)
-            self.open[end] = window
-            insort(self.ends, end)
-        return window
+    def _opened(self, end: int) -> LiveWindow:
+        return self.open.opened(end, self.opening.get(end))
 
     def _touched(self, end: int, window: ListWindow, keys: Iterable[bytes]) -> None:
         if self.table is None:  # nothing is stored, so nobody needs to know which block holds a key
@@ -387,7 +390,7 @@ class OpenWindows:
     def drop(self) -> None:
         """The letter failed."""
         for end in {part.end for part in self.taken}:
-            window = self.open.get(end)
+            window = self.open.live.get(end)
             if isinstance(window, ArrayWindow):
                 window.arrays.forget_unknown()
         self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
@@ -413,35 +416,39 @@ class OpenWindows:
         """Write the changed blocks to the table. Those that have become too large are divided first."""
         if self.table is None:
             return
-        if self.table.noted:
-            self._divide(self.table)
+        self._see_sizes(self.table)
         for end in sorted(self.changed):
-            window = self.open[end]
+            window = self.open.live[end]
             if isinstance(window, ArrayWindow) and window.has_long_keys:
-                window = self.open[end] = window.in_lists()
+                window = self.open.put(end, window.in_lists())
             if isinstance(window, ListWindow):
                 window.divide_new(self.table.size_of)
-            self.table.update(self.slots.place(end, window.slots, window.changed_blocks()))
+            self._place(end, window.slots, window.changed_blocks())
         self.slots.complete()
         self.changed.clear()
 
-    def _divide(self, table: Any) -> None:
-        """Divide the blocks that were too large when they were written."""
-        noted, table.noted = table.noted, []
-        sizes = {unpack_slot(key): size for key, size in noted}
-        for end, window in self.open.items():
-            if not isinstance(window, ListWindow):
+    def _see_sizes(self, table: Any) -> None:
+        """What was written last has a size now: note it, and divide the blocks that were too large."""
+        noted, table.noted = dict(table.noted), []
+        written, self.written = self.written, {}
+        if not noted and self.arrays:
+            return
+        for slot, (end, number) in written.items():
+            size = noted.get(table.key_bytes(slot), 0)
+            window = self.open.get(end) if size > BLOCK_BYTES else self.open.live.get(end)
+            if not isinstance(window, ListWindow) or window.slots[number : number + 1] != [slot]:
                 continue
-            for number, slot in enumerate(window.slots):
-                if slot in sizes:
-                    window.divide(number, sizes[slot])
-                    self.changed.add(end)
+            window.sized(number, size)
+            if size > BLOCK_BYTES:
+                window.divide(number, size)
+                self.changed.add(end)
+        self.open.weigh({end for end, _ in written.values()})
 
     # ------------------------------------------------------------------------------------------------------------ closing
 
     def first_end(self) -> int | None:
         """When the first open window ends."""
-        return self.ends[0] if self.ends else None
+        return self.open.ends[0] if self.open.ends else None
 
     def changed_since(self, room: int) -> tuple[ClosedWindows, list[int]]:
         """What has changed since the last early results, as results that close no window; and the greatest time of the rows of each."""
@@ -450,7 +457,9 @@ class OpenWindows:
         if early is None:
             return found, times
         for end, keys in early.give(room):
-            states: Any = self.open[end].states_of(keys)
+            window = self.open.get(end)
+            assert window is not None, "a window with changes is open"
+            states: Any = window.states_of(keys)
             self._results(found, end, keys, states)
             times.extend(map(early.times[end].__getitem__, keys))
         if len(times) == sum(map(len, early.times.values())):
@@ -471,10 +480,11 @@ class OpenWindows:
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` results of windows that end no later than `closed` (None: any), ordered by end, then by key."""
-        ends = due(self.ends, closed)
+        ends = due(self.open.ends, closed)
         found = ClosedWindows([], [], [], [], False)
         for end in ends:
-            window = self.open[end]
+            window = self.open.get(end)
+            assert window is not None, "a window that closes is open"
             keys, states = window.results(window.out, window.out + room)
             out = window.out + len(keys)
             self.given.append(GivenOut(end, out, keys[-1] if keys else b"", out == window.count))

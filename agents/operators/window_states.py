@@ -21,6 +21,12 @@ from .key_arrays import Addition, KeyArrays
 States = dict[bytes, list[Any]]
 LONG_KEY = BLOCK_BYTES // BLOCK_KEYS
 """Where no key is longer than this, 64 keys fit into a block."""
+KEY_BYTES = 384
+"""What the objects of a key and of small states take in memory."""
+LARGE_BLOCK = BLOCK_KEYS * 128
+"""The states of a block that takes more bytes are not small."""
+DECODED = 2
+"""Their objects take this many times the bytes of the block."""
 
 
 class ListWindow:
@@ -48,12 +54,19 @@ class ListWindow:
         """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of results already emitted, if closing takes several steps."""
+        self.large: dict[int, int] = {}
+        """The bytes of the blocks whose states are not small, as they were written or read last."""
         self._queue: list[bytes] | None = None
 
     @property
     def count(self) -> int:
         """How many keys have states."""
         return len(self.places)
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it takes in memory."""
+        return len(self.places) * KEY_BYTES + sum(self.large.values()) * DECODED
 
     # ------------------------------------------------------------------------------------------------------------ changing
 
@@ -103,6 +116,13 @@ class ListWindow:
             found.append((number, new[start : start + BLOCK_KEYS]))
             number += 1
         return found
+
+    def sized(self, number: int, size: int) -> None:
+        """A block was written or read, and takes so many bytes."""
+        if size > LARGE_BLOCK:
+            self.large[number] = size
+        else:
+            self.large.pop(number, None)
 
     def divide(self, number: int, size: int) -> None:
         """Divide a block of so many bytes, so that its parts are small enough."""
@@ -180,6 +200,11 @@ class ArrayWindow:
     def count(self) -> int:
         """How many keys have states."""
         return self.arrays.known
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it takes in memory."""
+        return self.arrays.memory()
 
     def in_lists(self) -> ListWindow:
         """The same window with its states in lists."""

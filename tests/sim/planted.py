@@ -557,8 +557,8 @@ def _closing_begins_anew() -> list[tuple[Any, str, Any]]:
     def planted(original: Any) -> Any:
         def load(self: Any) -> None:
             original(self)
-            for window in self.open.values():
-                window.out = 0
+            for end in self.ends if isinstance(self, OpenRows) else self.open.live:
+                self.open[end].out = 0
 
         return load
 
@@ -593,7 +593,7 @@ def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
     original = WindowCombineOp._send_lists
 
     def send(self: Any, kept: Any) -> None:
-        for window in kept.open.values():
+        for window in kept.open.live.values():
             for state in window.states.values():
                 state[0] = 1
         original(self, kept)

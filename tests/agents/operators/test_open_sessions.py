@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,9 @@ BEFORE_ALL_TIME = -(10**9)
 
 class Table:
     """A task's table that is empty and keeps nothing."""
+
+    def keep(self, *_: Any) -> Any:
+        return SimpleNamespace(count=lambda: None)
 
     def range(self) -> list[Any]:
         return []

@@ -20,6 +20,7 @@ from headgate.agents.operators.open_sessions import OpenSessions
 from headgate.agents.operators.open_windows import OpenWindows
 from headgate.agents.records.serdes import stored
 from headgate.agents.records.window_rows import rows_of_times
+from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.core.windows import blocks
@@ -44,7 +45,8 @@ Given = tuple[int, int, bytes]
 class Task:
     """The windows of one task with their table, the log of its commits, and a plain account of the rows that are open."""
 
-    def __init__(self, kind: str, careful: bool) -> None:
+    def __init__(self, kind: str, careful: bool, memory_bytes: int = 1 << 20) -> None:
+        self.memory_bytes = memory_bytes
         app = hg.App("job")
         window = WINDOWS[kind]
         sums: dict[str, Any] = {"sum": hg.sum("v")} if kind == "mixed" else {}
@@ -66,7 +68,8 @@ class Task:
 
     def live(self) -> None:
         """A life begins: only what is committed is there."""
-        self.tables = open_tables(self.store, self.declared, clock=lambda: 0).tables
+        memory = CacheMemory(self.memory_bytes)
+        self.tables = open_tables(self.store, self.declared, clock=lambda: 0, memory=memory).tables
         table = self.tables.table("w")
         self.rows = self.committed.copy()
         self.kept: Any
@@ -91,9 +94,15 @@ class Task:
         self.weigh()
 
     def weigh(self) -> None:
+        self.most = max(self.most, sum(map(len, self.held())))
+
+    def held(self) -> list[Any]:
+        """The slots of each window, or of the sessions of each key."""
         kept = self.kept
-        held = kept.stored if self.kind == "sessions" else {end: one.slots for end, one in kept.open.items()}
-        self.most = max(self.most, sum(map(len, held.values())))
+        if self.kind == "sessions":
+            return list(kept.stored.values())
+        ends = kept.ends if self.kind == "rows" else kept.open.ends
+        return [kept.open[end].slots for end in ends]
 
     def commit(self) -> None:
         aside = self.tables.suspend(), self.kept.suspend()
@@ -206,17 +215,20 @@ ACTIONS = st.one_of(
     ("kind", "careful"),
     [(kind, careful) for kind in WINDOWS for careful in (False, True) if not (careful and kind in ("arrays", "mixed"))],
 )
-@given(actions=st.lists(ACTIONS, max_size=25), divided=st.booleans())
+@given(actions=st.lists(ACTIONS, max_size=25), divided=st.booleans(), memory_bytes=st.sampled_from([0, 2_000, 1 << 20]))
 @settings(deadline=None, max_examples=60)
 def test_what_is_stored_is_what_is_open(
-    kind: str, careful: bool, actions: list[tuple[Any, ...]], divided: bool
+    kind: str, careful: bool, actions: list[tuple[Any, ...]], divided: bool, memory_bytes: int
 ) -> None:
+    """Also where memory has room for nothing, or for a few windows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_states, "BLOCK_KEYS", 4 if kind == "growing" else 2)
         patch.setattr(blocks, "BLOCK_ROWS", 2)
         for module in (blocks, window_states, open_windows) if divided else ():
             patch.setattr(module, "BLOCK_BYTES", 30)
-        task = Task(kind, careful)
+        for module in (window_states, open_windows):
+            patch.setattr(module, "LARGE_BLOCK", 20)
+        task = Task(kind, careful, memory_bytes)
         for what, *how in actions:
             match what:
                 case "take":
@@ -298,4 +310,4 @@ def test_blocks_of_a_window_may_stand_in_any_slots(kind: str, monkeypatch: pytes
         task.commit()
         task.live()
         task.check()
-    assert [one.slots[:2] for one in task.kept.open.values()] == [[1, 0]]
+    assert [one[:2] for one in task.held()] == [[1, 0]]

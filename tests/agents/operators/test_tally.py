@@ -47,7 +47,7 @@ def test_rows_and_greatest_times_of_each_key_and_window(arrays: bool, chunks: li
             sums[place] += one
             times[place] = max(time, times.get(place, time))
     found: dict[Any, Any] = {}
-    for end, window in kept.open.items():
+    for end, window in kept.open.live.items():
         if isinstance(window, ArrayWindow):
             keys, states = window.results(0, window.count)
             latest = longs(window.arrays.cells.take(window.arrays.keys.numbers_listed(keys))[1]).tolist()
