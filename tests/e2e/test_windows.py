@@ -67,7 +67,7 @@ app = hg.App("JOB")
 rows = app.input("IN", timestamp="ts", max_out_of_order="1s")
 by = rows.repartition("k")
 by.window(hg.session("3s", grace="1s")).agg(n=hg.count(), total=hg.sum("x")).to("SESSIONS")
-by.window(hg.hopping("10s", every="5s")).agg(n=hg.count(), total=hg.sum("x")).to("HOPS")
+rows.repartition("k", name="apart").window(hg.hopping("10s", every="5s")).agg(n=hg.count(), total=hg.sum("x")).to("HOPS")
 rows.repartition("k", name="again").window(hg.tumbling("10s")).agg(n=hg.count(), total=hg.sum("x")).to("TENS")
 """
 
