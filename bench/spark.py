@@ -25,6 +25,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -318,15 +319,40 @@ def delay(bench: Bench, peer: str, seconds: float) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------- first results
 
 
+STATIONS = {
+    "Spark is starting": "Spark begins",
+    "Spark is ready": "Spark is ready",
+    "worker started": "worker started",
+    "a batch is done": "first batch is done",
+    "batches are done": "first batch is done",
+}
+"""What headgate logs on its way to the first result."""
+
+
+def timeline(program: Program, began: float) -> str:
+    """When headgate was where, in seconds since its start, and the CPU time that it had taken by then."""
+    told: dict[str, str] = {}
+    for line in program.log.read_bytes().splitlines():
+        event = loads(line) if line.startswith(b"{") else {}
+        if (station := STATIONS.get(event.get("event", ""))) and station not in told:
+            at = datetime.fromisoformat(event["timestamp"]).timestamp() - began
+            more = [f"{name} {event[name]}" for name in ("jvm_s", "spark_s") if name in event]
+            more.append(f"cpu {program.cpu_between(began, began + at):.1f}")
+            told[station] = f"{station} {at:.1f} ({', '.join(more)})"
+    return ", ".join(told.values())
+
+
 def first_result(bench: Bench, peer: str, source: str, rounds: int) -> dict[str, Any]:
     """How long a program needs from its start to its first result."""
     times: list[float] = []
+    cpu: list[float] = []
     for _ in range(rounds):
         if peer == "bare":
             program = bench.program(peer, "", "", 1_000, BENCH_SECONDS="0").start()
             began = time.time()
             wait_for(program, lambda program=program: len(program.marks) > 0, LABELS[peer])
             times.append(program.marks[0][0] - began)
+            cpu.append(program.cpu_between(began, began + times[-1]))
             program.stop()
             continue
         target = bench.target()
@@ -336,10 +362,15 @@ def first_result(bench: Bench, peer: str, source: str, rounds: int) -> dict[str,
         program.stop()
         results = [tumbling.result(one) for one in read_all(bench.bootstrap, target)]
         times.append(min(one.at for one in results) / 1000 - began)
+        cpu.append(program.cpu_between(began, began + times[-1]))
+        print(f"       {timeline(program, began)}", flush=True)
         bench.forget()
-    found = {"peer": LABELS[peer], "first_s": median(times), "rounds": times, "load": os.getloadavg()[0]}
+    found = {
+        "peer": LABELS[peer], "first_s": median(times), "cpu_s": median(cpu), "rounds": times, "load": os.getloadavg()[0],
+    }  # fmt: skip
     print(
-        f"first  {found['peer']:60} {found['first_s']:6.1f} s  ({', '.join(f'{one:.1f}' for one in times)})  load {found['load']:.1f}",
+        f"first  {found['peer']:60} {found['first_s']:6.1f} s  ({', '.join(f'{one:.1f}' for one in times)})  cpu {found['cpu_s']:.1f} s  "
+        f"load {found['load']:.1f}",
         flush=True,
     )
     return found

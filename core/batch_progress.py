@@ -13,7 +13,7 @@ what happens at Spark (`AtSpark`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .ranges import Range
 
@@ -91,6 +91,35 @@ class SparkAttempt:
     error: str = ""
     """Why the attempt before this one failed."""
     progress: SparkProgress = field(default_factory=SparkProgress)
+    retry_ms: int | None = None
+    """The time from that failure until Spark had the batch again; None if this is the first attempt, or until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """Attempts that were repeated because a process of Spark died or hung."""
+
+    times: int = 0
+    sum_ms: int = 0
+    """The sum of the times from such a failure until Spark had the batch again."""
+    longest_ms: int = 0
+    why: str = ""
+    """The last failure."""
+
+    def again(self, why: str) -> Retried:
+        """One more failed, and is repeated."""
+        return replace(self, times=self.times + 1, why=why)
+
+    def after(self, ms: int) -> Retried:
+        """Spark has the batch again, this long after the failure.
+
+        >>> Retried().again("the JVM died").after(40).again("it died again").after(30)
+        Retried(times=2, sum_ms=70, longest_ms=40, why='it died again')
+        """
+        return replace(self, sum_ms=self.sum_ms + ms, longest_ms=max(self.longest_ms, ms))
+
+
+NEVER_RETRIED = Retried()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +129,8 @@ class AtSpark:
     session: SparkState = field(default_factory=SparkState)
     attempts: Mapping[str, SparkAttempt] = field(default_factory=dict[str, SparkAttempt])
     """What is under way, by the id of the batch."""
-    retries: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How many attempts were repeated because a process of Spark died, by task and step (`task/step`)."""
+    retries: Mapping[str, Retried] = field(default_factory=dict[str, Retried])
+    """What was repeated because a process of Spark died or hung, by task and step (`task/step`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +153,8 @@ class Tally:
     """Rows that were left out because Spark failed on them."""
     spark_ms: int = 0
     """Time that the attempts took."""
+    retry_ms: int = 0
+    """Time from the failure of attempts that were repeated until Spark had their batches again."""
 
     def plus(self, other: Tally) -> Tally:
         """The sum of both.
@@ -142,6 +173,7 @@ class Tally:
             self.retried + other.retried,
             self.poisoned + other.poisoned,
             self.spark_ms + other.spark_ms,
+            self.retry_ms + other.retry_ms,
         )
 
 
@@ -177,6 +209,8 @@ class BatchSeen:
     progress: SparkProgress | None = None
     ranges: tuple[Range, ...] = ()
     """The offsets of a batch by reference; its number of rows is that of its offsets, until Spark has read them."""
+    retry_ms: int | None = None
+    """The longest time from the failure of an attempt until Spark had the batch again; None if it was not repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +236,10 @@ class BatchDone:
     results: int
     """Rows that Spark gave back."""
     poisoned: int
+    retry_ms: int | None = None
+    """The longest time from the failure of an attempt until Spark had the batch again; None if it was not repeated."""
+    error: str = ""
+    """Why the last attempt that failed did so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from .batch_progress import AtSpark
+from .batch_progress import NEVER_RETRIED, AtSpark, Retried
 from .publishing import SparkWrite, Undone
 from .ranges import RangeRead, Ranges
 
@@ -396,6 +396,8 @@ class BatchOutcome:
     """The bytes of the largest block."""
     read: Sequence[RangeRead] = ()
     """Of a batch by reference: what its readers have seen."""
+    retried: Retried = NEVER_RETRIED
+    """The attempts that were repeated before this one."""
 
 
 class Bridge(Protocol):

@@ -55,8 +55,8 @@ class Remote:
         self._session: Any = None
         self._home: Home | None = None
         self._probe: Watchdog | None = None
-        self._wrong = ""
-        """Why the watchdog has ended the session."""
+        self._ended: tuple[Any, str] = (None, "")
+        """The session that the watchdog has ended, and why."""
 
     @property
     def where(self) -> str:
@@ -71,15 +71,14 @@ class Remote:
                 return self._session
             why = ""
             if self._session is not None:
-                why = self._wrong or "the server does not know the session any more"
+                why = self.complaint(self._session) or "the server does not know the session any more"
                 self.watch.is_lost(why)
                 self._forget()
-            self._wrong = ""
             self.watch.starts(self.where, why)
             try:
                 self._session = self._begin()
             except SparkDown as error:
-                self.watch.is_lost(error.what)
+                self.watch.does_not_start(error)
                 raise
             self.watch.is_ready(self._session)
             self.started += 1
@@ -94,6 +93,11 @@ class Remote:
         except Exception:  # noqa: BLE001 - any error means that it is over
             return False
         return True
+
+    def complaint(self, session: Any) -> str:
+        """Why the watchdog has ended this session; empty if it has not."""
+        ended, why = self._ended
+        return why if ended is session else ""
 
     def stop(self) -> None:
         """Release the session, if its server answers."""
@@ -168,7 +172,7 @@ class Remote:
 
     def _watch(self, session: Any) -> None:
         def over(why: str) -> None:
-            self._wrong = why
+            self._ended = session, why
             log.error("the session on the Connect server is given up, and another one takes its place", why=why)
             _cut(session)
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.batch_progress import NEVER_RETRIED
 from ..core.errors import EnvironmentFault, HeadgateError, cause_for, causes
 from .spool_reader import UNREACHED
 
@@ -38,6 +39,8 @@ OVER = (
 TOO_LARGE = ("spark.driver.maxResultSize", "spark.rpc.message.maxSize")
 MEMORY = ("OutOfMemoryError", "GC overhead limit exceeded", "MemoryError", "Cannot allocate memory")
 NO_MODULE = "ModuleNotFoundError: "
+NO_COLUMN = ("ArrayIndexOutOfBoundsException", "ArrowColumnVector.getChild")
+"""Texts in Spark's error if record batches that a Python function gives lack a declared column; all are there."""
 
 
 class SparkError(HeadgateError):
@@ -45,6 +48,8 @@ class SparkError(HeadgateError):
 
     final = False
     stage = ""
+    retried = NEVER_RETRIED
+    """The attempts that were repeated before this one."""
 
 
 class SparkPlanError(SparkError):
@@ -111,6 +116,11 @@ def typed(error: BaseException) -> SparkError:
         return SparkPlanError(
             f"on Spark's executors: {text[text.index(NO_MODULE) :].splitlines()[0]}",
             remedy="name the code in spark.package, or install it on the executors",
+        )
+    if all(sign in text for sign in NO_COLUMN):
+        return SparkPlanError(
+            "a function of record batches (mapInArrow, applyInArrow …) gives fewer columns than its schema declares",
+            remedy="give each declared column, in the declared order, or fix the schema that was passed with the function",
         )
     if isinstance(error, AnalysisException | ParseException):
         return SparkPlanError(first_lines(text), remedy="fix the function or the schema= of .spark()")

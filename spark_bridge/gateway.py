@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import struct
 import subprocess
 import threading
@@ -87,7 +88,10 @@ def _connected(told: bytes) -> Any:
 
 
 def end(process: Any) -> None:
-    """Kill a JVM, also one that is stopped, and wait until it is gone."""
+    """Kill a JVM, also one that is stopped, and wait until it is gone; and the program that makes its command line, if it has not begun."""
+    with contextlib.suppress(Exception):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
         process.kill()
     with contextlib.suppress(Exception):

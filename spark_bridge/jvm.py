@@ -14,6 +14,7 @@ Nothing here may run on an event loop's thread.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
@@ -34,10 +35,13 @@ from .watch import Watch
 from .watchdog import Watchdog
 
 log = structlog.get_logger("headgate.spark")
+MEANWHILE = ("pandas", "pyspark.sql.functions", "pyspark.sql.pandas.serializers", "pyspark.sql.pandas.types")
+"""Modules that the first batch needs: PySpark imports them when it gets there, and here nothing else is to be done until a JVM is up."""
 BEGINS = 3
 """How many JVMs may die while a session starts before an error is raised."""
 STOP_S = 10.0
 """How long a session may take to stop in good order."""
+OVER = "Spark is stopped"
 REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] provides it), and spark.master must be reachable"
 
 
@@ -81,11 +85,14 @@ class Sessions:
         self._probe: Watchdog | None = None
         self._lent = lent is not None
         self._memory: Mapping[str, str] = {}
-        self._wrong = ""
-        """Why the watchdog has ended the session."""
+        self._ended: tuple[Any, str] = (None, "")
+        """The session that the watchdog has ended, and why."""
         self._starting: Any = None
         """The JVM of a session that is about to start."""
+        self._came_up_s: float | None = None
+        """How long that JVM took until it could be spoken to."""
         self._over = False
+        """No more sessions are started."""
 
     def get(self) -> Any:
         """The session, which was alive a moment ago. Raises `SparkDown` if none can be started."""
@@ -95,17 +102,19 @@ class Sessions:
                 return self._session
             why = ""
             if self._session is not None:
-                why = self._wrong or "the session before it has died"
+                why = self.complaint(self._session) or "the session before it has died"
                 self.watch.is_lost(why)
                 self._forget()
-            self._over, self._wrong = False, ""
+            if self._over:
+                raise SparkDown(OVER)
             self.watch.starts(self.master, why)
             try:
                 self._session = self._new()
             except SparkDown as error:
-                self.watch.is_lost(error.what)
+                if not self._over:
+                    self.watch.does_not_start(error)
                 raise
-            self.watch.is_ready(self._session, self._memory)
+            self.watch.is_ready(self._session, self._memory, self._came_up_s)
             self.started += 1
             return self._session
 
@@ -116,13 +125,21 @@ class Sessions:
         """
         return self._session is session and self._answers(session)
 
+    def complaint(self, session: Any) -> str:
+        """Why the watchdog has ended this session; empty if it has not."""
+        ended, why = self._ended
+        return why if ended is session else ""
+
     def stop(self) -> None:
-        """Stop the session, unless it was lent. One that hangs, or is about to start, is killed."""
+        """Stop the session for good, unless it was lent. One that hangs, or is about to start, is killed, and nothing is said of it."""
         off_the_loop()
         self._over = True
         if self._starting is not None:
             gateway.end(self._starting)
-        with self._lock:
+        if not self._lock.acquire(timeout=STOP_S):
+            gateway.end(self._process)  # whoever has the lock waits for a JVM that hangs
+            self._lock.acquire()
+        try:
             session = self._session
             if session is None or self._lent:
                 return
@@ -132,6 +149,8 @@ class Sessions:
             stopping.start()
             stopping.join(STOP_S)
             self._forget()
+        finally:
+            self._lock.release()
 
     # ------------------------------------------------------------------------------------------------------------ one session
 
@@ -160,7 +179,9 @@ class Sessions:
             except SparkDown:
                 raise
             except (SparkLost, EnvironmentFault) as error:
-                if not left or self._over:
+                if self._over:
+                    raise SparkDown(OVER) from error
+                if not left:
                     raise SparkDown(error.what, remedy=error.remedy) from error
         raise AssertionError("unreachable")
 
@@ -189,7 +210,9 @@ class Sessions:
         settings = conf.for_jvm(self.master, self.given, str(home.path))
         try:
             if own:
-                gateway.launch(settings, home, self._came_up)
+                began = time.monotonic()
+                gateway.launch(settings, home, self._begun)
+                self._came_up_s = time.monotonic() - began
             self._process = gateway.process_of()
             self._watch(context._jvm)
             builder: Any = SparkSession.builder
@@ -206,11 +229,15 @@ class Sessions:
         self._memory = conf.memory(settings)
         return session
 
-    def _came_up(self, process: Any) -> None:
+    def _begun(self, process: Any) -> None:
         """This JVM was begun. If the session was stopped meanwhile, it is not needed."""
         self._starting = process
         if self._over:
             gateway.end(process)
+            return
+        for name in MEANWHILE:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
     def _equip(self, session: Any, home: Home) -> None:
         """Ship the code that the executors need, and see what they have."""
@@ -248,7 +275,7 @@ class Sessions:
 
         def over(why: str) -> None:
             if process.poll() is None:
-                self._wrong = why
+                self._ended = self._session, why
                 log.error("the JVM of Spark is killed, and another one takes its place", why=why, jvm=process.pid)
             gateway.end(process)
 

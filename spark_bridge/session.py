@@ -143,11 +143,9 @@ class Spark:
     # --------------------------------------------------------------------------------------------------------------- a batch
 
     async def warm(self) -> None:
-        """Start the session, so that the first batch does not wait for it. If that fails, the first batch tries again, and says why."""
-        try:
+        """Start the session, so that the first batch does not wait for it. If that fails, it is logged, and the first batch tries again."""
+        with contextlib.suppress(SparkDown):
             await self._threads.call(self.sessions.get)
-        except SparkDown as error:
-            log.error("Spark does not start", error=error.what, remedy=error.remedy)
 
     def seen(self) -> AtSpark:
         """What is known of the session and the attempts under way."""
@@ -155,6 +153,16 @@ class Spark:
 
     async def run(self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         """Run the batch through each of its stages. Raises `SparkError`, which names the stage."""
+        try:
+            first, *others = await self._stages(batch, contents, stages)
+            return [replace(first, retried=self.watch.over(batch)), *others]
+        except SparkError as error:
+            error.retried = self.watch.over(batch)
+            raise
+        finally:
+            self.watch.over(batch)
+
+    async def _stages(self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]) -> list[BatchOutcome]:
         outcomes: list[BatchOutcome] = []
         async with self._rows(contents) as rows:
             for stage in stages:
@@ -304,6 +312,8 @@ class Spark:
     def _why(self, error: Exception, session: Any) -> SparkError:
         """The typed error. If the session has ended, PySpark may raise anything, so neither plan nor rows are to blame."""
         found = typed(error)
+        if session is not None and (complaint := self.sessions.complaint(session)):
+            return lost_session(complaint)
         if session is None or isinstance(found, SparkDown) or (isinstance(found, SparkLost) and found.session):
             return found
         if self.sessions.lives(session):

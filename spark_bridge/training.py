@@ -30,11 +30,12 @@ def main(archive: Path) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return 0
+            return 0  # another one creates it, or one for another Java; the next start tries again
         if archive.exists():
             return 0
+        for left in archive.parent.glob("*.new"):  # of a process that was killed: all others wait for the lock
+            left.unlink(missing_ok=True)
         draft = archive.with_suffix(".new")
-        draft.unlink(missing_ok=True)
         os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={draft} -Xlog:disable"
         try:
             run()

@@ -4,14 +4,14 @@ Calls to Spark may take long, or never return. So the worker's loop reads what i
 Spark's status tracker, once a second, about attempts that take longer than that. Spark Connect has no status tracker; its server reports
 progress to the thread that waits for the result (`registerProgressHandler`).
 
-Promises: to watch never makes a batch fail, and short batches cost nothing. A long batch is logged at growing intervals.
+Promises: to watch never makes a batch fail, and short batches cost nothing. A long batch is logged at growing intervals, and so
+is a cluster or a server that is away, however often it is tried. A batch that runs again tells how long after its failure Spark had it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,15 +22,18 @@ from ..core.batch_progress import (
     AT_WORK,
     ISOLATING,
     LOST,
+    NEVER_RETRIED,
     READY,
     STARTING,
     STOPPED,
     AtSpark,
+    Retried,
     SparkAttempt,
     SparkProgress,
     SparkState,
 )
 from ..core.batches import BatchInfo
+from .errors import SparkAway, SparkDown, SparkLost
 from .jobs import is_connect
 
 log = structlog.get_logger("headgate.spark")
@@ -38,6 +41,8 @@ EVERY_S = 1.0
 FIRST_LOG_S = 30.0
 LAST_LOG_S = 300.0
 """A batch that takes long is logged after `FIRST_LOG_S`, then at intervals that double up to this one."""
+FIRST_AWAY_S = 10.0
+"""The first interval at which is logged that Spark is away."""
 MOST_ERROR = 500
 
 
@@ -48,7 +53,13 @@ class Watch:
         self._lock = threading.Lock()
         self._session = SparkState(where=where)
         self._attempts: dict[str, Watched] = {}
-        self._retries: Counter[str] = Counter()
+        self._retries: dict[str, Retried] = {}
+        """By task and step."""
+        self._retried: dict[str, Retried] = {}
+        """By the id of a batch that is under way."""
+        self._failed: dict[str, float] = {}
+        """When an attempt of a batch failed that is repeated, by the batch's id and the monotonic clock."""
+        self._away: Away | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._here = threading.local()
@@ -59,24 +70,47 @@ class Watch:
     def starts(self, where: str, why: str = "") -> None:
         """A session is being started. `why`: what became of the one before it."""
         self._came(STARTING, where=where, why=why[:MOST_ERROR])
-        log.info("Spark is starting", where=where, **({"why": why} if why else {}))
+        if self._away is None:
+            log.info("Spark is starting", where=where, **({"why": why} if why else {}))
 
-    def is_ready(self, session: Any, memory: Mapping[str, str] | None = None) -> None:
-        """The session has started. `memory`: the bounds of memory that it was given."""
+    def is_ready(self, session: Any, memory: Mapping[str, str] | None = None, jvm_s: float | None = None) -> None:
+        """The session has started. `memory`: the bounds of memory that it was given. `jvm_s`: how long its JVM took to come up."""
         began = self._session.since_ms
+        away, self._away = self._away, None
         self._came(
             READY, version=_text(lambda: session.version), ui=ui_of(session), why="", memory=memory or {}, more=1
         )
-        took = (self._session.since_ms - began) / 1000
         seen = self._session
-        log.info("Spark is ready", where=seen.where, after_s=round(took, 1), ui=seen.ui or None, **seen.memory)
+        took = round((seen.since_ms - began) / 1000, 1) if began else None  # None: it was lent
+        more = {} if away is None else {"was_away_s": away.for_s(), "tries": away.tries}
+        more |= {} if jvm_s is None else {"jvm_s": round(jvm_s, 1)}
+        log.info("Spark is ready", where=seen.where, after_s=took, ui=seen.ui or None, **seen.memory, **more)
         if is_connect(session):
             session.registerProgressHandler(self._reported)
 
     def is_lost(self, why: str) -> None:
-        """The session died, or did not start."""
+        """The session died."""
         self._came(LOST, why=why[:MOST_ERROR], ui="")
         log.warning("Spark is lost", where=self._session.where, why=why)
+
+    def does_not_start(self, error: SparkDown) -> None:
+        """No session could be started. While a cluster or a server is away, it is tried often, and logged at growing intervals."""
+        self._came(LOST, why=error.what[:MOST_ERROR], ui="")
+        if not isinstance(error, SparkAway):
+            self._away = None
+            log.warning("Spark does not start", where=self._session.where, why=error.what, remedy=error.remedy)
+            return
+        away = self._away = self._away or Away()
+        if away.again():
+            log.warning(
+                "Spark is away, and batches wait for it",
+                where=self._session.where,
+                why=error.what,
+                since=away.since,
+                for_s=away.for_s(),
+                tries=away.tries,
+                remedy=error.remedy,
+            )
 
     def _came(self, state: str, more: int = 0, **changes: Any) -> None:
         with self._lock:
@@ -95,26 +129,59 @@ class Watch:
         with self._lock:
             self._attempts[batch.id] = watched
             if number > 1:
-                self._retries[f"{batch.task}/{batch.stage}"] += 1
+                self._count(batch, lambda found: found.again(error))
+            else:
+                self._failed.pop(batch.id, None)
         if number > 1:
             log.warning("a batch is run again", batch=batch.id, stage=stage, rows=batch.rows, attempt=number, why=error)
         return watched
 
-    def ended(self, watched: Watched) -> None:
+    def ended(self, watched: Watched, error: BaseException | None = None) -> None:
         """The attempt has returned, failed or been given up."""
         with self._lock:
-            if self._attempts.get(watched.batch.id) is watched:
-                del self._attempts[watched.batch.id]
+            if self._attempts.get(watched.batch.id) is not watched:
+                return
+            del self._attempts[watched.batch.id]
+            if isinstance(error, SparkLost):
+                self._failed[watched.batch.id] = time.monotonic()
+
+    def over(self, batch: BatchInfo) -> Retried:
+        """A batch has its results or has failed for good. Returns which of its attempts were repeated."""
+        with self._lock:
+            self._failed.pop(batch.id, None)
+            return self._retried.pop(batch.id, NEVER_RETRIED)
+
+    def _count(self, batch: BatchInfo, change: Callable[[Retried], Retried]) -> None:
+        step = f"{batch.task}/{batch.stage}"
+        self._retries[step] = change(self._retries.get(step, NEVER_RETRIED))
+        self._retried[batch.id] = change(self._retried.get(batch.id, NEVER_RETRIED))
 
     def at_work(self, watched: Watched, session: Any) -> None:
         """The calling thread gives the attempt to Spark now."""
         if self._session.state != READY:  # a session that was lent
             self.is_ready(session)
         self._here.watched = watched
+        self._has_it_again(watched)
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(target=self._look, name="spark_watch", daemon=True)
                 self._thread.start()
+
+    def _has_it_again(self, watched: Watched) -> None:
+        with self._lock:
+            failed = self._failed.pop(watched.batch.id, None)
+            if failed is None:
+                return
+            ms = round((time.monotonic() - failed) * 1000)
+            watched.attempt = replace(watched.attempt, retry_ms=ms)
+            self._count(watched.batch, lambda found: found.after(ms))
+        log.info(
+            "Spark has the batch again",
+            batch=watched.batch.id,
+            stage=watched.attempt.stage,
+            attempt=watched.attempt.number,
+            after_s=round(ms / 1000, 1),
+        )
 
     def seen(self) -> AtSpark:
         """What is known now."""
@@ -145,6 +212,29 @@ class Watch:
             watched.progress(of_connect(stages, inflight_tasks))
 
 
+class Away:
+    """A cluster or a server that is away: since when, how often it was tried, and when to say so again."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self.since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._began = time.monotonic()
+        self._say_after_s = 0.0
+
+    def again(self) -> bool:
+        """It was tried in vain once more. Returns whether to say so: at once, and then at intervals that double."""
+        self.tries += 1
+        for_s = time.monotonic() - self._began
+        if for_s < self._say_after_s:
+            return False
+        self._say_after_s = for_s + min(LAST_LOG_S, max(FIRST_AWAY_S, for_s))
+        return True
+
+    def for_s(self) -> int:
+        """How long it has been away."""
+        return round(time.monotonic() - self._began)
+
+
 class Watched:
     """One attempt that is under way."""
 
@@ -160,8 +250,8 @@ class Watched:
     def __enter__(self) -> Watched:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.watch.ended(self)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.watch.ended(self, error)
 
     def at_work(self, session: Any, group: str) -> None:
         """Its session is here; its jobs belong to this group. Called on the thread that works for it."""

@@ -26,8 +26,10 @@ from .output import megabytes, output_option, show_fields, show_json, show_table
 from .pages import page
 from .status import age
 
-SUMS = ("opened", "done", "rows", "bytes", "results", "retried", "poisoned", "spark_s")
+SUMS = ("opened", "done", "rows", "bytes", "results", "retried", "poisoned", "spark_s", "retry_s")
 NARROW = re.compile(r"\s+")
+WIDEST = 100
+"""Of a reason in a table."""
 
 
 @click.command()
@@ -163,11 +165,12 @@ def show(found: dict[str, Any], job: str) -> None:
     if found["done"]:
         click.echo()
         show_table(
-            ["DONE", "AGO", "ROWS", "BYTES", "WINDOW", "CLOSED BY", "WAITED", "AT SPARK", "TOOK", "RESULT ROWS", "ATTEMPTS", "POISONED"],
+            ["DONE", "AGO", "ROWS", "BYTES", "WINDOW", "CLOSED BY", "WAITED", "AT SPARK", "TOOK", "RESULT ROWS", "ATTEMPTS", "POISONED",
+             "RETRIED"],
             (
                 [one["batch"], age(one["ago_s"]), one["rows"], _bytes(one["bytes"]), window_told(one["window"]), one["closed_by"],
                  _length(one["waited_s"]), _length(one["spark_s"]), _length(one["took_s"]), one["results"], one["attempts"] or "-",
-                 one["poisoned"]]
+                 one["poisoned"], retried(one)]
                 for one in found["done"]
             ),
         )  # fmt: skip
@@ -206,11 +209,23 @@ def spark(one: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *(part for part in (one["ui"], one["why"]) if part)])
 
 
+def retried(one: Mapping[str, Any]) -> str:
+    """How long after a failure Spark had a batch again, and what failed.
+
+    >>> retried({"retry_s": 4.21, "error": "the JVM died"}), retried({"retry_s": None, "error": ""})
+    ('after 4.2s: the JVM died', '-')
+    """
+    return (
+        "-" if one["retry_s"] is None else NARROW.sub(" ", f"after {_length(one['retry_s'])}: {one['error']}")[:WIDEST]
+    )
+
+
 def why(one: Mapping[str, Any]) -> str:
     """How far a batch is, or what it waits for, and the error of its last attempt, on one line."""
     stage = one["stage"] if one["state"] == "running" else ""
     told = one["progress"]["told"] if one["progress"] else ""
-    error = f"last error: {one['error']}" if one["error"] else ""
+    again = "" if one["retry_s"] is None else f", and Spark had it again after {_length(one['retry_s'])}"
+    error = f"last error: {one['error']}{again}" if one["error"] else ""
     ranges = ", ".join(f"{at['topic']}[{at['partition']}] {at['first']} to {at['last']}" for at in one["ranges"])
     return NARROW.sub(" ", "; ".join(part for part in (stage, told, one["why"], ranges, error) if part)) or "-"
 

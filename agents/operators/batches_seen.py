@@ -18,12 +18,14 @@ from ...core.batch_progress import (
     AT_WORK,
     CLOSED,
     ISOLATING,
+    NEVER_RETRIED,
     OPEN,
     RETURNED,
     RUNNING,
     AtSpark,
     BatchDone,
     BatchSeen,
+    Retried,
     SparkAttempt,
     StepBatches,
     Tally,
@@ -52,10 +54,27 @@ class _Life:
     """When its last attempt came back, with a result or an error."""
     stage: str = ""
     error: str = ""
+    """Why its last attempt failed; empty if that has a result."""
+    failed: str = ""
+    """Why the last attempt that failed did so."""
+    repeated: int = 0
+    """How many attempts the bridge has repeated, because a process of Spark died."""
+    retry_ms: int | None = None
     results: int = 0
     poisoned: int = 0
     read: int | None = None
     """How many rows Spark has read of a batch by reference."""
+
+    def repeats(self, found: Retried) -> None:
+        """The bridge has repeated attempts."""
+        if found.times:
+            self.repeated += found.times
+            self.failed = found.why[:MOST_ERROR]
+            self.again_after(found.longest_ms)
+
+    def again_after(self, ms: int) -> None:
+        """It was given to Spark again, this long after a failure."""
+        self.retry_ms = max(self.retry_ms or 0, ms)
 
     @property
     def under_way(self) -> bool:
@@ -85,14 +104,16 @@ class Circumstances:
 class BatchesSeen:
     """The batches of one step in one task."""
 
-    def __init__(self, task: str, step: str, book: Book, now_ms: Callable[[], int], retries: Mapping[str, int]) -> None:
+    def __init__(
+        self, task: str, step: str, book: Book, now_ms: Callable[[], int], retries: Mapping[str, Retried]
+    ) -> None:
         """`book`: as it was restored. `retries`: what the bridge has repeated before this (`AtSpark.retries`)."""
         self.task = task
         self.step = step
         self.tally = Tally()
         self._book = book
         self._now_ms = now_ms
-        self._retries = retries.get(f"{task}/{step}", 0)
+        self._retries = retries.get(f"{task}/{step}", NEVER_RETRIED)
         self._lives: dict[int, _Life] = {}
         self._done: deque[BatchDone] = deque(maxlen=MOST_DONE)
         self._log = log.bind(task=task, step=step)
@@ -104,8 +125,10 @@ class BatchesSeen:
     def began(self, number: int) -> None:
         """A batch is given to Spark."""
         life = self._life(number)
-        if life.attempts:
-            self.tally = replace(self.tally, retried=self.tally.retried + 1)
+        if life.attempts and life.returned_ms is not None:
+            after_ms = max(0, self._now_ms() - life.returned_ms)
+            life.again_after(after_ms)
+            self.tally = replace(self.tally, retried=self.tally.retried + 1, retry_ms=self.tally.retry_ms + after_ms)
         life.attempts += 1
         life.begun_ms, life.returned_ms = self._now_ms(), None
         self._log.debug("a batch goes to Spark", batch=self._id(number), attempt=life.attempts)
@@ -114,6 +137,8 @@ class BatchesSeen:
         """Spark has given the result of a batch."""
         life = self._life(number)
         self._came_back(life)
+        if outcomes:
+            life.repeats(outcomes[0].retried)
         life.error = life.stage = ""
         life.results = sum(one.rows for one in outcomes)
         life.poisoned = sum(len(one.bad) for one in outcomes)
@@ -124,7 +149,8 @@ class BatchesSeen:
         """An attempt has failed or was cancelled."""
         life = self._life(number)
         self._came_back(life)
-        life.error = (str(error) or type(error).__name__)[:MOST_ERROR]
+        life.repeats(getattr(error, "retried", NEVER_RETRIED))
+        life.failed = life.error = (str(error) or type(error).__name__)[:MOST_ERROR]
         life.stage = getattr(error, "stage", "")
         self._log.warning("a batch failed in Spark", batch=self._id(number), attempt=life.attempts, why=life.error)
 
@@ -174,9 +200,11 @@ class BatchesSeen:
             begun_ms=life.begun_ms,
             returned_ms=life.returned_ms,
             done_ms=now_ms,
-            attempts=life.attempts,
+            attempts=life.attempts + life.repeated,
             results=life.results,
             poisoned=life.poisoned,
+            retry_ms=life.retry_ms,
+            error=life.failed,
         )
         self._done.appendleft(found)
         if life.poisoned:
@@ -222,13 +250,15 @@ class BatchesSeen:
 
     def look(self, now: Circumstances) -> StepBatches:
         """The batches now: first those that are closed, in their order, then the open ones."""
-        again = now.spark.retries.get(f"{self.task}/{self.step}", 0) - self._retries
+        more, before = now.spark.retries.get(f"{self.task}/{self.step}", NEVER_RETRIED), self._retries
+        retried = self.tally.retried + max(0, more.times - before.times)
+        retry_ms = self.tally.retry_ms + max(0, more.sum_ms - before.sum_ms)
         return StepBatches(
             self.task,
             self.step,
             (*(self._closed(one, now) for one in self._book.closed), *(self._open(one, now) for one in self._opened())),
             tuple(self._done),
-            replace(self.tally, retried=self.tally.retried + max(0, again)),
+            replace(self.tally, retried=retried, retry_ms=retry_ms),
         )
 
     def _opened(self) -> list[Open]:
@@ -266,10 +296,11 @@ class BatchesSeen:
             closed_ms=life.closed_ms,
             since_ms=since_ms,
             stage=attempt.stage if attempt is not None else life.stage,
-            attempt=life.attempts + (attempt.number - 1 if attempt is not None else 0),
+            attempt=life.attempts + life.repeated + (attempt.number - 1 if attempt is not None else 0),
             why=why,
             error=(attempt.error if attempt is not None else "") or life.error,
             progress=attempt.progress if attempt is not None else None,
+            retry_ms=life.retry_ms if attempt is None or attempt.retry_ms is None else attempt.retry_ms,
         )
 
     def _state(

@@ -131,6 +131,13 @@ BATCH_METRICS: tuple[Metric, ...] = (
         _tallied("retried"),
     ),
     Metric(
+        "headgate_batch_retry_seconds_total",
+        COUNTER,
+        "Time from the failure of attempts that were repeated until Spark had their batches again.",
+        ("step",),
+        _tallied("retry_ms", 1000),
+    ),
+    Metric(
         "headgate_batch_rows_poisoned_total",
         COUNTER,
         "Rows that were left out of a batch because Spark failed on them.",

@@ -96,6 +96,7 @@ def _tally(one: Tally) -> dict[str, Any]:
         "retried": one.retried,
         "poisoned": one.poisoned,
         "spark_s": round(one.spark_ms / 1000, 3),
+        "retry_s": round(one.retry_ms / 1000, 3),
     }
 
 
@@ -116,6 +117,7 @@ def _batch(one: BatchSeen, now_ms: int) -> dict[str, Any]:
         "closed_by": one.closed_by,
         "stage": one.stage,
         "attempt": one.attempt,
+        "retry_s": _seconds(one.retry_ms),
         "why": one.why,
         "error": one.error,
         "progress": _progress(one.progress, now_ms),
@@ -145,6 +147,8 @@ def _done(one: BatchDone, now_ms: int) -> dict[str, Any]:
         "spark_s": _between(one.begun_ms, one.returned_ms),
         "took_s": _between(one.closed_ms, one.done_ms),
         "attempts": one.attempts,
+        "retry_s": _seconds(one.retry_ms),
+        "error": one.error,
         "results": one.results,
         "poisoned": one.poisoned,
     }
@@ -168,6 +172,10 @@ def _progress(one: SparkProgress | None, now_ms: int) -> dict[str, Any] | None:
 
 def _window(window: tuple[int, int] | None) -> dict[str, str | None] | None:
     return None if window is None else {"start": time_of(window[0]), "end": time_of(window[1])}
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else round(ms / 1000, 3)
 
 
 def _between(start_ms: int | None, end_ms: int | None) -> float | None:

@@ -17,7 +17,7 @@ import structlog
 
 from ..broker import quickstart
 from ..broker.jars import pyspark_jars
-from ..broker.java import find_java
+from ..broker.java import Java, find_java
 
 log = structlog.get_logger("headgate.spark")
 QUIET = "-Xlog:cds*=off"
@@ -27,14 +27,15 @@ LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _training: list[Popen[bytes]] = []
 
 
-def archive_of_spark() -> Path:
+def archive_of_spark(java: Java | None = None) -> Path:
     """Where the archive of Spark's classes is, if it has been created."""
-    return quickstart.archive_of("spark", find_java(), ":".join(sorted(map(str, pyspark_jars().glob("*.jar")))))
+    return quickstart.archive_of("spark", java or find_java(), ":".join(sorted(map(str, pyspark_jars().glob("*.jar")))))
 
 
 def java_home() -> str:
     """The directory of the Java that Spark uses."""
-    java, archive = find_java(), archive_of_spark()
+    java = find_java()
+    archive = archive_of_spark(java)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
     with contextlib.suppress(OSError):
         before = os.environ.get("SPARK_SUBMIT_OPTS", "")

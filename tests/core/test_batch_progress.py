@@ -76,6 +76,6 @@ def test_the_examples_of_the_words_are_true() -> None:
 
 def test_sums_keep_every_number() -> None:
     """Of two tasks of one step."""
-    one = Tally(1, {"rows": 1}, 1, 10, 100, 5, 1, 1, 7)
-    both = one.plus(Tally(2, {"end": 1, "rows": 1}, 3, 30, 300, 15, 2, 3, 8))
-    assert both == Tally(3, {"end": 1, "rows": 2}, 4, 40, 400, 20, 3, 4, 15)
+    one = Tally(1, {"rows": 1}, 1, 10, 100, 5, 1, 1, 7, 20)
+    both = one.plus(Tally(2, {"end": 1, "rows": 1}, 3, 30, 300, 15, 2, 3, 8, 30))
+    assert both == Tally(3, {"end": 1, "rows": 2}, 4, 40, 400, 20, 3, 4, 15, 50)

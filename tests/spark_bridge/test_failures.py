@@ -14,14 +14,22 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from headgate.core.batches import BatchInfo
+from headgate.core.batches import BatchInfo, SparkStage
 from headgate.core.errors import causes
 from headgate.spark_bridge import session as bridge_module
-from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError, lost_session
+from headgate.spark_bridge.errors import (
+    SparkAway,
+    SparkDown,
+    SparkError,
+    SparkLost,
+    SparkPlanError,
+    SparkRowError,
+    lost_session,
+)
 from headgate.spark_bridge.jvm import Sessions, Terms
 from headgate.spark_bridge.session import Spark
 
-from .batches import INFO, PATIENCE_S, doubled, passed, rows_of
+from .batches import INFO, PATIENCE_S, ROWS, contents, doubled, passed, rows_of
 
 pytestmark = [pytest.mark.asyncio]
 
@@ -79,10 +87,17 @@ async def test_nothing_is_sent_to_the_jvm_from_the_thread_of_the_loop(spark: Spa
     assert on_the_wire == []
 
 
+def put_down(warm: Sessions) -> None:
+    """The next batch has another session."""
+    with warm._lock:
+        warm._session.stop()
+        warm._forget()
+
+
 @pytest.mark.spark
 async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> None:
     """It keeps its connections and answers nobody; the batch runs again on the next one. Nothing of it is left on the disk."""
-    await asyncio.to_thread(warm.stop)
+    await asyncio.to_thread(put_down, warm)
     warm.terms = Terms(probe_s=3.0)
     try:
         await asyncio.to_thread(warm.get)
@@ -97,6 +112,8 @@ async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> Non
 
         outcome = await passed(spark, stopped, "country string, n long")
         assert [row["n"] for row in rows_of(spark, outcome)] == [2, 4, 8]
+        assert outcome.retried.times == 1
+        assert outcome.retried.why == "it has not answered for 3 s (spark.probe-timeout)"
         assert warm.started == before + 1
         assert process.poll() == -signal.SIGKILL
         assert not home.path.exists()
@@ -120,6 +137,59 @@ async def test_a_row_that_kills_its_python_worker_is_found(spark: Spark) -> None
     assert "lost 3 times" in str(error)
 
 
+def raises_in_arrow(df: Any, batch: Any) -> Any:
+    """A function of record batches."""
+
+    def check(batches: Any) -> Any:
+        for one in batches:
+            if 2 in one.column("n").to_pylist():
+                raise ValueError("bad key 'user-2'")
+            yield one
+
+    return df.select("n").mapInArrow(check, "n long")
+
+
+def another_result_in_arrow(df: Any, batch: Any) -> Any:
+    """It declares a column that it does not give."""
+    return df.select("n").mapInArrow(lambda batches: batches, "n long, m long")
+
+
+def no_number(df: Any, batch: Any) -> Any:
+    """A cast of Spark's own."""
+    from pyspark.sql import functions as F
+
+    return df.select(F.col("country").cast("long").alias("n"))
+
+
+def too_much(df: Any, batch: Any) -> Any:
+    """More than `spark.driver.maxResultSize`."""
+    from pyspark.sql import functions as F
+
+    some = F.explode(F.sequence(F.lit(1), F.lit(200)))
+    return df.select(some.alias("n"), F.expr("repeat(uuid(), 10000)").alias("text")).repartition(2)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("fn", "schema", "kind", "says"),
+    [
+        (raises_in_arrow, "n long", SparkRowError, "ValueError: bad key 'user-2'"),
+        (no_number, "n long", SparkRowError, "CAST_INVALID_INPUT"),
+        (another_result_in_arrow, "n long, m long", SparkPlanError, "fewer columns than its schema declares"),
+        (too_much, "n long, text string", SparkPlanError, "make smaller batches"),
+    ],
+)
+async def test_failures_of_rows_and_of_functions_are_told_apart(
+    spark: Spark, warm: Sessions, fn: Any, schema: str, kind: type[SparkError], says: str
+) -> None:
+    """In Spark's words, in the first attempt, and the session lives on."""
+    before = (await asyncio.to_thread(warm.get), warm.started)
+    with pytest.raises(kind, match=says) as found:
+        await passed(spark, fn, schema)
+    assert found.value.retried.times == 0
+    assert (await asyncio.to_thread(warm.get), warm.started) == before
+
+
 @pytest.mark.spark
 async def test_a_python_worker_has_a_bound_of_memory(spark: Spark, warm: Sessions) -> None:
     """What needs more fails with the setting's name, and the session lives on."""
@@ -137,22 +207,27 @@ async def test_a_python_worker_has_a_bound_of_memory(spark: Spark, warm: Session
 
 @pytest.mark.spark
 async def test_a_jvm_without_memory_is_replaced_and_others_are_unharmed(spark: Spark, warm: Sessions) -> None:
-    """Two batches at work; one needs more than there is, once. Both give their results, and the retry begins within ten seconds."""
+    """Two batches at work; one needs more than there is, once. Both give their results, each in its second attempt at most."""
     await asyncio.to_thread(warm.get)
-    before, begins = warm.started, list[float]()
+    before = warm.started
 
     def hungry(df: Any, batch: Any) -> Any:
         from pyspark.sql import functions as F
 
-        begins.append(time.monotonic())
         if warm.started == before:
             return df.select(F.expr("length(repeat('x', 2000000000)) + n").alias("n"))
         return df.select("n")
 
-    fed, other = await asyncio.gather(passed(spark, hungry, "n long"), passed(spark, doubled, "country string, n long"))
+    beside = spark.run(
+        replace(INFO, task="Partition 1"),
+        contents(spark, ROWS),
+        [SparkStage("stage", doubled, "country string, n long")],
+    )
+    fed, (other,) = await asyncio.gather(passed(spark, hungry, "n long"), beside)
     assert (fed.rows, other.rows) == (3, 3)
     assert warm.started == before + 1
-    assert begins[1] - begins[0] < 60, "a new JVM takes a few seconds on an idle machine"
+    assert (fed.retried.times, other.retried.times <= 1) == (1, True)
+    assert fed.retried.longest_ms > 0
 
 
 # ------------------------------------------------------------------------------------------------ the law of retries, without Spark

@@ -85,6 +85,44 @@ def test_a_jvm_that_is_killed_while_its_session_begins_is_begun_again(tmp_path: 
     assert died.exists()
 
 
+STOP = """
+import sys, threading, time
+import psutil
+from structlog.testing import capture_logs
+from headgate.spark_bridge.errors import SparkDown
+from headgate.spark_bridge.jvm import Sessions
+
+sessions, heard = Sessions("local[1]", {}, java_home=lambda: sys.argv[1]), []
+
+def get():
+    try:
+        sessions.get()
+    except SparkDown as error:
+        heard.append(error.what)
+
+with capture_logs() as logs:
+    starting = threading.Thread(target=get)
+    starting.start()
+    while sessions._starting is None:
+        time.sleep(0.01)
+    sessions.stop()
+    starting.join()
+    get()
+assert heard == ["Spark is stopped"] * 2, heard
+assert [one["event"] for one in logs] == ["Spark is starting"], logs
+assert all(one.status() == psutil.STATUS_ZOMBIE for one in psutil.Process().children(recursive=True))
+"""
+
+
+def test_a_session_that_is_stopped_while_it_starts_is_no_error(tmp_path: Path) -> None:
+    """A worker whose job is refused has begun its JVM already. Nothing of it is left, none is begun later, and nobody complains."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexec sleep 600\n")
+    java.chmod(0o755)
+    subprocess.run([sys.executable, "-c", STOP, str(tmp_path)], check=True, timeout=180)
+
+
 def test_what_can_never_begin_is_said_with_its_remedy() -> None:
     """After a few tries, and for good only where whoever asked decides so: the next batch may find a Java."""
     asked: list[int] = []

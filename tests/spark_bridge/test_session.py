@@ -240,6 +240,7 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     )
     assert [row for block in outcome.blocks for row in spark.decode(block)] == ROWS
     assert warm.started == before + 1
+    assert (outcome.retried.times, outcome.retried.longest_ms > 0) == (1, True)
     assert process.poll() is not None
     assert updates.server_shutdown  # it has a thread of its own, which would be left behind for every JVM that dies
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from types import SimpleNamespace as Bag
 from typing import Any
 
-from headgate.core.batch_progress import AT_WORK, ISOLATING, LOST, QUEUED, READY, STARTING, STOPPED, SparkProgress
+import pytest
+from structlog.testing import capture_logs
+
+from headgate.core.batch_progress import (
+    AT_WORK,
+    ISOLATING,
+    LOST,
+    QUEUED,
+    READY,
+    STARTING,
+    STOPPED,
+    Retried,
+    SparkProgress,
+)
 from headgate.core.batches import BatchInfo
+from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError
 from headgate.spark_bridge.watch import Watch, of_connect, of_group
 
 BATCH = BatchInfo("Partition 0", "daily", 7, 100, "rows")
@@ -61,8 +77,78 @@ def test_an_attempt_is_seen_while_it_lasts() -> None:
         attempt = watch.seen().attempts[BATCH.id]
         assert (attempt.stage, attempt.number, attempt.error, attempt.doing) == ("sums", 2, "it died", ISOLATING)
     seen = watch.seen()
-    assert (seen.attempts, seen.retries) == ({}, {"Partition 0/daily": 1})
+    assert (seen.attempts, seen.retries) == ({}, {"Partition 0/daily": Retried(1, why="it died")})
     watch.close()
+
+
+def test_how_long_after_its_failure_spark_has_a_batch_again() -> None:
+    """Only what died is repeated by the bridge. What is known of a batch is forgotten with it, and its step keeps the sums."""
+    watch = Watch()
+
+    def attempt(number: int, fails: Exception | None = None, error: str = "") -> int | None:
+        with contextlib.suppress(SparkError), watch.begin(BATCH, "sums", number=number, error=error) as one:
+            one.at_work(session({}, {}), "g")
+            taken = watch.seen().attempts[BATCH.id].retry_ms
+            if fails is not None:
+                time.sleep(0.02)
+                raise fails
+        return taken
+
+    assert attempt(1, SparkLost("it died")) is None
+    first = attempt(2, SparkLost("again"), "it died")
+    second = attempt(3, None, "again")
+    assert first is not None
+    assert second is not None
+    found = watch.over(BATCH)
+    assert found == Retried(2, first + second, max(first, second), "again")
+    assert watch.seen().retries == {"Partition 0/daily": found}
+    assert watch.over(BATCH) == Retried()
+    assert attempt(1, SparkRowError("a row")) is None
+    assert attempt(1) is None
+    watch.close()
+
+
+def test_a_server_that_is_away_is_logged_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried many times a minute. What, where, since when and what to do are said; and when it is back."""
+    now = [1_000.0]
+    monkeypatch.setattr("headgate.spark_bridge.watch.time.monotonic", lambda: now[0])
+    watch = Watch("sc://there")
+    with capture_logs() as logs:
+        for _ in range(600):
+            watch.starts("sc://there")
+            watch.does_not_start(SparkAway("no server", remedy="start it"))
+            now[0] += 1
+        watch.starts("sc://there")
+        watch.is_ready(session({}, {}))
+        watch.starts("sc://there")
+    told = [(one["for_s"], one["tries"]) for one in logs if one["event"] == "Spark is away, and batches wait for it"]
+    assert told == [(0, 1), (10, 11), (20, 21), (40, 41), (80, 81), (160, 161), (320, 321)]
+    first = next(one for one in logs if one["log_level"] == "warning")
+    assert (first["where"], first["why"], first["remedy"], first["since"][-1]) == (
+        "sc://there",
+        "no server",
+        "start it",
+        "Z",
+    )
+    assert [one["event"] for one in logs if one["log_level"] == "info"] == [
+        "Spark is starting",
+        "Spark is ready",
+        "Spark is starting",
+    ]
+    (back,) = [one for one in logs if one["event"] == "Spark is ready"]
+    assert (back["was_away_s"], back["tries"]) == (600, 600)
+
+
+def test_what_cannot_be_repaired_is_logged_each_time() -> None:
+    """With its remedy: nothing tries it many times a minute."""
+    watch = Watch("local[2]")
+    with capture_logs() as logs:
+        for _ in range(2):
+            watch.does_not_start(SparkDown("no Java", remedy="install one"))
+    assert [(one["event"], one["why"], one["remedy"]) for one in logs] == [
+        ("Spark does not start", "no Java", "install one")
+    ] * 2
+    assert (watch.seen().session.state, watch.seen().session.why) == (LOST, "no Java")
 
 
 def test_the_end_of_an_attempt_that_was_replaced_leaves_the_new_one() -> None:

@@ -24,14 +24,34 @@ def answer(worker: str, task: str) -> dict[str, Any]:
     seen = (
         BatchSeen(
             f"{task}/daily/3", task, "daily", 3, "running", 2_000, 250_000, "watermark", MINUTE, 5, 1, 2, 3_000, "sums", 2, "",
-            "it\ndied", SparkProgress(1, 3, 1, 8, 4, 2, at_ms=9_000),
+            "it\ndied", SparkProgress(1, 3, 1, 8, 4, 2, at_ms=9_000), retry_ms=4_200,
         ),
         BatchSeen(f"{task}/daily/4", task, "daily", 4, "open", 7, why="collects rows"),
     )  # fmt: skip
     done = BatchDone(
-        f"{task}/daily/2", task, "daily", 2, 9, 90, "rows", None, 5, 1_000, 2_000, 3_000, 4_500, 5_000, 1, 4, 1
+        f"{task}/daily/2",
+        task,
+        "daily",
+        2,
+        9,
+        90,
+        "rows",
+        None,
+        5,
+        1_000,
+        2_000,
+        3_000,
+        4_500,
+        5_000,
+        2,
+        4,
+        1,
+        4_210,
+        "the JVM\ndied",
     )
-    step = StepBatches(task, "daily", seen, (done,), Tally(4, {"rows": 2, "watermark": 1}, 1, 9, 90, 4, 1, 1, 1_500))
+    step = StepBatches(
+        task, "daily", seen, (done,), Tally(4, {"rows": 2, "watermark": 1}, 1, 9, 90, 4, 1, 1, 1_500, 4_210)
+    )
     session = SparkState(
         "ready", "local[2]", 1_000, "4.0.0", "http://here:4040", 2, memory={"spark.driver.memory": "1g"}
     )
@@ -54,6 +74,7 @@ def test_the_answers_of_all_workers_are_one_document() -> None:
     assert wrong(found, schema("batches")) == []
     (step,) = found["steps"]
     assert (step["tasks"], step["done"], step["closed"], step["spark_s"]) == (3, 3, {"rows": 6, "watermark": 3}, 4.5)
+    assert step["retry_s"] == 12.63
     assert [one["task"] for one in found["batches"]] == [f"Partition {n}" for n in (0, 0, 2, 2, 10, 10)]
     first, second = found["batches"][:2]
     assert (first["for_s"], first["window"]["end"], first["progress"]["heard_s"]) == (
@@ -64,6 +85,7 @@ def test_the_answers_of_all_workers_are_one_document() -> None:
     assert (second["for_s"], second["bytes"], second["progress"]) == (None, None, None)
     done = found["done"][0]
     assert (done["waited_s"], done["spark_s"], done["took_s"], done["ago_s"]) == (1.0, 1.5, 3.0, 5.0)
+    assert (done["attempts"], done["retry_s"], done["error"]) == (2, 4.21, "the JVM\ndied")
 
 
 def test_people_read_it_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,10 +101,11 @@ def test_people_read_it_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> 
     assert "daily 3 0 3 0 3 27 12 3 3 rows 6, watermark 3" in lines
     assert (
         "Partition 0/daily/3 running 7.0s 2000 0.2 MB 2026-01-31 12:00:00 – 12:01:00 watermark 2 "
-        "sums; stage 2 of 3, 4 of 8 tasks done, 2 running; last error: it died" in lines
+        "sums; stage 2 of 3, 4 of 8 tasks done, 2 running; last error: it died, and Spark had it again after 4.2s"
+        in lines
     )
     assert "Partition 0/daily/4 open - 7 - - - - collects rows" in lines
-    assert "Partition 0/daily/2 5s 9 90 B - rows 1.0s 1.5s 3.0s 4 1 1" in lines
+    assert "Partition 0/daily/2 5s 9 90 B - rows 1.0s 1.5s 3.0s 4 2 1 after 4.2s: the JVM died" in lines
     assert err == ""
 
 

@@ -17,6 +17,7 @@ from headgate.core.batch_progress import (
     STARTING,
     AtSpark,
     BatchSeen,
+    Retried,
     SparkAttempt,
     SparkProgress,
     SparkState,
@@ -25,6 +26,8 @@ from headgate.core.batches import BatchOutcome, Book, Limits, WindowBounds
 from headgate.core.ranges import Range, RangeRead
 
 T = "Partition 0"
+BEFORE = Retried(3, 900, 500, "it died long ago")
+"""What the bridge has repeated before the task came here."""
 
 
 class Rig:
@@ -33,7 +36,7 @@ class Rig:
     def __init__(self) -> None:
         self.now = 1_000
         self.book = Book()
-        self.seen = BatchesSeen(T, "daily", self.book, lambda: self.now, {f"{T}/daily": 3})
+        self.seen = BatchesSeen(T, "daily", self.book, lambda: self.now, {f"{T}/daily": BEFORE})
 
     def add(self, rows: int, window: WindowBounds | None = None) -> None:
         self.book = self.book.with_rows(window, rows, rows * 10, now_ms=self.now, times=(self.now, self.now))
@@ -50,7 +53,7 @@ class Rig:
     def look(
         self, durable: int = 99, spark: AtSpark | None = None, in_flight: int = 1, limits: Limits | None = None
     ) -> Any:
-        at_spark = spark or AtSpark(SparkState(READY), retries={f"{T}/daily": 3})
+        at_spark = spark or AtSpark(SparkState(READY), retries={f"{T}/daily": BEFORE})
         return self.seen.look(Circumstances(self.now, durable, in_flight, limits or Limits(), at_spark))
 
     def batches(self, **now: Any) -> list[BatchSeen]:
@@ -127,19 +130,43 @@ def test_a_failed_attempt_is_told_and_the_next_is_counted(rig: Rig) -> None:
     (one,) = rig.batches()
     assert (one.state, one.stage, one.error) == ("closed", "sums", "no such column")
     assert one.why == "its last attempt failed, and it runs again when its task does"
+    rig.now += 70
     rig.seen.began(1)
-    again = AtSpark(
-        SparkState(READY), {one.id: SparkAttempt("sums", 2, ISOLATING, error="the JVM died")}, {f"{T}/daily": 4}
-    )
-    found = rig.look(spark=again)
+    (one,) = rig.batches()
+    assert one.retry_ms == 70
+    more = BEFORE.again("the JVM died").after(4_200)
+    works = SparkAttempt("sums", 2, ISOLATING, error="the JVM died", retry_ms=4_200)
+    found = rig.look(spark=AtSpark(SparkState(READY), {one.id: works}, {f"{T}/daily": more}))
     (one,) = found.batches
+    assert one.retry_ms == 4_200
     assert (one.state, one.attempt, one.error, one.why) == (
         "running",
         3,
         "the JVM died",
         "looks for the rows that make Spark fail",
     )
-    assert found.tally.retried == 2
+    assert (found.tally.retried, found.tally.retry_ms) == (2, 4_270)
+    rig.seen.returned(1, [BatchOutcome([], 5, retried=Retried(1, 4_200, 4_200, "the JVM died"))])
+    rig.done()
+    (done,) = rig.look().done
+    assert (done.attempts, done.retry_ms, done.error) == (3, 4_200, "the JVM died")
+
+
+def test_one_that_was_lost_for_good_tells_its_attempts(rig: Rig) -> None:
+    """The bridge has tried it three times, and the task tries again."""
+    rig.add(1)
+    rig.close()
+    rig.seen.began(1)
+    error = ValueError("lost 3 times")
+    error.retried = Retried(2, 50, 30, "the JVM died")  # type: ignore[attr-defined]
+    rig.seen.failed(1, error)
+    (one,) = rig.batches()
+    assert (one.attempt, one.retry_ms, one.error) == (3, 30, "lost 3 times")
+    rig.seen.began(1)
+    rig.seen.returned(1, [BatchOutcome([], 1)])
+    rig.done()
+    (done,) = rig.look().done
+    assert (done.attempts, done.retry_ms, done.error) == (4, 30, "lost 3 times")
 
 
 def test_what_is_over_the_limit_waits_for_the_others(rig: Rig) -> None:

@@ -90,7 +90,7 @@ def batches(name: str) -> StepBatches:
     running = BatchSeen(
         "a", name, "daily", 1, "running", 40, 400, closed_ms=7_000, progress=SparkProgress(1, 2, 1, 8, 3, at_ms=1)
     )
-    tally = Tally(5, {"rows": 3, "age": 1}, 3, 30, 300, 12, 2, 1, 1_500)
+    tally = Tally(5, {"rows": 3, "age": 1}, 3, 30, 300, 12, 2, 1, 1_500, 4_200)
     return StepBatches(name, "daily", (running, BatchSeen("b", name, "daily", 2, "open", 9, 90)), tally=tally)
 
 
@@ -207,7 +207,7 @@ def test_batches_are_summed_over_the_tasks_of_a_worker() -> None:
     assert found["headgate_batches_closed_total", "daily", "", "rows"] == 6.0
     for name, value in [
         ("batches_done", 6.0), ("batch_rows_done", 60.0), ("batch_bytes_done", 600.0), ("batch_result_rows", 24.0),
-        ("batches_retried", 4.0), ("batch_rows_poisoned", 2.0), ("batch_spark_seconds", 3.0),
+        ("batches_retried", 4.0), ("batch_rows_poisoned", 2.0), ("batch_spark_seconds", 3.0), ("batch_retry_seconds", 8.4),
     ]:  # fmt: skip
         assert found[f"headgate_{name}_total", "daily", "", ""] == value
     assert found["headgate_spark_ready", "", "", ""] == 1.0
