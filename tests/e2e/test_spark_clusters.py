@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from ..chaos.spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
-from .test_spark_line import PATIENCE_S, counted, orders, while_it_lives
+from .test_spark_line import PATIENCE_S, counted, orders
+from .test_spark_processes import while_it_lives
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]
 Topic = Callable[..., str]

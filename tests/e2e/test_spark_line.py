@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
 
 import headgate as hg
 from headgate.agents.broker.java import find_java
+from headgate.agents.coordinator.coordinator_stream import fence
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.status.batches import batches as batches_of
+from headgate.core.names import JobName
 from headgate.spark_bridge import session
 from headgate.spark_bridge.jvm import Sessions
 
-from .scenes import why
+from .scenes import life, why
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
@@ -75,6 +77,9 @@ class Lent:
     def lives(self, session: Any) -> bool:
         return self.warm.lives(session)
 
+    def complaint(self, session: Any) -> str:
+        return self.warm.complaint(session)
+
     def stop(self) -> None:
         pass
 
@@ -82,6 +87,24 @@ class Lent:
 def lend(warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of this process get the warm session before they start: PySpark knows only one JVM a process."""
     monkeypatch.setattr(session, "Sessions", lambda *_, **__: Lent(warm))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In none of these tests a command goes to the JVM from the thread of a loop, whatever happens to the workers and their batches."""
+    from py4j.clientserver import ClientServerConnection
+
+    sent: list[str] = []
+    real = ClientServerConnection.send_command
+
+    def send(connection: Any, command: str) -> str:
+        if asyncio._get_running_loop() is not None:
+            sent.append(command)
+        return real(connection, command)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", send)
+    yield
+    assert sent == []
 
 
 @pytest_asyncio.fixture
@@ -363,80 +386,149 @@ async def called_off(tracker: Any) -> None:
             await asyncio.sleep(0.05)
 
 
-JOB_SOURCE = """
-import headgate as hg
+class Slow:
+    """A function whose jobs wait in Spark until a flag is there."""
 
-def totals(df, batch):
-    from pyspark.sql import functions as F
-    found = df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total"))
-    return found.select(F.lit(batch.id).alias("batch"), "country", "n", "total")
+    def __init__(self, directory: Path, warm: Sessions) -> None:
+        self.flag = directory / "go on"
+        self.tracker = warm.get().sparkContext.statusTracker()
 
-app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
-(app.input("SOURCE").batch(max_rows=500, name="lot")
-    .spark(totals, schema="batch string, country string, n long, total long").to("TARGET"))
-"""
+    def __call__(self, df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
 
+        where = str(self.flag)
 
-def dies_once(home: Path) -> str:
-    """A JAVA_HOME whose first JVM of Spark is killed as soon as it starts."""
-    java, died = home / "bin" / "java", home / "died"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        f'#!/bin/sh\ncase "$*" in *deploy.SparkSubmit*) if [ ! -e {died} ]; then touch {died}; kill -9 $$; fi;; esac\n'
-        f'exec {find_java().home}/bin/java "$@"\n'
-    )
-    java.chmod(0o755)
-    return str(home)
+        def wait(n: int) -> int:
+            import time
 
+            give_up = time.monotonic() + PATIENCE_S
+            while not os.path.exists(where) and time.monotonic() < give_up:
+                time.sleep(0.02)
+            return n
 
-async def while_it_lives(worker: Any, work: Coroutine[Any, Any, Any]) -> Any:
-    """What `work` gives. A worker that ends meanwhile is said at once, and with its last words."""
-    loop = asyncio.get_running_loop()
-    task, ended = loop.create_task(work), loop.create_task(worker.process.wait())
-    await asyncio.wait([task, ended], return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
-    if not task.done():
-        task.cancel()
-        raise AssertionError(f"the worker ended with {worker.process.returncode}:\n{worker.text()[-4000:]}")
-    return await task
+        return totals(df.select("country", F.udf(wait, "long")("n").alias("n")), batch)
 
+    async def jobs(self) -> list[int]:
+        """The jobs that Spark works on."""
+        return await asyncio.to_thread(lambda: list(self.tracker.getActiveJobsIds()))
 
-def living(pid: int, name: str) -> Iterator[psutil.Process]:
-    """Processes below this one that carry the name. One that was killed before, and is not collected yet, is none."""
-    for one in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if name in one.name() and one.status() != psutil.STATUS_ZOMBIE:
-                yield one
+    async def at_work(self, *but: int) -> list[int]:
+        """There is a job, besides these."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := [one for one in await self.jobs() if one not in but]):  # noqa: ASYNC110 - Spark says nothing
+                await asyncio.sleep(0.05)
+        return found
+
+    async def called_off(self, jobs: list[int]) -> None:
+        """Spark has ended these jobs, and they have not succeeded."""
+        async with asyncio.timeout(PATIENCE_S):
+            while {*jobs} & {*await self.jobs()}:  # noqa: ASYNC110 - Spark says nothing
+                await asyncio.sleep(0.05)
+        ended = await asyncio.to_thread(lambda: {self.tracker.getJobInfo(one).status for one in jobs})
+        assert ended == {"FAILED"}
 
 
-async def leads(worker: Any) -> None:
-    """It has fenced whoever led before."""
-    while '"event": "leads"' not in worker.text():  # noqa: ASYNC110 - it is another process that leads
-        await asyncio.sleep(0.05)
+async def test_a_session_that_starts_holds_up_nobody(line: Line, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is begun before the worker has any task, and while it starts the tasks restore, take in, close batches and commit them."""
+    source, target = topic("orders"), topic("totals")
+    ready, tasks = threading.Event(), list[int]()
+
+    class Late(Lent):
+        def get(self) -> Any:
+            tasks.append(sum(len(one.worker.actors) for one in line.job.workers))
+            assert ready.wait(PATIENCE_S)
+            return super().get()
+
+    monkeypatch.setattr(session, "Sessions", lambda *_, **__: Late(line.warm))
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=10, name="ten").spark(totals, schema=SCHEMA).to(target)
+    await line.job.write(source, orders(30))
+    running = await line.start(app)
+    await running.until_running(1)
+    assert tasks[0] == 0
+    steps = running.worker.actors["Partition 0"].site.pipeline.operators
+    batch = next(one for one in steps if type(one).__name__ == "BatchOp")
+    await running.until(lambda: batch._durable == 3, "three batches are closed, and committed")
+    assert await line.job.records(target, 0, more_s=0) == []
+    ready.set()
+    assert counted(await line.job.values(target, 9, within_s=PATIENCE_S)) == (30, sum(range(30)))
+    assert await running.stop() == 0
 
 
-async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topic: Topic, tmp_path: Path) -> None:
-    """A worker process is killed at work; its successor's JVM is killed while it starts, and the next one at work. The successor
-    lives, and the drain finds each order in exactly one result."""
+async def test_a_batch_moves_with_its_task_and_a_drain_waits_for_it(line: Line, topic: Topic, tmp_path: Path) -> None:
+    """The first owner's jobs are called off, the next one runs the same rows under the same id. Then a drain comes while they run."""
     source, target = topic("orders", partitions=2), topic("totals")
-    code = JOB_SOURCE.replace("SOURCE", source).replace("TARGET", target)
-    await job.write(source, orders(6000))
-    first = await job.process(code, "w1")
-    await while_it_lives(first, job.records(target, 3, within_s=PATIENCE_S))
-    first.kill()
-    await first.ended()
-    second = await job.process(code, "w1", JAVA_HOME=dies_once(tmp_path / "java"))
-    await while_it_lives(second, asyncio.wait_for(leads(second), PATIENCE_S))
-    before = len(await job.records(target, 3))  # what comes from here on is of the second
-    await job.write(source, orders(6000, 6000))
-    at_kill = len(await while_it_lives(second, job.records(target, before + 1, within_s=PATIENCE_S)))
-    jvm = list(living(second.process.pid, "java"))
-    assert jvm, "the worker has no JVM"
-    os.kill(jvm[0].pid, signal.SIGKILL)
-    await job.write(source, orders(3100, 12_000))
-    await while_it_lives(second, job.records(target, at_kill + 6, within_s=PATIENCE_S))
-    await job.ask("drain", timeout_s=PATIENCE_S)
-    assert await second.ended(PATIENCE_S) == 0
-    rows = await job.values(target, 1)
-    assert counted(rows) == (15_100, sum(range(15_100)))
-    assert len({(row["batch"], row["country"]) for row in rows}) == len(rows)
+    slow = await asyncio.to_thread(Slow, tmp_path, line.warm)
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=30, name="thirty").spark(slow, schema=SCHEMA, name="slowly").to(target)
+    await line.job.write(source, orders(30), partition=0)
+    first = await line.start(app)
+    jobs = await slow.at_work()
+    second = await line.start(app, "w2")
+    await second.until(lambda: "running" in second.states().values(), "it has a task")
+    if second.state("Partition 0") != "running":
+        await line.job.ask("move", task="Partition 0", to="w2")
+    again = await slow.at_work(*jobs)
+    await slow.called_off(jobs)
+    assert second.state("Partition 0") == "running"
+    await line.job.ask("drain", wait=False)
+    await second.until(lambda: second.state("Partition 0") == "draining", "it drains")
+    assert await slow.jobs() == again
+    slow.flag.touch()
+    assert (await first.ended(PATIENCE_S), await second.ended(PATIENCE_S)) == (0, 0)
+    rows = await line.job.values(target, 3)
+    assert counted(rows) == (30, sum(range(30)))
+    assert {row["batch"] for row in rows} == {"Partition 0/thirty/1 rows"}
+
+
+async def test_the_batch_of_a_fenced_owner_is_called_off(line: Line, topic: Topic, tmp_path: Path) -> None:
+    """Somebody has taken its transactional id away: it hears that at its next commit, and its next life runs the batch again."""
+    source, target = topic("orders"), topic("totals")
+    slow = await asyncio.to_thread(Slow, tmp_path, line.warm)
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=30, name="thirty").spark(slow, schema=SCHEMA, name="slowly").to(target)
+    await line.job.write(source, orders(30))
+    running = await line.start(app)
+    jobs = await slow.at_work()
+    before = life(running)
+    await fence(KafkaPort(line.job.client), JobName(line.job.name), "w1", running.worker.incarnation)
+    await line.job.write(source, orders(1, 30))
+    await running.until(lambda: life(running) > before, "another life")
+    again = await slow.at_work(*jobs)
+    await slow.called_off(jobs)
+    assert await slow.jobs() == again
+    slow.flag.touch()
+    rows = await line.job.values(target, 3, within_s=PATIENCE_S)
+    assert counted(rows) == (30, sum(range(30)))
+    assert await running.stop() == 0
+
+
+async def test_why_and_when_a_batch_ran_again_is_seen(line: Line, topic: Topic, tmp_path: Path) -> None:
+    """A Python worker dies under it, once: the batch that is done tells it, and so do the sums of its step."""
+    source, target, flag = topic("orders"), topic("totals"), str(tmp_path / "died")
+
+    def dies_once(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        def die(n: int) -> int:
+            if n == 7 and not os.path.exists(flag):
+                with open(flag, "w"):
+                    os._exit(3)
+            return n
+
+        return totals(df.select("country", F.udf(die, "long")("n").alias("n")), batch)
+
+    app = hg.App(line.job.name, serde=hg.json())
+    app.input(source).batch(max_rows=10, name="ten").spark(dies_once, schema=SCHEMA).to(target)
+    await line.job.write(source, orders(20))
+    running = await line.start(app)
+    rows = await line.job.values(target, 6, within_s=PATIENCE_S)
+    assert counted(rows) == (20, sum(range(20)))
+    found = batches_of(running.worker)
+    done = {one["batch"]: one for one in found["done"]}
+    first, second = done["Partition 0/ten/1"], done["Partition 0/ten/2"]
+    assert (first["attempts"], second["attempts"], second["retry_s"], second["error"]) == (2, 1, None, "")
+    assert "Python worker exited unexpectedly" in first["error"]
+    (step,) = found["steps"]
+    assert (step["retried"], step["retry_s"]) == (1, first["retry_s"])
+    assert await running.stop() == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .test_spark_line import while_it_lives
+from .test_spark_processes import while_it_lives
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
