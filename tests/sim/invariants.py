@@ -8,8 +8,8 @@ is used, a letter, a record given to an operator), against a small reference sta
     a fenced writer writes nothing                  the modelled broker refuses it; `committed` sees that the committer was the owner
     positions move without gaps, back only by seek  `committed`
     nothing processed after drained or ended        `committed`, `processed`
-    control stands behind all data of its producer  `_wire`
-    a source watermark is exact, never past data    `control_sent`, `_wire`, `processed`
+    control stands behind all data of its producer  `seen`
+    a source watermark is exact, never past data    `control_sent`, `seen`, `processed`
     jobs of jobs: time, drains and cascades         `shares`
     a restored table equals the fold of its log     `restored`
     applied configuration never goes back           `config_applied`
@@ -235,13 +235,13 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------------ commits
 
     def committed(
-        self, process: Process, producer: Producer, touched: list[tuple[tuple[str, int], int, list[Record]]]
+        self, process: Process, producer: Producer, touched: list[tuple[tuple[str, int], list[Record]]]
     ) -> None:
         """A data transaction became visible."""
         self.commits += 1
         job = process.job
         contributed = process.contributed.pop(producer.owner[1], {})
-        for (topic, partition), _, records in touched:
+        for (topic, partition), records in touched:
             if topic != job.log_topic:
                 continue
             task = records[-1].by[0]
@@ -252,15 +252,13 @@ class Invariants:
             self._contributed(process, producer, actor, partition, records)
         if contributed:
             self.fail(f"{process.name} commits without the checkpoint of {sorted(contributed)}")
-        written = {record.by[0] for (topic, _), _, records in touched if topic != job.log_topic for record in records}
-        logged = {records[-1].by[0] for (topic, _), _, records in touched if topic == job.log_topic}
+        written = {record.by[0] for (topic, _), records in touched if topic != job.log_topic for record in records}
+        logged = {records[-1].by[0] for (topic, _), records in touched if topic == job.log_topic}
         if astray := sorted(written - logged):
             self.fail(f"{process.name} commits what {astray[0]} has written, without its positions")
-        for (topic, partition), first, records in touched:
+        for (topic, _), records in touched:
             if topic in TOPICS:
                 self.windows.committed(topic, records)
-            if topic in self.world.framed:
-                self._wire(StreamPartition(topic, partition), first)
 
     def _contributed(
         self, process: Process, producer: Producer, actor: Watched, partition: int, records: list[Record]
@@ -337,8 +335,10 @@ class Invariants:
                 return True
         return False
 
-    def _wire(self, at: StreamPartition, first: int) -> None:
+    def seen(self, at: StreamPartition) -> None:
         """Check what has just become visible in a framed stream: each producer's control messages come after its data."""
+        if at.stream not in self.world.framed:
+            return
         log = self.world.kafka.topics[at.stream][at.partition]
         wire = self.wires.get(at)
         if wire is None:

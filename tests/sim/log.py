@@ -13,6 +13,7 @@ records. The caller decides *when* things happen; this file only decides what th
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headgate.core.names import StreamPartition
@@ -196,9 +197,14 @@ class Written(NamedTuple):
 
 
 class Kafka:
-    """The broker. `down` makes every call raise `Unavailable`. `now_ms` is its clock, which the world sets."""
+    """The broker. `down` makes every call raise `Unavailable`. `now_ms` is its clock, which the world sets.
 
-    def __init__(self) -> None:
+    `seen` is called for a partition whenever readers of committed records may see more of it. The end of a transaction also shows what
+    others have committed behind its beginning, whoever ends it: a fence and a timeout do so, too.
+    """
+
+    def __init__(self, seen: Callable[[StreamPartition], None] = lambda _: None) -> None:
+        self.seen = seen
         self.now_ms = 0
         self.down = False
         self.broken: dict[tuple[str, int], int] = {}
@@ -292,8 +298,10 @@ class Kafka:
             for watcher in log.watchers:
                 watcher.wake()
             log.append(Record(log.end, None, None, 0, self.now_ms, producer.pid, MARKER))
-        producer.touched = {}
+        touched, producer.touched = producer.touched, {}
         producer.began_ms = None
+        for place in touched:
+            self.seen(StreamPartition(*place))
 
     def expire(self) -> list[str]:
         """Abort transactions that have been open for longer than their timeout, and fence their producers. Returns the
@@ -327,7 +335,9 @@ class Kafka:
         log = self.topics[topic][partition]
         for watcher in log.watchers:
             watcher.wake()
-        return log.append(Record(log.end, key, value, ts, self.now_ms, 0, COMMITTED))
+        offset = log.append(Record(log.end, key, value, ts, self.now_ms, 0, COMMITTED))
+        self.seen(StreamPartition(topic, partition))
+        return offset
 
     # ----------------------------------------------------------------------------------------------------- reading
 

@@ -229,7 +229,7 @@ class SimProducer:
         future: asyncio.Future[None] = process.loop.create_future()
 
         def effect() -> None:
-            touched = [(place, records[0].offset, list(records)) for place, records in producer.touched.items()]
+            touched = [(place, list(records)) for place, records in producer.touched.items()]
             process.kafka.commit(producer)
             if self._id in process.incarnations:
                 process.world.invariants.committed(process, producer, touched)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.names import StreamPartition
 from tests.sim.log import Fenced, Kafka, NotOngoing, OffsetOutOfRange, Unavailable
 
 
@@ -146,6 +147,40 @@ def test_trimming_growth_and_an_outage():
         kafka.read("t", 0, 3, 1)
 
 
+class Reader:
+    """Reads whenever it is told that there is more."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self.values: list[object] = []
+        self.position = 0
+        kafka.seen = self.seen
+
+    def seen(self, at: StreamPartition) -> None:
+        records, self.position = self.kafka.read(*at, self.position, 10_000)
+        self.values += [record.value for record in records]
+
+
+@pytest.mark.parametrize("ends", ["commit", "fence", "timeout"])
+def test_what_others_have_committed_is_seen_when_the_transaction_before_it_ends(ends: str):
+    """A fence and a timeout show records of others, too; checks that look only at commits would hear of them later than the reader."""
+    kafka = broker()
+    reader = Reader(kafka)
+    first, second = kafka.init("first", timeout_ms=10), kafka.init("second")
+    kafka.send(first, "t", 0, "k", 1)
+    kafka.send(second, "t", 0, "k", 2)
+    kafka.commit(second)
+    assert reader.values == []
+    if ends == "commit":
+        kafka.commit(first)
+    elif ends == "fence":
+        kafka.init("first")
+    else:
+        kafka.now_ms = 11
+        kafka.expire()
+    assert reader.values == ([1, 2] if ends == "commit" else [2])
+
+
 class Naive:
     """The same guarantees written as definitions, without an index: a list of what was written by whom, and how that ended."""
 
@@ -181,6 +216,7 @@ class Naive:
 def test_readers_see_what_the_definitions_say(steps: list[tuple[str, int]], limit: int):
     """Any interleaving of three producers, their fences and plain records reads as in the naive model, with any fetch size."""
     kafka, naive = broker(), Naive()
+    told = Reader(kafka)
     alive = [kafka.init(f"w{i}") for i in range(3)]
     before = list(alive)
     current: list[int | None] = [None] * 3
@@ -212,6 +248,7 @@ def test_readers_see_what_the_definitions_say(steps: list[tuple[str, int]], limi
                 naive.rows.append([transaction, "MARK"])
                 current[who] = None
         assert kafka.end("t", 0, committed=True) == naive.stable()
+        assert told.values == naive.visible()
     seen: list[object] = []
     position = 0
     while True:

@@ -216,9 +216,9 @@ class World:
         if trace:
             self.schedule.trace = []
         self.rng = self.schedule.rng
-        self.kafka = Kafka()
-        self.kafka.now_ms = self.schedule.wall_ms
         self.invariants = Invariants(self)
+        self.kafka = Kafka(self.invariants.seen)
+        self.kafka.now_ms = self.schedule.wall_ms
         self.waiting = Waiting(self)
         self.disks: dict[str, Location] = {}
         self.effects: Counter[str] = Counter()
