@@ -82,7 +82,7 @@ class CoordinatorReader:
         before, entries = self.position, list[c.Entry]()
         try:
             for batch in taken.batches:
-                entries += self._entries(batch)
+                entries += entries_of(batch, self.position)
                 self.position = batch.next
         except EnvironmentFault:
             if self._consumer is not None:
@@ -93,14 +93,6 @@ class CoordinatorReader:
             self.position = taken.next_position
         return c.Read(tuple(entries), self.position) if self.position > before else None
 
-    def _entries(self, batch: RecordBatch) -> list[c.Entry]:
-        columns = batch.columns()
-        keys = columns.keys
-        return [
-            cb.read(columns.offset(i), None if keys is None else keys[i], columns.values[i], columns.timestamps[i])
-            for i in range(columns.index_from(self.position), len(columns))
-        ]
-
     async def end(self) -> int:
         """The current read-committed end of the stream, as the broker reports it."""
         return await self._offsets.end_of(self.at, committed=True)
@@ -110,6 +102,16 @@ class CoordinatorReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
+
+
+def entries_of(batch: RecordBatch, since: int) -> list[c.Entry]:
+    """The messages of a batch, from this offset on."""
+    columns = batch.columns()
+    keys = columns.keys
+    return [
+        cb.read(columns.offset(i), None if keys is None else keys[i], columns.values[i], columns.timestamps[i])
+        for i in range(columns.index_from(since), len(columns))
+    ]
 
 
 class LeaderLost(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,11 @@ class KafkaOffsets:
         """See `port`."""
         tp, asked = TopicPartition(*at), self._committed if committed else self._all
         return (await retried(partial(asked.end_offsets, [tp]), f"end of {at}"))[tp]
+
+    async def committed_ends(self, of: Collection[StreamPartition]) -> dict[StreamPartition, int]:
+        """`end_of` with `committed` for many partitions, with one request to each of their leaders."""
+        ask = partial(self._committed.end_offsets, [TopicPartition(*at) for at in of])
+        return {StreamPartition(*tp): end for tp, end in (await retried(ask, f"ends of {len(of)} partitions")).items()}
 
     async def of_time(self, at: StreamPartition, ms: int) -> int | None:
         """See `port`."""

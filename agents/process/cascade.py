@@ -5,12 +5,15 @@ other, each when the runs of its producers are closed, and it still reads the st
 
 Promises:
 
-- Nothing is drained before all followers are known, and a follower that cannot be drained (it is stopped) refuses the whole cascade.
+- Nothing is drained before all followers are known, and a follower that cannot be drained (it is stopped) refuses the whole cascade. So
+  does a job whose stream cannot be read, because it may be a follower.
+- The streams of all jobs of the cluster are read through one client, side by side: hundreds of jobs take few connections and little time.
 - A cascade that was interrupted, or whose deadline has passed, is continued by asking again: a job that is drained already is passed over.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,13 +22,15 @@ from ...core.coordination import requests as r
 from ...core.coordination.cascade import Following, followers
 from ...core.coordination.messages import RunState
 from ...core.coordination.state import JobState
-from ...core.errors import DeadlinePassed, HeadgateError, NotFound
+from ...core.errors import DeadlinePassed, EnvironmentFault, HeadgateError, NotFound
 from ...core.names import JobName, StreamPartition, Topics
+from ..coordinator.job_states import states_of
 from ..kafka.connect import CONNECT_S
 from ..kafka.offsets import KafkaOffsets
+from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
-from .reading import following, jobs_in, shown
+from .reading import jobs_in, shown
 from .requests import Outcome, Request, ask
 
 TellDrained = Callable[[JobName, Outcome | None], None]
@@ -43,7 +48,7 @@ async def cascade(
 ) -> None:
     """Drain the job and its followers, and wait for each. `arguments`: those of each drain. `run_id`: the run of the first job."""
     deadline = time.monotonic() + timeout_s
-    states = await _states(client, topics.prefix)
+    states = await _states(client, topics.prefix, timeout_s)
     order = followers(str(topics.job), {job: _reads(state) for job, state in states.items()})
     for one in order:
         _check(one.job, states[one.job])
@@ -81,20 +86,33 @@ async def drained(
     return found[-1]
 
 
-async def _states(client: ClientSettings, prefix: str) -> dict[str, JobState]:
+async def _states(client: ClientSettings, prefix: str, within_s: float) -> dict[str, JobState]:
     """The state of every job on the cluster that has had a run, by its exact name."""
     admin = TopicsAdmin(client)
     await admin.start(deadline_s=CONNECT_S)
     try:
-        names = jobs_in(await admin.names(), prefix)
+        names = {Topics(name, prefix).coordinator: name for name in jobs_in(await admin.names(), prefix)}
+        async with asyncio.timeout(within_s):
+            found = await states_of(KafkaPort(client), names, existing=admin.names, within_s=CONNECT_S)
+    except TimeoutError as error:
+        raise DeadlinePassed(
+            f"the deadline passed while it was read which jobs follow ({len(names)} jobs are there); nothing is drained",
+            remedy="give a longer --timeout",
+        ) from error
+    except EnvironmentFault as error:
+        raise EnvironmentFault(
+            f"it is not known which jobs follow: {error.what}",
+            remedy=f"{error.remedy or 'make it readable'}; or drain the jobs one by one, without --cascade",
+        ) from error
     finally:
         await admin.stop()
-    found: dict[str, JobState] = {}
-    for name in names:
-        async with following(client, Topics(name, prefix), exactly=False) as stream:
-            leader = stream.job.leader
-            found[leader.job if leader is not None and leader.job else str(name)] = stream.job
-    return found
+    return {_name(state, str(names[topic])): state for topic, state in found.items()}
+
+
+def _name(state: JobState, found: str) -> str:
+    """The exact name of the job; `found`: as its topics have it, where `_` is `-`."""
+    leader = state.leader
+    return leader.job if leader is not None and leader.job else found
 
 
 def _reads(state: JobState) -> Mapping[str, tuple[str, ...]]:
@@ -124,15 +142,10 @@ async def _ends(client: ClientSettings, streams: tuple[str, ...]) -> dict[str, l
     await admin.start(deadline_s=CONNECT_S)
     try:
         await offsets.start(deadline_s=CONNECT_S)
-        found = await admin.find(streams)
-        return {
-            stream: [
-                await offsets.end_of(StreamPartition(stream, partition), committed=True)
-                for partition in range(found[stream].partitions)
-            ]
-            for stream in streams
-            if stream in found
-        }
+        widths = {name: topic.partitions for name, topic in (await admin.find(streams)).items()}
+        wanted = [StreamPartition(name, partition) for name in widths for partition in range(widths[name])]
+        ends = await offsets.committed_ends(wanted)
+        return {name: [ends[StreamPartition(name, partition)] for partition in range(widths[name])] for name in widths}
     finally:
         await offsets.stop()
         await admin.stop()

@@ -68,10 +68,8 @@ class Follower:
 
 
 @contextlib.asynccontextmanager
-async def following(
-    client: ClientSettings, topics: Topics, *, keep: bool = False, exactly: bool = True
-) -> AsyncIterator[Follower]:
-    """The coordinator stream of a job, read to its end. `exactly`: it must belong to the job of this very name."""
+async def following(client: ClientSettings, topics: Topics, *, keep: bool = False) -> AsyncIterator[Follower]:
+    """The coordinator stream of a job, read to its end."""
     await must_exist(client, topics)
     offsets = KafkaOffsets(client)
     reader = CoordinatorReader(KafkaPort(client), offsets, topics.coordinator)
@@ -80,7 +78,7 @@ async def following(
         await reader.start(deadline_s=CONNECT_S)
         follower = Follower(reader, keep=keep)
         await follower.to_end()
-        if exactly and (other := follower.job.other_job(str(topics.job))):
+        if other := follower.job.other_job(str(topics.job)):
             raise OtherJob(
                 f"there is no job '{shown(topics.job)}': its topics are those of the job '{other}'",
                 remedy=f"say {shown(JobName.parse(other))}, or give this job another name",

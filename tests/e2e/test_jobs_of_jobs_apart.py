@@ -4,7 +4,6 @@ and a job that shares is away for a while. What comes out is what one job would 
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 
 import orjson
@@ -14,16 +13,9 @@ import pytest_asyncio
 import headgate as hg
 from headgate.core.progress.frames import ArrowFrame, Watermark, decode
 
-from .conftest import Jobs
+from .conftest import WAIT_S, Jobs
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.asyncio,
-    # a cascade reads the state of every job of the cluster, and the broker of a whole run of the tests has hundreds
-    pytest.mark.skipif(
-        not os.environ.get("HEADGATE_TEST_APART"), reason="wants a broker of its own; HEADGATE_TEST_APART=1 runs it"
-    ),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 TEN_S = 10_000
 
@@ -114,6 +106,17 @@ def sums_in(found):
 def times(running):
     """The time that each task of a worker has told its window."""
     return {name: actor.machine.step_times.get("tens") for name, actor in running.worker.actors.items()}
+
+
+async def announced(side, running, shared):
+    """Until this run has said in each partition of the shared stream that it has begun: from there on it is waited for."""
+    await running.until_running(1)
+    run = running.worker.coordination.member.job.run.run_id
+    partitions = set()
+    async with asyncio.timeout(WAIT_S):
+        while partitions != {0, 1}:
+            frames = [(one.partition, decode(one.value)) for one in await side.records(shared, 1)]
+            partitions = {partition for partition, frame in frames if isinstance(frame, Watermark) and frame.run == run}
 
 
 async def drained(first):
@@ -216,14 +219,14 @@ async def test_nobody_waits_for_a_job_that_is_drained_and_its_next_run_goes_on(j
     await later.crash()
     other = await side.start(first_of(side, extras, shared), "w2")
     await side.ask("start")
-    await other.until_running(1)
+    await announced(side, other, shared)
     await side.write(extras, rows(60, 10))
     await job.write(inp, rows(60, 40))
     later = await second.start(second_of(second, shared, out, job, side))
     all_ = both + rows(30, 30) + rows(60, 10) + rows(60, 40)
     expected = wanted(all_, before=69_000)
     assert sums_in(await results(second, out, len(expected))) == expected
-    assert set(times(later).values()) == {69_000}  # the side job holds it
+    await later.until(lambda: set(times(later).values()) == {69_000}, "the side job holds the time")
 
     await side.write(extras, rows(70, 30))
     all_ += rows(70, 30)
