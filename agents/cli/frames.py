@@ -115,7 +115,7 @@ def frame_document(record: Any) -> dict[str, Any]:
         return {**front, "type": BAD, "problem": error.reason}
     front["type"] = TYPE_NAMES[record.value[0]]
     if isinstance(frame, Watermark):
-        return {**front, **_said(frame), "ts": time_of(frame.ts), "idle": frame.idle}
+        return {**front, **_said(frame), "ts": time_of(frame.ts), "idle": frame.idle, "away": frame.away}
     if isinstance(frame, EndOfStream):
         return {**front, **_said(frame)}
     if isinstance(frame, Drain):

@@ -89,6 +89,7 @@ async def drained(
 async def _states(client: ClientSettings, prefix: str, within_s: float) -> dict[str, JobState]:
     """The state of every job on the cluster that has had a run, by its exact name."""
     admin = TopicsAdmin(client)
+    names: dict[str, JobName] = {}
     await admin.start(deadline_s=CONNECT_S)
     try:
         names = {Topics(name, prefix).coordinator: name for name in jobs_in(await admin.names(), prefix)}

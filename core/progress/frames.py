@@ -3,7 +3,7 @@
     record value = type byte + body        the header `hg-type` repeats the type, for tools that filter
 
     0 user record     the stream's serde bytes
-    1 watermark       msgpack map  v job run task tasks epoch ts [idle]
+    1 watermark       msgpack map  v job run task tasks epoch ts [idle [away]]
     2 end of stream   msgpack map  v job run task tasks epoch
     3 drain           msgpack map  v job run task tasks epoch id
     4 user batch      msgpack array  v, keys, timestamps, values, headers or nil, kind
@@ -70,7 +70,11 @@ class FrameError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The producer will write nothing older than `ts`; if `idle`, it has nothing to write and must not hold back the others."""
+    """The producer will write nothing older than `ts`; if `idle`, it has nothing to write and must not hold back the others.
+
+    `away`: it is idle only because the jobs that it reads are away, and goes on with their next run. It is left out only together with all
+    other producers of its job: some of them hear of that run before others do.
+    """
 
     job: str
     run: str
@@ -79,6 +83,7 @@ class Watermark:
     epoch: int
     ts: int
     idle: bool = False
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,7 @@ def is_control(data: bytes) -> bool:
 
 # Making a frozen dataclass costs 100 ns per field. These classes have the same slots: an instance is filled, then its class is changed.
 class _BlankWatermark:
-    __slots__ = ("epoch", "idle", "job", "run", "task", "tasks", "ts")
+    __slots__ = ("away", "epoch", "idle", "job", "run", "task", "tasks", "ts")
 
 
 class _BlankEndOfStream:
@@ -227,10 +232,10 @@ def _plain_control(kind: int, body: bytes) -> ControlFrame | None:
         if kind == WATERMARK:
             ts = fields["ts"]
             idle = "idle" in fields
-            if type(ts) is not int or ts > MAX_TIME or (idle and fields["idle"] is not True):
+            if type(ts) is not int or ts > MAX_TIME or (idle and fields["idle"] is not True) or "away" in fields:
                 return None
             made = _BlankWatermark()
-            made.ts, made.idle = ts, idle
+            made.ts, made.idle, made.away = ts, idle, False
         elif kind == DRAIN:
             drain_id = fields["id"]
             if type(drain_id) is not str or not 0 < len(drain_id) <= 62:
@@ -302,7 +307,12 @@ def _watermark(body: bytes) -> Watermark:
     idle = fields.get("idle", False)
     if idle is not True and idle is not False:
         raise FrameError("idle is neither true nor false")
-    return Watermark(job, run, task, tasks, epoch, ts, idle)
+    away = fields.get("away", False)
+    if away is not True and away is not False:
+        raise FrameError("away is neither true nor false")
+    if away and not idle:
+        raise FrameError("away, but not idle")
+    return Watermark(job, run, task, tasks, epoch, ts, idle, away)
 
 
 def _end_of_stream(body: bytes) -> EndOfStream:
@@ -438,6 +448,8 @@ def encode(frame: WrittenFrame) -> bytes:
         fields["ts"] = frame.ts
         if frame.idle:
             fields["idle"] = True
+        if frame.away:
+            fields["away"] = True
     elif isinstance(frame, Drain):
         fields["id"] = frame.id
     try:

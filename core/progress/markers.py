@@ -40,6 +40,12 @@ class Announcement(NamedTuple):
     ended: bool = False
     drained: str | None = None
     """The id of the drain."""
+    away: bool = False
+    """It is idle because the jobs that it reads are away."""
+
+    def row(self) -> tuple[object, ...]:
+        """As it is stored."""
+        return tuple(self) if self.away else tuple(self)[:-1]
 
 
 NOTHING_ANNOUNCED = Announcement()
@@ -94,14 +100,15 @@ def frames_between(said: Announcement, now: Announcement, sender: Sender) -> lis
     """The frames that bring what was announced (`said`) to the current state (`now`); all of them again if the epoch has changed.
 
     >>> frames_between(Announcement(1, 5), Announcement(1, 9), Sender("sales/1", "r", "Partition 0", 1))
-    [Watermark(job='sales/1', run='r', task='Partition 0', tasks=1, epoch=1, ts=9, idle=False)]
+    [Watermark(job='sales/1', run='r', task='Partition 0', tasks=1, epoch=1, ts=9, idle=False, away=False)]
     """
     job, run, task, tasks = sender
     again = said.epoch != now.epoch
     frames: list[ControlFrame] = []
     silent = said.ended or said.drained is not None
-    if not now.ended and (again or (not silent and (now.ts > said.ts or now.idle != said.idle))):
-        frames.append(Watermark(job, run, task, tasks, now.epoch, max(now.ts, said.ts), now.idle))
+    news = now.ts > said.ts or (now.idle, now.away) != (said.idle, said.away)
+    if not now.ended and (again or (not silent and news)):
+        frames.append(Watermark(job, run, task, tasks, now.epoch, max(now.ts, said.ts), now.idle, now.away))
     if now.drained is not None and (again or said.drained is None) and not (said.ended and not again):
         frames.append(Drain(job, run, task, tasks, now.epoch, now.drained))
     if now.ended and (again or not said.ended):
@@ -113,7 +120,7 @@ def merged(said: Announcement, now: Announcement) -> Announcement:
     """What has been announced once `now` has been sent: time and status never go back.
 
     >>> merged(Announcement(1, 9), Announcement(2, 5, True))
-    Announcement(epoch=2, ts=9, idle=True, ended=False, drained=None)
+    Announcement(epoch=2, ts=9, idle=True, ended=False, drained=None, away=False)
     """
     return Announcement(
         now.epoch,
@@ -121,6 +128,7 @@ def merged(said: Announcement, now: Announcement) -> Announcement:
         now.idle,
         said.ended or now.ended,
         said.drained if said.drained else now.drained,
+        now.away,
     )
 
 

@@ -14,12 +14,13 @@ reached? It promises:
 There are two ways to know the set. For this job it is given (`members`). For another job it follows from its frames: the names that sent a
 frame in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain closes nothing here, for
 its next run continues where this one stopped. From the first drain of a producer on, the time of its job stands still, because its other
-producers may be further. A job of which all producers have drained is away: nobody waits for it until its next run.
+producers may be further. A job of which all producers have drained is away: nobody waits for it until its next run. So is a job whose
+producers all say that they wait for such a job themselves. As soon as one of them goes on, it waits for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -57,7 +58,7 @@ AWAY = "away"
 """Why a producer holds a watermark: its time is the least (`BEHIND`); it has sent nothing in this run (`SILENT`); all are idle, and its
 time is the least (`IDLE`); its time is the least, and too few are active to leave the idle ones out (`NO_QUORUM`); the owner of the
 aggregating partition, which sends on behalf of all, has sent nothing newer (`RELAYED`); all producers of the other job have drained or
-ended (`AWAY`)."""
+ended, or wait for jobs of which this is true (`AWAY`)."""
 
 
 class Holder(NamedTuple):
@@ -77,6 +78,11 @@ class Said(NamedTuple):
     idle: bool = False
     status: StreamPhase = StreamPhase.OPEN
     id: str = ""
+    away: bool = False
+
+    def row(self) -> tuple[object, ...]:
+        """As it is stored."""
+        return tuple(self) if self.away else tuple(self)[:-1]
 
 
 class StreamStatus(NamedTuple):
@@ -109,7 +115,7 @@ class Sources:
 
 def advanced(before: Said | None, frame: ControlFrame) -> Said:
     """A producer's state after this frame: nothing goes back."""
-    epoch, ts, _, status, text = before or Said(frame.epoch)
+    epoch, ts, _, status, text, _ = before or Said(frame.epoch)
     epoch = max(epoch, frame.epoch)
     if isinstance(frame, EndOfStream):
         return Said(epoch, ts, False, StreamPhase.ENDED, "")
@@ -123,7 +129,7 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
         )
     if isinstance(frame, Drain):
         return Said(epoch, ts, False, StreamPhase.DRAINED, frame.id)
-    return Said(epoch, max(ts, frame.ts), frame.idle, StreamPhase.OPEN, "")
+    return Said(epoch, max(ts, frame.ts), frame.idle, StreamPhase.OPEN, "", frame.away)
 
 
 def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
@@ -149,6 +155,15 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
     if active and len(active) >= quorum * len(live):
         return StreamStatus(StreamPhase.OPEN, min(active))
     return StreamStatus(StreamPhase.OPEN, min(part.ts for part in live), not active)
+
+
+def waiting_for_each_other(parts: Collection[Said]) -> list[Said]:
+    """What the producers of one job have said, where one that is away counts as idle only if all of them are away that are still open: some
+    of them hear before others that the job that they wait for has begun again."""
+    live = [part for part in parts if part.status == StreamPhase.OPEN]
+    if not any(part.away for part in live) or all(part.away for part in live):
+        return list(parts)
+    return [part._replace(idle=False) if part.away else part for part in parts]
 
 
 class ProducerGroup:
@@ -285,17 +300,21 @@ class ProducerGroup:
         everyone = self.everyone
         if everyone is not None and everyone.epoch == self.epoch and everyone.ts == reached.ts:
             return [Holder(reached.ts, "", IDLE if reached.idle else RELAYED)] if not reached.status else []
-        if not live:
+        if not live or self._away:
             return [Holder(NO_TIME, job, AWAY)] if self._away else []
+        live = dict(zip(live, waiting_for_each_other(live.values()), strict=True))
         active = [name for name, said in live.items() if not said.idle]
         enough = active and len(active) >= quorum * len(live)
         pool, why = (active, BEHIND) if enough else (live, NO_QUORUM if active else IDLE)
         low = min(live[name].ts for name in pool)
         return [Holder(low, front + name, why) for name in sorted(pool) if live[name].ts == low]
 
-    def is_before(self, other: ProducerGroup) -> bool:
-        """Whether the same job has begun a run in another partition of which this group has heard nothing yet."""
-        return other.run not in ("", self.run) and other.run not in self.past
+    def is_before(self, other: ProducerGroup, quorum: float) -> bool:
+        """Whether the same job, which is away here, has gone on in another partition, or may have: it has begun a run of which this group
+        has heard nothing yet, or it is not away there."""
+        if other.run == self.run:
+            return self._says_away() and not other.is_away(quorum)
+        return other.run != "" and other.run not in self.past
 
     def judge_again(self) -> None:
         """The quorum has changed: compute the progress again."""
@@ -305,15 +324,31 @@ class ProducerGroup:
         """The common progress of the group."""
         if not self._fresh:
             judged = self._judge(quorum)
-            self._away = self._only_away(judged.status)
-            self._reached = ALL_AWAY if self._away else judged
+            gone = self._only_away(judged.status)
+            self._away = gone or self._says_away()
+            self._reached = ALL_AWAY if gone else judged
             self._fresh = True
         return self._reached
 
     def is_away(self, quorum: float) -> bool:
-        """Whether all producers of this other job have drained or ended for now: only its next run can bring anything."""
+        """Whether all producers of this other job have drained or ended for now, or wait for a job of which this is true: only the next
+        run of that job can bring anything."""
         self.reached(quorum)
         return self._away
+
+    def _says_away(self) -> bool:
+        """Whether all producers of another job that have not ended say that they are away."""
+        if self.members is not None or not self._complete():
+            return False
+        live = [said for said in self.said.values() if said.epoch == self.epoch and said.status != StreamPhase.ENDED]
+        return bool(live) and all(said.away for said in live)
+
+    def _complete(self) -> bool:
+        """Whether each producer of the set has sent something in this run."""
+        names = self.waited_for()
+        if self.members is not None:
+            return len(names) > 0 and self.said.keys() >= names
+        return len(names) > 0 and len(names) == self.declared
 
     def _only_away(self, status: StreamPhase) -> bool:
         """Whether a group with this phase is only away: its next run continues the stream."""
@@ -324,13 +359,10 @@ class ProducerGroup:
     def _judge(self, quorum: float) -> StreamStatus:
         names = self.waited_for()
         everyone = self.everyone if self.everyone is not None and self.everyone.epoch == self.epoch else None
-        complete = len(names) > 0 and (
-            self.said.keys() >= names if self.members is not None else len(names) == self.declared
-        )
         named = NOTHING
-        if complete:
+        if self._complete():
             said = self.said
-            named = fold([said[name] for name in names], quorum=quorum)
+            named = fold(waiting_for_each_other([said[name] for name in names]), quorum=quorum)
         if everyone is None:
             return named
         status = max(named.status, everyone.status)

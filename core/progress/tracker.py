@@ -11,7 +11,7 @@ What it promises:
 - The order between producers and partitions, and duplicates, do not affect the final result.
 - A frame with a newer epoch than that of the known producer set is refused, and changes nothing: the partition waits until
   `producers_changed` brings the set. For other jobs, the set follows from their frames, so nothing waits.
-- A job that is away in one partition, and has begun again in another, holds the time of the stream until its new run is heard in both.
+- A job that is away in one partition, and has gone on in another, holds the time of the stream until that is heard in both.
 - The progress of one partition (`partition`) does not depend on others: relaying for an aggregated stream needs only one partition.
 - A stream's watermark never goes back, and nothing follows its end or its drain.
 - The whole state consists of small rows. `take_changes` returns those that changed, and `rows=` restores them; the restored object answers
@@ -315,14 +315,15 @@ class Progress:
             self._touched.add((stream, ALL))
 
     def _overtaken(self, parts: Mapping[int, _Partition], part: _Partition) -> list[str]:
-        """The jobs that are away in this partition, but have begun again in another one, which was read further: here, the records of that
-        run are still to come, so this partition holds the time of the stream."""
+        """The jobs that are away in this partition, but have gone on in another one, which was read further: here, the records of that are
+        still to come, so this partition holds the time of the stream."""
         if len(parts) == 1 or self.own_job in part.groups:
             return []
         return [
             job
             for job, group in part.groups.items()
-            if group.is_away(self.quorum) and any(group.is_before(other.groups[job]) for other in parts.values())
+            if group.is_away(self.quorum)
+            and any(group.is_before(other.groups[job], self.quorum) for other in parts.values())
         ]
 
     def _rows(self, place: Place) -> Iterator[tuple[RowKey, Row]]:
@@ -340,13 +341,13 @@ class Progress:
             yield (stream, at, "own"), (self.run, *part.own)
         for job, group in part.groups.items():
             if group.said or group.everyone is not None or group.past:
-                everyone = None if group.everyone is None else tuple(group.everyone)
+                everyone = None if group.everyone is None else group.everyone.row()
                 yield (
                     (stream, at, "job", job),
                     (self.run, group.run, group.epoch, group.declared, group.past, everyone),
                 )
             for task, said in sorted(group.said.items()):
-                yield (stream, at, "said", job, task), (self.run, *said)
+                yield (stream, at, "said", job, task), (self.run, *said.row())
 
     def _restore(self, rows: Iterable[tuple[RowKey, Row]], kept: set[str]) -> None:
         """Restore from rows. `kept`: the streams whose rows about other jobs count even if they are from an older run of this job."""

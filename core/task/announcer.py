@@ -119,7 +119,7 @@ class Announcer:
     def _sent(
         self, kind: str, stream: str, said: Announcement, due: Announcement, frames: list[AddressedFrame]
     ) -> list[SendControl]:
-        self.ledger.put((kind, stream), tuple(merged(said, due)))
+        self.ledger.put((kind, stream), merged(said, due).row())
         return [SendControl(one.frame, stream, one.partitions) for one in frames]
 
     def _sender(self, run: RunView, producers: ProducerSet, task: str | None) -> Sender:
@@ -154,15 +154,18 @@ class Announcer:
         if said.drained is not None or status != StreamPhase.OPEN:
             return Announcement(epoch, said.ts if output.crosses else MAX_TIME, False, False, said.drained or drain_id)
         if drains and (output.crosses or behind is None or behind.ts < MAX_TIME):
-            return Announcement(epoch, said.ts, said.idle)  # it stands still until everything has drained
+            # it stands still until everything has drained
+            return Announcement(epoch, said.ts, said.idle, away=said.away)
         ts, idle = behind or (said.ts, said.idle)
-        if idle and self._awaits_next_run() and not output.crosses:
-            idle = False
-        return Announcement(epoch, max(ts, said.ts), idle)
+        away = idle and self._awaits_next_run()
+        if not output.crosses:
+            return Announcement(epoch, max(ts, said.ts), idle and not away)
+        return Announcement(epoch, max(ts, said.ts), idle, away=away)
 
     def _awaits_next_run(self) -> bool:
         """Whether only the next run of other jobs can bring this job anything. Then its tasks wait for each other: one that is not there
-        when that run begins must not be left out, because its rows would be late."""
+        when that run begins must not be left out, because its rows would be late. Readers in other jobs wait for all of them or for none.
+        """
         return self._only_foreign is not None and self.inputs.progress.away(self._only_foreign)
 
     # -------------------------------------------------------------------------------------------- announcements for all producers

@@ -53,18 +53,25 @@ _STANDING = (_WHOLE, _WHOLE, _YES_NO, _TEXT)
 _SAID = (_WHOLE, _WHOLE, _YES_NO, _WHOLE, _TEXT)
 _ANNOUNCEMENT = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
 
+
+def _or_away(*shapes: Shape) -> Shape:
+    """What a producer has said or announced; behind it stands whether it is away, if it is."""
+    here, away = _row(*shapes), _row(*shapes, _YES_NO)
+    return lambda value: here(value) or away(value)
+
+
 _OWN: Mapping[str, Shape] = {
     ":heard": _row(_TEXT, _WHOLE, _WHOLE),
     ":time": _row(_TEXT, _WHOLE),
-    ":said": _row(_TEXT, *_ANNOUNCEMENT),
+    ":said": _or_away(_TEXT, *_ANNOUNCEMENT),
     ":relayed": _row(_TEXT, *_ANNOUNCEMENT),
 }
 """The task's own rows, by kind. The second part of the key is a stream (for `:time` a step), the first of the row is the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {
     "told": (3, _row(_TEXT, *_STANDING)),
     "own": (3, _row(_TEXT, *_STANDING)),
-    "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_row(*_SAID)))),
-    "said": (5, _row(_TEXT, *_SAID)),
+    "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_or_away(*_SAID)))),
+    "said": (5, _or_away(_TEXT, *_SAID)),
 }
 """The rows of `Progress`. The key is a stream, a partition, the kind and an owner; here are the key's length and the form of the row."""
 

@@ -132,6 +132,33 @@ def test_two_jobs_feed_one_stream_and_the_slower_one_holds_its_time(drivers):
     assert set(second.states.values()) == {"ended"}
 
 
+def test_a_job_between_two_others_is_away_as_a_whole_or_not_at_all(drivers):
+    """Its task that hears first that the job before it has begun again goes on, and its readers wait for the other tasks."""
+    middle = hg.App("middle")
+    middle.input("orders", producers=["first"]).share("priced", key="country", partitions=1)
+    shares = hg.App("first")
+    shares.input("raw", timestamp="ts").map(enriched).share("orders", key="country", partitions=2)
+    first, second = drivers(shares, raw=1), drivers(middle, orders=2)
+    third = drivers(reading("middle"), priced=1)
+    first.send_all("raw", rows(15))
+    first.drain()
+    second.follow("orders", first)
+    third.follow("priced", second)
+    assert {start for _, start, *_ in found(third)} == {0}
+    places = [StreamPartition("orders", partition) for partition in (0, 1)]
+    before = [len(first.topics.records(at)) for at in places]
+    first.restart()
+    first.send_all("raw", rows(45)[15:])
+    closed = []
+    for at, known in zip(places, before, strict=True):
+        for one in first.topics.records(at)[known:]:
+            second.topics.write(at, [one.key], [one.value], [one.timestamp], [one.headers])
+        second.advance("1s")
+        third.follow("priced", second)
+        closed.append({start for _, start, *_ in found(third)})
+    assert closed == [set(), {10_000, 20_000, 30_000}]
+
+
 def test_records_for_a_reading_job_alone_travel_as_its_producers_would_send_them(drivers):
     driver = drivers(reading(until="producers"), priced=2)
     driver.send("priced", {"total": 1}, key="DE", at=1_000)

@@ -37,6 +37,12 @@ GOLDEN = [
         b"watermark",
     ),
     (
+        Watermark("sales/1", "r1", "Partition 0", 4, 2, -5, True, True),
+        "0189a17601a36a6f62a773616c65732f31a372756ea27231a47461736bab506172746974696f6e2030a57461736b7304a565706f636802a27473fba469646c65"
+        "c3a461776179c3",
+        b"watermark",
+    ),
+    (
         EndOfStream("sales/1", "r1", None, 4, 2),
         "0285a17601a36a6f62a773616c65732f31a372756ea27231a57461736b7304a565706f636802",
         b"end-of-stream",
@@ -93,7 +99,7 @@ def test_golden_bytes_of_columns():
 
 
 def test_a_decoded_frame_is_a_frame_like_any_other():
-    for frame, data, _ in GOLDEN[1:4]:
+    for frame, data, _ in GOLDEN[1:5]:
         made = decode(bytes.fromhex(data))
         assert type(made) is type(frame)
         assert hash(made) == hash(frame)
@@ -152,6 +158,8 @@ def batch(keys=(), timestamps=(), values=(), headers=None, kind=0):
         (control(ts=1.5), "ts is not a signed 64 bit number"),
         (control(ts=...), "ts is not a signed 64 bit number"),
         (control(idle=1), "idle is neither true nor false"),
+        (control(idle=True, away=1), "away is neither true nor false"),
+        (control(away=True), "away, but not idle"),
         (control(3, id=...), "id is not text"),
         (control(3, id=""), "id is empty or longer than 249 bytes"),
         (control(more="x" * 4096), "control body too long"),
@@ -228,6 +236,7 @@ def test_unknown_keys_are_ignored_even_where_many_bytes_look_like_containers():
     [
         Watermark("", "r", "t", 1, 1, 0),
         Watermark("j", "r", "t", 1, 1, 2**64),
+        Watermark("j", "r", "t", 1, 1, 5, False, True),
         EndOfStream("j", "\ud800", "t", 1, 1),
         Drain("j", "r", "t", 0, 1, "d"),
         BatchFrame([None], [], []),
@@ -265,6 +274,7 @@ def in_columns(rows, with_headers, plan):
 
 ANY_FRAME = st.one_of(
     st.builds(Watermark, **WHO, ts=TIMES, idle=st.booleans()),
+    st.builds(Watermark, **WHO, ts=TIMES, idle=st.just(True), away=st.just(True)),
     st.builds(EndOfStream, **WHO),
     st.builds(Drain, **WHO, id=NAMES),
     st.builds(UserFrame, st.binary(max_size=50)),

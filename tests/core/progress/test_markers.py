@@ -85,6 +85,12 @@ def test_becoming_idle_and_active_again_is_said_with_the_same_time():
     assert frames_between(Announcement(1, 5, True), Announcement(1, 5), ME) == [
         Watermark("sales/1", "r1", "Partition 0", 2, 1, 5)
     ]
+    away = Announcement(1, 5, True, away=True)
+    assert frames_between(Announcement(1, 5, True), away, ME) == [
+        Watermark("sales/1", "r1", "Partition 0", 2, 1, 5, True, True)
+    ]
+    assert frames_between(away, away, ME) == []
+    assert (Announcement(*away.row()), Announcement(*merged(away, Announcement(1, 9)).row())) == (away, Announcement(1, 9))
 
 
 def test_what_can_wait_for_the_interval():

@@ -20,8 +20,8 @@ from headgate.core.task.rows import pack_rows, unpack_rows
 JOB, RUN, S = "sales/1", "r2", "sales-1-by"
 
 
-def wm(task, ts, *, idle=False, epoch=1, run=RUN, job=JOB, tasks=2):
-    return Watermark(job, run, task, tasks, epoch, ts, idle)
+def wm(task, ts, *, idle=False, epoch=1, run=RUN, job=JOB, tasks=2, away=False):
+    return Watermark(job, run, task, tasks, epoch, ts, idle or away, away)
 
 
 def end(task, *, epoch=1, run=RUN, job=JOB, tasks=2):
@@ -489,6 +489,52 @@ class TestForeign:
         assert not p.away(S)
         assert not progress("a").away(S)
 
+    def test_its_tasks_that_wait_for_a_job_that_is_away_are_left_out_all_or_none(self):
+        """A chain of three jobs. When the first begins again, one task in the middle hears of it before the other: time must not go on with
+        that one alone, because the rows that come through the other would be late."""
+        p = foreign("up/1", "side/1")
+        feed(p, self.say(wm, "a", 5), self.say(wm, "b", 7), self.say(wm, "a", 9, tasks=1, job="side/1"))
+        assert status(p) == at(5)
+        assert feed(p, self.say(wm, "a", 6, away=True)) == [at(6)]
+        assert held(p) == [(6, "up/1 a", "behind")]
+        assert feed(p, self.say(wm, "b", 8, away=True)) == [at(9)]
+        assert feed(restored(p), self.say(wm, "a", 12, tasks=1, job="side/1")) == [at(12)]
+        assert not p.away(S)
+        feed(p, self.say(drain, "a", tasks=1, job="side/1"))
+        assert p.away(S)
+        assert held(p) == [(NO_TIME, "side/1", "away")]
+        p = restored(p)
+        assert p.away(S)
+        assert feed(p, self.say(wm, "b", 30)) == [at(9)]
+        assert held(p) == [(6, "up/1 a", "behind")]
+        assert feed(p, self.say(wm, "a", 20)) == [at(20)]
+
+    def test_a_task_that_is_idle_is_left_out_while_others_wait_for_a_job_that_is_away(self):
+        p = foreign("up/1", quorum=0.5)
+        feed(p, self.say(wm, "a", 5), self.say(wm, "b", 7))
+        assert feed(p, self.say(wm, "a", 5, idle=True), self.say(wm, "b", 8, away=True)) == [at(7), at(8)]
+
+    def test_a_partition_in_which_its_tasks_are_still_away_holds_the_time_of_the_stream(self):
+        """What they have written since stands behind that, and is read in one partition before the other."""
+        p = foreign("up/1", partitions=(0, 3))
+        for partition in (0, 3):
+            feed(p, self.say(wm, "a", 5, tasks=1), self.say(wm, "a", 6, tasks=1, away=True), partition=partition)
+        assert status(p) == at(6, True)
+        assert held(p) == [(NO_TIME, "up/1", "away")]
+        assert feed(p, self.say(wm, "a", 20, tasks=1)) == [at(6)]
+        assert held(p) == [(NO_TIME, f"{S}:3", "behind")]
+        assert feed(restored(p), self.say(wm, "a", 30, tasks=1)) == []
+        assert feed(p, self.say(wm, "a", 20, tasks=1), partition=3) == [at(20)]
+
+    def test_one_that_drains_while_others_are_away_is_waited_for_until_all_have_drained(self):
+        p = foreign("up/1")
+        feed(p, self.say(wm, "a", 5, away=True), self.say(wm, "b", 7, away=True))
+        assert p.away(S)
+        feed(p, self.say(drain, "a"))
+        assert not p.away(S)
+        feed(p, self.say(drain, "b"))
+        assert p.away(S)
+
     def test_two_jobs_are_both_waited_for(self):
         p = foreign("up/1", "side/1")
         assert feed(p, self.say(wm, "a", 5, tasks=1)) == []
@@ -612,7 +658,9 @@ class TestRows:
 
     def test_everything_comes_back(self):
         p = progress("a", "b")
-        feed(p, wm("a", 5), wm("b", 3), end(None))
+        feed(p, wm("a", 5), wm("b", 3, away=True), wm(None, 3, away=True))
+        assert state(restored(p)) == state(p)
+        feed(p, end(None))
         q = restored(p)
         assert (q.partition(S, 0), state(q)) == (p.partition(S, 0), state(p))
         p = foreign("up/1")

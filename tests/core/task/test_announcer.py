@@ -218,12 +218,17 @@ def follows(*more, **output):
 
 @pytest.mark.parametrize(
     ("plan", "idle"),
-    [(follows(), False), (follows(InputPlan("clicks", (0,), 1)), True), (follows(crosses=True), True)],
-    ids=["alone", "beside another input", "for a third job"],
+    [
+        (follows(), (False, False)),
+        (follows(InputPlan("clicks", (0,), 1)), (True, False)),
+        (follows(crosses=True), (True, True)),
+        (follows(InputPlan("clicks", (0,), 1), crosses=True), (True, False)),
+    ],
+    ids=["alone", "beside another input", "for a third job", "beside another input for a third job"],
 )
 def test_the_tasks_of_a_job_wait_for_each_other_while_the_only_job_that_they_read_is_away(plan, idle):
     """A task that is not there when the other job begins again must not have been left out: its rows would be late. Beside another
-    input, nobody waits for a job that is away."""
+    input, nobody waits for a job that is away. A third job is told why, and leaves out all of these tasks or none."""
     rig = Rig(plan).start()
     rig.wait(1)
     rig.hear(UP0, replace(wm("a", 100), job="other/1"))
@@ -231,7 +236,23 @@ def test_the_tasks_of_a_job_wait_for_each_other_while_the_only_job_that_they_rea
     rig.hear(UP0, replace(drain("a"), job="other/1"))
     rig.wait(1)
     sent = [one.frame for one in rig.of(SendControl, last=False) if one.stream == "out"]
-    assert (sent[-1].ts, sent[-1].idle) == (100, idle)
+    assert (sent[-1].ts, (sent[-1].idle, sent[-1].away)) == (100, idle)
+    rig.hear(UP0, replace(wm("a", 100), job="other/1", run="r2"))
+    rig.wait(1)
+    sent = [one.frame for one in rig.of(SendControl, last=False) if one.stream == "out"]
+    assert not sent[-1].away
+
+
+def test_a_new_life_of_a_task_that_is_away_says_so_again():
+    rig = Rig(follows(crosses=True)).start()
+    rig.wait(1)
+    rig.hear(UP0, replace(wm("a", 100), job="other/1"))
+    rig.hear(UP0, replace(drain("a"), job="other/1"))
+    rig.wait(1)
+    again = rig.again()
+    again.wait(1)
+    [frame] = [one.frame for one in again.of(SendControl, last=False)]
+    assert (frame.ts, frame.idle, frame.away) == (100, True, True)
 
 
 def test_a_task_whose_only_job_is_idle_says_so():
