@@ -5,12 +5,19 @@ Promise: a window that was closed stays closed, also across restarts and runs, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.progress.frames import NO_TIME
-from ...core.windows.spans import closed_up_to
-from .windowed import FLOOR, GRACE, SHUT
+from ...core.windows import spans
+
+FLOOR = "floor"
+"""The row of the table that holds the floor."""
+GRACE, SHUT = "grace", "shut"
+"""Rows beside the floor: the grace with which it closes windows, and up to where windows were closed under another grace."""
+FLOOR_ROWS = (FLOOR, GRACE, SHUT)
+"""The rows of the table that say which windows are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +30,22 @@ class Floor:
     """Windows that were closed under a shorter grace stay closed: those that end at this time or before."""
     said: bool = False
     """Whether the table holds the present grace."""
+    closed_up_to: Callable[[int, int], int] = spans.closed_up_to
+    """Which windows (or sessions) time has closed."""
 
     @classmethod
-    def of(cls, table: Any, grace: int) -> Floor:
+    def of(cls, table: Any, grace: int, closed_up_to: Callable[[int, int], int] = spans.closed_up_to) -> Floor:
         """The floor as it is stored."""
         at, before, shut = table.get_many([FLOOR, GRACE, SHUT])
         at, shut = (NO_TIME if one is None else one for one in (at, shut))
         if before is not None and before != grace:
             shut = max(shut, closed_up_to(at, before))
-        return cls(grace, at, shut, before == grace)
+        return cls(grace, at, shut, before == grace, closed_up_to)
 
     @property
     def closed(self) -> int:
         """Windows that end at this time or before are closed."""
-        return max(self.shut, closed_up_to(self.at, self.grace))
+        return max(self.shut, self.closed_up_to(self.at, self.grace))
 
     def raised(self, ts: int, table: Any) -> Floor:
         """The floor at this time, unless it is higher; stored in the table."""

@@ -2,8 +2,7 @@
 the rows themselves, when its window closes.
 
 `open_windows` keeps what is open, `open_sessions` does so for sessions, and `open_rows` keeps rows for an actor. Here is what they have in
-common: the *floor*, which is the greatest watermark (or clock time) so far, stored in the transaction of its letter; late rows; and the
-results.
+common: the *floor* (`floors`), stored in the transaction of its letter; late rows; and the results.
 
 Promises:
 
@@ -22,7 +21,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ...core.progress.frames import MAX_TIME, NO_TIME
+from ...core.progress.frames import MAX_TIME
 from ...core.windows import sessions, spans
 from ...core.windows.results import (
     CLOCK,
@@ -45,6 +44,7 @@ from ..records.vectors import Buffer, longs
 from ..records.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from .addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from .combined_windows import plan_of_partials
+from .floors import Floor
 from .key_arrays import KeyArrays
 from .late_rows import write_late
 from .open_rows import OpenRows
@@ -56,12 +56,6 @@ STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
 STEP_SESSIONS = 500
 """The maximum number of sessions whose rows one step passes to an actor."""
-FLOOR = "floor"
-"""The row of the table that holds the floor."""
-GRACE, SHUT = "grace", "shut"
-"""Rows beside the floor: the grace with which it closes windows, and up to where windows were closed under another grace."""
-FLOOR_ROWS = (FLOOR, GRACE, SHUT)
-"""The rows of the table that say which windows are closed."""
 
 
 class LateCounts(NamedTuple):
@@ -85,13 +79,12 @@ class WindowOp(Operator):
     letters = True
     wants_keys = BYTES
     gives_keys = True
-    flags = ("watermark", "flushed", "floor", "said", "next_early")
+    flags = ("watermark", "flushed", "floor", "next_early")
 
     def __init__(self, step: s.WindowStep, env: Env) -> None:
         super().__init__(step, env)
         self.window_step = step
         window = step.window
-        self.grace = window.grace_ms
         self.plan = step.plan
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
@@ -108,14 +101,8 @@ class WindowOp(Operator):
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
         """When early results are due next, if anything has changed."""
-        stored, grace, shut = self.table.get_many([FLOOR, GRACE, SHUT])
-        self.floor: int = NO_TIME if stored is None else stored
-        self.shut: int = NO_TIME if shut is None else shut
-        """Windows that were closed under a shorter grace stay closed: those that end at this time or before."""
-        if grace is not None and grace != self.grace:
-            self.shut = max(self.shut, self._up_to(grace))
-        self.said = grace == self.grace
-        """Whether the table holds the current grace."""
+        rule = sessions.closed_up_to if self.of_sessions else spans.closed_up_to
+        self.floor = Floor.of(self.table, window.grace_ms, rule)
         self.late_counts = LateCounts()
         """Late rows since the task started on this worker."""
         self._late_now = LateCounts()
@@ -124,14 +111,6 @@ class WindowOp(Operator):
     def _of_spans(self, spans: Spans, *, arrays: bool) -> OpenWindows:
         early = self.window_step.updates
         return OpenWindows(spans, self.plan, self.table, arrays=arrays, early=early, partial=self.partial)
-
-    @property
-    def _closed(self) -> int:
-        """Windows that end at this time or before are closed."""
-        return max(self.shut, self._up_to(self.grace))
-
-    def _up_to(self, grace: int) -> int:
-        return (sessions if self.of_sessions else spans).closed_up_to(self.floor, grace)
 
     def be_careful(self) -> None:
         """A commit has failed on what was held back: from now on, each letter writes its changes to the table."""
@@ -157,13 +136,13 @@ class WindowOp(Operator):
                 found = self._windows_of(array("q", [value[0] for value in values]), array("q", times))
                 self._late_partials(found, [value[1] for value in values], times)
             else:
-                found = rows_of_times(kept.spans, array("q", times), None, self._closed)
+                found = rows_of_times(kept.spans, array("q", times), None, self.floor.closed)
             with of.blaming():
                 kept.take(found, of)
             late, partly = _listed(found.late), found.partly
         else:
             with blaming(self.step, self.plan.lacking(values)):
-                late, partly = kept.take(keys, times, values, self._closed)
+                late, partly = kept.take(keys, times, values, self.floor.closed)
         if not self.partial:
             self._late_now = self._late_now.plus(len(late), partly)
             self._late(rows, late)
@@ -174,7 +153,7 @@ class WindowOp(Operator):
             self.push(chunk.rows(sorted(self.reads(frozenset()))))
             return
         times = array("q", [self._now()]) * chunk.base_length if self.by_clock else chunk.times
-        found = rows_of_times(kept.spans, times, chunk.picked, self._closed)
+        found = rows_of_times(kept.spans, times, chunk.picked, self.floor.closed)
         serde = self.window_step.key_serde
         of = ColumnAddends(self.window_step, chunk, lambda some: chunk_keys(self, some, serde))
         if found.late is not None:
@@ -189,7 +168,7 @@ class WindowOp(Operator):
 
     def _now(self) -> int:
         """The time of the clock, but never before the floor."""
-        return max(self.env.now_ms(), self.floor)
+        return max(self.env.now_ms(), self.floor.at)
 
     @property
     def merges_columns(self) -> bool:
@@ -220,13 +199,13 @@ class WindowOp(Operator):
         spans = self.window_step.window.spans
         assert spans is not None
         if spans.every == spans.size:
-            return rows_of_ends(ends, self._closed)
-        return rows_of_times(spans, times, None, self._closed)
+            return rows_of_ends(ends, self.floor.closed)
+        return rows_of_times(spans, times, None, self.floor.closed)
 
     def _late_partials(self, found: WindowedRows, counts: Sequence[int], times: Sequence[int]) -> None:
         """Count the rows of partial states that are late for all of their windows, or for some."""
         late, partly = sum(counts[place] for place in _listed(found.late)), 0
-        spans, closed = self.window_step.window.spans, self._closed
+        spans, closed = self.window_step.window.spans, self.floor.closed
         if found.partly and spans is not None:
             missed = (count for count, time in zip(counts, times, strict=True) if spans.first_end(time) <= closed)
             partly = sum(missed) - late
@@ -298,13 +277,8 @@ class WindowOp(Operator):
         if watermark == MAX_TIME:
             more = await self.on_close(DRAIN)
         elif not self.by_clock:
-            if watermark > self.floor:
-                self.floor = watermark
-                self.table.update({FLOOR: watermark})
-                if not self.said:
-                    self.table.update({GRACE: self.grace} | ({SHUT: self.shut} if self.shut > NO_TIME else {}))
-                self.said = True
-            more = self._close(self._closed, WATERMARK)
+            self.floor = self.floor.raised(watermark, self.table)
+            more = self._close(self.floor.closed, WATERMARK)
         if not more:
             self.watermark = watermark
         return more
@@ -314,7 +288,7 @@ class WindowOp(Operator):
 
         First comes what time has closed, and a crash has left in the middle of it.
         """
-        first, closed = self.kept.first_end(), self._closed
+        first, closed = self.kept.first_end(), self.floor.closed
         if first is not None and first <= closed:
             self._close(closed, CLOCK if self.by_clock else WATERMARK)
             return True
@@ -343,9 +317,8 @@ class WindowOp(Operator):
         """Close the windows that the clock has passed, or emit early results. Returns whether there is more to do."""
         now = self.env.now_ms()
         if key == CLOCK:
-            self.floor = max(self.floor, now)
-            self.table.update({FLOOR: self.floor})
-            return self._close(self._closed, CLOCK)
+            self.floor = self.floor.raised(now, self.table)
+            return self._close(self.floor.closed, CLOCK)
         if not isinstance(self.kept, OpenWindows):
             return False
         found, times = self.kept.changed_since(STEP_RESULTS)

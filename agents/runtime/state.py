@@ -21,8 +21,8 @@ from ..cancellation import CalledOff
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED
 from ..job.steps import BatchStep, JoinStep, WindowStep
+from ..operators.floors import FLOOR_ROWS
 from ..operators.joined import BOUND
-from ..operators.windowed import FLOOR_ROWS
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
 from ..state.opening import open_tables, told_unowned

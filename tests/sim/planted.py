@@ -405,7 +405,8 @@ def _damaged_and_passed() -> list[tuple[Any, str, Any]]:
 
 
 def _floor_not_stored() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windowed import FLOOR, WindowOp
+    from headgate.agents.operators.floors import FLOOR
+    from headgate.agents.operators.windowed import WindowOp
 
     original = WindowOp.on_watermark
 
@@ -418,7 +419,7 @@ def _floor_not_stored() -> list[tuple[Any, str, Any]]:
 
 
 def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windowed import FLOOR, WindowOp
+    from headgate.agents.operators.windowed import WindowOp
     from headgate.core.progress.frames import MAX_TIME
     from headgate.core.windows.results import WATERMARK
 
@@ -427,8 +428,7 @@ def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
     async def on_watermark(self: Any, watermark: int) -> bool:
         if watermark == MAX_TIME:
             return await original(self, watermark)
-        closed, self.floor = self._closed, max(watermark, self.floor)
-        self.table.update({FLOOR: self.floor})
+        closed, self.floor = self.floor.closed, self.floor.raised(watermark, self.table)
         self._close(closed, WATERMARK)
         self.watermark = watermark
         return False
@@ -440,7 +440,7 @@ def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
 
 
 def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windowed import FLOOR, WindowOp
+    from headgate.agents.operators.windowed import WindowOp
     from headgate.core.progress.frames import MAX_TIME
 
     on_watermark, on_close = WindowOp.on_watermark, WindowOp.on_close
@@ -448,8 +448,7 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
     def moved(self: Any) -> None:
         ends = [end for end, *_ in self.kept.endings] if self.of_sessions else list(self.kept.open)
         if ends:
-            self.floor = max(self.floor, max(ends) + self.window_step.window.holds_ms)
-            self.table.update({FLOOR: self.floor})
+            self.floor = self.floor.raised(max(ends) + self.window_step.window.holds_ms, self.table)
 
     async def watermark(self: Any, ts: int) -> bool:
         if ts == MAX_TIME:
@@ -512,7 +511,7 @@ def _result_time_raised() -> list[tuple[Any, str, Any]]:
     original = windowed.WindowOp._give
 
     def give(self: Any, *args: Any) -> None:
-        floor, result_time = self.floor, windowed.result_time
+        floor, result_time = self.floor.at, windowed.result_time
         windowed.result_time = lambda end: max(result_time(end), floor)
         try:
             original(self, *args)

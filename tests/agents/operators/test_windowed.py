@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
@@ -198,7 +199,7 @@ def test_what_time_has_closed_is_not_closed_by_a_drain(at_end: Literal["close", 
         assert passed(d, row(3), row(9_000)) == []
         [task] = d.tasks.values()
         [op] = [op for op in task.site.pipeline.operators if isinstance(op, windowed.WindowOp)]
-        op.floor = 10_000
+        op.floor = replace(op.floor, at=10_000)
         d.drain()
         assert results(d) == [("a", 0, 2, "watermark")]
 
@@ -300,16 +301,17 @@ def test_windows_with_other_keys_begin_where_none_is_open() -> None:
         open_tables(store, keyed_by(hg.text()), clock=lambda: 0)
 
 
+@pytest.mark.parametrize(("window", "closed"), [(hg.tumbling, 12_000), (hg.session, 11_999)])
 @pytest.mark.parametrize(("before", "after"), [("0s", "5s"), ("5s", "0s")])
-def test_another_grace_reopens_no_window(before: str, after: str) -> None:
-    """However long the new one is: the window was closed by the old one, and its result is out."""
+def test_another_grace_reopens_no_window(window: Any, closed: int, before: str, after: str) -> None:
+    """However long the new one is: the window was closed by the old one, and its result is out. A row at the end of a session joins it."""
     store = MemoryStore("u")
-    tables = open_tables(store, Declared(job(hg.tumbling("10s", grace=before))), clock=lambda: 0).tables
-    grace = hg.tumbling("10s", grace=before).grace_ms
+    tables = open_tables(store, Declared(job(window("10s", grace=before))), clock=lambda: 0).tables
+    grace = window("10s", grace=before).grace_ms
     tables.table("w").update({"floor": 12_000, "grace": grace})
     env: Any = SimpleNamespace(table=tables.table, now_ms=lambda: 0)
-    op = windowed.WindowOp(_step(job(hg.tumbling("10s", grace=after))), env)
-    assert op._closed == 12_000 - min(grace, op.grace)
+    op = windowed.WindowOp(_step(job(window("10s", grace=after))), env)
+    assert op.floor.closed == closed - min(grace, op.floor.grace)
 
 
 def _step(app: hg.App) -> Any:

@@ -90,7 +90,10 @@ def test_becoming_idle_and_active_again_is_said_with_the_same_time():
         Watermark("sales/1", "r1", "Partition 0", 2, 1, 5, True, True)
     ]
     assert frames_between(away, away, ME) == []
-    assert (Announcement(*away.row()), Announcement(*merged(away, Announcement(1, 9)).row())) == (away, Announcement(1, 9))
+    assert (Announcement(*away.row()), Announcement(*merged(away, Announcement(1, 9)).row())) == (
+        away,
+        Announcement(1, 9),
+    )
 
 
 def test_what_can_wait_for_the_interval():
