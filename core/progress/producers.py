@@ -361,8 +361,8 @@ class ProducerGroup:
         everyone = self.everyone if self.everyone is not None and self.everyone.epoch == self.epoch else None
         named = NOTHING
         if self._complete():
-            said = self.said
-            named = fold(waiting_for_each_other([said[name] for name in names]), quorum=quorum)
+            parts = [self.said[name] for name in names]
+            named = fold(parts if self.members is not None else waiting_for_each_other(parts), quorum=quorum)
         if everyone is None:
             return named
         status = max(named.status, everyone.status)
