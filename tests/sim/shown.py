@@ -18,7 +18,23 @@ FIRST = 50_000
 SEEDS = 300
 """How many seeds that have what it needs may a bug survive."""
 
-SHOWN: dict[str, int] = {}
+SHOWN: dict[str, int] = {
+    "additions-stay": 50_000,
+    "alone-by-event": 50_008,
+    "applied-twice": 50_033,
+    "block-stays": 50_000,
+    "bookkeeping-lost": 50_000,
+    "cancelled-await": 50_026,
+    "changed-evicted": 50_000,
+    "fold-in-log-order": 50_000,
+    "grant-before-fence": 50_000,
+    "half-a-chunk": 50_000,
+    "initialised-twice": 50_001,
+    "owned-by-processor": 50_001,
+    "sibling-partitions": 50_015,
+    "time-forgotten": 50_001,
+    "two-owners": 50_002,
+}
 
 
 def fall(plant: Plant, seed: int) -> Outcome | None:
