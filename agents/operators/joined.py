@@ -23,7 +23,8 @@ from ..records.columns import pick
 from ..records.record import Headers, Rows
 from .addends import keyed
 from .kept_rows import Arrival, Partners, SideCounts, WaitingRows
-from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys, select_rows
+from .late_rows import write_late
+from .stateless import BYTES, Env, Operator, blaming, encode, select_rows
 from .windowed import STEP_RESULTS
 
 BOUND = "bound"
@@ -110,10 +111,7 @@ class JoinOp(Operator):
         late = select_rows(rows, [not one for one in keep])
         self._late_now[side] += len(late)
         if self.join.late is not None:
-            values = encode(self.step, self.join.late_serde, late.values)
-            keys = encode_keys(self.step, self.env.app.output_key_serde, late.keys or [], late.key_serde)
-            with blaming(self.step):  # the topic may not accept a row
-                self.env.emit(self.join.late, None, keys, values, late.timestamps, late.headers)
+            write_late(self, late, self.join.late, self.join.late_serde)
         return select_rows(rows, keep)
 
     def _give(self, rows: Arrival, partners: Partners) -> None:
