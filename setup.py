@@ -19,6 +19,7 @@ PARTS = [
     "leaving.c",
     "lists.c",
     "latest.c",
+    "memory.c",
 ]
 HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "span_view.h", "varints.h", "vector_view.h"]
 

@@ -1,7 +1,7 @@
 """Lists the private names of aiokafka that headgate uses, and checks that they are as expected.
 
-It decides whether private.py (reading, clients) and record_batch.py (writing) may take their fast paths. If a check fails, both use public
-calls only: slower, with the same result. A contract test fails when aiokafka changes.
+It decides whether private.py (reading, clients), receiving.py (answers) and record_batch.py (writing) may take their fast paths. If a check
+fails, all of them use public calls only: slower, with the same result. A contract test fails when aiokafka changes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import aiokafka.admin.client as admin_module
 import aiokafka.client as client_module
 import aiokafka.conn as conn_module
 import aiokafka.consumer.fetcher as fetcher_module
+import aiokafka.protocol.fetch as fetch_module
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
 from aiokafka.producer.transaction_manager import TransactionManager
+
+_PROTOCOL, _CONNECTION = conn_module.AIOKafkaProtocol, conn_module.AIOKafkaConnection
+"""aiokafka's own, before `private` puts others in their place."""
 
 
 def shortcomings() -> list[str]:
@@ -56,9 +60,21 @@ def shortcomings() -> list[str]:
     need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
     need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
     need(admin_module.AIOKafkaAdminClient, "_get_cluster_metadata", "MetadataRequest(")
-    need(conn_module.AIOKafkaProtocol, "__init__", "super().__init__(")
-    need(conn_module.AIOKafkaConnection, "connect", "AIOKafkaProtocol(self._closed_fut, reader, loop=loop)")
-    need(conn_module.AIOKafkaConnection, "_read", "await reader.readexactly(4)", "await reader.readexactly(size)")
+    need(_PROTOCOL, "__init__", "super().__init__(")
+    need(_CONNECTION, "connect", "AIOKafkaProtocol(self._closed_fut, reader, loop=loop)")
+    need(_CONNECTION, "connect", "= reader, writer, protocol", "self._create_reader_task()")
+    need(_CONNECTION, "_create_reader_task", "self._read(self_ref)")
+    need(_CONNECTION, "_read", "await reader.readexactly(size)", "self._handle_frame(resp)")
+    need(
+        _CONNECTION,
+        "_handle_frame",
+        "correlation_id, request, fut = self._requests[0]",
+        "resp_type.decode(resp)",
+        "self._last_action = time.monotonic()",
+        "self._requests.popleft()",
+    )
+    need(conn_module, "create_conn", "AIOKafkaConnection(")
+    need(fetch_module.FetchRequest_v4, "FLEXIBLE_VERSION")
     return missing
 
 

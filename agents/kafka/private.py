@@ -1,6 +1,7 @@
 """Reaches into aiokafka: takes whole record batches, and corrects faults of its clients.
 
-Only this file, `record_batch` (writing), `refusal` (rejected batches) and `contract` (what they rely on) use aiokafka's private names.
+Only this file, `receiving` (answers), `record_batch` (writing), `refusal` (rejected batches) and `contract` (what they rely on) use
+aiokafka's private names.
 
 It decides how fetched batches are taken before aiokafka makes an object of each record, and which of aiokafka's faults are corrected.
 Corrections apply to the clients that headgate starts; those that apply to the whole process are named below.
@@ -26,7 +27,7 @@ import contextvars
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import aiokafka.admin.client as admin_module
 import aiokafka.client as client_module
@@ -43,15 +44,18 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     for_code,
 )
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.structs import ConsumerRecord
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ..records import columns
-from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, columns_of
+from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, Raw, columns_of
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
 from ..records.spans import SpannedRecords, read_run, read_spans
 from . import contract as rawcontract
+from . import receiving
 from .refusal import hear_refusals
 
 MAX_SEQUENCE = 0x7FFFFFFF
@@ -59,6 +63,11 @@ PACE_S = 0.1
 """The shortest time between two forced metadata requests of a client."""
 _ABORT = b"\x00\x00"
 _FETCH_API = 1
+_OVERHEAD = 12
+"""Each batch begins with its offset and the length of what follows."""
+_MAGIC = 16
+_LEAST = (26, 34, HEAD.size)
+"""The shortest batch of each format."""
 
 
 # ---------------------------------------------------------------------------------------------------- corrected clients
@@ -160,82 +169,48 @@ def unread(tp: TopicPartition, error: BaseException) -> EnvironmentFault:
     return EnvironmentFault(str(error) or type(error).__name__)
 
 
-class _Pieces:
-    """Collects what a connection has read, in pieces, until an answer is complete.
-
-    asyncio's reader enlarges one buffer by a quarter of a megabyte at a time and copies it each time, and pauses reading when its limit is
-    reached. Here only aiokafka's own coroutine reads: a length first, then an answer of that length.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader: Any = reader
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._wanted = 0
-
-    def feed_data(self, data: bytes) -> None:
-        """As `StreamReader.feed_data`, but wakes the reading coroutine only once all the bytes that it waits for are there."""
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size >= self._wanted:
-            self._reader._wakeup_waiter()
-
-    async def readexactly(self, n: int) -> bytes:
-        """As `StreamReader.readexactly`."""
-        reader = self._reader
-        while self._size < n:
-            if (error := reader.exception()) is not None:
-                raise error
-            if reader._eof:
-                raise asyncio.IncompleteReadError(self._take(self._size), n)
-            self._wanted = n
-            try:
-                await reader._wait_for_data("readexactly")
-            finally:
-                self._wanted = 0
-        return self._take(n)
-
-    def _take(self, n: int) -> bytes:
-        whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        rest = whole[n:]
-        self._pieces, self._size = [rest] if rest else [], len(rest)
-        return whole[:n]
-
-
-class _Protocol(conn_module.AIOKafkaProtocol):
-    """An aiokafka connection whose reader is a `_Pieces`."""
-
-    def __init__(self, closed: Any, reader: asyncio.StreamReader, **options: Any) -> None:
-        pieces, patched = _Pieces(reader), cast("Any", reader)
-        patched.feed_data, patched.readexactly = pieces.feed_data, pieces.readexactly
-        super().__init__(closed, reader, **options)
-
-
 if not rawcontract.SHORTCOMINGS:
-    conn_module.AIOKafkaProtocol = _Protocol
+    conn_module.AIOKafkaProtocol, conn_module.AIOKafkaConnection = receiving.Protocol, receiving.Connection
 
 
 class _KeptRecords:
-    """The records of a fetch answer together with their raw bytes, which aiokafka's own class hides."""
+    """The records of a fetch answer together with their bytes, which aiokafka's own class hides, and takes as `bytes` alone."""
 
-    __slots__ = ("has_next", "next_batch", "raw", "size_in_bytes")
+    __slots__ = ("at", "raw")
 
-    def __init__(self, raw: bytes) -> None:
-        records = _MemoryRecords(raw)
-        self.raw = raw
-        self.has_next: Any = records.has_next
-        self.next_batch: Any = records.next_batch
-        self.size_in_bytes: Any = records.size_in_bytes
+    def __init__(self, raw: Raw | None) -> None:
+        self.raw: Raw = b"" if raw is None else raw
+        self.at = 0
+        """Where the next batch begins."""
+
+    def size_in_bytes(self) -> int:
+        """How many bytes there are, also of a batch that was cut off."""
+        return len(self.raw)
+
+    def has_next(self) -> bool:
+        """Whether another whole batch follows."""
+        return len(self.raw) - self.at >= _OVERHEAD and self._behind() <= len(self.raw)
+
+    def _behind(self) -> int:
+        return self.at + _OVERHEAD + int.from_bytes(self.raw[self.at + 8 : self.at + 12], "big", signed=True)
+
+    def next_batch(self) -> Any:
+        """aiokafka's reader of the next batch; None if there is none."""
+        if not self.has_next():
+            return None
+        start, self.at = self.at, max(self._behind(), self.at + _OVERHEAD)
+        one, magic = self.raw[start : self.at], self.raw[start + _MAGIC] if len(self.raw) > start + _MAGIC else 0
+        if len(one) < _LEAST[min(magic, 2)]:
+            raise CorruptRecordException(f"a batch of {len(one)} bytes is too short")
+        return DefaultRecordBatch(one) if magic >= 2 else LegacyRecordBatch(bytes(one), magic)
 
     def let_go(self) -> None:
         """Drop the bytes. This object is in a reference cycle with a generator that nobody resumes, and only the garbage collector frees
         cycles.
         """
         self.raw = b""
-        self.has_next = self.next_batch = self.size_in_bytes = None
 
 
-_MemoryRecords: Any = getattr(fetcher_module, "MemoryRecords", None)
 if not rawcontract.SHORTCOMINGS:
     fetcher_module.MemoryRecords = _KeptRecords
 
@@ -380,17 +355,14 @@ class _RawTaker:
     def _readable(self, wanted: Any, taken: Taken, size: int) -> Iterator[RecordBatch]:
         """The visible batches; a run of small ones is one. The position advances over the others."""
         records, aborting, aborts = wanted._records, set[int](), list(wanted._aborted_transactions)
-        raw: bytes = records.raw
-        end = behind = 0
+        raw: Raw = records.raw
         while records.has_next():
-            batch = records.next_batch()
-            start, end = end, end + 12 + int.from_bytes(raw[end + 8 : end + 12], "big")
-            if end <= behind:
-                continue
+            start = records.at
             if (run := read_run(raw, start)) is not None:
-                behind, following, spans = run
+                records.at, following, spans = run
                 yield _run_of(spans, following, size)
                 continue
+            batch, end = records.next_batch(), records.at
             if wanted._check_crcs and not _sound(batch, raw, start, end):
                 raise CorruptRecordException("its checksum is wrong")
             producer_id, control = batch.producer_id, batch.is_control_batch
@@ -421,14 +393,14 @@ def _ends_abort(batch: Any) -> bool:
     return marker is None or marker.key[2:4] == _ABORT
 
 
-def _sound(batch: Any, raw: bytes, start: int, end: int) -> bool:
+def _sound(batch: Any, raw: Raw, start: int, end: int) -> bool:
     """Whether the checksum is right."""
     if columns.compiled is None or raw[start + 16] != 2:
         return batch.validate_crc()
     return HEAD.unpack_from(raw, start)[4] == columns.crc32c(raw, start + CHECKED_FROM, end)
 
 
-def _describe(batch: Any, size: int, raw: bytes, start: int, end: int) -> RecordBatch:
+def _describe(batch: Any, size: int, raw: Raw, start: int, end: int) -> RecordBatch:
     base = getattr(batch, "base_offset", None)
     if base is None:  # a format before version 2: there is no header to read
         records = list(batch)

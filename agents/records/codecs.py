@@ -76,7 +76,7 @@ def _install() -> None:
 
 
 _install()
-DECODERS: dict[int, Callable[[bytes], bytes]] = {
+DECODERS: dict[int, Callable[[bytes | memoryview], bytes]] = {
     1: codec.gzip_decode, 2: snappy_decode, 3: codec.lz4_decode, 4: codec.zstd_decode
 }  # fmt: skip
 ENCODERS: dict[int, Callable[[bytes], bytes]] = {

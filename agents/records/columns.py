@@ -23,6 +23,8 @@ from typing import Any
 from ...core.errors import EnvironmentFault
 
 Bytes = bytes | None
+Raw = bytes | memoryview
+"""Record batches as they were fetched."""
 Header = tuple[str, Bytes]
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -164,10 +166,11 @@ def columns_of(records: Iterable[Any]) -> Columns:
             gc.enable()
 
 
-def read_batch(raw: bytes, start: int, end: int) -> Columns:
+def read_batch(raw: Raw, start: int, end: int) -> Columns:
     """The records of the version 2 batch at `start` of these bytes. Needs the compiled part."""
     base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
-    data, at, stop = raw, start + HEAD.size, end
+    data: Raw = raw
+    at, stop = start + HEAD.size, end
     try:
         if attributes & 7:
             from .codecs import DECODERS
@@ -180,7 +183,7 @@ def read_batch(raw: bytes, start: int, end: int) -> Columns:
         raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
 
 
-def crc32c(data: bytes | bytearray, start: int, end: int) -> int:
+def crc32c(data: Raw | bytearray, start: int, end: int) -> int:
     """The CRC-32C of a part of these bytes.
 
     >>> hex(crc32c(b"-123456789-", 1, 10))

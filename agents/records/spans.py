@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from . import columns as compiled_part
-from .columns import HEAD, LOG_APPEND_TIME, Bytes, Columns, DamagedBatch, Header, columns_of
+from .columns import HEAD, LOG_APPEND_TIME, Bytes, Columns, DamagedBatch, Header, Raw, columns_of
 from .decoder import RecordSpans
 from .longs import gathered, scaled
 from .vectors import Buffer, longs
@@ -317,12 +317,13 @@ def spanned(records: Columns | ArrivedColumns) -> SpannedRecords:
     )
 
 
-def read_spans(raw: bytes, start: int, end: int) -> SpannedRecords:
+def read_spans(raw: Raw, start: int, end: int) -> SpannedRecords:
     """The records of the version 2 batch at `start` of these bytes."""
     if compiled_part.compiled is None:
         return _read_slowly(raw, start, end)
     base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
-    data, at, stop = raw, start + HEAD.size, end
+    data: Raw = raw
+    at, stop = start + HEAD.size, end
     try:
         if attributes & 7:
             from .codecs import DECODERS
@@ -336,14 +337,12 @@ def read_spans(raw: bytes, start: int, end: int) -> SpannedRecords:
     return _placed(data, *found)
 
 
-def _placed(
-    data: bytes, values: Any, times: bytes, first: int, keys: Any, offsets: Any, headers: Any
-) -> SpannedRecords:
+def _placed(data: Raw, values: Any, times: bytes, first: int, keys: Any, offsets: Any, headers: Any) -> SpannedRecords:
     named = [None if one is None else RecordSpans(data, *one) for one in (keys, headers)]
     return SpannedRecords(RecordSpans(data, *values), times, first, named[0], offsets, named[1])
 
 
-def read_run(raw: bytes, start: int) -> tuple[int, int, SpannedRecords] | None:
+def read_run(raw: Raw, start: int) -> tuple[int, int, SpannedRecords] | None:
     """The records of two or more small batches that lie one behind the other from `start` on, with the end of the last batch in these bytes
     and the offset behind it. A producer that waits for nothing sends many batches of one or a few records, and each has a cost of its own.
 
@@ -356,11 +355,11 @@ def read_run(raw: bytes, start: int) -> tuple[int, int, SpannedRecords] | None:
     return None if found is None else (found[0], found[1], _placed(raw, *found[3:]))
 
 
-def _read_slowly(raw: bytes, start: int, end: int) -> SpannedRecords:
+def _read_slowly(raw: Raw, start: int, end: int) -> SpannedRecords:
     from aiokafka.record.memory_records import MemoryRecords
 
     try:
-        batch: Any = MemoryRecords(raw[start:end]).next_batch()
+        batch: Any = MemoryRecords(bytes(raw[start:end])).next_batch()
         return spanned(columns_of(batch))
     except Exception as error:
         raise DamagedBatch(f"the batch cannot be read: {error}") from error
