@@ -214,6 +214,9 @@ def test_hashes_and_picks(compiled, monkeypatch):
     data = b"-123456789-" * 50
     assert crc32c(data, 1, 10) == 0xE3069283
     assert crc32c(data, 3, 500) == calc_crc32c(data[3:500])
+    long = bytes(range(256)) * 40
+    for start, end in ((0, 3071), (0, 3072), (5, 3077), (1, 3080), (0, 6144), (7, 10_000), (0, 10_240)):
+        assert crc32c(long, start, end) == calc_crc32c(long[start:end])
     keys = [b"k%d" % n * (n % 7) for n in range(500)] + [None, None]
     parts = Partitioner(5).split(keys)
     assert sorted(index for part in parts for index in part) == list(range(502))
