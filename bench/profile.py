@@ -62,7 +62,9 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     )),
     ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py", "column_chunk.py", "vectors.py")),
     ("commits and the producer", ("agents/runtime/outbox.py", "committing.py", "runtime/producers.py", "task/commit", "aiokafka/producer")),
-    ("Kafka client", ("aiokafka/", "agents/kafka/private.py", "agents/kafka/receiving.py", "agents/runtime/intake.py", "async_timeout")),
+    ("Kafka client", (
+        "aiokafka/", "kafka/private.py", "kafka/receiving.py", "kafka/connection.py", "agents/runtime/intake.py", "async_timeout",
+    )),
     ("actors, choosers, machines", ("core/", "agents/", "faust/", "mode/")),
     ("event loop and sockets", ("asyncio/", "selectors.py")),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Lists the private names of aiokafka that headgate uses, and checks that they are as expected.
 
-It decides whether private.py (reading, clients), receiving.py (answers) and record_batch.py (writing) may take their fast paths. If a check
+It decides whether private.py (reading, clients), connection.py and record_batch.py (writing) may take their fast paths. If a check
 fails, all of them use public calls only: slower, with the same result. A contract test fails when aiokafka changes.
 """
 
@@ -72,6 +72,16 @@ def shortcomings() -> list[str]:
         "resp_type.decode(resp)",
         "self._last_action = time.monotonic()",
         "self._requests.popleft()",
+    )
+    need(
+        _CONNECTION,
+        "send",
+        "request_struct = request.prepare(self._versions)",
+        "correlation_id = self._next_correlation_id()",
+        "message = header.encode() + request_struct.encode()",
+        "self._writer.write(size + message)",
+        "(correlation_id, request_struct, fut)",
+        "return wait_for(fut, self._request_timeout)",
     )
     need(conn_module, "create_conn", "AIOKafkaConnection(")
     need(fetch_module.FetchRequest_v4, "FLEXIBLE_VERSION")

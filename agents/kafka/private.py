@@ -1,6 +1,6 @@
 """Reaches into aiokafka: takes whole record batches, and corrects faults of its clients.
 
-Only this file, `receiving` (answers), `record_batch` (writing), `refusal` (rejected batches) and `contract` (what they rely on) use
+Only this file, `receiving` and `connection`, `record_batch` (writing), `refusal` (rejected batches) and `contract` (what they rely on) use
 aiokafka's private names.
 
 It decides how fetched batches are taken before aiokafka makes an object of each record, and which of aiokafka's faults are corrected.
@@ -55,7 +55,8 @@ from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, Raw, columns_of
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
 from ..records.spans import SpannedRecords, read_run, read_spans
 from . import contract as rawcontract
-from . import receiving
+from .connection import Connection
+from .receiving import Protocol
 from .refusal import hear_refusals
 
 MAX_SEQUENCE = 0x7FFFFFFF
@@ -170,7 +171,7 @@ def unread(tp: TopicPartition, error: BaseException) -> EnvironmentFault:
 
 
 if not rawcontract.SHORTCOMINGS:
-    conn_module.AIOKafkaProtocol, conn_module.AIOKafkaConnection = receiving.Protocol, receiving.Connection
+    conn_module.AIOKafkaProtocol, conn_module.AIOKafkaConnection = Protocol, Connection
 
 
 class _KeptRecords:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import weakref
 from collections import deque
 from typing import Any
@@ -32,7 +31,6 @@ LANDING = 64 << 10
 """How much is received at once while the next answer's length is not known."""
 LONGEST_TEXT = 0x7FFF
 """The longest string of Kafka's protocol. What is longer in a fetch answer are records."""
-FETCH = 1
 _LENGTH = 4
 
 Answer = bytes | memoryview
@@ -112,41 +110,7 @@ class Protocol(conn_module.AIOKafkaProtocol, asyncio.BufferedProtocol):
         return self._answers.popleft()
 
 
-class Connection(conn_module.AIOKafkaConnection):
-    """An aiokafka connection that takes whole answers from a `Protocol`."""
-
-    @staticmethod
-    async def _read(self_ref: weakref.ref[Any]) -> None:
-        connection = self_ref()
-        if connection is None:
-            return
-        reader, protocol = connection._reader, connection._protocol
-        del connection  # a connection that nobody uses closes itself
-        while True:
-            answer = await protocol.answer(reader)
-            connection = self_ref()
-            if connection is None:
-                return
-            connection._handle_frame(answer)
-            del connection, answer  # while it waits for the next one, nothing keeps this one's memory
-
-    def _handle_frame(self, resp: Answer) -> None:
-        if isinstance(resp, bytes):
-            super()._handle_frame(resp)
-            return
-        requests: Any = self._requests
-        correlation, request, waiting = requests[0]
-        if request is None or request.API_KEY != FETCH or request.FLEXIBLE_VERSION:
-            super()._handle_frame(bytes(resp))
-        elif waiting.done() or int.from_bytes(resp[:4], "big", signed=True) != correlation:
-            super()._handle_frame(bytes(resp[:4]))  # aiokafka looks at nothing else
-        else:
-            waiting.set_result(request.RESPONSE_TYPE.decode(_Fields(resp[4:])))
-            self._last_action = time.monotonic()
-            requests.popleft()
-
-
-class _Fields:
+class Fields:
     """The bytes of a fetch answer, for aiokafka's decoder, which reads one field after the other."""
 
     __slots__ = ("_at", "_view")

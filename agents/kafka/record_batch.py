@@ -163,18 +163,18 @@ class _Packed(BatchBuilder):
     def _build(self) -> bytearray:
         self.close()
         if self._buffer is None:
-            body, attributes = b"".join(self._parts), self._attributes
+            parts, attributes = self._parts, self._attributes
             self._parts = []
             if self._codec:
+                body = b"".join(parts)
                 packed = ENCODERS[self._codec](body)
                 if len(packed) < len(body):
-                    body, attributes = packed, attributes | self._codec
+                    parts, attributes = [packed], attributes | self._codec
             count = self._relative_offset
             times = self._first_ms, self._max_ms
-            head = bytearray(HEAD.size)
-            length = HEAD.size + len(body) - 12
-            HEAD.pack_into(head, 0, 0, length, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
-            whole = head + body
+            whole = bytearray().join([bytes(HEAD.size), *parts])
+            length = len(whole) - 12
+            HEAD.pack_into(whole, 0, 0, length, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
             whole[17:21] = columns.crc32c(whole, CHECKED_FROM, len(whole)).to_bytes(4, "big")
             self._buffer = whole
         return self._buffer

@@ -15,10 +15,12 @@ from aiokafka.errors import CorrelationIdError, KafkaConnectionError
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.fetch import FetchRequest, FetchResponse_v11
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.produce import ProduceRequest, ProduceResponse_v7
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.kafka import private, receiving
+from headgate.agents.kafka import private
+from headgate.agents.kafka.connection import LARGE, Connection
 from headgate.agents.kafka.receiving import LANDING, Protocol
 from headgate.agents.records import columns
 from headgate.agents.records import memory as memory_module
@@ -301,9 +303,46 @@ async def test_two_connections_receive_at_the_same_time() -> None:
 
 def test_aiokafka_takes_these_connections() -> None:
     """Every client that headgate starts has imported `private`, which puts them in place."""
-    assert private.conn_module is receiving.conn_module
-    assert receiving.conn_module.AIOKafkaConnection is receiving.Connection
-    assert receiving.conn_module.AIOKafkaProtocol is receiving.Protocol
+    assert private.conn_module.AIOKafkaConnection is Connection
+    assert private.conn_module.AIOKafkaProtocol is Protocol
+
+
+# --------------------------------------------------------------------------------------------------------------- sending
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("sizes", [[10], [LARGE], [3 << 20, 7, LARGE + 1], [0, 1 << 20]])
+async def test_a_produce_request_is_written_as_aiokafka_writes_it(sizes: list[int]) -> None:
+    """Byte for byte, whatever of it is copied on the way; and its answer is read."""
+    batches = [bytes([65 + turn]) * size for turn, size in enumerate(sizes)]
+    topics = [("t", [(turn, bytearray(batch)) for turn, batch in enumerate(batches)]), ("other", [(0, b"x")])]
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                size = await reader.readexactly(4)
+                request = size + await reader.readexactly(int.from_bytes(size, "big"))
+                api, _, correlation = struct.unpack_from(">hhi", request, 4)
+                body = ApiVersionResponse_v0(error_code=0, api_versions=[(0, 3, 8), (18, 0, 0)])
+                if api == 0:
+                    requests.append(request)
+                    body = ProduceResponse_v7(topics=[("t", [(0, 0, 5, -1, 0)])], throttle_time_ms=0)
+                writer.write(framed(struct.pack(">i", correlation) + body.encode()))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = await create_conn("127.0.0.1", server.sockets[0].getsockname()[1], client_id="me")
+    sent = ProduceRequest(required_acks=-1, timeout=500, topics=topics, transactional_id="id")
+    for _ in range(2):
+        response = await connection.send(sent)
+        assert response.topics == [("t", [(0, 0, 5, -1, 0)])]
+    prepared = sent.prepare({0: (3, 8)})
+    for correlation, request in zip((2, 3), requests, strict=True):
+        head = prepared.build_request_header(correlation_id=correlation, client_id="me").encode()
+        assert request == framed(head + prepared.encode())
+    connection.close()
+    server.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------- memory

@@ -73,7 +73,10 @@ def filtered(raw: bytes, aborted: list[Any]) -> Taken:
     """What the taker makes of it."""
     fetcher = SimpleNamespace(_fetcher=SimpleNamespace(_isolation_level=private.fetcher_module.READ_COMMITTED))
     wanted = SimpleNamespace(
-        _records=private._KeptRecords(memoryview(raw)), next_fetch_offset=5, _aborted_transactions=aborted, _check_crcs=True
+        _records=private._KeptRecords(memoryview(raw)),
+        next_fetch_offset=5,
+        _aborted_transactions=aborted,
+        _check_crcs=True,
     )
     return private._RawTaker(fetcher)._filter(TopicPartition(*AT), wanted)  # type: ignore[arg-type]
 
