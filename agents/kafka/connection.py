@@ -21,7 +21,8 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.types import Array, Bytes, Int32, Schema
 from aiokafka.util import wait_for
 
-from .receiving import Answer, Fields
+from ..records.columns import Raw
+from .receiving import Fields
 
 PRODUCE, FETCH = 0, 1
 LARGE = 32 << 10
@@ -46,7 +47,7 @@ class Connection(conn_module.AIOKafkaConnection):
             connection._handle_frame(answer)
             del connection, answer  # while it waits for the next one, nothing keeps this one's memory
 
-    def _handle_frame(self, resp: Answer) -> None:
+    def _handle_frame(self, resp: Raw) -> None:
         if isinstance(resp, bytes):
             super()._handle_frame(resp)
             return
@@ -70,7 +71,7 @@ class Connection(conn_module.AIOKafkaConnection):
         head = prepared.build_request_header(correlation_id=correlation, client_id=self._client_id).encode()
         fields = [head, *encoded(prepared.SCHEMA, [prepared.get_item(name) for name in prepared.SCHEMA.names])]
         try:
-            for part in gathered([struct.pack(">i", sum(map(len, fields))), *fields]):
+            for part in coalesced([struct.pack(">i", sum(map(len, fields))), *fields]):
                 writer.write(part)
         except OSError as error:
             self.close(reason=conn_module.CloseReason.CONNECTION_BROKEN)
@@ -105,10 +106,10 @@ def encoded(kind: Any, value: Any) -> Iterator[Any]:
         yield kind.encode(value)
 
 
-def gathered(parts: Iterable[Any]) -> Iterator[Any]:
+def coalesced(parts: Iterable[Any]) -> Iterator[Any]:
     """The same bytes in fewer parts: small ones are joined.
 
-    >>> [len(part) for part in gathered([b"a", b"b", bytes(LARGE), b"c", b"d"])]
+    >>> [len(part) for part in coalesced([b"a", b"b", bytes(LARGE), b"c", b"d"])]
     [2, 32768, 2]
     """
     small: list[Any] = []

@@ -25,6 +25,7 @@ from typing import Any
 
 import aiokafka.conn as conn_module
 
+from ..records.columns import Raw
 from ..records.memory import fresh
 
 LANDING = 64 << 10
@@ -32,8 +33,6 @@ LANDING = 64 << 10
 LONGEST_TEXT = 0x7FFF
 """The longest string of Kafka's protocol. What is longer in a fetch answer are records."""
 _LENGTH = 4
-
-Answer = bytes | memoryview
 
 
 class _Landing(threading.local):
@@ -58,7 +57,7 @@ class Protocol(conn_module.AIOKafkaProtocol, asyncio.BufferedProtocol):
         self._target: memoryview | None = None
         """The memory of the answer that is arriving."""
         self._filled = 0
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[Raw] = deque()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See `asyncio.BufferedProtocol`."""
@@ -93,13 +92,13 @@ class Protocol(conn_module.AIOKafkaProtocol, asyncio.BufferedProtocol):
                 self._target[: len(came)] = came
                 return
 
-    def _arrived(self, answer: Answer) -> None:
+    def _arrived(self, answer: Raw) -> None:
         self._answers.append(answer)
         reader: Any = self._reader()
         if reader is not None:
             reader._wakeup_waiter()
 
-    async def answer(self, reader: Any) -> Answer:
+    async def answer(self, reader: Any) -> Raw:
         """The next answer, without its length. Raises the connection's error, or `IncompleteReadError` when it has ended."""
         while not self._answers:
             if (error := reader.exception()) is not None:
@@ -118,7 +117,7 @@ class Fields:
     def __init__(self, view: memoryview) -> None:
         self._view, self._at = view, 0
 
-    def read(self, size: int) -> Answer:
+    def read(self, size: int) -> Raw:
         """The next bytes; fewer at the end. Records are not copied if they are nearly the whole answer."""
         found = self._view[self._at : self._at + size]
         self._at += len(found)

@@ -24,7 +24,7 @@ from ...core.errors import EnvironmentFault
 
 Bytes = bytes | None
 Raw = bytes | memoryview
-"""Record batches as they were fetched."""
+"""Bytes as they were received."""
 Header = tuple[str, Bytes]
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
