@@ -14,6 +14,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from ..records import columns
 from ..records.codecs import ENCODERS
 from ..records.columns import CHECKED_FROM, HEAD, pick
+from ..records.memory import fresh
 from ..records.record import Headers
 from ..records.spans import SpannedRecords
 from ..records.vectors import Buffer, longs
@@ -111,7 +112,7 @@ class _Packed(BatchBuilder):
         self._relative_offset = 0
         self._first_ms = self._max_ms = 0
         self._producer = (-1, -1, 0)
-        self._buffer: bytearray | None = None
+        self._buffer: memoryview | None = None
         self._closed = False
 
     def add(self, keys: Any, values: Any, stamps: Any, headers: Any, start: int) -> int:
@@ -160,7 +161,7 @@ class _Packed(BatchBuilder):
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._producer = (producer_id, producer_epoch, base_sequence)
 
-    def _build(self) -> bytearray:
+    def _build(self) -> Any:
         self.close()
         if self._buffer is None:
             parts, attributes = self._parts, self._attributes
@@ -172,9 +173,12 @@ class _Packed(BatchBuilder):
                     parts, attributes = [packed], attributes | self._codec
             count = self._relative_offset
             times = self._first_ms, self._max_ms
-            whole = bytearray().join([bytes(HEAD.size), *parts])
-            length = len(whole) - 12
-            HEAD.pack_into(whole, 0, 0, length, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
+            size = HEAD.size + sum(map(len, parts))
+            whole, at = fresh(size), HEAD.size
+            for part in parts:
+                whole[at : at + len(part)] = part
+                at += len(part)
+            HEAD.pack_into(whole, 0, 0, size - 12, -1, 2, 0, attributes, count - 1, *times, *self._producer, count)
             whole[17:21] = columns.crc32c(whole, CHECKED_FROM, len(whole)).to_bytes(4, "big")
             self._buffer = whole
         return self._buffer
