@@ -89,6 +89,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "unpack": lambda: BUILT.unpack([(6, b"a")], b"a\x01a\xc0", q(0, 2), q(2, 2)),
     "pieces": lambda: (BUILT.pieces(*SPANS), BUILT.numbers([1, 2.5, None])),
     "latest": lambda: BUILT.latest(*SPANS),
+    "fresh": lambda: len(BUILT.fresh(5 << 20)),
     "groups": _groups,
 }
 
