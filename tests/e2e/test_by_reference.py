@@ -12,9 +12,11 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewTopic, RecordsToDelete
+from click.testing import CliRunner
 
 import headgate as hg
 from headgate.agents.broker.java import find_java
+from headgate.agents.cli.group import main
 from headgate.core.names import StreamPartition
 from headgate.spark_bridge.jvm import Sessions
 
@@ -303,8 +305,10 @@ async def test_a_row_of_a_frame_that_makes_spark_fail_is_a_dead_letter(line: Tra
     assert await running.stop() == 0
 
 
-async def test_frames_that_somebody_removed_are_an_error_with_the_remedy(line: Transactional, topic: Topic) -> None:
-    """Never a smaller result."""
+async def test_frames_that_somebody_removed_are_an_error_and_the_remedy_goes_on(
+    line: Transactional, topic: Topic
+) -> None:
+    """Never a smaller result. Once the unfinished batches are forgotten, what comes next goes through."""
     source, target = topic("orders"), topic("totals")
     app, columns = framed(line, source)
     columns.batch(max_rows=30, name="lot", by="reference").spark(totals, schema=SCHEMA, name="totals").to(target)
@@ -330,6 +334,13 @@ async def test_frames_that_somebody_removed_are_an_error_with_the_remedy(line: T
     assert remedy in told
     assert await running.stop() == 0
     assert await line.job.records(target, 0) == []
+    words = [*remedy.split()[1:], "--yes", "-b", line.job.bootstrap]
+    done = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert done.exit_code == 0, done.output
+    again = await line.start(app)
+    await line.job.write(source, [{"country": "DE", "n": n, "ts": n} for n in range(40, 80)])
+    assert counted(await line.job.values(target, 1, within_s=PATIENCE_S)) == (40, sum(range(40, 80)))
+    assert await again.stop() == 0
 
 
 SLOW = """
