@@ -148,7 +148,8 @@ class Torment:
         """Python workers of Spark, and the daemons that fork them. A worker may outlive its daemon, and then is below nobody of ours."""
         for one in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if Path(one.cwd()).is_relative_to(self.directory) and any("daemon" in word for word in one.cmdline()):
+                ours = "python" in one.name() and Path(one.cwd()).is_relative_to(self.directory)
+                if ours and "daemon" in " ".join(one.cmdline()) and one.status() != psutil.STATUS_ZOMBIE:
                     yield one
 
     def _first(self, fits: Callable[[str], bool]) -> psutil.Process:
