@@ -48,7 +48,12 @@ def by_reference(
     source = parent
     if isinstance(parent, s.ColumnsStep) and parent.direct:
         (source,) = parent.parents
-    if not isinstance(source, s.InputStep) or source.producers:
+    if isinstance(source, s.InputStep) and source.producers:
+        raise DeclarationError(
+            f"batch(by='reference') of '{source.topic}', a stream of other jobs: its retention does not wait for batches of this one",
+            remedy="leave out by=, or put .columns(…).repartition(…) before the batch: this job's own stream waits",
+        )
+    if not isinstance(source, s.InputStep):
         raise DeclarationError(
             f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step, or of columns "
             "directly behind a repartition",

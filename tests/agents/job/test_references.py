@@ -88,7 +88,7 @@ def test_large_batches_by_size(rows: int | None, referenced: bool) -> None:
         ),
         (
             lambda app: app.input("in", serde=hg.json(Order), producers=["other"]).batch(max_rows=1, by="reference"),
-            "behind input",
+            "its retention does not wait",
         ),
         (
             lambda app: app.input("in", serde=hg.json(Order), timestamp=len).batch(max_rows=1, by="reference"),
