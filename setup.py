@@ -9,6 +9,7 @@ PARTS = [
     "json_write.c",
     "groups.c",
     "longs.c",
+    "matching.c",
     "spans.c",
     "take.c",
     "window_rows.c",

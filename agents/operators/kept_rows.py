@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 
 from ...core.errors import DataError
 from ...core.windows.blocks import row_cuts
-from ...core.windows.joins import PACKED_BYTES, SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
+from ...core.windows.joins import SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
+from ...core.windows.matching import Matching
 from ...core.windows.slots import Slots
 from ..records.columns import pick
+from ..records.matching import matching
 
 ROW_PARTS, FLAG_PARTS = 8, 4
 """The parts of a stored block, and of the flags beside one."""
@@ -35,8 +37,6 @@ READ_BLOCKS = 16
 """So many blocks are read from the table at a time."""
 ROW_BYTES = 24
 """What a stored row takes beside its key, its value and its headers."""
-OBJECTS_BYTES = 280
-"""What the objects of a row in memory take beside their contents."""
 
 RowPlace = tuple[int, int, int]
 """Where a row is: side, end of the slice, place in it."""
@@ -86,7 +86,8 @@ class SideCounts(NamedTuple):
 class SliceRows:
     """The values of one slice, by place, and where they are stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
         self.count = 0
         """The number of rows."""
         self.packed = 0
@@ -157,8 +158,13 @@ class SliceRows:
 
     @property
     def weight(self) -> int:
-        """The bytes that the rows in memory take."""
-        return self.held + OBJECTS_BYTES * len(self.values)
+        """The bytes that the rows take in memory."""
+        return self.loose + self._matching.packed_bytes * self.count
+
+    @property
+    def loose(self) -> int:
+        """The bytes that packing gives back."""
+        return self.held + self._matching.row_bytes * len(self.values)
 
     def block_of(self, place: int) -> int:
         """The number of the block of a row."""
@@ -180,7 +186,8 @@ class WaitingRows:
         self.distance = distance
         self.preserved = preserved
         self.table = table
-        self.sides = tuple(KeptSide(distance.slice_ms) for _ in SIDES)
+        self.matching = matching()
+        self.sides = tuple(KeptSide(distance.slice_ms, self.matching) for _ in SIDES)
         self.rows: dict[tuple[int, int], SliceRows] = {}
         """By side and slice."""
         self.slots = Slots()
@@ -213,7 +220,7 @@ class WaitingRows:
 
     def _load_row(self, slot: int, stored: list[Any]) -> None:
         side, end, number, *columns = stored
-        one = self.rows.setdefault((side, end), SliceRows())
+        one = self._slice(side, end)
         kept = self.sides[side]
         if len(columns) == FLAG_PARTS - 3:
             matched, (flags,) = kept.slices[end].matched, columns
@@ -227,7 +234,10 @@ class WaitingRows:
         one.load(values, headers, size + sum(_size_of(found) for _, found in headers))
         one.slots.append(slot)
         kept.add(end, keys, times, matched)
-        self.weight += one.weight - before + PACKED_BYTES * len(keys)
+        self.weight += one.weight - before
+
+    def _slice(self, side: int, end: int) -> SliceRows:
+        return self.rows.setdefault((side, end), SliceRows(self.matching))
 
     def counts(self) -> tuple[SideCounts, SideCounts]:
         """What is kept, by side."""
@@ -252,12 +262,13 @@ class WaitingRows:
             return
         able = [at for at, one in self.rows.items() if one.values and not one.changed]
         able.sort(key=lambda at: at[1])
-        left = sum(self.rows[at].weight for at in able) // 2
+        left = sum(self.rows[at].loose for at in able) // 2
         for at in able:
             one = self.rows[at]
-            left -= one.weight
-            self.weight -= one.weight
+            before = one.weight
             one.pack()
+            self.weight -= before - one.weight
+            left -= before - one.weight
             self.sides[at[0]].slices[at[1]].pack()
             if left <= 0:
                 break
@@ -317,20 +328,35 @@ class WaitingRows:
 
     def _kept(self, side: int, keys: list[bytes], found: Pairs) -> Partners:
         """The kept rows of pairs. `keys`: of the arriving rows."""
+        slices, rows = self.sides[side].slices, self.rows
+        near = {  # what is packed from here on stays in these lists
+            end: (rows[side, end].packed, slices[end].keys, rows[side, end].values, rows[side, end].headers)
+            for end in set(found.slices)
+        }
+        far: dict[RowPlace, JoinedRow] = {}
+        if any(first for first, *_ in near.values()):
+            at_all = zip(found.slices, found.places, strict=True)
+            self._read({(side, *at) for at in at_all if at[1] < near[at[0]][0]}, far)
         partners = Partners([], [], [], [])
-        if not found.arrived:
-            return partners
-        slices = self.sides[side].slices
-        rows = self.kept([(side, end, place) for end, place in zip(found.slices, found.places, strict=True)])
-        for index, end, place, row in zip(*found, rows, strict=True):
-            if row.key != keys[index]:  # another key with the same hash
+        arrived, times, values, headers = partners
+        done: dict[int, list[int]] = {end: [] for end in near}
+        for index, end, place, time in zip(*found, strict=True):
+            first, kept_keys, kept_values, kept_headers = near[end]
+            at = place - first
+            key, value, header = (
+                (kept_keys[at], kept_values[at], kept_headers.get(place)) if at >= 0 else far[side, end, place]
+            )
+            if key != keys[index]:  # another key with the same hash
                 continue
-            partners.arrived.append(index)
-            partners.times.append(slices[end].times[place])
-            partners.values.append(row.value)
-            partners.headers.append(row.headers)
-            if side in self.preserved:
-                self.done.setdefault((side, end), []).append(place)
+            arrived.append(index)
+            times.append(time)
+            values.append(value)
+            headers.append(header)
+            done[end].append(place)
+        if side in self.preserved:
+            for end, places in done.items():
+                if places:
+                    self.done.setdefault((side, end), []).extend(places)
         return partners
 
     def _with_taken(self, rows: Arrival, partners: Partners, back: int, ahead: int) -> Partners:
@@ -404,10 +430,10 @@ class WaitingRows:
                 headers = part.headers if part.headers is None or places is None else pick(part.headers, places)
                 matched = part.matched if places is None else bytes(part.matched[place] for place in places)
                 side.add(end, keys, times, matched)
-                one = self.rows.setdefault((part.side, end), SliceRows())
+                one = self._slice(part.side, end)
                 before = one.weight
                 one.add(keys, values, headers)
-                self.weight += one.weight - before + PACKED_BYTES * len(keys)
+                self.weight += one.weight - before
                 self.changed.add((part.side, end))
         for at, places in self.done.items():
             side, end = at
@@ -420,7 +446,7 @@ class WaitingRows:
                 self.changed.add(at)
         for side, end in self.gone:
             gone = self.rows.pop((side, end))
-            self.weight -= gone.weight + PACKED_BYTES * gone.count
+            self.weight -= gone.weight
             self.sides[side].forget(end)
             self.changed.discard((side, end))
         self.slots.complete()

@@ -569,7 +569,7 @@ static int fill_module(PyObject *made) {
                             latest_methods, take_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (PyModule_AddFunctions(made, parts[i]) < 0) return -1;
-    return add_groups(made) < 0 ? -1 : add_memory(made);
+    return add_groups(made) < 0 || add_memory(made) < 0 ? -1 : add_matching(made);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)fill_module}, {0, NULL}};

@@ -11,20 +11,19 @@ Two rows are a pair if they have the same key and their times are within the dis
 Rows are kept by side and *slice*: a span of time, named by its end, as windows are. A row is identified by its slice and its place in it,
 which is the order of arrival. Rows themselves are kept elsewhere: here are their keys, their times, and which have been in a pair.
 
-A slice can be *packed*: of the keys of its rows only the hashes stay, and a row takes `PACKED_BYTES`, whatever its key is. `pairs` may then
-name rows with another key of the same hash: whoever has read such a row compares the keys.
+A slice can be *packed*: of the keys of its rows only the hashes stay, and a row takes the same few bytes, whatever its key is. `pairs` may
+name rows with another key of the same hash: whoever has read such a row compares the keys (`matching`).
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import NamedTuple
-from zlib import crc32
 
+from .matching import PLAIN, Matching, Part, RowIndex
 from .spans import Spans
 
 INNER, LEFT, OUTER = "inner", "left", "outer"
@@ -35,8 +34,6 @@ ALL_TIMES = 2**65
 """The length of a slice that has room for all times."""
 SLICES = 8
 """How many slices the time has during which a row may have partners."""
-PACKED_BYTES = 17
-"""What a row of a packed slice takes here: its time, the hash of its key, its place, and whether it has been in a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +88,26 @@ class Pairs(NamedTuple):
     """The index of the arriving row."""
     slices: list[int]
     places: list[int]
-
-
-class HashRun(NamedTuple):
-    """Packed rows: the hashes of their keys, sorted, and their places."""
-
-    hashes: array[int]
-    places: array[int]
+    times: list[int]
+    """Of the kept row."""
 
 
 class Slice:
     """The rows of one side in one span of time."""
 
-    __slots__ = ("_queue", "_runs", "_skipped", "keys", "least", "matched", "packed", "places", "times")
+    __slots__ = ("_queue", "_skipped", "index", "keys", "least", "matched", "most", "packed", "times")
 
-    def __init__(self) -> None:
+    def __init__(self, index: RowIndex) -> None:
         self.keys: list[bytes] = []
         """Of the rows that are not packed."""
         self.times = array("q")
-        self.places: dict[bytes, list[int]] = {}
-        """The places of the rows of each key, unless they are packed."""
+        self.index = index
         self.packed = 0
         """So many rows at the beginning are packed."""
         self.matched = bytearray()
         """By place: whether the row has been in a pair, or was emitted alone."""
-        self.least = 0
-        """The least time."""
-        self._runs: list[HashRun] = []
-        """Each at least twice as long as the next."""
+        self.least = self.most = 0
+        """The least and the greatest time."""
         self._queue: array[int] | None = None
         """All places by time."""
         self._skipped = 0
@@ -126,14 +115,9 @@ class Slice:
 
     def add(self, keys: Sequence[bytes], times: Sequence[int], matched: bytes | bytearray) -> None:
         """Add rows, in the order of their arrival."""
-        self.least = min(self.least, *times) if self.times else min(times)
-        known = self.places
-        for key, place in zip(keys, count(len(self.times)), strict=False):
-            places = known.get(key)
-            if places is None:
-                known[key] = [place]
-            else:
-                places.append(place)
+        least, most = min(times), max(times)
+        self.least, self.most = (min(self.least, least), max(self.most, most)) if self.times else (least, most)
+        self.index.add(keys)
         self.keys += keys
         self.times.extend(times)
         self.matched += matched
@@ -141,26 +125,8 @@ class Slice:
 
     def pack(self) -> None:
         """Pack the rows that are not packed yet."""
-        run = _run(zip(map(crc32, self.keys), count(self.packed), strict=False))
-        while self._runs and 2 * len(run.hashes) > len(self._runs[-1].hashes):
-            before = self._runs.pop()
-            run = _run([*zip(*before, strict=True), *zip(*run, strict=True)])
-        self._runs.append(run)
-        self.keys, self.places, self.packed = [], {}, len(self.times)
-
-    def of_keys(self, keys: Collection[bytes]) -> Iterator[tuple[bytes, int]]:
-        """The places of the rows with these keys; of packed ones also of rows with other keys of the same hash."""
-        places = self.places
-        for key in places.keys() & keys:
-            for place in places[key]:
-                yield key, place
-        for hashes, packed in self._runs:
-            for key in keys:
-                wanted = crc32(key)
-                at = bisect_left(hashes, wanted)
-                while at < len(hashes) and hashes[at] == wanted:
-                    yield key, packed[at]
-                    at += 1
+        self.index.pack()
+        self.keys, self.packed = [], len(self.times)
 
     def alone(self, below: int | None, room: int) -> list[int]:
         """The first rows that were never in a pair, by time, whose time is below this one (None: any); at most `room`."""
@@ -185,8 +151,9 @@ class Slice:
 class KeptSide:
     """The rows of one side of a join that may still find partners."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, matching: Matching = PLAIN) -> None:
         self.spans = Spans(length, length)
+        self.matching = matching
         self.slices: dict[int, Slice] = {}
         self.ends: list[int] = []
         """The names of the slices, sorted."""
@@ -203,7 +170,7 @@ class KeptSide:
         """The slice with this end; a new one if there is none."""
         found = self.slices.get(end)
         if found is None:
-            found = self.slices[end] = Slice()
+            found = self.slices[end] = Slice(self.matching.index())
             insort(self.ends, end)
         return found
 
@@ -224,34 +191,16 @@ class KeptSide:
         >>> side = KeptSide(10)
         >>> side.add(10, [b"a", b"b", b"a"], [3, 4, 5], bytes(3))
         >>> side.pairs([b"b", b"a"], [9, 4], 5, 0)
-        Pairs(arrived=[0, 1], slices=[10, 10], places=[1, 0])
+        Pairs(arrived=[0, 1], slices=[10, 10], places=[1, 0], times=[4, 3])
         """
-        found: dict[bytes, list[tuple[int, int, int]]] = {}
-        made = Pairs([], [], [])
         if not self.ends:
-            return made
+            return Pairs([], [], [], [])
         first = bisect_right(self.ends, min(times) - back)
         last = bisect_right(self.ends, max(times) + ahead + self.spans.size)
-        wanted = set(keys)
-        for end in self.ends[first:last]:
-            one = self.slices[end]
-            for key, place in one.of_keys(wanted):
-                row = one.times[place], end, place
-                if key in found:
-                    found[key].append(row)
-                else:
-                    found[key] = [row]
-        for rows in found.values():
-            rows.sort()
-        for index, key in enumerate(keys) if found else ():
-            rows = found.get(key)
-            if rows is not None:
-                time = times[index]
-                for _, end, place in rows[bisect_left(rows, (time - back,)) : bisect_left(rows, (time + ahead + 1,))]:
-                    made.arrived.append(index)
-                    made.slices.append(end)
-                    made.places.append(place)
-        return made
+        ends = self.ends[first:last]
+        parts = [Part(one.index, one.times, one.least, one.most) for one in map(self.slices.__getitem__, ends)]
+        arrived, numbers, places, found = self.matching.find(parts, keys, times, back, ahead)
+        return Pairs(arrived, [ends[number] for number in numbers], places, found)
 
     def passed(self, below: int | None) -> list[int]:
         """The slices that have only rows below this time (None: any)."""
@@ -297,8 +246,3 @@ def expiring(
         found += [Unpaired(one.times[place] + ahead, side, one.times[place], end, place) for place in alone]
     found.sort()
     return found[:room], cut or len(found) > room
-
-
-def _run(rows: Iterable[tuple[int, int]]) -> HashRun:
-    ordered = sorted(rows)
-    return HashRun(array("I", [one for one, _ in ordered]), array("I", [place for _, place in ordered]))

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.operators.kept_rows import OBJECTS_BYTES
+from headgate.agents.records import columns
+from headgate.agents.records.matching import matching
 from headgate.agents.state import tables
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
 from headgate.agents.worker.join_load import join_load, joins_of, joins_of_load
-from headgate.core.windows.joins import PACKED_BYTES
 
 ROWS, PAD = 4_000, "x" * 1_000
 LIMIT = 300_000
@@ -51,10 +51,13 @@ def lived(memories: list[CacheMemory], *, every: int) -> tuple[list[Any], list[i
     return found, used
 
 
-def test_memory_stays_below_its_limit_and_results_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("built", [True, False])
+def test_memory_stays_below_its_limit_and_results_are_equal(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four megabytes wait for partners, and 300 kB may be in memory: without packing, a join as long as its distance ends the process.
     What is packed takes a few bytes a row. Over a restart, too."""
     memories: list[CacheMemory] = []
+    if not built:
+        monkeypatch.setattr(columns, "compiled", None)
 
     def made(limit: int) -> CacheMemory:
         memories.append(CacheMemory(limit))
@@ -70,8 +73,8 @@ def test_memory_stays_below_its_limit_and_results_are_equal(monkeypatch: pytest.
     assert found == expected
     assert len({one[0] for one in found}) > 1_000
     assert sum(one[1]["left"] is not None and one[1]["right"] is not None for one in found) > 100
-    uncommitted = 100 * (len(PAD) + 100 + OBJECTS_BYTES)
-    assert max(used) <= LIMIT + ROWS * PACKED_BYTES + uncommitted
+    uncommitted = 100 * (len(PAD) + 100 + matching().row_bytes)
+    assert max(used) <= LIMIT + ROWS * matching().packed_bytes + uncommitted
     assert sum(one.evicted for one in memories) > 2 * LIMIT
 
 

@@ -20,11 +20,13 @@ from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import null_among, numbers_in
 from headgate.agents.records.latest import latest_rows
 from headgate.agents.records.longs import extremes, first_above, gathered, scaled
+from headgate.agents.records.matching import matching
 from headgate.agents.records.partitioner import Partitioner
 from headgate.agents.records.spans import is_text, marked, pieces
 from headgate.agents.records.taking import join, spans_of, take, take_spans
 from headgate.agents.records.vectors import Vector, dicts_of, longs
 from headgate.agents.records.window_rows import WindowedRows, rows_of_ends, rows_of_times
+from headgate.core.windows.matching import Part
 from headgate.core.windows.spans import Spans
 
 from . import trees
@@ -302,3 +304,39 @@ def latest_target(chance: random.Random) -> None:
     survived(lambda: latest_rows(lying))
     if len(lying.offsets) == len(lying.lengths) and len(lying.offsets) % 8 == 0:
         alike(lambda: longs(latest_rows(lying)).tolist())
+
+
+def matching_target(chance: random.Random) -> None:
+    """Slices of a join, packed or not, and arriving rows: the same pairs; and arguments that are none."""
+    names = [b"%d" % number for number in range(chance.choice((1, 3, 40)))] + SOME_BYTES[:3]
+    near = ints(chance, 12) if chance.random() < 0.2 else list(range(40))
+    rows = [
+        [(chance.choices(names, k=size), chance.choices(near, k=size)) for size in some_sizes]
+        for some_sizes in (
+            [chance.randrange(1, 60) for _ in range(chance.randrange(4))] for _ in range(chance.randrange(4))
+        )
+    ]
+    keys = chance.choices(names, k=chance.randrange(1, 60))
+    times = chance.choices(near, k=len(keys))
+    back, ahead = (chance.choice((0, 1, 7, 2**62)) for _ in range(2))
+
+    def found() -> Any:
+        how = matching()
+        made: list[Part] = []
+        for slices in rows:
+            index, all_times = how.index(), array("q")
+            for some_keys, some_times in slices:
+                index.add(some_keys)
+                all_times.extend(some_times)
+                if chance.random() < 0.3:
+                    index.pack()
+            if all_times:
+                made.append(Part(index, all_times, min(all_times), max(all_times)))
+        return how.find(made, keys, times, back, ahead)
+
+    alike(found)
+    index: Any = matching().index()
+    wrong: Any = chance.choice((7, [7], [b"a", "a"], None, b"ab", [b"a"]))
+    survived(lambda: index.add(wrong))
+    few = array("q", range(chance.randrange(3)))
+    survived(lambda: matching().find([Part(index, few, 0, 9)], wrong, chance.choice((wrong, [1], few)), 3, 3))

@@ -39,6 +39,7 @@ TEXT = (3, WORDS.data, WORDS.offsets, WORDS.validity)
 WHOLE = (0, NUMBERS.data, None, None)
 SPANS = RecordSpans(b"abc" * COUNT, q(*range(0, 3 * COUNT, 3)), q(*[3] * COUNT))
 ROWS = q(*range(0, COUNT, 2))
+KEYS = [b"%d" % (n % 9) for n in range(COUNT)]
 RECORDS = mutations.spans(mutations.RECORDS * 2)
 COLUMNS = [(one.name.encode(), KINDS.index(one.type), one.optional) for one in mutations.COLUMNS]
 DECODER = BUILT.decoder(COLUMNS)
@@ -61,6 +62,16 @@ def _groups() -> Any:
     states.retain(q(1, 0))
     table.retain(q(1, 0))
     return refused, [one.values() for one in found], longs(times).tolist(), bytes(table.keys(q(0, 1))[0].buffer)
+
+
+def _matched() -> Any:
+    """Two slices of a join, of which one grows, and their pairs."""
+    index, other = BUILT.RowIndex(), BUILT.RowIndex()
+    for part in (KEYS[:4], KEYS[4:]):
+        index.add(part)
+    other.add(KEYS)
+    times = array("q", range(len(KEYS)))
+    return BUILT.find_pairs([(index, times, 0, COUNT), (other, times, 0, COUNT)], KEYS, list(times), 300, 5)
 
 
 CALLS: dict[str, Callable[[], Any]] = {
@@ -90,6 +101,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "pieces": lambda: (BUILT.pieces(*SPANS), BUILT.numbers([1, 2.5, None])),
     "latest": lambda: BUILT.latest(*SPANS),
     "fresh": lambda: len(BUILT.fresh(5 << 20)),
+    "matching": _matched,
     "groups": _groups,
 }
 

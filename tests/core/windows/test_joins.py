@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.windows import joins
+from headgate.core.windows import matching
 from headgate.core.windows.joins import (
     INNER,
     KINDS,
@@ -71,7 +71,7 @@ def test_every_pair_within_the_distance_is_found_once(
         return left[0] == right[0] and left[1] - distance.before <= right[1] <= left[1] + distance.after
 
     expected = [
-        (index, *at[place])
+        (index, *at[place], stored[place][1])
         for index, own in enumerate(arriving)
         for place in sorted(range(len(stored)), key=lambda place: stored[place][1])
         if are_pair(own, stored[place])
@@ -159,13 +159,13 @@ def test_the_bound_follows_the_watermark_at_the_distance_of_the_grace() -> None:
 
 def test_packed_rows_whose_keys_have_one_hash_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only whoever reads a packed row knows its key: a pair too many is his to drop, one too few would be lost."""
-    monkeypatch.setattr(joins, "crc32", lambda key: 7)
+    monkeypatch.setattr(matching, "crc32", lambda key: 7)
     side = KeptSide(10)
     side.add(10, [b"a", b"b"], [1, 2], bytes(2))
     side.slices[10].pack()
     side.add(10, [b"a"], [3], bytes(1))
     found = side.pairs([b"a", b"c"], [3, 3], 5, 0)
-    assert list(zip(*found, strict=True)) == [(0, 10, 0), (0, 10, 1), (0, 10, 2), (1, 10, 0), (1, 10, 1)]
+    assert list(zip(*found, strict=True)) == [(0, 10, 0, 1), (0, 10, 1, 2), (0, 10, 2, 3), (1, 10, 0, 1), (1, 10, 1, 2)]
 
 
 def test_what_is_packed_again_and_again_is_looked_up_in_few_places() -> None:
@@ -174,7 +174,7 @@ def test_what_is_packed_again_and_again_is_looked_up_in_few_places() -> None:
     for number in range(1000):
         side.add(10_000, [b"%d" % number], [number], bytes(1))
         side.slices[10_000].pack()
-    assert len(side.slices[10_000]._runs) <= 10
+    assert len(side.slices[10_000].index.runs) <= 10
     found = side.pairs([b"%d" % number for number in range(1000)], list(range(1000)), 0, 0)
     assert found.places == list(range(1000))
 
