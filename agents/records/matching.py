@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from ...core.windows.matching import PLAIN, Found, Matching, Part
 from . import columns as compiled_part
 
-__all__ = ["matching"]
-
 
 def matching() -> Matching:
     """How the rows of a join are indexed and found.
