@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core.windows.matching import PLAIN, Found, Matching, Part
+from ...core.windows.matching import PLAIN, Matches, Matching, SearchedSlice
 from . import columns as compiled_part
 
 
@@ -20,7 +20,9 @@ def matching() -> Matching:
     if compiled is None:
         return PLAIN
 
-    def find(parts: Sequence[Part], keys: Sequence[bytes], times: Sequence[int], back: int, ahead: int) -> Found:
-        return Found(*compiled.find_pairs(parts, keys, times, back, ahead))
+    def find(
+        parts: Sequence[SearchedSlice], keys: Sequence[bytes], times: Sequence[int], back: int, ahead: int
+    ) -> Matches:
+        return Matches(*compiled.find_pairs(parts, keys, times, back, ahead))
 
     return Matching(compiled.RowIndex, find, row_bytes=80, packed_bytes=29)

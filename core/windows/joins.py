@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .matching import PLAIN, Matching, Part, RowIndex
+from .matching import PLAIN, Matching, RowIndex, SearchedSlice
 from .spans import Spans
 
 INNER, LEFT, OUTER = "inner", "left", "outer"
@@ -198,7 +198,7 @@ class KeptSide:
         first = bisect_right(self.ends, min(times) - back)
         last = bisect_right(self.ends, max(times) + ahead + self.spans.size)
         ends = self.ends[first:last]
-        parts = [Part(one.index, one.times, one.least, one.most) for one in map(self.slices.__getitem__, ends)]
+        parts = [SearchedSlice(one.index, one.times, one.least, one.most) for one in map(self.slices.__getitem__, ends)]
         arrived, numbers, places, found = self.matching.find(parts, keys, times, back, ahead)
         return Pairs(arrived, [ends[number] for number in numbers], places, found)
 

@@ -29,7 +29,7 @@ class RowIndex(Protocol):
         ...
 
 
-class Part(NamedTuple):
+class SearchedSlice(NamedTuple):
     """The rows of one slice, to be searched: their index, their times, and the least and the greatest of these."""
 
     index: Any
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     most: int
 
 
-class Found(NamedTuple):
+class Matches(NamedTuple):
     """Pairs of rows that arrive and rows that are kept: parallel columns."""
 
     arrived: list[int]
@@ -50,7 +50,7 @@ class Found(NamedTuple):
     """Of the kept row."""
 
 
-Find = Callable[[Sequence[Part], Sequence[bytes], Sequence[int], int, int], Found]
+Find = Callable[[Sequence[SearchedSlice], Sequence[bytes], Sequence[int], int, int], Matches]
 """`find(parts, keys, times, back, ahead)`: the pairs of arriving rows with these keys and times. A partner is at most `back` older and at
 most `ahead` younger than the arriving row."""
 
@@ -121,7 +121,9 @@ class PlainIndex:
                     at += 1
 
 
-def find_pairs(parts: Sequence[Part], keys: Sequence[bytes], times: Sequence[int], back: int, ahead: int) -> Found:
+def find_pairs(
+    parts: Sequence[SearchedSlice], keys: Sequence[bytes], times: Sequence[int], back: int, ahead: int
+) -> Matches:
     """The plain way to find pairs."""
     rows: dict[bytes, list[tuple[int, int, int]]] = {}
     wanted = set(keys)
@@ -131,7 +133,7 @@ def find_pairs(parts: Sequence[Part], keys: Sequence[bytes], times: Sequence[int
             rows.setdefault(key, []).append((part.times[place], number, place))
     for one in rows.values():
         one.sort()
-    made = Found([], [], [], [])
+    made = Matches([], [], [], [])
     for row, key in enumerate(keys) if rows else ():
         time, of_key = times[row], rows.get(key, ())
         for at, number, place in of_key[bisect_left(of_key, (time - back,)) : bisect_left(of_key, (time + ahead + 1,))]:

@@ -26,7 +26,7 @@ from headgate.agents.records.spans import is_text, marked, pieces
 from headgate.agents.records.taking import join, spans_of, take, take_spans
 from headgate.agents.records.vectors import Vector, dicts_of, longs
 from headgate.agents.records.window_rows import WindowedRows, rows_of_ends, rows_of_times
-from headgate.core.windows.matching import Part
+from headgate.core.windows.matching import SearchedSlice
 from headgate.core.windows.spans import Spans
 
 from . import trees
@@ -322,7 +322,7 @@ def matching_target(chance: random.Random) -> None:
 
     def found() -> Any:
         how = matching()
-        made: list[Part] = []
+        made: list[SearchedSlice] = []
         for slices in rows:
             index, all_times = how.index(), array("q")
             for some_keys, some_times in slices:
@@ -331,7 +331,7 @@ def matching_target(chance: random.Random) -> None:
                 if chance.random() < 0.3:
                     index.pack()
             if all_times:
-                made.append(Part(index, all_times, min(all_times), max(all_times)))
+                made.append(SearchedSlice(index, all_times, min(all_times), max(all_times)))
         return how.find(made, keys, times, back, ahead)
 
     alike(found)
@@ -339,4 +339,4 @@ def matching_target(chance: random.Random) -> None:
     wrong: Any = chance.choice((7, [7], [b"a", "a"], None, b"ab", [b"a"]))
     survived(lambda: index.add(wrong))
     few = array("q", range(chance.randrange(3)))
-    survived(lambda: matching().find([Part(index, few, 0, 9)], wrong, chance.choice((wrong, [1], few)), 3, 3))
+    survived(lambda: matching().find([SearchedSlice(index, few, 0, 9)], wrong, chance.choice((wrong, [1], few)), 3, 3))
