@@ -28,12 +28,19 @@ SHOWN: dict[str, int] = {
     "changed-evicted": 50_000,
     "fold-in-log-order": 50_000,
     "grant-before-fence": 50_000,
+    "guessed-idle": 50_083,
     "half-a-chunk": 50_000,
+    "half-completed": 50_000,
     "initialised-twice": 50_001,
+    "old-store": 50_361,
+    "older-epochs": 50_023,
+    "outage-kills": 50_002,
     "owned-by-processor": 50_001,
     "sibling-partitions": 50_015,
     "time-forgotten": 50_001,
+    "tried-not-asked": 50_001,
     "two-owners": 50_002,
+    "undone-drain": 50_001,
 }
 
 
