@@ -181,7 +181,7 @@ class Torment:
         elif kind == "broker":
             self.broker.kill()
             time.sleep(chance.uniform(0.0, 2.0))
-            self.broker.restart()
+            self.broker.restart(timeout_s=MOST_S)
         elif kind == "jvm":
             self.jvm().kill()
         elif kind == "hang":
