@@ -446,7 +446,11 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
     on_watermark, on_close = WindowOp.on_watermark, WindowOp.on_close
 
     def moved(self: Any) -> None:
-        ends = [end for end, *_ in self.kept.endings] if self.of_sessions else list(getattr(self.kept.open, "ends", self.kept.open))
+        ends = (
+            [end for end, *_ in self.kept.endings]
+            if self.of_sessions
+            else list(getattr(self.kept.open, "ends", self.kept.open))
+        )
         if ends:
             self.floor = self.floor.raised(max(ends) + self.window_step.window.holds_ms, self.table)
 
