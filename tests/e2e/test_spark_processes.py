@@ -1,4 +1,4 @@
-"""Worker processes with a Spark of their own: what is killed, and what has no Spark at all."""
+"""Worker processes with a Spark of their own: what is killed, what is refused, and what has no Spark at all."""
 
 from __future__ import annotations
 
@@ -106,6 +106,34 @@ async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topi
 def events(worker: Any) -> list[dict[str, Any]]:
     """What a worker has logged."""
     return [orjson.loads(line) for line in worker.text().splitlines() if line.startswith("{")]
+
+
+REFUSED = """
+import headgate as hg
+app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
+app.input("NOWHERE").batch(max_rows=5).spark(lambda df, batch: df, schema="n long", name="same").to("TARGET")
+"""
+
+
+async def test_a_job_that_is_refused_says_so_and_nothing_of_spark(job: Any, topic: Topic) -> None:
+    """Its JVM was begun before its topics were looked at. It ends with the worker, and the reason is all that is said."""
+    nowhere = f"nowhere-{job.name}"
+    worker = await job.process(REFUSED.replace("NOWHERE", nowhere).replace("TARGET", topic("out")))
+    below: dict[int, psutil.Process] = {}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while worker.process.returncode is None:
+            below |= {one.pid: one for one in psutil.Process(worker.process.pid).children(recursive=True)}
+            await asyncio.sleep(0.02)
+    assert await worker.ended() == 1
+    assert below, "no JVM was begun"
+    _, alive = await asyncio.to_thread(psutil.wait_procs, list(below.values()), PATIENCE_S)
+    assert not alive
+    text = worker.text()
+    assert nowhere in text
+    assert "Traceback" not in text
+    plain = [line for line in text.splitlines() if not line.startswith("{")]
+    assert nowhere in next(line for line in plain if line.startswith("Error")), text
+    assert not [one for one in events(worker) if one["level"] != "info" and "Spark" in one["event"]], text
 
 
 WITHOUT = """
