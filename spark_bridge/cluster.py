@@ -2,30 +2,47 @@
 
 - The master or the server can be reached from here.
 - An executor comes within `spark.executors-timeout`.
-- Every executor runs this version of Python, has PySpark's and Arrow's libraries and the code of `spark.package`, and reaches the brokers
-  if batches are read there.
+- The executors run this version of Python and PySpark, and have Arrow's library and the code of `spark.package`.
+- If batches are read from Kafka there, the executors have headgate, and reach every address that the brokers advertise.
+- If batches may go to files, the executors read what this worker writes to `spark.spool`.
+
+A small job visits the executors that are there when the session starts; one that comes later says what it lacks in the batch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from . import executor_check
-from .errors import SparkAway, SparkDown, first_lines, said
+from ..core.ranges import RangeError
+from . import executor_check, package, ranges
+from .errors import SparkAway, SparkDown, SparkPlanError, first_lines, said
 from .jobs import Jobs, is_connect
+from .terms import Terms
 
 CONNECT_S = 5.0
 MOST_WAITS = 10
 """So many times the patience, at most, is waited for executors that are there and have not answered."""
 TRIED = 8
 """How many tasks try the executors: enough to reach each one of a small cluster."""
+REMEDIES: Mapping[str, str] = {
+    executor_check.PYTHON: "name the right Python of the executors in spark.pyspark.python, or ship an environment: spark.archives",
+    executor_check.SPARK: "use the same version of Spark and of PySpark on both sides",
+    executor_check.MODULE: "install it there, or ship it: spark.package for code, spark.archives with spark.pyspark.python for an "
+    "environment",
+    executor_check.HEADGATE: "install the same version of headgate on both sides: executors read batches by reference with it",
+    executor_check.BROKER: "executors read batches by reference from Kafka: let them reach every address that the brokers advertise "
+    "(advertised.listeners), or declare the batch with by='inline'",
+    executor_check.SPOOL: "set spark.spool to a directory that this worker and all executors share, under the same path",
+}
+"""By what executors lack."""
 
 
 def addresses(url: str) -> list[tuple[str, int]]:
@@ -61,10 +78,26 @@ def reachable(url: str) -> None:
             f"Spark cannot be reached at {url.partition(';')[0]}: {'; '.join(refused)}",
             remedy=f"start it, or correct {setting}",
         )
-    if url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+
+
+def complete(master: str, given: Mapping[str, str]) -> None:
+    """Raise `SparkDown` if a kind of cluster cannot work without something that is not there. Spark itself says it late, or unclearly."""
+    if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise SparkDown(
             "spark.master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set",
             remedy="set one of them to the directory of the cluster's configuration",
+        )
+    images = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
+    elsewhere = os.environ.get("SPARK_CONF_DIR") or os.environ.get("SPARK_HOME")  # a spark-defaults.conf may say it
+    if master.startswith("k8s://") and not elsewhere and not any(given.get(name) for name in images):
+        raise SparkDown(
+            f"spark.master is {master}, and no image of the executors is set",
+            remedy="set spark.kubernetes.container.image to an image with Spark, this version of Python, and PyArrow",
+        )
+    if given.get("spark.submit.deployMode", "client") != "client":
+        raise SparkDown(
+            "spark.submit.deployMode is not client: the driver runs beside the worker",
+            remedy="leave it out; only executors run on the cluster",
         )
 
 
@@ -78,18 +111,66 @@ def executors_of(session: Any) -> int:
         return 0
 
 
-def check(session: Any, *, modules: Iterable[str], brokers: Sequence[str], patience_s: float, where: str) -> list[str]:
+def check(session: Any, terms: Terms, where: str) -> list[str]:
     """Run a small job on the executors. Returns what they said of themselves, for people; raises `SparkDown` for what is missing."""
-    wanted = {"python": list(sys.version_info[:2]), "modules": sorted(modules), "brokers": list(brokers)}
-    jobs = Jobs("check", "check")
-    said_there = _within(patience_s, jobs, _ask(session, jobs, wanted), where)
-    wrong = [line.removeprefix("!") for line in said_there if line.startswith("!")]
-    if wrong:
-        raise SparkDown(
-            f"the executors of {where} are not ready: {'; '.join(wrong)}",
-            remedy="install it there, or ship it: spark.package for code, spark.archives with spark.pyspark.python for an environment",
-        )
-    return said_there
+    with _marked(terms) as spool:
+        wanted = _wanted(terms, spool, connect=is_connect(session))
+        jobs = Jobs("check", "check")
+        answers = [json.loads(one) for one in _within(terms.executors_s, jobs, _ask(session, jobs, wanted), where)]
+    lacks = {(kind, f"{one['host']} {what}") for one in answers for kind, what in one["lacks"]}
+    if lacks:
+        raise _lacking(lacks, where)
+    return sorted({f"{one['host']}: Python {one['python']}" for one in answers})
+
+
+@contextlib.contextmanager
+def _marked(terms: Terms) -> Iterator[tuple[str, str] | None]:
+    """A file in the spool, and its text, which the executors must find."""
+    if terms.spool is None:
+        yield None
+        return
+    with contextlib.ExitStack() as marked:
+        try:
+            found = marked.enter_context(terms.spool.marked())
+        except (SparkPlanError, OSError) as error:
+            what = error.what if isinstance(error, SparkPlanError) else f"spark.spool: {terms.spool.root}: {error}"
+            raise SparkDown(what, remedy=REMEDIES[executor_check.SPOOL]) from error
+        yield found
+
+
+def _wanted(terms: Terms, spool: tuple[str, str] | None, *, connect: bool) -> dict[str, Any]:
+    import pyspark
+
+    return {
+        "python": list(sys.version_info[:2]),
+        "spark": "" if connect else pyspark.__version__,  # a Connect server may be newer than its clients
+        "headgate": sys.modules["headgate"].__version__ if terms.kafka else "",
+        "modules": ["pyarrow", *sorted({*package.modules_in(terms.package), *(["headgate"] if terms.kafka else [])})],
+        "brokers": _brokers(terms),
+        "kafka": terms.kafka,
+        "spool": spool,
+    }
+
+
+def _brokers(terms: Terms) -> list[str]:
+    """Every address that the brokers advertise, if the executors read there. Reaching one is not enough."""
+    if terms.kafka is None:
+        return []
+    try:
+        return ranges.brokers_of(ranges.Connect(*terms.kafka))
+    except RangeError as error:
+        raise SparkAway(
+            f"the brokers that executors read from are not known: {error.what}", remedy=error.remedy
+        ) from error
+
+
+def _lacking(lacks: set[tuple[str, str]], where: str) -> SparkDown:
+    kinds = [kind for kind in REMEDIES if any(kind == lack for lack, _ in lacks)]
+    what = f"the executors of {where} are not ready: {'; '.join(sorted(text for _, text in lacks))}"
+    # a broker that restarts is back soon
+    return (SparkAway if kinds == [executor_check.BROKER] else SparkDown)(
+        what, remedy="; ".join(REMEDIES[kind] for kind in kinds)
+    )
 
 
 def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> Callable[[], list[str]]:
@@ -102,7 +183,7 @@ def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> Callable[[], list[
     look = executor_check.look(wanted)
     asked = F.udf(look, "string", useArrow=False)
     frame = session.range(0, TRIED, 1, TRIED).select(asked("id").alias("said")).distinct()
-    return lambda: sorted(row["said"] for row in frame.collect())
+    return lambda: [row["said"] for row in frame.collect()]
 
 
 def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where: str) -> list[str]:

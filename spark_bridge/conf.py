@@ -1,12 +1,14 @@
 """The settings with which a session starts: those that mattered in measurements of small, frequent batches, then the user's.
 
-Memory is bounded in each kind of process: `spark.driver.memory` is the heap of this worker's JVM (which is the executor, too, on a local
-master), `spark.executor.memory` that of an executor on a cluster, `spark.executor.pyspark.memory` the address space of each Python worker.
+Memory is bounded in each kind of process. `spark.driver.memory` is the heap of this worker's JVM, which is the executor, too, on a local
+master; `spark.executor.memory` is that of an executor on a cluster. `spark.executor.pyspark.memory` is the address space of each Python
+worker on a local master; on a cluster it is that of all Python workers of an executor, of which Spark runs one for each of its cores.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -35,6 +37,18 @@ HERE: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
 }
 """For a local master: nobody else connects to it, and its Python workers share the machine with this one."""
+THERE: Mapping[str, str] = {
+    "spark.executor.memory": "1g",
+    # heartbeats say how much memory an executor and its Python workers take
+    "spark.executor.processTreeMetrics.enabled": "true",
+    # what a task is sent: a part of a batch, which is at most half of spark.batch-memory
+    "spark.rpc.message.maxSize": "512",
+}
+"""For executors on a cluster."""
+BOUNDS = ("spark.driver.memory", "spark.executor.memory", "spark.executor.pyspark.memory")
+"""The settings that bound memory."""
+PYTHON_GIB = 2
+"""What each Python worker may take, in GiB."""
 JAVA = (
     # a JVM that is out of memory is in no defined state; another one takes its place
     "-XX:+ExitOnOutOfMemoryError"
@@ -54,12 +68,32 @@ def is_local(master: str) -> bool:
 
 def for_jvm(master: str, given: Mapping[str, str], directory: str) -> dict[str, str]:
     """All settings of a session with a JVM of its own, whose temporary files are in this directory."""
-    conf = {**CONF, **(HERE if is_local(master) else {}), **given, "spark.master": master, "spark.local.dir": directory}
+    place = HERE if is_local(master) else {**THERE, "spark.executor.pyspark.memory": _python_memory(given)}
+    conf = {**CONF, **place, **given, "spark.master": master, "spark.local.dir": directory}
+    if (heap := bytes_of(conf["spark.driver.memory"])) is not None:
+        # a result that fills the heap ends the JVM; one that is refused says so
+        conf.setdefault("spark.driver.maxResultSize", f"{max(1, heap >> 21)}m")
     java = [JAVA, f"-Djava.io.tmpdir={directory}", given.get("spark.driver.defaultJavaOptions", "")]
     conf["spark.driver.defaultJavaOptions"] = " ".join(filter(None, java))
     if len(directory) + len("/.") + 36 + len(".sock") > LONGEST_SOCKET:
         conf["spark.python.unix.domain.socket.enabled"] = "false"
     return conf
+
+
+def _python_memory(given: Mapping[str, str]) -> str:
+    """For the Python workers of an executor on a cluster: as many as it has cores."""
+    cores = given.get("spark.executor.cores", "1")
+    return f"{PYTHON_GIB * int(cores) if cores.isdecimal() else PYTHON_GIB}g"
+
+
+def bytes_of(text: str) -> int | None:
+    """A size as Spark writes it, in bytes; a number without a unit is in MiB. None for anything else.
+
+    >>> bytes_of("1g"), bytes_of("512m"), bytes_of("300"), bytes_of("1536 kb"), bytes_of("much")
+    (1073741824, 536870912, 314572800, 1572864, None)
+    """
+    match = re.fullmatch(r"(\d+)\s*([bkmgtp]?)b?", text.strip().lower())
+    return None if match is None else int(match[1]) << (10 * "bkmgtp".index(match[2] or "m"))
 
 
 def for_connect(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -70,8 +104,7 @@ def for_connect(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 def memory(conf: Mapping[str, str]) -> dict[str, str]:
     """The bounds of memory that are set, by the name of their setting."""
-    names = ("spark.driver.memory", "spark.executor.memory", "spark.executor.pyspark.memory")
-    return {name: conf[name] for name in names if name in conf}
+    return {name: conf[name] for name in BOUNDS if name in conf}
 
 
 def code_paths() -> list[str]:

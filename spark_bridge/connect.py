@@ -24,7 +24,7 @@ import structlog
 from . import cluster, conf, package
 from .errors import SparkAway, SparkDown, first_lines, said
 from .home import Home
-from .jvm import Terms
+from .terms import Terms
 from .threads import off_the_loop
 from .watch import Watch
 from .watchdog import Watchdog
@@ -80,7 +80,7 @@ class Remote:
             except SparkDown as error:
                 self.watch.does_not_start(error)
                 raise
-            self.watch.is_ready(self._session)
+            self.watch.is_ready(self._session, _bounds(self._session))
             self.started += 1
             return self._session
 
@@ -162,13 +162,7 @@ class Remote:
         if shipped := package.shippable(self.terms.package, home.path):
             session.addArtifacts(*shipped, pyfile=True)
         package.travel_with_functions(self.terms.package)
-        return cluster.check(
-            session,
-            modules=package.modules_in(self.terms.package),
-            brokers=self.terms.brokers,
-            patience_s=self.terms.executors_s,
-            where=self.where,
-        )
+        return cluster.check(session, self.terms, self.where)
 
     def _watch(self, session: Any) -> None:
         def over(why: str) -> None:
@@ -207,6 +201,12 @@ def _bound(session: Any) -> None:
 def _knock(session: Any) -> None:
     """A call that the server must answer."""
     session.conf.get("spark.sql.session.timeZone")
+
+
+def _bounds(session: Any) -> dict[str, str]:
+    """What bounds the memory of the server and of its executors, as far as it was set there."""
+    found = {name: session.conf.get(name, "") for name in conf.BOUNDS}
+    return {name: value for name, value in found.items() if value}
 
 
 def _cut(session: Any) -> None:

@@ -36,7 +36,14 @@ OVER = (
     "Cannot invoke RPC on closed channel",
 )
 """Texts in Spark's errors if the whole session is over."""
-TOO_LARGE = ("spark.driver.maxResultSize", "spark.rpc.message.maxSize")
+TOO_LARGE = {
+    "spark.driver.maxResultSize": "make smaller batches, return less from each, let Spark write the result itself (.write), or raise "
+    "spark.driver.maxResultSize together with spark.driver.memory",
+    "spark.rpc.message.maxSize": "make smaller batches, or raise spark.rpc.message.maxSize (in MiB)",
+    "RESOURCE_EXHAUSTED": "make smaller batches, or raise spark.connect.grpc.maxInboundMessageSize on the Connect server",
+    "LOCAL_RELATION_SIZE_LIMIT_EXCEEDED": "make smaller batches, or raise spark.sql.session.localRelationSizeLimit",
+}
+"""Texts in Spark's errors if something is larger than a limit, and what to do."""
 MEMORY = ("OutOfMemoryError", "GC overhead limit exceeded", "MemoryError", "Cannot allocate memory")
 NO_MODULE = "ModuleNotFoundError: "
 NO_COLUMN = ("ArrayIndexOutOfBoundsException", "ArrowColumnVector.getChild")
@@ -110,8 +117,9 @@ def typed(error: BaseException) -> SparkError:
             remedy="make smaller batches, or give more memory: spark.driver.memory, spark.executor.memory, "
             "spark.executor.pyspark.memory",
         )
-    if any(sign in text for sign in TOO_LARGE):
-        return SparkPlanError(first_lines(text), remedy="make smaller batches, or return less from each")
+    for sign, remedy in TOO_LARGE.items():
+        if sign in text:
+            return SparkPlanError(first_lines(text), remedy=remedy)
     if NO_MODULE in text and isinstance(error, Py4JJavaError | PySparkException):
         return SparkPlanError(
             f"on Spark's executors: {text[text.index(NO_MODULE) :].splitlines()[0]}",

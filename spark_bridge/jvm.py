@@ -20,16 +20,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
 
+from ..core.batch_progress import SparkMemory
 from ..core.errors import EnvironmentFault, cause_for
-from . import cluster, conf, gateway, package
+from . import cluster, conf, gateway, memory, package
 from .errors import SparkAway, SparkDown, SparkLost, first_lines, said
 from .home import Home
+from .terms import Terms
 from .threads import off_the_loop
 from .watch import Watch
 from .watchdog import Watchdog
@@ -43,17 +43,6 @@ STOP_S = 10.0
 """How long a session may take to stop in good order."""
 OVER = "Spark is stopped"
 REMEDY = "Spark needs Java 17 or newer (the extra headgate[java] provides it), and spark.master must be reachable"
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a session is given, and what is expected of it."""
-
-    package: tuple[Path, ...] = ()
-    brokers: tuple[str, ...] = ()
-    """Brokers that executors must reach."""
-    probe_s: float = 30.0
-    executors_s: float = 120.0
 
 
 class Sessions:
@@ -84,7 +73,8 @@ class Sessions:
         self._home: Home | None = None
         self._probe: Watchdog | None = None
         self._lent = lent is not None
-        self._memory: Mapping[str, str] = {}
+        self._settings: Mapping[str, str] = {}
+        """Those that the session was given."""
         self._ended: tuple[Any, str] = (None, "")
         """The session that the watchdog has ended, and why."""
         self._starting: Any = None
@@ -114,7 +104,8 @@ class Sessions:
                 if not self._over:
                     self.watch.does_not_start(error)
                 raise
-            self.watch.is_ready(self._session, self._memory, self._came_up_s)
+            measure = self._taken_by(self._session)
+            self.watch.is_ready(self._session, conf.memory(self._settings), self._came_up_s, measure)
             self.started += 1
             return self._session
 
@@ -196,6 +187,7 @@ class Sessions:
             "PYSPARK_PYTHON", sys.executable
         )
         os.environ["PYTHONPATH"] = os.pathsep.join(conf.code_paths())
+        cluster.complete(self.master, self.given)
         cluster.reachable(self.master)
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -226,7 +218,7 @@ class Sessions:
             self._forget()
             raise found from cause_for(found, error if isinstance(error, OSError) else None)
         self._starting = None
-        self._memory = conf.memory(settings)
+        self._settings = settings
         return session
 
     def _begun(self, process: Any) -> None:
@@ -247,13 +239,7 @@ class Sessions:
         if conf.is_local(self.master):
             return
         travelling = package.travel_with_functions(self.terms.package)
-        said_there = cluster.check(
-            session,
-            modules=package.modules_in(self.terms.package),
-            brokers=self.terms.brokers,
-            patience_s=self.terms.executors_s,
-            where=self.master,
-        )
+        said_there = cluster.check(session, self.terms, self.master)
         log.info("the cluster's executors are ready", executors=said_there, modules_by_value=travelling)
 
     def _why_not(self, error: Exception) -> Exception:
@@ -264,6 +250,11 @@ class Sessions:
             away = "All masters are unresponsive" in said(error)
             return (SparkAway if away else SparkDown)(what, remedy=REMEDY)
         return SparkLost(what, remedy=REMEDY)
+
+    def _taken_by(self, session: Any) -> Callable[[], tuple[SparkMemory, ...]] | None:
+        """What finds how much memory this session takes."""
+        process, settings = self._process, self._settings
+        return None if process is None else lambda: memory.taken(session, process.pid, settings)
 
     # ----------------------------------------------------------------------------------------------------------------- probe
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..core.errors import SettingError
@@ -70,8 +70,22 @@ def modules_in(paths: Sequence[Path]) -> set[str]:
             found |= {one.stem for one in path.iterdir() if one.suffix == ".py" or (one / "__init__.py").exists()}
         else:
             with zipfile.ZipFile(path) as archive:
-                found |= {name.partition("/")[0].removesuffix(".py") for name in archive.namelist()}
+                found |= set(_modules_of(archive.namelist()))
     return found
+
+
+def _modules_of(names: Iterable[str]) -> Iterator[str]:
+    """The modules and packages at the top of an archive; metadata, classes of Java and data are none.
+
+    >>> sorted(_modules_of(["a.py", "b/__init__.py", "b/c.py", "b-1.0.dist-info/METADATA", "META-INF/MANIFEST.MF", "data/x.csv"]))
+    ['a', 'b']
+    """
+    for name in names:
+        top, _, rest = name.partition("/")
+        if not rest and top.endswith(".py") and top != "__main__.py":
+            yield top.removesuffix(".py")
+        elif rest == "__init__.py":
+            yield top
 
 
 def travel_with_functions(shipped: Sequence[Path]) -> list[str]:

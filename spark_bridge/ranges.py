@@ -122,6 +122,11 @@ def link(connect: Connect) -> Link:
         return found
 
 
+def brokers_of(connect: Connect) -> list[str]:
+    """Every address that the brokers advertise. Raises `RangeError` if none of them answers."""
+    return sorted(link(connect).call("brokers").result())
+
+
 # ----------------------------------------------------------------------------------------------------------------- a part
 
 

@@ -23,12 +23,13 @@ from . import columns, ranges, writing
 from .connect import Remote
 from .errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError, cause_of, lost_session, typed
 from .jobs import Jobs
-from .jvm import Sessions, Terms
+from .jvm import Sessions
 from .poison import Bad, bad_row, good_rows, without_poison
 from .results import take_result
 from .shape import shaped
 from .spool import Spool
-from .tables import Carrier, frame_of
+from .tables import Carrier, frame_of, is_small
+from .terms import Terms
 from .threads import Threads
 from .turns import Turns
 from .watch import Watch, Watched
@@ -40,8 +41,6 @@ CANCEL_S = 10.0
 CANCEL_EVERY_S = 2.0
 AWAY_S = (0.25, 5.0)
 """The first and the longest pause before a cluster that is away is tried again."""
-SMALL_ROWS = 100_000
-"""A batch of so many rows is one partition already, and stays one: without an exchange, Spark needs a third less time for it."""
 BATCH_MEMORY = 256 << 20
 KILLER = (
     "a row or a function of this batch ends the process that runs it, or needs more memory than it has: make smaller batches, "
@@ -302,7 +301,7 @@ class Spark:
                     session, lambda frame: demand.finish(session, shaped(fn, fn(frame, batch), demand.schema))
                 )
             frame = frame_of(session, demand.rows)
-            if demand.rows.num_rows <= SMALL_ROWS:
+            if is_small(demand.rows):
                 frame = frame.coalesce(1)
             return demand.finish(session, shaped(fn, fn(frame, batch), demand.schema))
         except Exception as error:  # noqa: BLE001 - raised again as a typed error

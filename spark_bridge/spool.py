@@ -17,11 +17,23 @@ import socket
 import tempfile
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+from ..core.errors import SettingError
 from .errors import SparkPlanError
 
 LOCK = ".lock"
+
+
+def path_of(text: str) -> Path:
+    """The directory that `spark.spool` names. Raises `SettingError` for one that is not in a file system of this machine."""
+    if "://" in text:
+        raise SettingError(
+            f"spark.spool is {text}, and must be a directory",
+            remedy="name a directory that this worker and all executors have mounted under the same path",
+        )
+    return Path(text).expanduser().absolute()
 
 
 class Spool:
@@ -42,6 +54,17 @@ class Spool:
             made = self._own / uuid.uuid4().hex[:12]
             made.mkdir()
             return made
+
+    @contextlib.contextmanager
+    def marked(self) -> Iterator[tuple[str, str]]:
+        """A file in the spool, as long as the context is open, and its text: whoever reads the spool must find it."""
+        directory = self.directory()
+        file, text = directory / "seen", uuid.uuid4().hex
+        try:
+            file.write_text(text)
+            yield str(file), text
+        finally:
+            remove(directory)
 
     def _open(self) -> None:
         try:

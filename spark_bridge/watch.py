@@ -29,6 +29,7 @@ from ..core.batch_progress import (
     AtSpark,
     Retried,
     SparkAttempt,
+    SparkMemory,
     SparkProgress,
     SparkState,
 )
@@ -38,6 +39,7 @@ from .jobs import is_connect
 
 log = structlog.get_logger("headgate.spark")
 EVERY_S = 1.0
+MEASURE_EVERY_S = 5.0
 FIRST_LOG_S = 30.0
 LAST_LOG_S = 300.0
 """A batch that takes long is logged after `FIRST_LOG_S`, then at intervals that double up to this one."""
@@ -61,6 +63,8 @@ class Watch:
         """When an attempt of a batch failed that is repeated, by the batch's id and the monotonic clock."""
         self._away: Away | None = None
         self._thread: threading.Thread | None = None
+        self._measure: Callable[[], tuple[SparkMemory, ...]] | None = None
+        self._measured = 0.0
         self._closed = threading.Event()
         self._here = threading.local()
         """The attempt that the calling thread works on."""
@@ -73,8 +77,16 @@ class Watch:
         if self._away is None:
             log.info("Spark is starting", where=where, **({"why": why} if why else {}))
 
-    def is_ready(self, session: Any, memory: Mapping[str, str] | None = None, jvm_s: float | None = None) -> None:
-        """The session has started. `memory`: the bounds of memory that it was given. `jvm_s`: how long its JVM took to come up."""
+    def is_ready(
+        self,
+        session: Any,
+        memory: Mapping[str, str] | None = None,
+        jvm_s: float | None = None,
+        measure: Callable[[], tuple[SparkMemory, ...]] | None = None,
+    ) -> None:
+        """The session has started. `memory`: the bounds of memory that it was given. `jvm_s`: how long its JVM took to come up. `measure`
+        finds how much memory it takes."""
+        self._measure = measure
         began = self._session.since_ms
         away, self._away = self._away, None
         self._came(
@@ -87,15 +99,18 @@ class Watch:
         log.info("Spark is ready", where=seen.where, after_s=took, ui=seen.ui or None, **seen.memory, **more)
         if is_connect(session):
             session.registerProgressHandler(self._reported)
+        if measure is not None:
+            self._begin_to_look()
 
     def is_lost(self, why: str) -> None:
         """The session died."""
-        self._came(LOST, why=why[:MOST_ERROR], ui="")
+        self._measure = None
+        self._came(LOST, why=why[:MOST_ERROR], ui="", taken=())
         log.warning("Spark is lost", where=self._session.where, why=why)
 
     def does_not_start(self, error: SparkDown) -> None:
         """No session could be started. While a cluster or a server is away, it is tried often, and logged at growing intervals."""
-        self._came(LOST, why=error.what[:MOST_ERROR], ui="")
+        self._came(LOST, why=error.what[:MOST_ERROR], ui="", taken=())
         if not isinstance(error, SparkAway):
             self._away = None
             log.warning("Spark does not start", where=self._session.where, why=error.what, remedy=error.remedy)
@@ -162,6 +177,9 @@ class Watch:
             self.is_ready(session)
         self._here.watched = watched
         self._has_it_again(watched)
+        self._begin_to_look()
+
+    def _begin_to_look(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(target=self._look, name="spark_watch", daemon=True)
@@ -192,7 +210,7 @@ class Watch:
     def close(self) -> None:
         """Stop watching."""
         self._closed.set()
-        self._came(STOPPED, ui="")
+        self._came(STOPPED, ui="", taken=())
 
     # ---------------------------------------------------------------------------------------------------------------- progress
 
@@ -202,6 +220,22 @@ class Watch:
                 running = list(self._attempts.values())
             for one in running:
                 one.look()
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Measure what Spark takes of memory, now and then."""
+        measure, now = self._measure, time.monotonic()
+        if measure is None or now - self._measured < MEASURE_EVERY_S:
+            return
+        self._measured = now
+        try:
+            found = measure()
+        except Exception as error:  # noqa: BLE001 - PySpark and py4j raise anything when a session ends
+            log.debug("the memory of Spark is not known", why=str(error)[:MOST_ERROR])
+            return
+        with self._lock:
+            if self._session.state == READY and self._measure is measure:
+                self._session = replace(self._session, taken=found)
 
     def _reported(
         self, stages: Any = None, inflight_tasks: int = 0, operation_id: Any = None, done: bool = False

@@ -199,13 +199,14 @@ def spark(one: Mapping[str, Any]) -> str:
     """A worker's session for people.
 
     >>> spark({"state": "ready", "for_s": 61.2, "where": "local[2]", "version": "4.0.0", "ui": "", "sessions": 2, "memory": {},
-    ... "why": ""})
-    'ready for 1m, local[2], Spark 4.0.0, session 2'
+    ... "taken": [{"told": "jvm 700 MiB"}], "why": ""})
+    'ready for 1m, local[2], Spark 4.0.0, session 2, jvm 700 MiB'
     """
     parts = [f"{one['state']} for {_length(one['for_s'])}" if one["for_s"] is not None else one["state"], one["where"]]
     parts += [f"Spark {one['version']}"] if one["version"] else []
     parts += [f"session {one['sessions']}"] if one["sessions"] > 1 else []
     parts += [f"{name} {value}" for name, value in one["memory"].items()]
+    parts += [taken["told"] for taken in one.get("taken", ())]
     return ", ".join([*parts, *(part for part in (one["ui"], one["why"]) if part)])
 
 

@@ -21,10 +21,10 @@ from ...core.names import JobName, StreamPartition, natural
 from ...core.orders import RESTING, WORKING
 from ...core.settings import offer
 from ..process.reading import Hearing, following, heard, shown
-from ..status.batches import load_documents
+from ..status.batches import load_documents, memory_documents
 from ..status.documents import job, join_documents, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
-from ..worker.batch_load import batches_of_load, spark_of_load, summed_batches
+from ..worker.batch_load import batches_of_load, memory_of_load, spark_of_load, summed_batches
 from ..worker.join_load import joins_of_load, joins_summed
 from ..worker.load import key_load, task_load
 from ..worker.times import merged, times_of_load
@@ -130,6 +130,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         worker["alive"] = not silent
         worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
         worker["spark"] = None if beat is None else spark_of_load(beat.beat.load)
+        worker["spark_memory"] = [] if beat is None or silent else memory_documents(memory_of_load(beat.beat.load))
         worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
         if beat is not None and not silent and beat.beat.turn_age_s >= AFTER_S:
             worker["ready"] = False
@@ -246,6 +247,11 @@ def show(found: dict[str, Any]) -> None:
     if found["unreadable_heartbeats"]["records"]:
         heartbeats = found["unreadable_heartbeats"]
         fields.append(("unreadable", f"{heartbeats['records']} recent heartbeats: {heartbeats['why']}"))
+    fields += [
+        (f"Spark of {w['processor']}", ", ".join(one["told"] for one in w["spark_memory"]))
+        for w in found["workers"]
+        if w["spark_memory"]
+    ]
     fields += [("warning", one) for one in found["warnings"]]
     show_fields(fields)
     if found["workers"]:

@@ -87,6 +87,12 @@ class RangeClient:
         if client is not None:
             await closed(client.stop)
 
+    async def brokers(self) -> list[str]:
+        """The address of every broker, as the brokers advertise them."""
+        with quiet_metadata():
+            await self._client.force_metadata_update()
+        return [f"{one.host}:{one.port}" for one in self._client.cluster.brokers()]
+
     async def fetch(self, topic: str, partition: int, offset: int) -> RangeAnswer:
         """What follows this offset: at least one batch. Raises `RangeGone` if the log does not contain the offset."""
         at = StreamPartition(topic, partition)

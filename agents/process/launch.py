@@ -229,6 +229,7 @@ def worker_options(
 ) -> WorkerOptions:
     """All options of a worker, as one value."""
     given, declared = of_the_job(configuration.given), Declared(app)
+    alone = {name: value for name, value in configuration.given.items() if name not in given}
     for name in given:
         if why := stream_problem(name, declared.graph.input):
             raise SettingError(why)
@@ -243,6 +244,7 @@ def worker_options(
         run_id=identity.run_id,
         deployment=identity.deployment,
         settings=given,
+        alone=alone,
         flags=of_the_job(configuration.own),
         host=socket.gethostname(),
         user=user_name(),

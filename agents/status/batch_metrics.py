@@ -62,6 +62,18 @@ def _spark_ready(worker: Worker) -> Iterator[MetricSample]:
         yield (), float(worker.runtime.spark.seen().session.state == READY)
 
 
+def _spark_memory(worker: Worker) -> Iterator[MetricSample]:
+    if worker.runtime.spark is not None:
+        yield from (((one.process,), float(one.used)) for one in worker.runtime.spark.seen().session.taken)
+
+
+def _spark_limits(worker: Worker) -> Iterator[MetricSample]:
+    if worker.runtime.spark is not None:
+        for one in worker.runtime.spark.seen().session.taken:
+            if one.limit is not None:
+                yield (one.process,), float(one.limit)
+
+
 BATCH_METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_batches",
@@ -152,6 +164,21 @@ BATCH_METRICS: tuple[Metric, ...] = (
         _tallied("spark_ms", 1000),
     ),
     Metric("headgate_spark_ready", GAUGE, "1 while this worker has a Spark session.", (), _spark_ready),
+    Metric(
+        "headgate_spark_memory_bytes",
+        GAUGE,
+        "Memory that Spark takes: the `jvm` beside the worker, its `heap`, all its `python` workers; on a cluster the `executor` "
+        "(its heap) and the `executor-python` that have needed most.",
+        ("process",),
+        _spark_memory,
+    ),
+    Metric(
+        "headgate_spark_memory_limit_bytes",
+        GAUGE,
+        "What each of these processes may take, where a setting of Spark bounds it.",
+        ("process",),
+        _spark_limits,
+    ),
     Metric("headgate_spark_sessions_total", COUNTER, "Spark sessions that this worker has started.", (), _sessions),
 )
 """All of them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...core.batch_progress import BatchDone, BatchSeen, SparkProgress, SparkState, StepBatches, Tally
+from ...core.batch_progress import BatchDone, BatchSeen, SparkMemory, SparkProgress, SparkState, StepBatches, Tally
 from ...core.orders import TaskState
 from ..worker.batch_load import BatchLoad, batches_of
 from .documents import time_of
@@ -59,8 +59,17 @@ def spark_document(session: SparkState | None, now_ms: int) -> dict[str, Any] | 
         "ui": session.ui,
         "sessions": session.started,
         "memory": dict(session.memory),
+        "taken": memory_documents(session.taken),
         "why": session.why,
     }
+
+
+def memory_documents(taken: Iterable[SparkMemory]) -> list[dict[str, Any]]:
+    """What processes of Spark take of memory."""
+    return [
+        {"process": one.process, "bytes": one.used, "limit": one.limit, "count": one.count, "told": one.told()}
+        for one in taken
+    ]
 
 
 def load_documents(loads: Iterable[BatchLoad], now_ms: int) -> list[dict[str, Any]]:

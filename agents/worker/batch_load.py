@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from ...core.batch_progress import CLOSED, OPEN, RETURNED, RUNNING, SESSION_STATES, StepBatches
+from ...core.batch_progress import CLOSED, OPEN, RETURNED, RUNNING, SESSION_STATES, SparkMemory, StepBatches
 from ...core.batches import Bridge
 from .times import fitting
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FRONT = "batches."
 SPARK = "spark"
+TAKEN, LIMIT, COUNT = "spark.taken.", "spark.limit.", "spark.count."
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,35 @@ def _named(one: BatchLoad) -> dict[str, float]:
 
 
 def spark_load(bridge: Bridge | None) -> dict[str, float]:
-    """The state of the worker's session as a number; nothing for a job without a Spark stage."""
-    return {} if bridge is None else {SPARK: float(SESSION_STATES.index(bridge.seen().session.state))}
+    """The state of the worker's session and the memory that it takes, as numbers; nothing for a job without a Spark stage."""
+    if bridge is None:
+        return {}
+    session = bridge.seen().session
+    load = {SPARK: float(SESSION_STATES.index(session.state))}
+    for one in session.taken:
+        load[f"{TAKEN}{one.process}"] = float(one.used)
+        load[f"{COUNT}{one.process}"] = float(one.count)
+        if one.limit is not None:
+            load[f"{LIMIT}{one.process}"] = float(one.limit)
+    return load
+
+
+def memory_of_load(load: Mapping[str, float]) -> list[SparkMemory]:
+    """The memory of Spark in a heartbeat.
+
+    >>> memory_of_load({"spark.taken.jvm": 7.0, "spark.taken.python": 9.0, "spark.limit.python": 5.0, "spark.count.python": 2.0})
+    [SparkMemory(process='jvm', used=7, limit=None, count=1), SparkMemory(process='python', used=9, limit=5, count=2)]
+    """
+    return [
+        SparkMemory(
+            process,
+            int(load[name]),
+            None if (limit := load.get(f"{LIMIT}{process}")) is None else int(limit),
+            int(load.get(f"{COUNT}{process}", 1)),
+        )
+        for name in load
+        if name.startswith(TAKEN) and (process := name.removeprefix(TAKEN))
+    ]
 
 
 def spark_of_load(load: Mapping[str, float]) -> str | None:

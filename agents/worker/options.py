@@ -34,6 +34,8 @@ class WorkerOptions:
     deployment: str = ""
     settings: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     """Settings from the file, the environment and the app."""
+    alone: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    """Settings that belong to this worker alone, such as `state.memory`; they are not written into the run."""
     flags: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     """Settings from the command line and the environment; they take precedence over overrides."""
     host: str = ""

@@ -14,7 +14,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -25,7 +24,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.errors import DeclarationError, HeadgateError
 from ...core.settings import of_spark
 from ..job.declaration import Declared
-from ..job.steps import SparkStep
+from ..job.steps import BatchStep, SparkStep
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.range_client import RANGE_CLIENT
@@ -73,8 +72,9 @@ class Worker:
         graph = self.declared.graph
         self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
-        self.memory = StoreMemory(self.settings.given_or("state.memory", options.state_memory))
-        self.spark = _spark(self.declared, self.settings, options)
+        alone = Settings({**options.settings, **options.alone})
+        self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
+        self.spark = _spark(self.declared, alone, options)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
@@ -251,18 +251,23 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
     """The worker's Spark session. It is imported and started only if the job has a Spark step."""
     if not any(isinstance(step, SparkStep) for step in declared.steps):
         return None
-    from ...spark_bridge.jvm import Terms
     from ...spark_bridge.package import paths_of
     from ...spark_bridge.session import Spark
-    from ...spark_bridge.spool import Spool
+    from ...spark_bridge.spool import Spool, path_of
     from ...spark_bridge.tables import Carrier
+    from ...spark_bridge.terms import Terms
     from .spark_jvm import java_home
 
     master, remote, shared = (settings.text(name) for name in ("spark.master", "spark.remote", "spark.spool"))
     own = None if options.state_dir is None else options.state_dir / "spark-spool"
     reached = bool(shared) or (master.startswith("local") and not remote)
+    spool = Spool(path_of(shared) if shared else own)
+    kafka = (RANGE_CLIENT, options.client.plain())
+    reads = any(isinstance(step, BatchStep) and step.reference is not None for step in declared.steps)
     terms = Terms(
         package=paths_of(settings.text("spark.package")),
+        kafka=kafka if reads else None,
+        spool=spool if shared else None,
         probe_s=settings.seconds("spark.probe-timeout"),
         executors_s=settings.seconds("spark.executors-timeout"),
     )
@@ -272,8 +277,6 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
         conf={name: settings.text(name) for name in settings.given if of_spark(name)},
         terms=terms,
         java_home=java_home,
-        carrier=Carrier(
-            settings.value("spark.batch-memory"), Spool(Path(shared).expanduser() if shared else own), shared=reached
-        ),
-        kafka=(RANGE_CLIENT, options.client.plain()),
+        carrier=Carrier(settings.value("spark.batch-memory"), spool, shared=reached),
+        kafka=kafka,
     )

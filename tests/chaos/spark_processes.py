@@ -122,7 +122,9 @@ def _with_this_process() -> None:
 class Standalone:
     """A master and its workers."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, workers: int = 2, memory: str = "600m") -> None:
+        self.memory = memory
+        """Of each worker."""
         self.port = free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self.master = SparkProcess(
@@ -133,10 +135,10 @@ class Standalone:
         self.workers = [self.worker(number) for number in range(workers)]
 
     def worker(self, number: int) -> SparkProcess:
-        """One more worker, with one core and half a gibibyte."""
+        """One more worker, with one core."""
         return SparkProcess(
             self.directory, f"worker-{number}", "spark-class", "org.apache.spark.deploy.worker.Worker",
-            "--host", "127.0.0.1", "--cores", "1", "--memory", "600m", "--webui-port", str(free_port()),
+            "--host", "127.0.0.1", "--cores", "1", "--memory", self.memory, "--webui-port", str(free_port()),
             "--work-dir", str(self.directory / f"work-{number}"), self.url,
         )  # fmt: skip
 
@@ -160,13 +162,13 @@ class Standalone:
 class ConnectServer(SparkProcess):
     """A Spark Connect server on `local[2]`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, memory: str = "700m") -> None:
         port = free_port()
-        self.more = {"SPARK_DAEMON_MEMORY": "700m"}  # its heap is that of a daemon, whatever --driver-memory says
+        self.more = {"SPARK_DAEMON_MEMORY": memory}  # its heap is that of a daemon, whatever --driver-memory says
         self.url = f"sc://127.0.0.1:{port}"
         super().__init__(
             directory, "connect", "spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-            "--master", "local[2]", "--driver-memory", "700m", "--conf", "spark.ui.enabled=false",
+            "--master", "local[2]", "--driver-memory", memory, "--conf", "spark.ui.enabled=false",
             "--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", f"spark.connect.grpc.binding.port={port}",
             "--conf", "spark.python.unix.domain.socket.enabled=true",
             port=port,

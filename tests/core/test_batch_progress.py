@@ -13,6 +13,7 @@ from headgate.core.batch_progress import (
     READY,
     STARTING,
     SparkAttempt,
+    SparkMemory,
     SparkProgress,
     SparkState,
     Tally,
@@ -45,6 +46,13 @@ def test_a_session_that_comes_back_says_what_became_of_the_last() -> None:
     """Otherwise a restart of Spark looks like the first start."""
     assert waits_for_spark(SparkState(STARTING, why="the JVM died")) == "Spark is starting again: the JVM died"
     assert waits_for_spark(SparkState(LOST, why="no Java")) == "Spark is lost: no Java"
+
+
+def test_memory_is_told_with_its_bound() -> None:
+    """What several processes take together cannot be compared with the bound of each."""
+    assert SparkMemory("jvm", 700 << 20).told() == "jvm 700 MiB"
+    assert SparkMemory("heap", 300 << 20, 1 << 30).told() == "heap 300 of 1,024 MiB"
+    assert SparkMemory("python", 160 << 20, 2 << 30, 2).told() == "python 160 MiB (2 with 2,048 each)"
 
 
 def test_progress_is_silent_until_spark_has_said_something() -> None:

@@ -15,6 +15,7 @@ import headgate as hg
 from headgate.agents.cli import batches as verb
 from headgate.agents.cli.options import Target
 from headgate.agents.cli.status import read as read_status
+from headgate.agents.cli.status import show as show_status
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.web.service import Page
 from headgate.core.names import JobName
@@ -110,8 +111,14 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
         (spark,) = found["spark"]
         assert (spark["worker"], spark["state"], spark["where"], spark["sessions"]) == ("w1", "ready", "local[2]", 1)
         assert "spark.driver.memory" in spark["memory"]
+        (spark,) = (await sight.until(lambda one: len(one["spark"][0]["taken"]) == 3))["spark"]
+        taken = {one["process"]: one for one in spark["taken"]}
+        assert 0 < taken["heap"]["bytes"] <= taken["heap"]["limit"] <= 1 << 30
+        assert taken["jvm"]["bytes"] > 100 << 20
+        assert (taken["python"]["count"] > 0, taken["python"]["limit"]) == (True, 2 << 30)
         assert "Spark" in await text_of(spark["ui"])
         await look_everywhere(sight, page, spark["ui"])
+        assert "python " in capsys.readouterr().out  # what its Python workers take of memory
         flag.touch()
         await job.write(source, [{"n": n} for n in range(25, 40)])
         found = await sight.until(lambda one: len(one["done"]) == 4)
@@ -155,9 +162,13 @@ async def look_everywhere(sight: Sight, page: Page, ui: str) -> None:
     while True:
         status = await read_status(sight.to)
         assert wrong(status, schema("status")) == []
-        if status["batches"] and status["batches"][0]["running"]:
+        if status["batches"] and status["batches"][0]["running"] and status["workers"][0]["spark_memory"]:
             break
         assert time.monotonic() < give_up, status["batches"]
     (step, _) = status["batches"]
     assert (step["step"], step["open"], step["closed"], step["rows"], step["done"]) == ("ten", 1, 1, 25, 0)
     assert [one["spark"] for one in status["workers"]] == ["ready"]
+    assert [one["process"] for one in status["workers"][0]["spark_memory"]] == ["jvm", "heap", "python"]
+    show_status(status)
+    for process in ("jvm", "heap", "python"):
+        assert f'process="{process}"' in metrics

@@ -1,13 +1,18 @@
 """A job on a real standalone cluster with two workers, and on a real Spark Connect server, while these are killed and come back.
 
 Each process of Spark is one of PySpark's own jars on this machine. The worker is a process of its own, as a user runs it. Every order must
-count once.
+count once: in small batches that are sent to Spark, in large ones that executors read from the spool, and in batches by reference that
+executors read from Kafka.
+
+A short form of both always runs. `HEADGATE_TEST_SPARK=1` runs the rest: more deaths, what a cluster lacks, and what is too large.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +21,10 @@ from typing import Any
 import psutil
 import pytest
 
+from headgate.agents.cli import batches as verb
+
 from ..chaos.spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
+from .test_batches_seen import Sight
 from .test_spark_line import PATIENCE_S, counted, orders
 from .test_spark_processes import while_it_lives
 
@@ -24,21 +32,41 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio, pytest.
 Topic = Callable[..., str]
 
 SOURCE = """
+from typing import TypedDict
 import headgate as hg
 import shared_rates
 
-def doubled(n):
+SCHEMA = "batch string, country string, n long, total long"
+
+
+class Order(TypedDict):
+    country: str
+    n: int
+
+
+def held(n):
+    import os, time
+    if os.path.exists("HOLD"):
+        with open("HELD", "w") as file:
+            file.write(str(os.getpid()))
+        while os.path.exists("HOLD"):
+            time.sleep(0.02)
     return 2 * n  # a function of this file, which no executor has
+
 
 def totals(df, batch):
     from pyspark.sql import functions as F
-    twice = F.udf(lambda n: doubled(n) * shared_rates.HALF, "double")
+    twice = F.udf(lambda n: held(n) * shared_rates.HALF, "double")
     found = df.groupBy("country").agg(F.count("*").alias("n"), F.sum(twice("n")).cast("long").alias("total"))
     return found.select(F.lit(batch.id).alias("batch"), "country", "n", "total")
 
+
 app = hg.App("JOB", serde=hg.json(), settings=SETTINGS)
-(app.input("SOURCE").batch(max_rows=100, name="lot")
-    .spark(totals, schema="batch string, country string, n long, total long").to("TARGET"))
+source = app.input("ORDERS")
+source.batch(max_rows=100, name="lot").spark(totals, schema=SCHEMA, name="lots").to("LOTS")
+source.batch(max_rows=400, name="wide").spark(totals, schema=SCHEMA, name="wides").to("WIDES")
+typed = app.input("TYPED", serde=hg.json(Order))
+typed.batch(max_rows=100, name="range", by="reference").spark(totals, schema=SCHEMA, name="ranges").to("RANGES")
 """
 
 
@@ -46,42 +74,80 @@ class Flow:
     """Orders go in, results come out, while things die."""
 
     def __init__(self, job: Any, topic: Topic, directory: Path) -> None:
-        self.job = job
-        self.source, self.target = topic("orders"), topic("totals")
+        self.job, self.directory = job, directory
+        self.topics = {name: topic(name.lower()) for name in ("ORDERS", "LOTS", "WIDES", "RANGES")}
+        self.topics["TYPED"] = topic("typed", partitions=2)
         self.written = 0
-        package = directory / "lib" / "shared_rates"
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text("HALF = 0.5\n")
-        self.package = package
+        self.package = directory / "lib" / "shared_rates"
+        self.package.mkdir(parents=True)
+        (self.package / "__init__.py").write_text("HALF = 0.5\n")
+        self.hold, self.held = directory / "hold", directory / "held"
         self.worker: Any = None
 
     async def begin(self, **settings: str) -> None:
         """Start the worker."""
-        code = SOURCE.replace("SOURCE", self.source).replace("TARGET", self.target)
-        code = code.replace("SETTINGS", repr({"spark.package": str(self.package), **settings}))
+        given = {"spark.package": str(self.package), "spark.spool": str(self.directory / "spool")}
+        code = SOURCE.replace("HOLD", str(self.hold)).replace("HELD", str(self.held))
+        for name, topic in self.topics.items():
+            code = code.replace(f'"{name}"', repr(topic))
+        code = code.replace("SETTINGS", repr({**given, "spark.batch-memory": "8KiB", **settings}))
         self.worker = await self.job.process(code, "w1", PYTHONPATH=str(self.package.parent))
 
-    async def more(self, batches: int = 2) -> None:
-        """Write so many batches more, and wait for their results."""
-        await self.job.write(self.source, orders(100 * batches, self.written))
-        self.written += 100 * batches
-        wanted = 3 * (self.written // 100)
-        await while_it_lives(self.worker, self.job.records(self.target, wanted, within_s=PATIENCE_S))
+    async def write(self) -> None:
+        """Two batches more of each kind but the large ones."""
+        for topic in ("ORDERS", "TYPED"):
+            await self.job.write(self.topics[topic], orders(200, self.written))
+        self.written += 200
+
+    async def results(self) -> None:
+        """Wait for the results of all that is written."""
+        for topic in ("LOTS", "RANGES"):
+            waiting = self.job.records(self.topics[topic], 3 * (self.written // 100), within_s=PATIENCE_S)
+            await while_it_lives(self.worker, waiting)
+
+    async def more(self) -> None:
+        """Both."""
+        await self.write()
+        await self.results()
+
+    async def at_work(self) -> int:
+        """Write more, and wait until a Python worker has a row of it in its hands. Returns its process."""
+        self.hold.touch()
+        await self.write()
+        await self._until(lambda: self.held.exists() and self.held.read_text(), "a batch at work")
+        pid = int(self.held.read_text())
+        self.held.unlink()
+        return pid
+
+    async def spooled(self) -> None:
+        """Wait until a large batch is in the spool; all that is held there is for executors."""
+        await self._until(lambda: any((self.directory / "spool").rglob("0*.arrow")), "a large batch in the spool")
+
+    def go_on(self) -> None:
+        """What comes next is not held."""
+        self.hold.unlink()
 
     async def end(self) -> None:
-        """Drain; every order counts once."""
+        """Drain; every order counts once in each of the three ways."""
         await self.job.ask("drain", timeout_s=PATIENCE_S)
-        assert await self.worker.ended(PATIENCE_S) == 0
-        rows = await self.job.values(self.target, 3 * (self.written // 100))
-        assert counted(rows) == (self.written, sum(range(self.written)))
-        assert len({(row["batch"], row["country"]) for row in rows}) == len(rows)
+        assert await self.worker.ended(PATIENCE_S) == 0, self.worker.text()[-3000:]
+        wide = -(-self.written // 400)
+        for topic, batches in (("LOTS", self.written // 100), ("WIDES", wide), ("RANGES", self.written // 100)):
+            rows = await self.job.values(self.topics[topic], 3 * batches)
+            assert counted(rows) == (self.written, sum(range(self.written))), topic
+            assert len({(row["batch"], row["country"]) for row in rows}) == len(rows) == 3 * batches, topic
+        assert not [one for one in (self.directory / "spool").rglob("*") if one.is_file()]
 
     async def said(self, text: str) -> None:
         """Wait until the worker logs this."""
+        await self._until(lambda: text in self.worker.text(), text)
+
+    async def _until(self, true: Callable[[], Any], what: str) -> None:
         give_up = time.monotonic() + PATIENCE_S
-        while text not in self.worker.text():
-            assert time.monotonic() < give_up, f"it never says {text}:\n{self.worker.text()[-3000:]}"
-            await asyncio.sleep(0.05)
+        while not true():
+            assert self.worker.process.returncode is None, self.worker.text()[-3000:]
+            assert time.monotonic() < give_up, f"never {what}:\n{self.worker.text()[-3000:]}"
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +165,65 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]
         yield one
 
 
-@ON_REQUEST
-async def test_a_standalone_cluster_loses_executors_a_worker_and_its_master(
+def executor_of(pid: int) -> psutil.Process:
+    """The executor whose Python worker this is."""
+    return next(
+        one for one in psutil.Process(pid).parents() if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())
+    )
+
+
+async def test_a_standalone_cluster_loses_an_executor(
     job: Any, topic: Topic, standalone: Standalone, tmp_path: Path
 ) -> None:
-    """An executor, a worker with its executor, and the master are killed. A new master knows no application, and takes the executors
-    away; the session notices and registers again."""
+    """In the middle of a batch. Another executor has it; the worker keeps its session."""
     flow = Flow(job, topic, tmp_path)
-    await flow.begin(**CONF, **{"spark.master": standalone.url, "spark.executors-timeout": "30s"})
+    await flow.begin(**CONF, **{"spark.master": standalone.url})
     await flow.more()
-    await flow.said("the cluster's executors are ready")
-    executor = standalone.executors()[0]
+    executor = executor_of(await flow.at_work())
+    await flow.spooled()
     executor.kill()
+    flow.go_on()
+    await flow.results()
+    await flow.end()
+    assert flow.worker.text().count("the cluster's executors are ready") == 1
+
+
+async def test_a_connect_server_is_killed_and_comes_back(
+    job: Any, topic: Topic, connect: ConnectServer, tmp_path: Path
+) -> None:
+    """In the middle of a batch. Batches wait while it is away; a new session begins when it is there; no JVM is started here."""
+    flow = Flow(job, topic, tmp_path)
+    await flow.begin(**{"spark.remote": connect.url, "spark.executor.memory": "2g"})
     await flow.more()
+    await flow.said("settings that only the Connect server itself can have are not applied")
+    for child in psutil.Process(flow.worker.process.pid).children(recursive=True):
+        assert "java" not in child.name()
+    await flow.at_work()
+    await flow.spooled()
+    connect.kill()
+    await flow.said("Spark cannot be reached at")
+    flow.go_on()
+    connect.begin()
+    await flow.results()
+    await flow.end()
+
+
+# ---------------------------------------------------------------------------------------------------------------- on request
+
+
+@ON_REQUEST
+async def test_a_standalone_cluster_loses_a_worker_and_its_master(
+    job: Any, topic: Topic, standalone: Standalone, tmp_path: Path
+) -> None:
+    """A worker is killed with its executor, then the master. A new master knows no application, and takes the executors away; the session
+    notices and registers again."""
+    flow = Flow(job, topic, tmp_path)
+    await flow.begin(**CONF, **{"spark.master": standalone.url, "spark.executors-timeout": "60s"})
+    await flow.more()
+    executor_of(await flow.at_work()).kill()
     standalone.workers[0].kill()
-    await flow.more()
+    flow.go_on()
+    await flow.results()
     standalone.master.kill()
     standalone.master.begin()
     standalone.master.up()
@@ -121,34 +231,178 @@ async def test_a_standalone_cluster_loses_executors_a_worker_and_its_master(
     psutil.wait_procs(standalone.executors(), timeout=60)
     await flow.more()
     await flow.end()
+    assert "its cluster has given no executor for 60 s" in flow.worker.text()
 
 
 @ON_REQUEST
-async def test_a_connect_server_is_killed_and_comes_back(
-    job: Any, topic: Topic, connect: ConnectServer, tmp_path: Path
+@pytest.mark.parametrize("lack", ["no python", "wrong python", "brokers", "spool"])
+async def test_what_a_cluster_lacks_is_said_before_the_first_batch(
+    job: Any, topic: Topic, standalone: Standalone, tmp_path: Path, lack: str
 ) -> None:
-    """Batches wait while it is away; a new session begins when it is there; no JVM is started here."""
+    """With the host, what it lacks, and the setting that helps."""
+    there = tmp_path / "there"
+    there.mkdir()
+    real = Path(sys.executable)
+    port = job.bootstrap.rpartition(":")[2]
+    settings, wanted = {
+        "no python": ({"spark.pyspark.python": "/nowhere/python3"}, ["cannot run Python", "spark.pyspark.python"]),
+        "wrong python": (
+            {"spark.pyspark.python": str(there / "python3")},
+            ["cannot run Python", "PYTHON_VERSION_MISMATCH", "3.99"],
+        ),
+        "brokers": (
+            {"spark.executorEnv.PYTHONPATH": str(there)},
+            [f"cannot reach the broker {job.bootstrap}: No route to host", "advertised.listeners"],
+        ),
+        "spool": (
+            {"spark.executorEnv.PYTHONPATH": str(there)},
+            [f"cannot read spark.spool, {tmp_path}/spool/", "under the same path"],
+        ),
+    }[lack]
+    (there / "sitecustomize.py").write_text(ELSEWHERE[lack].format(port=port, spool=tmp_path / "spool"))
+    (there / "python3").write_text(f'#!/bin/sh\nPYTHONPATH="{there}:$PYTHONPATH" exec "{real}" "$@"\n')
+    (there / "python3").chmod(0o755)
     flow = Flow(job, topic, tmp_path)
-    await flow.begin(**{"spark.remote": connect.url, "spark.executor.memory": "2g"})
-    await flow.more()
-    await flow.said("settings that only the Connect server itself can have are not applied")
-    for child in psutil.Process(flow.worker.process.pid).children(recursive=True):
-        assert "java" not in child.name()
-    connect.kill()
-    writing = asyncio.get_running_loop().create_task(flow.more())
-    await flow.said("Spark cannot be reached at")
-    connect.begin()
-    await writing
+    await flow.begin(**CONF, **{"spark.master": standalone.url, **settings})
+    for text in wanted:
+        await flow.said(text)
+    flow.worker.kill()
+    await flow.worker.ended()
+
+
+ELSEWHERE = {
+    "no python": "",
+    "wrong python": """
+import collections, sys
+kind = collections.namedtuple("version_info", "major minor micro releaselevel serial")
+sys.version_info = kind(3, 99, 0, "final", 0)
+""",
+    "brokers": """
+import errno, os, socket
+real = socket.create_connection
+
+def create_connection(address, *more, **named):
+    if address[1] == {port}:
+        raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+    return real(address, *more, **named)
+
+socket.create_connection = create_connection
+""",
+    "spool": """
+import builtins
+real = open
+
+def elsewhere(path, *more, **named):
+    if str(path).startswith("{spool}"):
+        path = "/nowhere" + str(path)
+    return real(path, *more, **named)
+
+builtins.open = elsewhere
+""",
+}
+"""What makes an executor of this machine one that is on another."""
+
+
+@ON_REQUEST
+async def test_a_connect_server_says_how_far_a_long_batch_is(
+    job: Any, topic: Topic, connect: ConnectServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In `headgate batches`, while the batch is at work."""
+    flow = Flow(job, topic, tmp_path)
+    await flow.begin(**{"spark.remote": connect.url})
+    await flow.at_work()
+    sight = Sight(job)
+    found = await sight.until(lambda one: any(b["progress"] and b["progress"]["tasks"] for b in one["batches"]))
+    (batch, *_) = [one for one in found["batches"] if one["progress"]]
+    assert "tasks done" in batch["progress"]["told"]
+    (spark,) = found["spark"]
+    assert spark["where"] == connect.url
+    assert "spark.driver.memory" in spark["memory"]
+    verb.show(found, job.name)
+    assert batch["progress"]["told"] in capsys.readouterr().out
+    flow.go_on()
+    await flow.results()
     await flow.end()
 
 
-async def test_what_a_cluster_lacks_is_said_before_the_first_batch(
-    job: Any, topic: Topic, standalone: Standalone, tmp_path: Path
-) -> None:
-    """With the host and what it lacks: here a Python that is not there."""
-    flow = Flow(job, topic, tmp_path)
-    await flow.begin(**CONF, **{"spark.master": standalone.url, "spark.pyspark.python": "/nowhere/python3"})
-    await flow.said("cannot run Python")
-    assert "spark.pyspark.python" in flow.worker.text()
-    flow.worker.kill()
-    await flow.worker.ended()
+LARGE = """
+import asyncio, json, sys
+import pyarrow as pa
+from headgate.agents.broker.java import find_java
+from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.spark_bridge import columns
+from headgate.spark_bridge.errors import SparkError
+from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.spool import Spool
+from headgate.spark_bridge.tables import Carrier
+
+given = json.loads(sys.argv[1])
+
+
+async def main():
+    carrier = Carrier(given["memory"], Spool(given["spool"]), shared=True)
+    spark = Spark(**given["where"], conf=given["conf"], java_home=lambda: str(find_java().home), carrier=carrier)
+    text = "x" * given["width"]
+    blocks = [columns.encode([pa.table({"n": [n], "text": [text]})]) for n in range(given["rows"])]
+    contents = Inline(blocks, sum(map(len, blocks)))
+    try:
+        stage = SparkStage("copied", lambda df, batch: df, "n long, text string")
+        (found,) = await spark.run(BatchInfo("Partition 0", "s", 1, len(blocks), "rows"), contents, [stage])
+        rows = [row for block in found.blocks for row in spark.decode(block)]
+        print("rows", len(rows), sum(row["n"] for row in rows), {len(row["text"]) for row in rows} == {given["width"]})
+    except SparkError as error:
+        print(type(error).__name__, error.what, error.remedy)
+    finally:
+        await spark.close()
+
+
+asyncio.run(main())
+"""
+
+
+async def large(
+    directory: Path, where: dict[str, str], conf: dict[str, str], memory: int, rows: int, width: int
+) -> str:
+    """What becomes of a batch whose rows are this wide, in a process of its own."""
+    given = {
+        "where": where,
+        "conf": conf,
+        "memory": memory,
+        "spool": str(directory / "spool"),
+        "rows": rows,
+        "width": width,
+    }
+    with (directory / "large.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", LARGE, json.dumps(given), stdout=asyncio.subprocess.PIPE, stderr=log
+        )
+        said, _ = await asyncio.wait_for(process.communicate(), 600)
+    return said.decode()
+
+
+WIDE = {**CONF, "spark.driver.memory": "2g", "spark.executor.memory": "1g"}
+
+
+@ON_REQUEST
+async def test_a_batch_and_its_result_may_be_larger_than_a_message_of_standalone(tmp_path: Path) -> None:
+    """200 MB go there and back, though a message may have 128 MiB by Spark's default. What a setting forbids names it."""
+    with contextlib.closing(Standalone(tmp_path / "standalone", workers=1, memory="1300m")) as cluster:
+        cluster.up()
+        where = {"master": cluster.url}
+        assert await large(tmp_path, where, WIDE, 1 << 30, 200, 1_000_000) == f"rows 200 {sum(range(200))} True\n"
+        said = await large(tmp_path, where, {**WIDE, "spark.driver.maxResultSize": "100m"}, 1 << 30, 200, 1_000_000)
+        assert said.startswith("SparkPlanError")
+        assert "spark.driver.maxResultSize" in said
+        said = await large(tmp_path, where, {**WIDE, "spark.rpc.message.maxSize": "16"}, 1 << 30, 200, 1_000_000)
+        assert said.startswith("SparkPlanError")
+        assert "raise spark.rpc.message.maxSize" in said
+
+
+@ON_REQUEST
+@pytest.mark.parametrize("memory", [1 << 30, 1 << 20], ids=["inline", "spool"])
+async def test_a_batch_and_its_result_may_be_larger_than_a_message_of_connect(tmp_path: Path, memory: int) -> None:
+    """200 MB go there and back, though a message of gRPC has 128 MiB: with the plan, or as files."""
+    with contextlib.closing(ConnectServer(tmp_path / "connect", memory="3g")) as server:
+        server.up()
+        said = await large(tmp_path, {"remote": server.url}, {}, memory, 200, 1_000_000)
+        assert said == f"rows 200 {sum(range(200))} True\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import zipfile
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import SettingError
-from headgate.spark_bridge.cluster import addresses, reachable
+from headgate.core.ranges import RangeBroken
+from headgate.spark_bridge.cluster import addresses, complete, reachable
 from headgate.spark_bridge.conf import for_connect, for_jvm, memory
 from headgate.spark_bridge.errors import SparkAway, SparkDown
 from headgate.spark_bridge.executor_check import look
 from headgate.spark_bridge.package import modules_in, paths_of, shippable
+from headgate.spark_bridge.spool import path_of
 
 
 def test_the_user_s_settings_win_and_memory_is_bounded() -> None:
@@ -33,9 +36,47 @@ def test_options_of_java_are_added_to_ours() -> None:
 
 
 def test_executors_elsewhere_must_reach_the_driver() -> None:
-    """So it does not bind to the loopback there, and the memory of Python workers is a matter of the cluster."""
+    """So it does not bind to the loopback there. Executors and their Python workers have bounds, which a master subtracts from its own."""
     conf = for_jvm("spark://host:7077", {}, "/tmp/d")
-    assert not {"spark.driver.host", "spark.executor.pyspark.memory"} & set(conf)
+    assert "spark.driver.host" not in conf
+    assert memory(conf) == {
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "1g",
+        "spark.executor.pyspark.memory": "2g",
+    }
+
+
+def test_python_workers_of_an_executor_share_what_it_has() -> None:
+    """Spark divides the setting by the executor's cores. On a local master it does not."""
+    for master, cores, each in (("yarn", "4", "8g"), ("k8s://https://api", "many", "2g"), ("local[4]", "4", "2g")):
+        assert for_jvm(master, {"spark.executor.cores": cores}, "/tmp/d")["spark.executor.pyspark.memory"] == each
+    assert for_jvm("yarn", {"spark.executor.pyspark.memory": "3g"}, "/tmp/d")["spark.executor.pyspark.memory"] == "3g"
+
+
+@pytest.mark.parametrize(("heap", "result"), [("1g", "512m"), ("6g", "3072m"), ("1m", "1m"), ("much", None)])
+def test_a_result_is_refused_before_it_fills_the_heap(heap: str, result: str | None) -> None:
+    """A JVM that is out of memory ends, with all batches that it has; a result that is too large only fails its own."""
+    conf = for_jvm("local[2]", {"spark.driver.memory": heap}, "/tmp/d")
+    assert conf.get("spark.driver.maxResultSize") == result
+    given = {"spark.driver.memory": heap, "spark.driver.maxResultSize": "9g"}
+    assert for_jvm("local[2]", given, "/tmp/d")["spark.driver.maxResultSize"] == "9g"
+
+
+def test_what_yarn_and_kubernetes_are_given() -> None:
+    """The driver runs beside the worker, and binds to what Spark finds out by itself; whatever the user sets passes through."""
+    ours = {
+        "spark.kubernetes.container.image": "registry/spark:4",
+        "spark.kubernetes.namespace": "jobs",
+        "spark.driver.host": "10.0.0.7",
+        "spark.yarn.queue": "batches",
+        "spark.executor.instances": "4",
+    }
+    for master in ("yarn", "k8s://https://api:6443"):
+        conf = for_jvm(master, ours, "/tmp/d")
+        assert ours.items() <= conf.items()
+        assert conf["spark.master"] == master
+        assert not {"spark.submit.deployMode", "spark.driver.bindAddress", "spark.pyspark.python"} & set(conf)
+        assert conf["spark.rpc.message.maxSize"] == "512"
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_not_used_for_one() -> None:
@@ -84,8 +125,11 @@ def test_a_wheel_is_an_archive(tmp_path: Path) -> None:
     wheel = tmp_path / "a-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("a/__init__.py", "")
+        archive.writestr("b.py", "")
+        archive.writestr("a-1.dist-info/METADATA", "")
     (file,) = shippable(paths_of(str(wheel)), tmp_path)
     assert file.endswith(".zip")
+    assert modules_in([Path(file)]) == {"a", "b"}  # what an executor must be able to import
 
 
 @pytest.mark.parametrize(("name", "says"), [("nowhere.py", "does not exist"), ("data.csv", "neither a .py file")])
@@ -124,9 +168,27 @@ def test_yarn_needs_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
     with pytest.raises(SparkDown, match="HADOOP_CONF_DIR"):
-        reachable("yarn")
+        complete("yarn", {})
     monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
-    reachable("yarn")
+    complete("yarn", {})
+
+
+def test_kubernetes_needs_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark says so in the stack of its JVM. Defaults of Spark's own may contain it."""
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SparkDown, match="no image of the executors"):
+        complete("k8s://https://api", {})
+    complete("k8s://https://api", {"spark.kubernetes.executor.container.image": "spark:4"})
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    complete("k8s://https://api", {})
+
+
+def test_the_driver_runs_beside_the_worker() -> None:
+    """Which takes its results."""
+    with pytest.raises(SparkDown, match="deployMode is not client"):
+        complete("spark://host", {"spark.submit.deployMode": "cluster"})
+    complete("spark://host", {"spark.submit.deployMode": "client"})
 
 
 def test_addresses_are_read_from_every_kind_of_url() -> None:
@@ -136,13 +198,73 @@ def test_addresses_are_read_from_every_kind_of_url() -> None:
     assert addresses("local[2]") == []
 
 
-def test_an_executor_says_what_it_lacks() -> None:
+WANTED = {
+    "python": list(sys.version_info[:2]),
+    "spark": "",
+    "headgate": "",
+    "modules": ["json"],
+    "brokers": [],
+    "kafka": None,
+    "spool": None,
+}
+"""What every executor has."""
+
+
+def lacks(**wanted: object) -> list[list[str]]:
+    """What this process, as an executor, lacks."""
+    return json.loads(look({**WANTED, **wanted})(0))["lacks"]
+
+
+def test_an_executor_says_what_it_lacks(tmp_path: Path) -> None:
     """All at once, so that one repair is enough."""
-    python = list(sys.version_info[:2])
-    fine = look({"python": python, "modules": ["json"], "brokers": []})(0)
-    assert not fine.startswith("!")
+    assert lacks() == []
+    (tmp_path / "seen").write_text("something")
     port = closed_port()
-    lacks = look({"python": [2, 7], "modules": ["nosuchmodule"], "brokers": [f"127.0.0.1:{port}"]})(0)
-    assert lacks.startswith("!")
-    for part in ("and the worker 2.7", "has no module 'nosuchmodule'", f"cannot reach the broker 127.0.0.1:{port}"):
-        assert part in lacks
+    found = lacks(
+        python=[2, 7],
+        spark="2.4.8",
+        headgate="0.0.7",
+        modules=["nosuchmodule", "headgate"],
+        brokers=[f"127.0.0.1:{port}"],
+        spool=[str(tmp_path / "seen"), "something else"],
+    )
+    assert [kind for kind, _ in found] == ["python", "spark", "module", "headgate", "broker", "spool"]
+    for (_, text), part in zip(
+        found,
+        (
+            "and the worker 2.7",
+            "and the worker 2.4.8",
+            "has no module 'nosuchmodule'",
+            "and the worker 0.0.7",
+            f"cannot reach the broker 127.0.0.1:{port}: Connection refused",
+            "has another file",
+        ),
+        strict=True,
+    ):
+        assert part in text
+
+
+def test_a_spool_that_an_executor_does_not_see(tmp_path: Path) -> None:
+    """It says which file it has looked for."""
+    ((kind, text),) = lacks(spool=[str(tmp_path / "nowhere"), ""])
+    assert (kind, text) == ("spool", f"cannot read spark.spool, {tmp_path}/nowhere: No such file or directory")
+
+
+class NotLetIn:
+    """A client whose user the brokers do not know."""
+
+    async def start(self) -> None:
+        raise RangeBroken("authentication failed")
+
+
+def test_a_broker_that_does_not_let_an_executor_in() -> None:
+    """It can be reached, but a file with a certificate, for example, is on the worker only."""
+    ((kind, text),) = lacks(kafka=(f"{__name__}:NotLetIn", ()))
+    assert (kind, text) == ("broker", "cannot read from the brokers: RangeBroken: authentication failed")
+
+
+def test_the_spool_is_a_directory_of_this_machine() -> None:
+    """An object store is none, and must not become a directory with a strange name."""
+    with pytest.raises(SettingError, match="s3a://bucket"):
+        path_of("s3a://bucket/spool")
+    assert path_of("spool").is_absolute()

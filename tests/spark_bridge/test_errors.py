@@ -29,9 +29,15 @@ def test_an_error_of_the_function_itself_is_a_plan_error() -> None:
 
 def test_too_much_in_one_piece_says_so() -> None:
     """More results than the driver takes: smaller batches are the remedy."""
-    error = typed(RuntimeError("Total size of serialized results is bigger than spark.driver.maxResultSize"))
-    assert isinstance(error, SparkPlanError)
-    assert "smaller batches" in error.remedy
+    for text, setting in (
+        ("Total size of serialized results is bigger than spark.driver.maxResultSize", "spark.driver.memory"),
+        ("Serialized task 3:0 was 600 bytes, which exceeds max allowed: spark.rpc.message.maxSize", "spark.rpc"),
+        ("StatusCode.RESOURCE_EXHAUSTED: Received message larger than max", "maxInboundMessageSize"),
+    ):
+        error = typed(RuntimeError(text))
+        assert isinstance(error, SparkPlanError)
+        assert "smaller batches" in error.remedy
+        assert setting in error.remedy
 
 
 def test_errors_stay_as_they_are() -> None:

@@ -26,8 +26,9 @@ from headgate.spark_bridge.errors import (
     SparkRowError,
     lost_session,
 )
-from headgate.spark_bridge.jvm import Sessions, Terms
+from headgate.spark_bridge.jvm import Sessions
 from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.terms import Terms
 
 from .batches import INFO, PATIENCE_S, ROWS, contents, doubled, passed, rows_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from types import SimpleNamespace as Bag
 from typing import Any
@@ -19,6 +20,7 @@ from headgate.core.batch_progress import (
     STARTING,
     STOPPED,
     Retried,
+    SparkMemory,
     SparkProgress,
 )
 from headgate.core.batches import BatchInfo
@@ -61,6 +63,30 @@ def test_the_session_is_followed_from_its_start_to_its_end() -> None:
     assert (watch.seen().session.started, watch.seen().session.why) == (2, "")
     watch.close()
     assert watch.seen().session.state == STOPPED
+
+
+def test_what_spark_takes_of_memory_is_measured_while_there_is_a_session(monkeypatch: Any) -> None:
+    """By the thread that watches. What cannot be measured stays as it was, and a session that is lost takes nothing."""
+    monkeypatch.setattr("headgate.spark_bridge.watch.EVERY_S", 0.001)
+    monkeypatch.setattr("headgate.spark_bridge.watch.MEASURE_EVERY_S", 0.0)
+    asked, failed = threading.Event(), threading.Event()
+    jvm = (SparkMemory("jvm", 7),)
+
+    def measure() -> tuple[SparkMemory, ...]:
+        if watch.seen().session.taken:
+            failed.set()
+            raise ConnectionRefusedError
+        asked.set()
+        return jvm
+
+    watch = Watch()
+    watch.is_ready(session({}, {}), {}, None, measure)
+    assert asked.wait(60)
+    assert failed.wait(60)
+    assert watch.seen().session.taken == jvm
+    watch.is_lost("the JVM died")
+    assert watch.seen().session.taken == ()
+    watch.close()
 
 
 def test_an_attempt_is_seen_while_it_lasts() -> None:

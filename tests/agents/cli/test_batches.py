@@ -12,7 +12,15 @@ from headgate.agents.cli import draining
 from headgate.agents.status import batches as documents
 from headgate.agents.status.batches import batch_documents, load_documents, spark_document
 from headgate.agents.worker import batch_load
-from headgate.core.batch_progress import BatchDone, BatchSeen, SparkProgress, SparkState, StepBatches, Tally
+from headgate.core.batch_progress import (
+    BatchDone,
+    BatchSeen,
+    SparkMemory,
+    SparkProgress,
+    SparkState,
+    StepBatches,
+    Tally,
+)
 
 from ...e2e.schemas import schema, wrong
 
@@ -53,7 +61,14 @@ def answer(worker: str, task: str) -> dict[str, Any]:
         task, "daily", seen, (done,), Tally(4, {"rows": 2, "watermark": 1}, 1, 9, 90, 4, 1, 1, 1_500, 4_210)
     )
     session = SparkState(
-        "ready", "local[2]", 1_000, "4.0.0", "http://here:4040", 2, memory={"spark.driver.memory": "1g"}
+        "ready",
+        "local[2]",
+        1_000,
+        "4.0.0",
+        "http://here:4040",
+        2,
+        memory={"spark.driver.memory": "1g"},
+        taken=(SparkMemory("jvm", 700 << 20),),
     )
     return {
         "worker": worker,
@@ -94,7 +109,7 @@ def test_people_read_it_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert (
-        "Spark of w1 ready for 9.0s, local[2], Spark 4.0.0, session 2, spark.driver.memory 1g, http://here:4040"
+        "Spark of w1 ready for 9.0s, local[2], Spark 4.0.0, session 2, spark.driver.memory 1g, jvm 700 MiB, http://here:4040"
         in lines
     )
     assert "not seen Partition 3: w4 cannot be reached" in lines

@@ -183,12 +183,13 @@ def test_a_state_directory_that_cannot_be_used_is_said_with_its_name(tmp_path: P
 
 def test_what_belongs_to_one_worker_does_not_enter_the_run(jobs: Path) -> None:
     """The run's settings stand in a topic: neither this worker's port nor its directory does."""
-    configuration = configured(jobs, **{"web.port": 0, "commit.interval": "1s"})
+    configuration = configured(jobs, **{"web.port": 0, "commit.interval": "1s", "spark.spool": "/shared/spool"})
     app = load_app("launched_job:make", jobs)
     root = state_root(configuration, app.job)
     seat = take_seat(root, "w1")
     options = worker_options(app, configuration, seat, Identity("w1", run_id="r7"), root=root, url="http://x")
     assert dict(options.settings) == {"commit.interval": "1s"}
+    assert (options.alone["spark.spool"], "commit.interval" in options.alone) == ("/shared/spool", False)
     assert (options.processor, options.run_id, options.lock_free, options.state_dir) == (
         "w1",
         "r7",

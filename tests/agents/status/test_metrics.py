@@ -21,7 +21,7 @@ from headgate.agents.status.metrics import METRICS, render
 from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
 from headgate.agents.worker.sensors import Counting
 from headgate.agents.worker.times import Times
-from headgate.core.batch_progress import AtSpark, BatchSeen, SparkProgress, SparkState, StepBatches, Tally
+from headgate.core.batch_progress import AtSpark, BatchSeen, SparkMemory, SparkProgress, SparkState, StepBatches, Tally
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
 from headgate.core.machine import Now
@@ -106,7 +106,8 @@ def worker(*tasks):
     sensor.records["orders"] = 42
     sensor.requests[200] = 3
     actors, committing = {one.name: one for one in tasks}, Bag(commits=11)
-    spark = Bag(seen=lambda: AtSpark(SparkState("ready", started=2)))
+    taken = (SparkMemory("jvm", 700), SparkMemory("python", 160, 900, 2))
+    spark = Bag(seen=lambda: AtSpark(SparkState("ready", started=2, taken=taken)))
     runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable(), spark=spark)
     return Bag(
         job="sales/1",
@@ -194,24 +195,27 @@ def test_batches_are_summed_over_the_tasks_of_a_worker() -> None:
     """By step and state, and by what closed them."""
     text = render(worker(task("Partition 0", TaskState.RUNNING), task("Partition 1", TaskState.RUNNING))).decode()
     found = {
-        (sample.name, *(sample.labels.get(name, "") for name in ("step", "state", "cause"))): sample.value
+        (sample.name, *(sample.labels.get(name, "") for name in ("step", "state", "cause", "process"))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    assert found["headgate_batches", "daily", "running", ""] == 2.0
-    assert found["headgate_batches", "daily", "closed", ""] == 0.0
-    assert found["headgate_batch_rows", "daily", "open", ""] == 18.0
-    assert found["headgate_batch_bytes", "daily", "running", ""] == 800.0
-    assert found["headgate_oldest_batch_seconds", "daily", "", ""] == 7.0
-    assert found["headgate_batch_spark_tasks", "daily", "left", ""] == 10.0
-    assert found["headgate_batches_closed_total", "daily", "", "rows"] == 6.0
+    assert found["headgate_batches", "daily", "running", "", ""] == 2.0
+    assert found["headgate_batches", "daily", "closed", "", ""] == 0.0
+    assert found["headgate_batch_rows", "daily", "open", "", ""] == 18.0
+    assert found["headgate_batch_bytes", "daily", "running", "", ""] == 800.0
+    assert found["headgate_oldest_batch_seconds", "daily", "", "", ""] == 7.0
+    assert found["headgate_batch_spark_tasks", "daily", "left", "", ""] == 10.0
+    assert found["headgate_batches_closed_total", "daily", "", "rows", ""] == 6.0
     for name, value in [
         ("batches_done", 6.0), ("batch_rows_done", 60.0), ("batch_bytes_done", 600.0), ("batch_result_rows", 24.0),
         ("batches_retried", 4.0), ("batch_rows_poisoned", 2.0), ("batch_spark_seconds", 3.0), ("batch_retry_seconds", 8.4),
     ]:  # fmt: skip
-        assert found[f"headgate_{name}_total", "daily", "", ""] == value
-    assert found["headgate_spark_ready", "", "", ""] == 1.0
-    assert found["headgate_spark_sessions_total", "", "", ""] == 2.0
+        assert found[f"headgate_{name}_total", "daily", "", "", ""] == value
+    assert found["headgate_spark_ready", "", "", "", ""] == 1.0
+    assert found["headgate_spark_sessions_total", "", "", "", ""] == 2.0
+    assert found["headgate_spark_memory_bytes", "", "", "", "jvm"] == 700.0
+    assert found["headgate_spark_memory_limit_bytes", "", "", "", "python"] == 900.0
+    assert ("headgate_spark_memory_limit_bytes", "", "", "", "jvm") not in found
 
 
 @pytest.mark.parametrize("state", TaskState)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Bag
+from typing import Any
+
 import pytest
 
 from headgate.agents.worker.batch_load import (
@@ -9,10 +12,12 @@ from headgate.agents.worker.batch_load import (
     batch_load,
     batches_of_load,
     load_of_step,
+    memory_of_load,
+    spark_load,
     spark_of_load,
     summed_batches,
 )
-from headgate.core.batch_progress import BatchSeen, StepBatches, Tally
+from headgate.core.batch_progress import AtSpark, BatchSeen, SparkMemory, SparkState, StepBatches, Tally
 
 
 def batch(number: int, state: str, **more: int | str | None) -> BatchSeen:
@@ -54,3 +59,12 @@ def test_no_more_than_fits_is_said(most: int) -> None:
 def test_a_state_of_a_newer_version_is_unknown() -> None:
     """Workers of different versions read each other's heartbeats."""
     assert spark_of_load({"spark": 99.0}) is None
+
+
+def test_memory_of_spark_comes_through_heartbeats() -> None:
+    """With its bounds, where there are any."""
+    taken = (SparkMemory("jvm", 700), SparkMemory("heap", 300, 900), SparkMemory("python", 160, 2_000, 2))
+    bridge: Any = Bag(seen=lambda: AtSpark(SparkState("ready", taken=taken)))
+    assert tuple(memory_of_load(spark_load(bridge))) == taken
+    assert spark_load(None) == {}
+    assert memory_of_load({"spark": 1.0, "ready": 1.0}) == []

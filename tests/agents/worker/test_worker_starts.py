@@ -24,7 +24,7 @@ async def worker(tmp_path: Path) -> Any:
     """A worker that has a task which is about to end, and no producer: it was lost a moment ago."""
     app = hg.App("overtaken", serde=hg.json())
     app.input("orders").to("copies")
-    said = CommandLine("127.0.0.1:1", settings={"state.dir": str(tmp_path)})
+    said = CommandLine("127.0.0.1:1", settings={"state.dir": str(tmp_path), "state.memory": "48MiB"})
     options = worker_options(
         app,
         configure(said, environ={}, directory=tmp_path),
@@ -43,6 +43,13 @@ async def settled(worker: Worker) -> None:
     """Until every start that can go on has gone on."""
     if worker.life.spawned:
         await asyncio.wait(list(worker.life.spawned), timeout=60.0)
+
+
+@pytest.mark.asyncio
+async def test_settings_of_one_worker_reach_it(worker: Worker) -> None:
+    """They are not written into the run, and count nevertheless."""
+    assert worker.memory.limit + worker.memory.decoded.limit == 48 << 20
+    assert "state.memory" not in worker.settings.given
 
 
 def start(grant: int) -> Start:
