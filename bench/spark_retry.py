@@ -24,8 +24,8 @@ import psutil
 
 from headgate.agents.worker.spark_jvm import java_home
 from headgate.core.batches import BatchInfo, Inline, SparkStage
-from headgate.spark_bridge.jvm import Terms
 from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.terms import Terms
 
 from . import report
 from .spark import prepare
