@@ -11,7 +11,7 @@ import pytest
 from headgate.agents.job.timestamps import field
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
-from headgate.agents.records.arrow_frames import FrameWriter
+from headgate.agents.records.arrow_frames import FrameRows, FrameWriter
 from headgate.agents.records.spans import packed
 from headgate.agents.records.vectors import Vector, VectorBatch
 from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode
@@ -83,7 +83,7 @@ def frame_of(rows: list[dict[str, Any]]) -> bytes:
     vectors = [Vector.of(kind, [row[name] for row in rows]) for (name, *_), kind in zip(COLUMNS, KINDS, strict=True)]
     batch = VectorBatch(tuple(name for name, *_ in COLUMNS), tuple(vectors), len(rows))
     writer = FrameWriter(list(batch.names), lambda batch: packed([orjson.dumps(row) for row in batch.rows()]))
-    (record,) = writer.records(None, array("q", range(len(rows))), batch)
+    (record,) = writer.records(FrameRows(None, array("q", range(len(rows))), batch))
     return record.value
 
 
