@@ -151,7 +151,6 @@ def _from_jvm(frame: Any, taking: ResultTaker) -> list[int]:
     """As `DataFrame.toArrow()`, which would hold all record batches. The JVM sends them as its tasks finish, and their order at the end."""
     from pyspark.errors.exceptions.captured import unwrap_spark_exception
     from pyspark.serializers import Serializer, UTF8Deserializer, read_int
-    from pyspark.traceback_utils import SCCallSiteSync
     from pyspark.util import _load_from_socket
 
     class Stream(Serializer):
@@ -162,8 +161,7 @@ def _from_jvm(frame: Any, taking: ResultTaker) -> list[int]:
                 raise RuntimeError(UTF8Deserializer().loads(stream))
             yield [read_int(stream) for _ in range(count)]
 
-    with SCCallSiteSync(frame.sparkSession.sparkContext):
-        *address, server = frame._jdf.collectAsArrowToPython()
+    *address, server = frame._jdf.collectAsArrowToPython()
     order: list[int] = []
     try:
         where: Any = tuple(address)

@@ -192,7 +192,10 @@ class Spark:
                 raise
             result, bad = await without_poison(attempt, table, error)
         result, read = _parted(result)
-        return await asyncio.to_thread(_outcome, table, result, bad, read)
+        left_out = await asyncio.to_thread(_left_out, table, bad) if bad else []
+        if result is None:
+            return BatchOutcome([], 0, left_out, read=read)
+        return BatchOutcome(result, result.rows, left_out, largest=result.largest, read=read)
 
     async def _written(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
         """Spark writes the result. While rows that make it fail are looked for, nothing is written."""
@@ -338,13 +341,6 @@ def _given_up(lost: SparkLost, batch: BatchInfo, alone: bool) -> SparkError:
         return lost_session(what, remedy=lost.remedy or KILLER)
     # every time these rows came to a Python worker or an executor it died: they are to blame, as if they had raised
     return SparkRowError(what, remedy=lost.remedy or KILLER)
-
-
-def _outcome(table: Any, result: Any, bad: Bad, read: Sequence[RangeRead]) -> BatchOutcome:
-    left_out = _left_out(table, bad)
-    if result is None:
-        return BatchOutcome([], 0, left_out, read=read)
-    return BatchOutcome(result, result.rows, left_out, largest=result.largest, read=read)
 
 
 def _parted(result: Any) -> tuple[Any, Sequence[RangeRead]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from ..core.settings import did_you_mean
@@ -21,25 +22,40 @@ def shaped(fn: Any, result: Any, schema: Any) -> Any:
             else "return a PySpark DataFrame",
         )
     if isinstance(schema, str):
-        from pyspark.sql.types import StructType
-
-        schema = StructType.fromDDL(schema)
-    missing = [name for name in schema.names if name not in result.columns]
+        schema = _parsed(schema)
+    has = result.schema
+    missing = [name for name in schema.names if name not in has.names]
     if missing:
         raise SparkPlanError(
-            f"the result of {named}() has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, result.columns))}",
-            remedy=f"{did_you_mean(missing[0], result.columns)}; fix the function or the schema= of .spark()".lstrip(
-                "; "
-            ),
+            f"the result of {named}() has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, has.names))}",
+            remedy=f"{did_you_mean(missing[0], has.names)}; fix the function or the schema= of .spark()".lstrip("; "),
         )
+    if _are(has, schema):
+        return result
     try:
         return result.to(schema)
     except AnalysisException as error:
-        has = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in result.schema.fields)
+        is_now = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in has.fields)
         raise SparkPlanError(
-            f"the result of {named}() does not match the schema {schema.simpleString()}; it is {has}: {first_lines(said(error))}",
+            f"the result of {named}() does not match the schema {schema.simpleString()}; it is {is_now}: {first_lines(said(error))}",
             remedy="cast() the column in the function, or fix the schema= of .spark()",
         ) from error
+
+
+@lru_cache(256)
+def _parsed(ddl: str) -> Any:
+    """The schema of a DDL text, which Spark is asked once."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(ddl)
+
+
+def _are(has: Any, wanted: Any) -> bool:
+    """Whether a result has these columns already, so that nothing is to be converted."""
+    return len(has.fields) == len(wanted.fields) and all(
+        mine.name == one.name and mine.dataType == one.dataType and mine.nullable <= one.nullable
+        for mine, one in zip(has.fields, wanted.fields, strict=True)
+    )
 
 
 def _kind(result: Any) -> str:

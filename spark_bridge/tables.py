@@ -23,11 +23,14 @@ import pyarrow as pa
 from ..core.batches import Inline
 from . import columns, spool_reader
 from .errors import SparkPlanError
+from .handover import frame_of_table
 from .spool import Spool, remove
 
 FILE_BYTES = 32 << 20
 """About how large a file of rows is, which one task of Spark reads; and how much one task is sent."""
 SMALL_ROWS = 100_000
+AT_ONCE_BYTES = 1 << 20
+"""Blocks of so many bytes become a table at once: that takes less time than to wait for a thread."""
 HELD = 2
 """A batch in memory takes this many times its size: its blocks, and the table that Spark is given."""
 
@@ -122,7 +125,9 @@ class Carrier:
         """The rows of a batch, as long as it is at Spark."""
         if self.memory.take(HELD * contents.size):
             try:
-                yield await asyncio.to_thread(table_of, list(contents.blocks))
+                blocks = list(contents.blocks)
+                small = contents.size <= AT_ONCE_BYTES
+                yield table_of(blocks) if small else await asyncio.to_thread(table_of, blocks)
             finally:
                 self.memory.give(HELD * contents.size)
             return
@@ -200,10 +205,10 @@ def frame_of(session: Any, rows: pa.Table | Spooled) -> Any:
     if isinstance(rows, Spooled):
         return _frame_of_files(session, rows)
     if rows.nbytes <= FILE_BYTES:
-        return session.createDataFrame(rows)
+        return frame_of_table(session, rows)
     step = max(1, rows.num_rows * FILE_BYTES // rows.nbytes)
     parts = [rows.slice(start, step) for start in range(0, rows.num_rows, step)]
-    return session.createDataFrame(pa.concat_tables(parts))  # a task for each part: what one is sent is limited
+    return frame_of_table(session, pa.concat_tables(parts))  # a task for each part: what one is sent is limited
 
 
 def is_small(rows: pa.Table | Spooled) -> bool:

@@ -1,0 +1,88 @@
+"""Tables on their way into the JVM: the same DataFrame as PySpark makes, with fewer calls."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.spark_bridge.handover import frame_of_table
+from headgate.spark_bridge.jvm import Sessions
+
+pytestmark = pytest.mark.spark
+
+AT = dt.datetime(2026, 3, 29, 1, 30, 0, 123_456)
+TABLE = pa.table({
+    "n": pa.array([1, None, -3]),
+    "small": pa.array([1, 2, 3], pa.int16()),
+    "word": ["a", "ü", None],
+    "large": pa.array(["x", "y", "z"], pa.large_string()),
+    "raw": pa.array([b"\x00", None, b"\xff"]),
+    "yes": [True, None, False],
+    "much": [1.5, None, float("inf")],
+    "exact": [Decimal("1.10"), None, Decimal("-2.25")],
+    "day": [AT.date(), None, dt.date(1969, 1, 1)],
+    "local": pa.array([AT, None, AT], pa.timestamp("ns")),
+    "utc": pa.array([AT, None, AT], pa.timestamp("ms", "UTC")),
+    "there": pa.array([AT, None, AT], pa.timestamp("us", "America/New_York")),
+    "many": [[1, 2], None, []],
+    "pair": [{"a": 1, "at": AT}, None, {"a": None, "at": None}],
+}).append_column(pa.field("there_always", pa.int64(), nullable=False), pa.array([1, 2, 3]))  # fmt: skip
+
+
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls to the JVM from here on."""
+    from py4j.clientserver import ClientServerConnection
+
+    found: list[str] = []
+    send: Any = ClientServerConnection.send_command
+
+    def counted(self: Any, command: str) -> Any:
+        found.append(command)
+        return send(self, command)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "setting", [("spark.sql.timestampType", "TIMESTAMP_NTZ"), ("spark.sql.session.timeZone", "CET")]
+)
+def test_a_frame_is_the_one_that_pyspark_makes(warm: Sessions, setting: tuple[str, str]) -> None:
+    """The types, the rows, and their order; also of no rows, of several record batches, and where the session has other settings."""
+    other = warm.get().newSession()
+    other.conf.set(*setting)
+    other.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
+    for session in (warm.get(), other):
+        for table in (TABLE, TABLE.slice(0, 0), pa.concat_tables([TABLE, TABLE])):
+            mine, theirs = frame_of_table(session, table), session.createDataFrame(table)
+            assert (mine.schema, mine.sparkSession) == (theirs.schema, session)
+            assert mine.collect() == theirs.collect()
+            assert mine.rdd.getNumPartitions() == theirs.rdd.getNumPartitions()
+    warm.get().createDataFrame(pa.table({"n": [1]}))  # it is the active session of this thread again
+
+
+def test_a_table_needs_three_calls(warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions, the settings and the types are asked once. No file stays."""
+    session = warm.get()
+    frame_of_table(session, TABLE)
+    here = session.sparkContext._temp_dir
+    before = os.listdir(here)
+    calls = calls_of(monkeypatch)
+    mine = frame_of_table(session, TABLE)
+    found = len(calls)
+    assert mine.count() == 3
+    assert (found, os.listdir(here)) == (3, before)
+
+
+def test_what_spark_does_not_take_is_refused_as_ever(warm: Sessions) -> None:
+    """A table without columns, and a column of a type that Spark does not have."""
+    session = warm.get()
+    assert frame_of_table(session, pa.table({})).columns == []
+    for make in (frame_of_table, type(session).createDataFrame):
+        with pytest.raises(Exception, match="UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION"):
+            make(session, pa.table({"at": pa.array([dt.timedelta(days=1)], pa.month_day_nano_interval())}))
