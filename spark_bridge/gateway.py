@@ -35,6 +35,8 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
     from pyspark import SparkContext
     from pyspark.find_spark_home import _find_spark_home
 
+    from .names import remember
+
     told = home.path / "port"
     command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
     for name, value in conf.items():
@@ -57,6 +59,7 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
     except BaseException:
         end(process)
         raise
+    remember(gateway)
     gateway.proc = process
     context: Any = SparkContext
     context._gateway, context._jvm = gateway, gateway.jvm

@@ -1,4 +1,4 @@
-"""Tables on their way into the JVM of this process, with few calls to it.
+"""Tables on their way into the JVM of this process and back, with few calls to it.
 
 A call to the JVM takes the interpreter's lock twice, which the loop of a busy worker holds most of the time. `createDataFrame` makes about
 fifty calls for a table, most of them for what never changes in a session. Here that is asked once, and a table needs three.
@@ -62,6 +62,20 @@ def frame_of_table(session: Any, table: pa.Table) -> Any:
         return DataFrame(door.frame(door.read(path), as_json, door.jvm_session), session)
     finally:
         os.unlink(path)
+
+
+def elements(array: Any, count: int) -> list[Any]:
+    """The elements of an array of the JVM; a `JavaArray` asks for its length with each."""
+    from py4j import protocol
+
+    client, which = array._gateway_client, array._get_object_id()
+    asked = protocol.ARRAY_COMMAND_NAME + protocol.ARRAY_GET_SUB_COMMAND_NAME + which + "\n"
+    return [
+        protocol.get_return_value(
+            client.send_command(asked + protocol.get_command_part(at) + protocol.END_COMMAND_PART), client
+        )
+        for at in range(count)
+    ]
 
 
 def _door(session: Any) -> Door | None:

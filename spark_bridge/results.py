@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ..core.batches import BLOCK_BYTES, BLOCK_ROWS
 from . import columns
+from .handover import elements
 from .spool import Spool, remove
 from .tables import BatchMemory
 
@@ -161,10 +162,10 @@ def _from_jvm(frame: Any, taking: ResultTaker) -> list[int]:
                 raise RuntimeError(UTF8Deserializer().loads(stream))
             yield [read_int(stream) for _ in range(count)]
 
-    *address, server = frame._jdf.collectAsArrowToPython()
+    port, secret, server = elements(frame._jdf.collectAsArrowToPython(), 3)
     order: list[int] = []
     try:
-        where: Any = tuple(address)
+        where: Any = port, secret
         loaded: Any = _load_from_socket(where, Stream())
         with loaded if hasattr(loaded, "__enter__") else contextlib.nullcontext(loaded) as stream:
             for one in stream:

@@ -79,7 +79,7 @@ class Spark:
         remote: str = "",
         conf: Mapping[str, str] | None = None,
         terms: Terms | None = None,
-        threads: int = 4,
+        threads: int = 8,
         session: Any = None,
         java_home: Callable[[], str] | None = None,
         carrier: Carrier | None = None,

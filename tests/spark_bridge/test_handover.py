@@ -86,3 +86,21 @@ def test_what_spark_does_not_take_is_refused_as_ever(warm: Sessions) -> None:
     for make in (frame_of_table, type(session).createDataFrame):
         with pytest.raises(Exception, match="UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION"):
             make(session, pa.table({"at": pa.array([dt.timedelta(days=1)], pa.month_day_nano_interval())}))
+
+
+def test_names_of_the_jvm_are_asked_for_once(warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes and their functions are; what is not there is asked for whenever it is used."""
+    from py4j.protocol import Py4JError
+    from pyspark.sql import functions as F
+
+    jvm: Any = warm.get()._jvm
+    assert (str(F.col("n")), jvm.java.lang.Math.max(1, 2)) == ("Column<'n'>", 2)
+    calls = calls_of(monkeypatch)
+    F.col("n")
+    assert len(calls) == 1
+    for _ in range(2):
+        with pytest.raises(Py4JError, match="does not exist in the JVM"):
+            _ = jvm.PythonSQLUtils.nothing
+    assert len([one for one in calls if "nothing" in one]) == 2
+    assert jvm.java.util.ArrayList([1, 2]).size() == 2
+    assert jvm.java.lang.Integer.MAX_VALUE == 2**31 - 1
