@@ -1,6 +1,6 @@
 """Names of classes and static functions of a JVM, asked for once.
 
-py4j asks the JVM whenever a name is used: `F.col("n")` makes three calls, two of which only ask what `functions` and `col` are. Functions of
+py4j asks the JVM whenever a name is used: `F.col("n")` makes three calls, two of them to ask what `functions` and `col` are. Functions of
 users consist of such names.
 
 Promise: what was not found is asked for again, and so is what may change: a static field, and a package, which is what py4j takes every
