@@ -142,7 +142,7 @@ class Pipeline:
         """Tests by which partitioner the inputs were partitioned."""
         self.spark: Any = None
         """The bridge that runs PySpark functions; only jobs that use Spark have one."""
-        self.spark_in_flight = 2
+        self.spark_in_flight = 4
         self.spark_timeout_s = 3600.0
         self.gather_max_bytes = 1 << 30
         self.poke: Callable[[], None] = _nothing
