@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from .jobs import is_connect
 
-Kind = tuple[Any, str, pa.Schema]
+SparkColumns = tuple[Any, str, pa.Schema]
 """The columns of a table: as Spark names their types, the same as JSON, and the Arrow types in which Spark takes them."""
 
 
@@ -106,7 +106,7 @@ def _asked(session: Any) -> Door | None:
 
 
 @lru_cache(256)
-def _kind(schema: pa.Schema, *, ntz: bool, large: bool) -> Kind:
+def _kind(schema: pa.Schema, *, ntz: bool, large: bool) -> SparkColumns:
     from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
     from pyspark.sql.types import StructType
 
