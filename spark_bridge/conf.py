@@ -25,7 +25,7 @@ CONF: Mapping[str, str] = {
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.python.unix.domain.socket.enabled": "true",
-    # eight calls to the JVM for each operation on a column, so that an error of the plan names its line, which its traceback does, too
+    # further calls to the JVM for each operation on a column, so that an error of the plan names its line, which its traceback does, too
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # a Python worker whose job was cancelled would delay the next batch by two seconds
     "spark.python.task.killTimeout": "100ms",

@@ -1,7 +1,7 @@
 """Tables on their way into the JVM of this process and back, with few calls to it.
 
-A call to the JVM takes the interpreter's lock twice, which the loop of a busy worker holds most of the time. `createDataFrame` makes about
-fifty calls for a table, most of them for what never changes in a session. Here that is asked once, and a table needs three.
+A call to the JVM takes the interpreter's lock twice, which the loop of a busy worker holds most of the time. `createDataFrame` makes
+many calls for a table, most of them for what never changes in a session. Here that is asked once, and a table needs three.
 
 The private names of PySpark that this needs stand in this file alone. Promise: the DataFrame is the one that `createDataFrame` makes. It
 makes it, too: on Spark Connect, where files are encrypted, and should one of those names be missing.
