@@ -256,8 +256,8 @@ async def test_a_stop_in_the_middle_of_a_batch_calls_it_off(line: Line, topic: T
     app.input(source).batch(max_rows=30).spark(slow, schema=SCHEMA).to(target)
     await line.job.write(source, orders(30))
     running = await line.start(app)
-    tracker = (await asyncio.to_thread(line.warm.get)).sparkContext.statusTracker()
-    await running.until(lambda: tracker.getActiveJobsIds(), "a job of Spark", within_s=PATIENCE_S)
+    tracker = await asyncio.to_thread(lambda: line.warm.get().sparkContext.statusTracker())
+    await at_work(tracker)
     assert await running.stop() == 0
     await called_off(tracker)
     flag.touch()
@@ -306,7 +306,7 @@ async def test_a_batch_that_takes_too_long_is_called_off(line: Line, topic: Topi
     app.input(source).batch(max_rows=30, name="slowly").spark(slow, schema="n long", name="waits").to(topic("totals"))
     await line.job.write(source, orders(30))
     running = await line.start(app, **{"spark.batch-timeout": "2s", "error.retries": 1})
-    tracker = (await asyncio.to_thread(line.warm.get)).sparkContext.statusTracker()
+    tracker = await asyncio.to_thread(lambda: line.warm.get().sparkContext.statusTracker())
     await running.until_running(1)
     await running.until(lambda: why(running), "the task gives up", within_s=PATIENCE_S)
     said = why(running)
@@ -382,7 +382,14 @@ async def test_windows_are_batches_and_the_end_closes_the_rest(line: Line, topic
 async def called_off(tracker: Any) -> None:
     """Spark ends its jobs a moment after it was told to."""
     async with asyncio.timeout(60):
-        while tracker.getActiveJobsIds():  # noqa: ASYNC110 - it is another process that ends them
+        while await asyncio.to_thread(tracker.getActiveJobsIds):  # noqa: ASYNC110 - Spark says nothing
+            await asyncio.sleep(0.05)
+
+
+async def at_work(tracker: Any) -> None:
+    """Spark has a job."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await asyncio.to_thread(tracker.getActiveJobsIds):  # noqa: ASYNC110 - Spark says nothing
             await asyncio.sleep(0.05)
 
 
