@@ -220,9 +220,11 @@ def is_small(rows: pa.Table | Spooled) -> bool:
 def _frame_of_files(session: Any, rows: Spooled) -> Any:
     """A DataFrame whose rows the executors read; each part of a file is a partition."""
     from pyspark import cloudpickle
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     cloudpickle.register_pickle_by_value(spool_reader)
-    schema = session.createDataFrame(rows.schema.empty_table()).schema  # the types that these columns have in Spark
+    ntz = session.conf.get("spark.sql.timestampType") == "TIMESTAMP_NTZ"
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=ntz)  # the types that these columns have in Spark
     names = pa.schema([("path", pa.string()), ("first", pa.int64()), ("rows", pa.int64())])
     batches = [pa.record_batch([[one.path], [one.first], [one.rows]], schema=names) for one in rows.parts]
     parts = session.createDataFrame(pa.Table.from_batches(batches, schema=names))

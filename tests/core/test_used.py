@@ -34,6 +34,8 @@ FOR_OTHERS = {
     "BatchInfo.window_start": "a function of Spark is told it",
     "BatchInfo.window_end": "a function of Spark is told it",
     "Merged.addInPlace": "Spark calls it",
+    "Protocol.get_buffer": "asyncio calls it",
+    "Protocol.buffer_updated": "asyncio calls it",
     "Stream.as_events": "jobs call it",
     "ColumnStream.with_columns": "jobs call it",
     "Expression.is_null": "jobs call it",

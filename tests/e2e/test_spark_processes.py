@@ -22,10 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
 
 JOB_SOURCE = """
+import os, time
 import headgate as hg
 
 def totals(df, batch):
     from pyspark.sql import functions as F
+    while os.path.exists("HOLD"):
+        open("HOLD.at", "w").close()
+        time.sleep(0.02)
     found = df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total"))
     return found.select(F.lit(batch.id).alias("batch"), "country", "n", "total")
 
@@ -73,11 +77,18 @@ async def leads(worker: Any) -> None:
         await asyncio.sleep(0.05)
 
 
+async def held(hold: Path) -> None:
+    """A function of Spark has begun, and waits while the file is there."""
+    while not hold.with_suffix(".at").exists():  # noqa: ASYNC110 - it is another process that makes it
+        await asyncio.sleep(0.02)
+
+
 async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topic: Topic, tmp_path: Path) -> None:
     """A worker process is killed at work; its successor's JVM is killed while it starts, and the next one at work. The successor
     lives, and the drain finds each order in exactly one result."""
     source, target = topic("orders", partitions=2), topic("totals")
-    code = JOB_SOURCE.replace("SOURCE", source).replace("TARGET", target)
+    hold = tmp_path / "hold"
+    code = JOB_SOURCE.replace("SOURCE", source).replace("TARGET", target).replace("HOLD", str(hold))
     await job.write(source, orders(6000))
     first = await job.process(code, "w1")
     await while_it_lives(first, job.records(target, 3, within_s=PATIENCE_S))
@@ -86,13 +97,15 @@ async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topi
     second = await job.process(code, "w1", JAVA_HOME=dies_once(tmp_path / "java"))
     await while_it_lives(second, asyncio.wait_for(leads(second), PATIENCE_S))
     before = len(await job.records(target, 3))  # what comes from here on is of the second
+    hold.touch()
     await job.write(source, orders(6000, 6000))
-    at_kill = len(await while_it_lives(second, job.records(target, before + 1, within_s=PATIENCE_S)))
+    await while_it_lives(second, asyncio.wait_for(held(hold), PATIENCE_S))
     jvm = list(living(second.process.pid, "java"))
     assert jvm, "the worker has no JVM"
     os.kill(jvm[0].pid, signal.SIGKILL)
+    hold.unlink()
     await job.write(source, orders(3100, 12_000))
-    await while_it_lives(second, job.records(target, at_kill + 6, within_s=PATIENCE_S))
+    await while_it_lives(second, job.records(target, before + 6, within_s=PATIENCE_S))
     await job.ask("drain", timeout_s=PATIENCE_S)
     assert await second.ended(PATIENCE_S) == 0
     rows = await job.values(target, 1)

@@ -244,8 +244,13 @@ def test_frames_become_ranges_and_their_rows_and_times_are_known() -> None:
         assert [(contents.parts, contents.rows) for contents in bridge.contents] == [
             ((Range(BY.stream, 0, 3, 8),), 5),
             ((Range(BY.stream, 0, 9, 10),), 1),
+            ((Range(BY.stream, 0, 10, 11),), 7),
         ]
-        assert [(batch.rows, batch.earliest_ms, batch.latest_ms) for batch in bridge.ran] == [(5, 10, 50), (1, 70, 70)]
+        assert [(batch.rows, batch.earliest_ms, batch.latest_ms) for batch in bridge.ran] == [
+            (5, 10, 50),
+            (1, 70, 70),
+            (7, 80, 86),
+        ]
         assert await result(one) == ()
         assert one.pipeline.needed() == {BY: 9}
         assert await result(one) == ()
