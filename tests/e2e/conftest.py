@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from headgate.agents.process.requests import Request, ask
 from headgate.agents.worker.options import WorkerOptions
 from headgate.agents.worker.worker import Worker
 from headgate.core.names import JobName, Topics
+
+from ..spark_in_process import warm_sessions
 
 QUICK = {
     "placement.debounce": "20ms",
@@ -323,6 +325,12 @@ async def _partitions(consumer: Any, topic: str) -> set[int] | None:
         consumer._client.add_topic(topic)
         await asyncio.sleep(0.05)
     return found
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Any]:
+    """One session for all workers of a module that live in this process."""
+    yield from warm_sessions()
 
 
 @pytest_asyncio.fixture

@@ -15,7 +15,6 @@ from aiokafka.admin import NewTopic, RecordsToDelete
 from click.testing import CliRunner
 
 import headgate as hg
-from headgate.agents.broker.java import find_java
 from headgate.agents.cli.group import main
 from headgate.core.names import StreamPartition
 from headgate.spark_bridge.jvm import Sessions
@@ -33,15 +32,6 @@ class Order(TypedDict):
     country: str
     n: int
     ts: int
-
-
-@pytest.fixture(scope="module")
-def warm() -> Any:
-    """One session for all workers of this module that live in this process."""
-    sessions = Sessions("local[2]", {}, java_home=lambda: str(find_java().home))
-    sessions.get()
-    yield sessions
-    sessions.stop()
 
 
 class Transactional(Line):

@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 import headgate as hg
-from headgate.agents.broker.java import find_java
 from headgate.agents.coordinator.coordinator_stream import fence
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.status.batches import batches as batches_of
@@ -22,6 +21,7 @@ from headgate.core.names import JobName
 from headgate.spark_bridge import session
 from headgate.spark_bridge.jvm import Sessions
 
+from ..spark_in_process import on_a_loop, sent_to_jvm
 from .scenes import life, why
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.asyncio]
@@ -30,15 +30,6 @@ Topic = Callable[..., str]
 PATIENCE_S = 240.0
 """A session of Spark begins in seconds on an idle machine, and in a minute on a busy one."""
 SCHEMA = "batch string, country string, n long, total long"
-
-
-@pytest.fixture(scope="module")
-def warm() -> Any:
-    """One session for all workers of this module that live in this process."""
-    sessions = Sessions("local[2]", {}, java_home=lambda: str(find_java().home))
-    sessions.get()
-    yield sessions
-    sessions.stop()
 
 
 def totals(df: Any, batch: Any) -> Any:
@@ -92,17 +83,7 @@ def lend(warm: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In none of these tests a command goes to the JVM from the thread of a loop, whatever happens to the workers and their batches."""
-    from py4j.clientserver import ClientServerConnection
-
-    sent: list[str] = []
-    real = ClientServerConnection.send_command
-
-    def send(connection: Any, command: str) -> str:
-        if asyncio._get_running_loop() is not None:
-            sent.append(command)
-        return real(connection, command)
-
-    monkeypatch.setattr(ClientServerConnection, "send_command", send)
+    sent = sent_to_jvm(monkeypatch, on_a_loop)
     yield
     assert sent == []
 

@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 
 import headgate as hg
-from headgate.agents.broker.java import find_java
 from headgate.spark_bridge.jvm import Sessions
 
 from .test_spark_line import PATIENCE_S, Line, lend
@@ -26,15 +25,6 @@ class Order(TypedDict):
     country: str
     n: int
     ts: int
-
-
-@pytest.fixture(scope="module")
-def warm() -> Any:
-    """One session for all workers of this module that live in this process."""
-    sessions = Sessions("local[2]", {}, java_home=lambda: str(find_java().home))
-    sessions.get()
-    yield sessions
-    sessions.stop()
 
 
 @pytest_asyncio.fixture

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.agents.broker.java import find_java
 from headgate.spark_bridge.jvm import Sessions
+
+from ..spark_in_process import warm_sessions
 
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Sessions]:
     """The session of the file; it ends with the file."""
-    sessions = Sessions("local[2]", {"spark.driver.maxResultSize": "32m"}, java_home=lambda: str(find_java().home))
-    sessions.get()
-    yield sessions
-    sessions.stop()
+    yield from warm_sessions(**{"spark.driver.maxResultSize": "32m"})

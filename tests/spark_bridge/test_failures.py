@@ -30,6 +30,7 @@ from headgate.spark_bridge.jvm import Sessions
 from headgate.spark_bridge.session import Spark
 from headgate.spark_bridge.terms import Terms
 
+from ..spark_in_process import on_a_loop, sent_to_jvm
 from .batches import INFO, PATIENCE_S, ROWS, contents, doubled, passed, rows_of
 
 pytestmark = [pytest.mark.asyncio]
@@ -48,18 +49,7 @@ async def spark(warm: Sessions) -> AsyncIterator[Spark]:
 @pytest.fixture
 def on_the_wire(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every command that this process sends to the JVM from the thread of a loop."""
-    from py4j.clientserver import ClientServerConnection
-
-    sent: list[str] = []
-    real = ClientServerConnection.send_command
-
-    def send(connection: Any, command: str) -> str:
-        if asyncio._get_running_loop() is not None:
-            sent.append(command)
-        return real(connection, command)
-
-    monkeypatch.setattr(ClientServerConnection, "send_command", send)
-    return sent
+    return sent_to_jvm(monkeypatch, on_a_loop)
 
 
 @pytest.mark.spark

@@ -13,6 +13,8 @@ import pytest
 from headgate.spark_bridge.handover import frame_of_table
 from headgate.spark_bridge.jvm import Sessions
 
+from ..spark_in_process import sent_to_jvm
+
 pytestmark = pytest.mark.spark
 
 AT = dt.datetime(2026, 3, 29, 1, 30, 0, 123_456)
@@ -32,21 +34,6 @@ TABLE = pa.table({
     "many": [[1, 2], None, []],
     "pair": [{"a": 1, "at": AT}, None, {"a": None, "at": None}],
 }).append_column(pa.field("there_always", pa.int64(), nullable=False), pa.array([1, 2, 3]))  # fmt: skip
-
-
-def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calls to the JVM from here on."""
-    from py4j.clientserver import ClientServerConnection
-
-    found: list[str] = []
-    send: Any = ClientServerConnection.send_command
-
-    def counted(self: Any, command: str) -> Any:
-        found.append(command)
-        return send(self, command)
-
-    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -72,7 +59,7 @@ def test_a_table_needs_three_calls(warm: Sessions, monkeypatch: pytest.MonkeyPat
     frame_of_table(session, TABLE)
     here = session.sparkContext._temp_dir
     before = os.listdir(here)
-    calls = calls_of(monkeypatch)
+    calls = sent_to_jvm(monkeypatch)
     mine = frame_of_table(session, TABLE)
     found = len(calls)
     assert mine.count() == 3
@@ -95,7 +82,7 @@ def test_names_of_the_jvm_are_asked_for_once(warm: Sessions, monkeypatch: pytest
 
     jvm: Any = warm.get()._jvm
     assert (str(F.col("n")), jvm.java.lang.Math.max(1, 2)) == ("Column<'n'>", 2)
-    calls = calls_of(monkeypatch)
+    calls = sent_to_jvm(monkeypatch)
     F.col("n")
     assert len(calls) == 1
     for _ in range(2):

@@ -1,0 +1,42 @@
+"""Spark in the process of the tests: sessions that outlive workers and bridges, and what is sent to their JVM."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headgate.agents.broker.java import find_java
+
+
+def warm_sessions(**settings: str) -> Iterator[Any]:
+    """Sessions that have started, and are stopped at the end: the body of a fixture."""
+    from headgate.spark_bridge.jvm import Sessions  # most tests that know this file have nothing to do with Spark
+
+    sessions = Sessions("local[2]", settings, java_home=lambda: str(find_java().home))
+    sessions.get()
+    yield sessions
+    sessions.stop()
+
+
+def on_a_loop() -> bool:
+    """Whether this is the thread of a loop."""
+    return asyncio._get_running_loop() is not None
+
+
+def sent_to_jvm(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool] = lambda: True) -> list[str]:
+    """The commands that this process sends to the JVM from here on; only those that are sent `when` this is true."""
+    from py4j.clientserver import ClientServerConnection
+
+    sent: list[str] = []
+    real: Any = ClientServerConnection.send_command
+
+    def send(connection: Any, command: str) -> str:
+        if when():
+            sent.append(command)
+        return real(connection, command)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", send)
+    return sent
