@@ -102,6 +102,7 @@ class Remote:
     def stop(self) -> None:
         """Release the session, if its server answers."""
         off_the_loop()
+        self.watch.close()
         with self._lock:
             session = self._session
             if session is None:

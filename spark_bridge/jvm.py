@@ -125,6 +125,7 @@ class Sessions:
         """Stop the session for good, unless it was lent. One that hangs, or is about to start, is killed, and nothing is said of it."""
         off_the_loop()
         self._over = True
+        self.watch.close()
         if self._starting is not None:
             gateway.end(self._starting)
         if not self._lock.acquire(timeout=STOP_S):

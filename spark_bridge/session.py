@@ -330,7 +330,6 @@ class Spark:
         self._orders.close()
         self._publishing.close()
         await asyncio.to_thread(self.carrier.close)
-        self.watch.close()
 
 
 def _given_up(lost: SparkLost, batch: BatchInfo, alone: bool) -> SparkError:

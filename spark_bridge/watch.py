@@ -129,6 +129,8 @@ class Watch:
 
     def _came(self, state: str, more: int = 0, **changes: Any) -> None:
         with self._lock:
+            if self._closed.is_set() and state != STOPPED:
+                return  # a start that was under way when the session was stopped for good
             started = self._session.started + more
             self._session = replace(self._session, state=state, since_ms=_now_ms(), started=started, **changes)
 
@@ -231,7 +233,8 @@ class Watch:
         try:
             found = measure()
         except Exception as error:  # noqa: BLE001 - PySpark and py4j raise anything when a session ends
-            log.debug("the memory of Spark is not known", why=str(error)[:MOST_ERROR])
+            if not self._closed.is_set():
+                log.debug("the memory of Spark is not known", why=str(error)[:MOST_ERROR])
             return
         with self._lock:
             if self._session.state == READY and self._measure is measure:

@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import uuid
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+import structlog
 from hypothesis import settings
 
 from headgate.agents.broker.broker import Broker
@@ -52,6 +54,7 @@ def _is_worker(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The one process that leads the run leases a directory; xdist workers inherit its name."""
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # stdout is what a command says
     if _is_worker(config) or _lease:
         return
     root = Path(tempfile.mkdtemp(prefix="headgate-test-"))

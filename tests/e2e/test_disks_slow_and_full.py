@@ -89,9 +89,9 @@ async def test_a_slow_disk_delays_commits_and_restores_and_nothing_else(job, top
             await job.write(inp, rows)
             written += 250
             await one.until(lambda before=before: durable() > before, "something of it is committed")
-            said += capsys.readouterr().out
+            said += capsys.readouterr().err
         await one.until(lambda: durable() == written, "all is committed")
-        assert "wait for the disk" in said + capsys.readouterr().out
+        assert "wait for the disk" in said + capsys.readouterr().err
         assert rows_of(one) == written
         await one.stop()
         shutil.rmtree(job.directory / "state")

@@ -114,7 +114,7 @@ async def test_a_store_that_cannot_be_trusted_is_rebuilt_and_the_log_says_why(jo
     capsys.readouterr()
     second = await job.start(counting(job, inp, out))
     await second.until_running(1)
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "local store is rebuilt" in said
     assert reason in said
     assert second.worker.actors["Partition 0"].state.replayed >= 50

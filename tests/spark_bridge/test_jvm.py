@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.agents.broker.java import find_java
+from headgate.core.batch_progress import STOPPED
 from headgate.core.errors import EnvironmentFault
 from headgate.spark_bridge.conf import code_paths
 from headgate.spark_bridge.errors import SparkDown
@@ -35,6 +36,7 @@ def test_a_lent_session_is_neither_replaced_nor_stopped() -> None:
     assert sessions.get() is lent
     sessions.stop()
     assert sessions.started == 0
+    assert sessions.watch.seen().session.state == STOPPED  # nobody looks at it any more
 
 
 def test_code_that_is_not_installed_is_found_by_python_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

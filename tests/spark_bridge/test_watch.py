@@ -63,6 +63,8 @@ def test_the_session_is_followed_from_its_start_to_its_end() -> None:
     assert (watch.seen().session.started, watch.seen().session.why) == (2, "")
     watch.close()
     assert watch.seen().session.state == STOPPED
+    watch.is_ready(session({}, {}))  # its start was under way
+    assert (watch.seen().session.state, watch.seen().session.started) == (STOPPED, 2)
 
 
 def test_what_spark_takes_of_memory_is_measured_while_there_is_a_session(monkeypatch: Any) -> None:
