@@ -25,9 +25,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from .errors import DataError, DeclarationError
+from .spark_schema import check_column
 
 STAGED = ("parquet", "orc", "json")
 DELTA = "delta"
@@ -90,8 +91,10 @@ class SparkWrite:
         return self.save is None and self.format == DELTA
 
 
-def declared_write(target: Any, format: Any, partition_by: Any, options: Any) -> SparkWrite:
-    """The arguments of `.write(…)`, checked; raises `DeclarationError`.
+def declared_write(
+    target: Any, format: Any, partition_by: Any, options: Any, columns: tuple[str, ...] = ()
+) -> SparkWrite:
+    """The arguments of `.write(…)`, checked; raises `DeclarationError`. `columns`: those of the result, if they are known.
 
     >>> declared_write("/data/revenue/", "parquet", "country", None)
     SparkWrite(path='file:///data/revenue', format='parquet', partition_by=('country',), options=(), save=None, job='', series='')
@@ -109,21 +112,39 @@ def declared_write(target: Any, format: Any, partition_by: Any, options: Any) ->
             f"write(format={format!r})",
             remedy=f"one of {', '.join((*STAGED, DELTA))}; for anything else pass a function (df, batch) that writes, at least once",
         )
-    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if any(not isinstance(one, str) or not one for one in columns) or len(set(columns)) != len(columns):
-        raise DeclarationError(
-            f"write(partition_by={partition_by!r})",
-            remedy='names of columns, each once: partition_by=["country", "day"]',
-        )
-    given: dict[Any, Any] = dict(options or {})
-    pairs: list[tuple[Any, Any]] = sorted(given.items())
+    if not isinstance(options, Mapping | None):
+        raise DeclarationError(f"write(options={options!r:.80})", remedy='options={"compression": "zstd"}')
+    given: dict[Any, Any] = dict(cast("Mapping[Any, Any]", options or {}))
+    pairs: list[tuple[Any, Any]] = sorted(given.items(), key=lambda one: str(one[0]))
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, str | int | float | bool):
             raise DeclarationError(f"write(options={{{name!r}: {value!r}}})", remedy='options={"compression": "zstd"}')
         if name.lower() in OURS:
             raise DeclarationError(f"write(options={{{name!r}: …}}): headgate sets it itself", remedy="leave it out")
     texts = tuple((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs)
-    return SparkWrite(_uri(target), format, columns, texts)
+    return SparkWrite(_uri(target), format, _partitions(partition_by, columns), texts)
+
+
+def _partitions(given: Any, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that make directories."""
+    several = isinstance(given, list | tuple)
+    found: Sequence[Any] = cast("Sequence[Any]", given) if several else (given,)
+    names: tuple[str, ...] = tuple(found)
+    if not all(isinstance(one, str) and one for one in found):
+        raise DeclarationError(
+            f"write(partition_by={given!r:.80})", remedy='names of columns: partition_by=["country", "day"]'
+        )
+    if len(set(names)) != len(names):
+        raise DeclarationError(f"write(partition_by={given!r})", remedy="name each column once")
+    if columns:
+        for name in names:
+            check_column(name, columns, f"write(partition_by={given!r})")
+        if len(names) == len(columns):
+            raise DeclarationError(
+                f"write(partition_by={given!r}): these are all columns of the result, so no file would have any",
+                remedy="leave at least one out of partition_by=",
+            )
+    return names
 
 
 def _uri(path: Any) -> str:

@@ -85,18 +85,30 @@ def check_arguments(fn: Callable[..., Any], number: int, what: str, signature: s
         return
 
 
+def called(verb: str) -> str:
+    """A verb, or a verb with its argument, as a call.
+
+    >>> called("map"), called("join(into=…)")
+    ('map()', 'join(into=…)')
+    """
+    return verb if verb.endswith(")") else f"{verb}()"
+
+
 def check_function(fn: Any, verb: str, *, number: int = 1, signature: str = "(value)", awaits: bool = False) -> None:
     """Refuse anything but a function that takes these arguments, and a coroutine function where it would never be awaited."""
     if isinstance(fn, Expression):
         raise DeclarationError(
-            f"{verb}() of rows needs a function, not {fn!r}", remedy=f"put .columns() before it: .columns().{verb}(…)"
+            f"{called(verb)} of rows needs a function, not {fn!r}",
+            remedy=f"put .columns() before it: .columns().{verb}(…)",
         )
     if not callable(fn):
-        raise DeclarationError(f"{verb}() needs a function, not {fn!r}")
+        raise DeclarationError(f"{called(verb)} needs a function, not {fn!r}")
     if not awaits and is_async(fn):
         remedy = "use map_async(), sink(), @app.agent or @app.actor, which await it"
-        raise DeclarationError(f"{verb}({shown(fn)}) is an async function, which would never be awaited", remedy=remedy)
-    check_arguments(fn, number, f"{verb}():", signature)
+        raise DeclarationError(
+            f"{called(verb)}: {shown(fn)} is an async function, which would never be awaited", remedy=remedy
+        )
+    check_arguments(fn, number, f"{called(verb)}:", signature)
 
 
 def check_selector(by: Any, verb: str) -> None:
@@ -123,7 +135,8 @@ def check_serde(serde: Any, where: str) -> None:
         return
     name = getattr(serde, "__name__", "")
     remedy = f"call it: {name}()" if name else "for example hg.json(), hg.text(), hg.custom(loads, dumps, name=…)"
-    raise DeclarationError(f"{where}={serde!r} is not a serde", remedy=remedy)
+    closing = ")" * (where.count("(") - where.count(")"))
+    raise DeclarationError(f"{where}={serde!r}{closing} is not a serde", remedy=remedy)
 
 
 def check_output_key(step: s.Step, key: Any, topic: str) -> None:
@@ -175,7 +188,10 @@ KEEPING = (
 def check_topic(topic: Any, verb: str) -> str:
     """Return a topic name that Kafka accepts; raise `DeclarationError` for any other value."""
     if not isinstance(topic, str) or not topic:
-        raise DeclarationError(f"{verb}({topic!r}) does not name a topic", remedy=f'{verb}("name-of-the-topic")')
+        argument = verb.removesuffix("…)")
+        given = f"{argument}{topic!r})" if argument != verb else f"{verb}({topic!r})"
+        remedy = f'{argument}"name-of-the-topic")' if argument != verb else f'{verb}("name-of-the-topic")'
+        raise DeclarationError(f"{given} does not name a topic", remedy=remedy)
     return topic_name(topic, what=f"{verb}: topic")
 
 

@@ -295,8 +295,25 @@ def _has_effect(app: App) -> None:
                 f"Spark writes the result of {step.verb} '{step.name}' ({step.where}), so that {also} cannot have it, too",
                 remedy="use the batches before it twice: .spark(…).write(…) and another .spark(…)",
             )
+    _agree_about_files([step for step in app.steps if isinstance(step, s.WriteStep)])
     for window in app.windows:
         window.check_used()
+
+
+def _agree_about_files(steps: list[s.WriteStep]) -> None:
+    """Refuse two stages whose files in one directory nobody could read together."""
+    first: dict[str, s.WriteStep] = {}
+    for step in steps:
+        if not step.write.path:
+            continue
+        other = first.setdefault(step.write.path, step)
+        for what in ("format", "partition_by"):
+            mine, theirs = getattr(step.write, what), getattr(other.write, what)
+            if mine != theirs:
+                raise DeclarationError(
+                    f"two stages write to {step.write.path} with another {what}: {theirs!r} ({other.where}) and {mine!r} ({step.where})",
+                    remedy="let each write to a directory of its own",
+                )
 
 
 def _text(value: Any) -> str:

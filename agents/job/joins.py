@@ -128,6 +128,8 @@ def _everywhere(step: s.Step) -> bool:
 
 
 def _distance(within: Any) -> Distance:
+    if isinstance(within, list | set | dict):
+        raise DeclarationError(f"join(within={within!r:.80})", remedy='one distance, or a pair: within=("1s", "10s")')
     if not isinstance(within, tuple):
         both = duration(within, "join(within)")
         return Distance(both, both)

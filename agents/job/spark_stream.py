@@ -41,6 +41,7 @@ class SparkStream(Stream[K, V]):
         """
         if callable(target):
             check_function(target, "write", number=2, signature="(df, batch)")
-        write = declared_write(target, format, partition_by, options)
+        assert isinstance(self.step, s.SparkStep), "only a Spark stage has this verb"
+        write = declared_write(target, format, partition_by, options, self.step.columns)
         self.app.add(s.WriteStep(parents=(self.step,), write=write, where=called_from()))
         return Ended("write()")

@@ -454,6 +454,8 @@ class SparkStep(Step):
 
     fn: Callable[..., Any]
     schema: Any
+    columns: tuple[str, ...] = ()
+    """The names of the columns in `schema`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from .gathered import GatheredStream, gather_step
 from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
 from .references import by_reference
+from .result_fields import check_field
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
@@ -272,6 +273,7 @@ class Stream(Generic[K, V]):
     def rekey(self, by: Selector, *, on_error: s.Policy = None) -> Stream[Any, V]:
         """Set another key without moving the records. The key is for `to`; to bring equal keys together, use `repartition`."""
         check_selector(by, "rekey")
+        check_field(self.step, by, f"rekey({by!r})")
         policy = check_policy(on_error, "rekey(on_error)")
         return self._then(s.RekeyStep(parents=(self.step,), by=by, on_error=policy, where=called_from()))
 
@@ -304,6 +306,7 @@ class Stream(Generic[K, V]):
         """
         if by is not None:
             check_selector(by, "repartition")
+            check_field(self.step, by, f"repartition({by!r})")
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise DeclarationError(f"repartition(partitions={partitions!r}): a stream has at least one partition")
         made = name_of("by", by, name)
@@ -568,6 +571,7 @@ class Stream(Generic[K, V]):
             key_serde = key_serde if key_serde is not None else own_key()
         elif key is not None:
             check_selector(key, f"to('{topic}', key=…)")
+            check_field(self.step, key, f"to('{topic}', key={key!r})")
         if partition is not None:
             check_function(partition, f"to('{topic}', partition=…)", signature="(record)")
         if key_serde is None and self.app.output_key_serde.name == OUTPUT_KEY:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...core.errors import DeclarationError
+from ...core.spark_schema import result_columns
 from . import steps as s
 from .checks import (
     Selector,
@@ -19,6 +20,7 @@ from .checks import (
 )
 from .named_fields import rows_behind
 from .refused_verbs import RefusesVerbs
+from .result_fields import check_field
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -108,6 +110,7 @@ def share_step(
     check_topic(topic, "share")
     if key is not None:
         check_selector(key, f"share('{topic}', key=…)")
+        check_field(parent, key, f"share('{topic}', key={key!r})")
     if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise DeclarationError(f"share('{topic}', partitions={partitions!r}): a stream has at least one partition")
     kept_ms = duration(retention, f"share('{topic}'): retention")
@@ -158,15 +161,13 @@ class BatchedStream(RefusesVerbs, Generic[K, V]):
         from .spark_stream import SparkStream
 
         check_function(fn, "spark", number=2, signature="(df, batch)")
-        if not schema:
-            raise DeclarationError(
-                "spark() without a schema", remedy='declare the output columns: schema="country string, n long"'
-            )
+        columns = result_columns(schema)
         step = s.SparkStep(
             parents=(self.step,),
             name=name_of("spark", fn, name),
             fn=fn,
             schema=schema,
+            columns=columns,
             on_error=check_policy(on_error, "spark(on_error)"),
             where=called_from(),
         )

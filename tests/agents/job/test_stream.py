@@ -27,6 +27,10 @@ def two(a: Any, b: Any) -> Any:
     return a
 
 
+def words(stream: Any) -> Any:
+    return stream.batch(max_rows=1).spark(two, schema="word string, n int")
+
+
 def app() -> hg.App:
     return hg.App("sales")
 
@@ -94,6 +98,15 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("a window is not a stream", lambda a, s: s.window(hg.tumbling("1s")).to("x"), ".window().to(): a window is not a record"),
     ("a batch is not a stream", lambda a, s: s.batch(max_rows=1).to("x"), ".batch().to(): a batch is not a record"),
     ("spark without a schema", lambda a, s: s.batch(max_rows=1).spark(two, schema=""), "without a schema"),
+    ("spark with a type that Spark does not have", lambda a, s: s.batch(max_rows=1).spark(two, schema="a strin"), "did you mean 'string'"),
+    ("a key that no result has", lambda a, s: words(s).to("x", key="wrd"), "of .spark() has no column 'wrd'"),
+    ("a key that no result has, later", lambda a, s: words(s).filter(len).rekey(len).share("x", key="wrd"), "did you mean 'word'"),
+    ("a shuffle by what no result has", lambda a, s: s.merge(words(s)).repartition("wrd"), "repartition('wrd')"),
+    ("a new key that no result has", lambda a, s: words(s).rekey("wrd"), "rekey('wrd')"),
+    ("directories by what no result has", lambda a, s: words(s).write("/x", partition_by="wrd"), "no column 'wrd'"),
+    ("a list of distances", lambda a, s: s.join(a.input("b"), within=["1s", "2s"], into=two), 'within=("1s", "10s")'),
+    ("late rows to no topic", lambda a, s: s.join(a.input("b"), within="1s", into=two, late=""), "join(late='') does not name"),
+    ("join with a serde that is none", lambda a, s: s.join(a.input("b"), within="1s", into=two, serde=5), "join(serde=5) is not a serde"),
     ("spark of one argument", lambda a, s: s.batch(max_rows=1).spark(lambda df: df, schema="a int"), "called with (df, batch)"),
     ("to nowhere", lambda a, s: s.to(""), "does not name a topic"),
     ("to a stream", lambda a, s: s.to(s), "does not name a topic"),

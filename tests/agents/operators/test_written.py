@@ -36,7 +36,7 @@ def orders(first: int, behind: int) -> list[dict[str, Any]]:
 
 def job(out: Path) -> hg.App:
     app = hg.App("sales")
-    app.input("orders").batch(max_rows=4, name="lot").spark(same, schema="n long", name="copy").write(
+    app.input("orders").batch(max_rows=4, name="lot").spark(same, schema="n long, c string", name="copy").write(
         out, format="json", partition_by="c"
     )
     return app
@@ -100,7 +100,7 @@ def test_one_batch_may_be_written_and_passed_on(tmp_path: Path, spark: WithoutSp
     out = tmp_path / "out"
     app = hg.App("sales")
     lots = app.input("orders").batch(max_rows=40_000, name="lot")
-    lots.spark(same, schema="n long", name="copy").write(out, format="json", partition_by="c")
+    lots.spark(same, schema="n long, c string", name="copy").write(out, format="json", partition_by="c")
     lots.spark(same, schema="n long", name="count").to("copies")
     with Driver(app, settings={"error.retries": 0}) as d:
         spark.failures = [FilesDown("the disk is full")]
@@ -136,6 +136,23 @@ def test_what_spark_writes_nobody_else_can_have(tmp_path: Path) -> None:
             DeclarationError, match=r"Spark writes the result of spark 'copy'.*use the batches before it twice"
         ):
             Driver(app)
+
+
+def test_files_in_one_directory_can_be_read_together(tmp_path: Path) -> None:
+    """Two stages may share one. Parquet among JSON, or directories of countries among plain files, nobody could read."""
+
+    def job(**other: Any) -> hg.App:
+        app = hg.App("sales")
+        lots = app.input("orders").batch(max_rows=4, name="lot")
+        lots.spark(same, schema="n long, c string", name="copy").write(tmp_path, partition_by="c")
+        lots.spark(same, schema="n long, c string", name="again").write(f"{tmp_path}/", **other)
+        return app
+
+    with Driver(job(partition_by=["c"])):
+        pass
+    for other, words in (({"format": "json", "partition_by": "c"}, "another format"), ({}, "another partition_by")):
+        with pytest.raises(DeclarationError, match=f"two stages write to .* with {words}"):
+            Driver(job(**other))
 
 
 def test_arguments_of_write_are_checked_where_they_stand(tmp_path: Path) -> None:
