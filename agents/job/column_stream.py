@@ -11,10 +11,11 @@ refused at the line that has it. Functions of a value need rows: `.rows()` makes
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from ...core.columns.expressions import Expression, Node, node_of, substituted
+from ...core.columns.expressions import ColumnRef, Expression, Node, node_of, substituted
 from ...core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
 from ...core.columns.typing import NUMBERS, column_of, kind_of
 from ...core.errors import DeclarationError
@@ -48,6 +49,8 @@ V = TypeVar("V")
 W = TypeVar("W")
 OF_NUMBERS = ("sum", "mean")
 KEEP, SHUFFLED = "keep", "shuffled"
+_LONG = 4_000
+"""More letters than a person reads of how a key is made."""
 _WITHOUT = "write them before, or take .columns() without extra='keep' for this branch"
 OF_ROWS = ("aggregate",)
 """Aggregates whose functions get the whole value."""
@@ -64,15 +67,15 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         stream: Stream[Any, Any],
         schema: ColumnSchema,
         kind: Any = None,
-        made: Mapping[str, Node] | None = None,
+        made: Mapping[str, ColumnRef] | None = None,
         extra: str | None = None,
     ) -> None:
-        """`kind`: the type of the rows; None for dicts. `made`: the columns that expressions have made, each of decoded columns alone.
+        """`kind`: the type of the rows; None for dicts. `made`: the columns that expressions have made, each with what it is made of.
         `extra`: whether the other fields of each record are kept, or were before a repartition."""
         self._stream = stream
         self.schema = schema
         self._kind = kind
-        self._made: Mapping[str, Node] = made or {}
+        self._made: Mapping[str, ColumnRef] = made or {}
         self._extra = extra
 
     def __repr__(self) -> str:
@@ -123,7 +126,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
             on_error=check_policy(on_error, "with_columns(on_error)"),
             where=called_from(),
         )
-        made = {**self._made, **{name: substituted(node, self._made) for name, node in nodes.items()}}
+        made = {**self._made, **{name: _made_of(node, self._made) for name, node in nodes.items()}}
         return ColumnStream(self._then(step), self.schema.extended(specs), None, made, self._extra)
 
     # ---------------------------------------------------------------------------------------------------- keys and state
@@ -154,7 +157,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
             key_serde=key_serde if key_serde is not None else app.key_serde,
             partitions=partitions,
             schema=self.schema,
-            key_text=str(self._made[by]) if by in self._made else "",
+            key_text=self._made[by].name if by in self._made else "",
             on_error=check_policy(on_error, "repartition(on_error)"),
             where=called_from(),
         )
@@ -468,6 +471,12 @@ class WindowedColumns(RefusesVerbs, Generic[K]):
         """Pass the columns of each window to `fn(df, batch)` in Spark, as rows are."""
         self._columns._only_columns("window().spark()")
         return self._windowed.spark(fn, schema=schema, name=name, on_error=on_error)
+
+
+def _made_of(node: Node, made: Mapping[str, ColumnRef]) -> ColumnRef:
+    """What an expression is made of as text, in decoded columns alone; a digest of long text, which may double with each step."""
+    text = str(substituted(node, made))
+    return ColumnRef(text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest())
 
 
 def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:

@@ -21,7 +21,7 @@ from typing import Any
 from ...core.columns import expressions as e
 from ...core.columns.evaluate import Compute, NotComputable, compiled
 from ...core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema
-from ...core.columns.typing import kind_of
+from ...core.columns.typing import Typed, typed
 from . import columns as compiled_part
 from .column_chunk import ColumnChunk
 from .vectors import KINDS, Buffer, Vector, longs
@@ -62,7 +62,8 @@ class Computation:
     __slots__ = ("_column", "_names", "_plain", "_program", "_slow", "type")
 
     def __init__(self, node: e.Node, schema: ColumnSchema) -> None:
-        self.type = kind_of(node, schema).type
+        tree = typed(node, schema)
+        self.type = tree.kind.type
         self._plain = compiled(node, schema)
         self._column = node.name if isinstance(node, e.ColumnRef) else None
         self._names = tuple(dict.fromkeys(e.columns_in(node)))
@@ -72,12 +73,9 @@ class Computation:
         if built is None:
             return
         writer = _Writer(schema, self._names)
-        try:
-            writer.put(node)
-            self._program = built.program(writer.ops, len(self._names) + len(writer.slow))
-            self._slow = writer.slow
-        except (UnicodeEncodeError, OverflowError):
-            pass  # a constant that no column can hold
+        writer.put(tree)
+        self._program = built.program(writer.ops, len(self._names) + len(writer.slow))
+        self._slow = writer.slow
 
     def vector(self, chunk: ColumnChunk) -> Vector:
         """The value of each base row. What stands in rows that are not selected is of no meaning."""
@@ -129,9 +127,9 @@ class _Writer:
         self.ops: list[tuple[int, int, int, float, Any]] = []
         self.slow: list[tuple[str, Compute]] = []
 
-    def put(self, node: e.Node, *, as_float: bool = False) -> None:
-        """The ops of this node. `as_float`: a whole number becomes a float."""
-        kind = kind_of(node, self.schema).type
+    def put(self, one: Typed, *, as_float: bool = False) -> None:
+        """The ops of this part. `as_float`: a whole number becomes a float."""
+        node, kind = one.node, one.kind.type
         if isinstance(node, e.ColumnRef):
             self._load(kind, self.names.index(node.name))
         elif isinstance(node, e.Constant):
@@ -139,7 +137,7 @@ class _Writer:
             self._constant(value)
             return
         else:
-            self._operation(node, kind)
+            self._operation(node, kind, one.of)
         if as_float and kind == INT:
             self._op("float", INT)
 
@@ -161,16 +159,16 @@ class _Writer:
             operand=value.encode() if kind == TEXT else None,
         )
 
-    def _operation(self, node: e.Operation, kind: str) -> None:
-        was = [kind_of(one, self.schema).type for one in node.of]
+    def _operation(self, node: e.Operation, kind: str, of: tuple[Typed, ...]) -> None:
+        was = [one.kind.type for one in of]
         if node.name == e.CAST:
-            self._cast(node, was[0], kind)
+            self._cast(node, of[0], kind)
             return
         if node.name == e.IS_IN:
-            self._is_in(node, was[0])
+            self._is_in(node, of[0])
             return
         real = node.name == e.DIVIDE or (FLOAT in was and node.name != e.IS_NULL)
-        for one in node.of:
+        for one in of:
             self.put(one, as_float=real)
         takes = "" if node.name == e.IS_NULL else FLOAT if real else was[0]
         if node.name in (e.STARTS_WITH, e.CONTAINS):
@@ -178,9 +176,10 @@ class _Writer:
         else:
             self._op(node.name, takes, whole=int(node.options[0]) if node.name == e.FLOOR else 0)
 
-    def _is_in(self, node: e.Operation, was: str) -> None:
+    def _is_in(self, node: e.Operation, of: Typed) -> None:
+        was = of.kind.type
         real = FLOAT in (was, *(e.TYPES[type(one)] for one in node.options))
-        self.put(node.of[0], as_float=real)
+        self.put(of, as_float=real)
         if was == TEXT:
             self._op(e.IS_IN, TEXT, operand=tuple(sorted({str(one).encode() for one in node.options})))
         elif was == BOOL:
@@ -200,11 +199,12 @@ class _Writer:
             self._constant(0)
             self._op(e.AT_LEAST, INT)
 
-    def _cast(self, node: e.Operation, was: Any, kind: str) -> None:
+    def _cast(self, node: e.Operation, of: Typed, kind: str) -> None:
+        was: Any = of.kind.type
         if (was, kind) in _SLOW:
             self.slow.append((kind, compiled(node, self.schema)))
             self._load(kind, len(self.names) + len(self.slow) - 1)
             return
-        self.put(node.of[0], as_float=was == INT and kind == FLOAT)
+        self.put(of, as_float=was == INT and kind == FLOAT)
         if was != kind and (was, kind) != (INT, FLOAT):
             self._op(e.CAST, was + kind)

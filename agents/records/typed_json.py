@@ -64,11 +64,11 @@ class TypedJson:
     def _leniently(self, data: bytes) -> Any:
         """Decode a value, in which a missing field is null where null is allowed, and the last of two equal keys counts.
 
-        Only records that msgspec refuses are slow.
+        Only records that msgspec refuses are slow. How deep a record may be nested for it depends on how deep the caller is.
         """
         try:
             return self._strictly(data)
-        except self._misfit as misfit:
+        except (self._misfit, RecursionError) as misfit:
             value: Any = orjson.loads(data)
             if not isinstance(value, dict):
                 raise

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from ..errors import DataError
 from . import expressions as e
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, ColumnSchema
-from .typing import ExpressionKind, kind_of
+from .typing import ExpressionKind, Typed, typed
 
 ColumnValues = list[Any]
 
@@ -53,25 +53,33 @@ def compiled(node: e.Node, schema: ColumnSchema) -> Compute:
     >>> compiled((e.col("a") * 2 > 3).node, schema)({"a": [1, None, 2]}, 3)
     [False, None, True]
     """
-    kind = kind_of(node, schema)
+    return _compiled(typed(node, schema))
+
+
+def _compiled(one: Typed) -> Compute:
+    node = one.node
     if isinstance(node, e.ColumnRef):
         name = node.name
         return lambda columns, _: columns[name]
     if isinstance(node, e.Constant):
         value = node.value
         return lambda _, size: [value] * size
-    of = [compiled(one, schema) for one in _alike(node, schema)]
-    kinds = [kind_of(one, schema) for one in _alike(node, schema)]
+    parts = _alike(node, one.of)
+    of = list(map(_compiled, parts))
     if len(of) == 2:
-        return _of_two(node, (of[0], of[1]), (kinds[0], kinds[1]), kind)
-    return _of_one(node, of[0], kinds[0], kind)
+        return _of_two(node, (of[0], of[1]), (parts[0].kind, parts[1].kind), one.kind)
+    return _of_one(node, of[0], parts[0].kind, one.kind)
 
 
-def _alike(node: e.Operation, schema: ColumnSchema) -> list[e.Node]:
+def _alike(node: e.Operation, of: tuple[Typed, ...]) -> list[Typed]:
     """What an operation is of; a whole number that is the same for all records is a float already if it would become one."""
-    if node.name != e.DIVIDE and all(kind_of(one, schema).type != FLOAT for one in node.of):
-        return list(node.of)
-    return [e.Constant(float(one.value)) if isinstance(one, e.Constant) else one for one in node.of]
+    if node.name != e.DIVIDE and all(one.kind.type != FLOAT for one in of):
+        return list(of)
+    return [_as_constant(float(one.node.value)) if isinstance(one.node, e.Constant) else one for one in of]
+
+
+def _as_constant(value: float) -> Typed:
+    return Typed(e.Constant(value), ExpressionKind(FLOAT, False))
 
 
 # -------------------------------------------------------------------------------------------------------- of two columns

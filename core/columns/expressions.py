@@ -9,19 +9,20 @@
 
 An expression is a tree of three kinds of nodes (`ColumnRef`, `Constant`, `Operation`), which compare and print as data. It evaluates
 nothing: `typing` says of which type it is, `evaluate` computes it. Whoever writes an expression that cannot be meant (`==` with None, `and`
-instead of `&`) gets a `DeclarationError` at that line.
+instead of `&`) gets a `DeclarationError` at that line. The size of a tree is bounded, so that whatever walks it may be recursive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
+from operator import index
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import DeclarationError, SettingError
-from ..settings import duration_ms
-from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, Scalar
+from ..settings import duration_ms, offer
+from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, Scalar, is_text
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//", "%"
 EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST = "==", "!=", "<", "<=", ">", ">="
@@ -30,6 +31,9 @@ IS_NULL, IS_IN, CAST, STARTS_WITH, CONTAINS, FLOOR = "is_null", "is_in", "cast",
 
 TYPES: dict[Any, ColumnKind] = {int: INT, float: FLOAT, bool: BOOL, str: TEXT}
 """The Python type of a constant, or of a cast → the type of the column."""
+
+DEEPEST, MOST_PARTS = 200, 10_000
+"""How deep an expression may be nested, and how many parts it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,20 @@ class Operation:
     name: str
     of: tuple[Node, ...]
     options: tuple[Scalar, ...] = ()
+    depth: int = field(init=False, repr=False, compare=False)
+    parts: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        inner = [(one.depth, one.parts) for one in self.of if isinstance(one, Operation)]
+        depth, parts = 1 + max((d for d, _ in inner), default=0), 1 + sum(n for _, n in inner)
+        if depth > DEEPEST or parts > MOST_PARTS:
+            what = f"is nested more than {DEEPEST} deep" if depth > DEEPEST else f"has more than {MOST_PARTS:,} parts"
+            raise DeclarationError(
+                f"an expression with {self.name} {what}",
+                remedy="one of many values: .is_in([…]); all of many conditions: several .filter(…); else with_columns(part=…) first",
+            )
+        object.__setattr__(self, "depth", depth)
+        object.__setattr__(self, "parts", parts)
 
     def __str__(self) -> str:
         if self.name in (NOT, NEGATIVE):
@@ -95,19 +113,44 @@ def substituted(node: Node, made: Mapping[str, Node]) -> Node:
 
 
 def constant(value: object, where: str) -> Constant:
-    """A value as a constant; a `DeclarationError` if it is none that a column can hold."""
+    """A value as a constant; a `DeclarationError` if it is none that a column can hold.
+
+    Members of an `IntEnum` or `StrEnum` and numbers of numpy are the plain values that they stand for.
+    """
     if value is None:
-        raise DeclarationError(f"{where} None is always null", remedy="ask with .is_null()")
-    if type(value) is int and not LEAST <= value <= MOST:
-        raise DeclarationError(f"{where} {value}, which has more than 64 bits", remedy="use a float")
-    if type(value) is float and not isfinite(value):
-        raise DeclarationError(f"{where} {value}, which no column contains", remedy="use a finite number")
-    if isinstance(value, bool | int | float | str) and type(value) in TYPES:
-        return Constant(value)
+        raise DeclarationError(f"{where} None, which is null for every record", remedy="ask with .is_null()")
+    plain = _plain(value)
+    if type(plain) is int and not LEAST <= plain <= MOST:
+        raise DeclarationError(f"{where} {plain}, which has more than 64 bits", remedy="use a float")
+    if type(plain) is float and not isfinite(plain):
+        raise DeclarationError(f"{where} {plain}, which no column contains", remedy="use a finite number")
+    if type(plain) is str and not is_text(plain):
+        raise DeclarationError(f"{where} {plain!r:.60}, which is no text: it has a lone surrogate", remedy="use text")
+    if isinstance(plain, bool | int | float | str):
+        return Constant(plain)
     raise DeclarationError(
         f"{where} {value!r:.60}, which is neither an expression nor a value of a column",
-        remedy="hg.col(…), a number, text or a boolean",
+        remedy="hg.col(…), or an int, a float, a bool or a str",
     )
+
+
+def _plain(value: object) -> object:
+    """The value of a column that stands for this one; the value itself if there is none."""
+    if type(value) in TYPES:
+        return value
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    return index(value) if hasattr(type(value), "__index__") else value  # pyright: ignore[reportArgumentType] - just asked
+
+
+def _listed(values: Any, node: Node) -> Iterable[object]:
+    """What `.is_in` was given, if it may be a list of values."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        shown = repr(values) if isinstance(values, int | float | str | bytes) else "…"
+        raise DeclarationError(f"{node}.is_in({values!r:.60})", remedy=f"a list of values: .is_in([{shown}])")
+    return values  # pyright: ignore[reportUnknownVariableType] - each is checked
 
 
 def node_of(value: object, where: str = "") -> Node:
@@ -137,6 +180,23 @@ class Expression:
         )
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - equality of expressions is another expression
+
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report it, too
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            known = [one for one in vars(Expression) if not one.startswith("_") and one != "node"]
+            raise DeclarationError(
+                f"{self.node}.{name}: an expression has no '{name}'",
+                remedy=f"{offer(name, known)}; what no expression can say, a function of a frame can: .frame(…)",
+            )
+
+        def __contains__(self, value: object) -> NoReturn:
+            raise DeclarationError(
+                f"{value!r:.60} in {self.node} has no answer: each record has one",
+                remedy='.contains("…"), or .is_in([…])',
+            )
 
     def _with(self, name: str, other: object, *, swapped: bool = False) -> Expression:
         mine, given = self.node, node_of(other, f"{self.node} {name}")
@@ -228,19 +288,19 @@ class Expression:
 
     def is_in(self, values: Iterable[Scalar]) -> Expression:
         """Whether the value is one of these; null for null."""
-        if isinstance(values, str):
-            raise DeclarationError(f"{self.node}.is_in({values!r})", remedy=f"a list of values: .is_in([{values!r}])")
-        listed = tuple(constant(value, f"{self.node}.is_in(): a").value for value in values)
+        listed = [constant(value, f"{self.node}.is_in([…]) has").value for value in _listed(values, self.node)]
         if not listed:
             raise DeclarationError(f"{self.node}.is_in([]) is never true", remedy="give it values")
-        return Expression(Operation(IS_IN, (self.node,), listed))
+        if isinstance(values, set | frozenset):  # its order differs between processes, and an expression may make a key
+            listed.sort(key=lambda one: (TYPES[type(one)], one))
+        return Expression(Operation(IS_IN, (self.node,), tuple(listed)))
 
     def cast(self, kind: type[int] | type[float] | type[bool] | type[str]) -> Expression:
         """The value as another type. A fraction is cut off towards zero; text must be a number in JSON, or `true` or `false`.
 
         A value that has no counterpart (the text "abc" as a number, 1e300 as a whole number) is an error of its record.
         """
-        if kind not in TYPES:
+        if not isinstance(kind, type) or kind not in TYPES:  # pyright: ignore[reportUnnecessaryIsInstance] - as in `_of_text`
             raise DeclarationError(f"{self.node}.cast({kind!r})", remedy="int, float, bool or str")
         return Expression(Operation(CAST, (self.node,), (TYPES[kind],)))
 
@@ -255,7 +315,7 @@ class Expression:
     def _of_text(self, name: str, text: str) -> Expression:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever does not check types gets told, too
             raise DeclarationError(f"{self.node}.{name}({text!r:.60})", remedy="give it text")
-        return Expression(Operation(name, (self.node,), (text,)))
+        return Expression(Operation(name, (self.node,), (constant(text, f"{self.node}.{name}() of").value,)))
 
     def floor(self, every: str | float) -> Expression:
         """The beginning of the interval of this length that the time (milliseconds since 1970) falls into.

@@ -31,6 +31,19 @@ Scalar = int | float | bool | str
 """A value of a column that is not null."""
 
 
+def is_text(value: str) -> bool:
+    """Whether this is Unicode text. A str of Python may contain lone surrogates, which neither JSON nor UTF-8 has.
+
+    >>> is_text("a"), is_text("\\ud800")
+    (True, False)
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
     """One column. `optional`: its values may be null."""
@@ -57,6 +70,9 @@ class ColumnSchema:
         twice = next((name for i, name in enumerate(self.names) if name in self.names[:i]), None)
         if twice is not None:
             raise DeclarationError(f"the column '{twice}' is declared twice", remedy="give one of them another name")
+        for name in self.names:
+            if not is_text(name):
+                raise DeclarationError(f"the column {name!r} has a lone surrogate in its name", remedy="use text")
 
     @cached_property
     def names(self) -> tuple[str, ...]:

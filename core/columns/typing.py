@@ -34,21 +34,35 @@ class ExpressionKind(NamedTuple):
     optional: bool
 
 
+class Typed(NamedTuple):
+    """An expression with its type, and its parts with theirs."""
+
+    node: e.Node
+    kind: ExpressionKind
+    of: tuple[Typed, ...] = ()
+
+
+def typed(node: e.Node, schema: ColumnSchema) -> Typed:
+    """The expression with all of its types; a `DeclarationError` if it has none."""
+    if isinstance(node, e.ColumnRef):
+        column = schema[node.name]
+        return Typed(node, ExpressionKind(column.type, column.optional))
+    if isinstance(node, e.Constant):
+        return Typed(node, ExpressionKind(e.TYPES[type(node.value)], False))
+    parts = tuple(typed(one, schema) for one in node.of)
+    if node.name == e.IS_NULL:
+        return Typed(node, ExpressionKind(BOOL, False), parts)
+    optional = any(one.kind.optional for one in parts)
+    return Typed(node, ExpressionKind(_type_of(node, [one.kind.type for one in parts]), optional), parts)
+
+
 def kind_of(node: e.Node, schema: ColumnSchema) -> ExpressionKind:
     """The type of an expression; a `DeclarationError` if it has none.
 
     >>> kind_of((e.col("n") / 2).node, ColumnSchema((ColumnSpec("n", INT),)))
     ExpressionKind(type='float64', optional=False)
     """
-    if isinstance(node, e.ColumnRef):
-        column = schema[node.name]
-        return ExpressionKind(column.type, column.optional)
-    if isinstance(node, e.Constant):
-        return ExpressionKind(e.TYPES[type(node.value)], False)
-    kinds = [kind_of(one, schema) for one in node.of]
-    if node.name == e.IS_NULL:
-        return ExpressionKind(BOOL, False)
-    return ExpressionKind(_type_of(node, [kind.type for kind in kinds]), any(kind.optional for kind in kinds))
+    return typed(node, schema).kind
 
 
 def column_of(name: str, node: e.Node, schema: ColumnSchema) -> ColumnSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from headgate.agents.records.column_chunk import ColumnChunk
 from headgate.agents.records.expressions import Computation
 from headgate.agents.records.vectors import Vector, longs
 from headgate.core.columns.evaluate import NotComputable
-from headgate.core.columns.expressions import Expression, col
+from headgate.core.columns.expressions import DEEPEST, Expression, col
 from headgate.core.columns.schema import BOOL, INT, TEXT, ColumnSchema, ColumnSpec
 
 from . import trees
@@ -107,6 +108,19 @@ def test_an_error_is_of_the_first_selected_record(expression: Expression, index:
     with pytest.raises(NotComputable, match=told) as found:
         Computation(expression.node, schema).vector(some)
     assert found.value.index == index
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.usefixtures("way")
+def test_the_deepest_expression_is_computed(left: bool) -> None:
+    """Whatever walks its tree has room for it, on the left and on the right."""
+    some, schema = chunk_of(None, a=[0, 198, 199, 200])
+
+    def longer(one: Expression, n: int) -> Expression:
+        return one | (col("a") == n) if left else (col("a") == n) | one
+
+    deep = reduce(longer, range(1, DEEPEST), col("a") == 0)
+    assert longs(Computation(deep.node, schema).picked(some)).tolist() == [0, 1, 2]
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -57,6 +57,8 @@ GOOD = b'{"user":"a","amount":1.5,"ts":1,"ok":true,"note":"x","u":2}'
         (GOOD, True),
         (GOOD.replace(b"1.5", b"1"), True),
         (b'{"user":"a","ts":1}', True),
+        (b'{"user":"a","ts":1,"else":' + b"[" * 1020 + b"]" * 1020 + b"}", True),
+        (b'{"user":"a","ts":1,"else":' + b"[" * 1025 + b"]" * 1025 + b"}", False),
         (b'{"user":"a","ts":1,"amount":null}', True),
         (b'{"user":"x","ts":0,"user":"a","ts":1,"other":[1,{"a":2}]}', True),
         (b'{"user":1,"ts":"","user":"a","ts":1}', True),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from enum import IntEnum, StrEnum
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pytest
@@ -94,13 +99,24 @@ def test_a_wrong_type_is_refused(write: Callable[[], Expression], told: str) -> 
         (lambda: col(""), "does not name a column"),
         (lambda: bool(col("a") > 1), "no truth value.*use & for and"),
         (lambda: 1 < col("a") < 3, "no truth value"),
-        (lambda: col("a") == None, "is always null.*is_null"),  # noqa: E711 - what users write
+        (lambda: col("a") == None, "None, which is null for every record.*is_null"),  # noqa: E711 - what users write
         (lambda: col("a") > 2**63, "more than 64 bits"),
         (lambda: col("a") > float("nan"), "no column contains"),
         (lambda: col("a") == [1], "neither an expression nor a value"),
         (lambda: col("a").is_in([]), "is never true"),
         (lambda: col("a").is_in("ab"), r"is_in\(\['ab'\]\)"),
-        (lambda: col("a").is_in([None]), "is always null"),
+        (lambda: col("a").is_in([None]), "has None, which is null for every record"),
+        (lambda: col("a").is_in(None), r"is_in\(None\)"),  # type: ignore[arg-type]
+        (lambda: col("a").is_in(5), r"is_in\(\[5\]\)"),  # type: ignore[arg-type]
+        (lambda: col("a").is_in(col("b")), r"is_in\(<Expression b>\)"),  # type: ignore[arg-type]
+        (lambda: 5 in col("a"), r"5 in a has no answer.*is_in"),  # type: ignore[operator]
+        (lambda: col("a").isin([1]), "an expression has no 'isin'.*did you mean 'is_in'"),  # type: ignore[attr-defined]
+        (lambda: col("a").sum(), r"no 'sum'.*'cast'.*'starts_with'; .*\.frame\(…\)"),  # type: ignore[attr-defined]
+        (lambda: col("a") == "\ud800", "lone surrogate"),
+        (lambda: col("a").contains("\ud800"), "lone surrogate"),
+        (lambda: reduce(or_, [col("a") == n for n in range(300)]), r"nested more than 200 deep.*is_in"),
+        (lambda: reduce(lambda one, _: one + one, range(20), col("a")), r"more than 10,000 parts.*with_columns"),
+        (lambda: col("a").cast([]), "int, float, bool or str"),  # type: ignore[arg-type]
         (lambda: col("a").cast(list), "int, float, bool or str"),  # type: ignore[arg-type]
         (lambda: col("a").starts_with(1), "give it text"),  # type: ignore[arg-type]
         (lambda: col("a").floor("1 fortnight"), "is not a duration"),
@@ -111,3 +127,42 @@ def test_what_cannot_be_meant_is_refused(write: Callable[[], Any], told: str) ->
     """Also without a schema."""
     with pytest.raises(DeclarationError, match=told):
         write()
+
+
+class Country(StrEnum):
+    DE = "DE"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Ratio(float):
+    """As numpy has them: a kind of float, whose repr is another."""
+
+    def __repr__(self) -> str:
+        return f"ratio({float(self)})"
+
+
+def test_what_stands_for_a_plain_value_is_that_value() -> None:
+    """So are the texts of an enumeration what records contain."""
+    one = (col("user") == Country.DE) & (col("n") > Level.LOW) & (col("amount") < Ratio(1.5))
+    assert str(one.node) == "(((user == 'DE') & (n > 1)) & (amount < 1.5))"
+    assert [type(value) for value in (Country.DE, Level.LOW)] != [str, int]
+
+
+def test_an_expression_of_a_set_is_the_same_in_each_process() -> None:
+    """It may make a key, and is then part of the job's fingerprint; the order of a set differs between processes."""
+    program = "from headgate.core.columns.expressions import col; print(col('a').is_in({'DE', 'FR', 'NL', 'BE', 'IT'}))"
+    printed = {
+        subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, check=True, stdout=-1).stdout
+        for seed in "123"
+    }
+    assert printed == {b"<Expression a.is_in(['BE', 'DE', 'FR', 'IT', 'NL'])>\n"}
+
+
+def test_as_many_conditions_as_may_be_nested_are_judged_once_each() -> None:
+    """Judging each part for each part above it took seconds for a hundred."""
+    found = list(columns_in(reduce(or_, [col("n") == n for n in range(200)]).node))
+    assert found == ["n"] * 200
+    assert kind_of(reduce(or_, [col("n") == n for n in range(200)]).node, SCHEMA).type == BOOL

@@ -27,6 +27,12 @@ def test_two_columns_cannot_have_one_name() -> None:
         ColumnSchema((ColumnSpec("a", INT), ColumnSpec("a", TEXT)))
 
 
+def test_a_name_is_text() -> None:
+    """No record has such a field, and the first message with it could not be encoded."""
+    with pytest.raises(DeclarationError, match="lone surrogate in its name"):
+        ColumnSchema((ColumnSpec("\ud800", INT),))
+
+
 def test_a_schema_is_cut_and_extended() -> None:
     """A column that is computed anew keeps its place; the others are added at the end."""
     extended = ORDERS.extended([ColumnSpec("amount", INT), ColumnSpec("big", BOOL)])
