@@ -70,7 +70,7 @@ def goes_on(state: str, job: str, failed: str = "") -> str:
     """The commands that continue a job whose run is closed, for people.
 
     >>> goes_on("drained", "sales")
-    '`headgate start sales` begins the next run, and so does `headgate run` with a new --run-id'
+    '`headgate start sales` begins the next run, and so does `headgate run` with a new --run-id, a new --deployment or another graph'
     >>> goes_on("running", "sales")
     ''
     """
@@ -78,7 +78,8 @@ def goes_on(state: str, job: str, failed: str = "") -> str:
         return "fix what has failed and run the job again: `headgate run` continues this run where it stopped"
     if state == RunState.STOPPED:
         return f"`headgate start {job}` resumes it, and so does `headgate run` with its --run-id"
-    begins = f"`headgate start {job}` begins the next run, and so does `headgate run` with a new --run-id"
+    ways = "a new --run-id, a new --deployment or another graph"
+    begins = f"`headgate start {job}` begins the next run, and so does `headgate run` with {ways}"
     if state == RunState.ENDED:
         return f"{begins}, or with --bounded"
     return begins if state == RunState.DRAINED else ""

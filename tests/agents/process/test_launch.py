@@ -158,20 +158,28 @@ def rack(_: Path) -> str:
     return "rack-7"
 
 
-def test_a_location_provider_of_ones_own_is_asked(tmp_path: Path) -> None:
-    """By import path; one that is not there is an error of the setting. Workers and tasks have the same location (Samza's hole 15)."""
+def test_a_location_provider_of_ones_own_is_asked(jobs: Path) -> None:
+    """By import path; one that is not there is an error of the setting. A worker registers it, and nothing of its machine (Samza's hole 15:
+    it registered its host name, and its tasks the provider's id). `test_assignment` shows that its tasks have it, too.
+    """
     import types
 
     module = types.ModuleType("launched_provider")
     module.rack = rack
     sys.modules["launched_provider"] = module
     try:
-        configuration = configured(tmp_path, **{"location.provider": "launched_provider:rack"})
-        assert location_of(configuration, tmp_path / "x") == "rack-7"
+        configuration = configured(jobs, **{"location.provider": "launched_provider:rack"})
+        assert location_of(configuration, jobs / "x") == "rack-7"
+        app = load_app("launched_job:app", jobs)
+        root = state_root(configuration, app.job)
+        seat = take_seat(root, "w1")
+        options = worker_options(app, configuration, seat, Identity("w1"), root=root, url="http://x")
+        seat.leave()
+        assert options.location == "rack-7"
     finally:
         del sys.modules["launched_provider"]
     with pytest.raises(SettingError, match="cannot be imported"):
-        location_of(configured(tmp_path, **{"location.provider": "launched_provider:rack"}), tmp_path / "x")
+        location_of(configured(jobs, **{"location.provider": "launched_provider:rack"}), jobs / "x")
 
 
 def test_a_state_directory_that_cannot_be_used_is_said_with_its_name(tmp_path: Path) -> None:
