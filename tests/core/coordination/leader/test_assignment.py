@@ -193,8 +193,8 @@ def test_all_workers_gone_keeps_the_model():
 
 
 def test_locality_reaches_the_placement():
-    """Where a task last ran, and where workers are, by the same names: those that the workers registered (Samza's hole 15: a task had the id
-    of the provider, its worker the name of the machine, and they never matched).
+    """Where a task last ran, and where workers are, by the same names: those that the workers registered (Samza's hole 15: a task had the
+    id of the provider, its worker the name of the machine, and they never matched).
     """
     asked = []
 

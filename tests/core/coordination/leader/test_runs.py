@@ -181,8 +181,11 @@ def test_a_drain_written_before_its_run_begins_is_found_by_it():
 
 
 def test_a_corrupt_drain_drains_no_run_and_the_next_one_does():
-    """Samza's hole 21: a corrupt notification ended the polling for good. Here it is refused, and nothing else changes."""
+    """Samza's hole 21: a corrupt notification ended the polling for good. Here what can be read is refused, what cannot is counted, and
+    nothing else changes.
+    """
     house = House()
+    house.log.append(c.Entry(0, ("set-request", ("u0",)), None, problem="corrupt value"))
     house.request("u1", "drain", run_id="batch-7", mode="fast")
     house.request("u2", "drain", run_id="batch-7", upto=["nonsense"])
     house.worker("p1", run_id="batch-7")
@@ -190,9 +193,11 @@ def test_a_corrupt_drain_drains_no_run_and_the_next_one_does():
     assert [house.answer(one)[0] for one in ("u1", "u2")] == ["refused", "refused"]
     assert "unknown drain mode 'fast'" in house.answer("u1")[1]
     assert house.state.run.state == "running"
+    house.log.append(c.Entry(len(house.log), ("set-request", ("u2b",)), None, problem="corrupt value"))
     house.request("u3", "drain", mode="default")
     house.run(1)
     assert house.answer("u3") == ("done", "")
+    assert house.state.problem_count == 2
 
 
 def test_starts_and_ends_are_resolved_once_before_the_run_begins():
