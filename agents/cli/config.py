@@ -150,7 +150,11 @@ def history(
     if output == "json":
         show_json({"job": str(to.job), "changes": rows})
     else:
-        show_table(["TIME", "SETTING", "VALUE", "BY"], ([o["time"], o["name"], o["value"], o["by"]] for o in rows))
+        show_table(
+            ["TIME", "SETTING", "VALUE", "BY"],
+            ([o["time"], o["name"], o["value"], o["by"]] for o in rows),
+            none="Nothing has been changed.",
+        )
 
 
 async def _history(to: Target) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from ...core.names import StreamPartition
 from ..kafka.plainwrite import Plain, put
 from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
-from ..process.reading import must_exist
+from ..process.reading import must_exist, shown
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
@@ -96,6 +96,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
             ]
             for o in found
         ),
+        none=f"{shown(to.job)} has no dead letters.",
     )
 
 

@@ -45,9 +45,14 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
         click.echo(f"{name:<{width}}  {value}")
 
 
-def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print many things of one kind in aligned columns, without colours or frames, so that other tools can process them."""
+def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, none: str = "") -> None:
+    """Print many things of one kind in aligned columns, without colours or frames, so that other tools can process them. `none`: what to
+    print if there are no rows, instead of headers alone.
+    """
     lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    if none and len(lines) == 1:
+        click.echo(none)
+        return
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -13,6 +13,7 @@ import click
 
 from ...core.coordination.metadata import REQUESTS
 from ...core.coordination.state import JobState
+from ..process.reading import shown
 from ..process.requests import pending, to_withdraw
 from .coordinator import plain
 from .group import Group
@@ -47,6 +48,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
             ]
             for o in found
         ),
+        none=f"No request of {shown(to.job)} is pending.",
     )  # fmt: skip
 
 

@@ -143,9 +143,12 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
             if beat.age_s <= beat.pace.speaks_s:
                 present[worker["processor"]] = beat.beat.load
     silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}
+    run_state = "" if found["run"] is None else found["run"]["state"]
+    over = run_state if run_state in RESTING else ""
+    """What all tasks of a closed run have come to, although the last that each of them has reported is its release."""
     for task in found["tasks"]:
         said = task_load(loads.get(task["worker"] or "", {}), task["task"])
-        task["state"] = said["state"] or task["said"] or ("granted" if task["worker"] else "waiting")
+        task["state"] = said["state"] or over or task["said"] or ("granted" if task["worker"] else "waiting")
         if task["worker"] in silent:
             task["why"] = task["why"] or f"no heartbeats from {task['worker']}; its last state was {task['state']}"
             task["state"] = SILENT

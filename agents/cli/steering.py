@@ -216,6 +216,7 @@ def show_drains(to: Target, found: list[dict[str, Any]], output: str) -> None:
     show_table(
         ["REQUEST", "WRITTEN", "RUN", "MODE", "BY", "STATE"],
         ([one["request"], one["written"], one["run"] or "-", one["mode"], one["by"], one["state"]] for one in found),
+        none=f"No drain of {shown(to.job)} is pending or in progress.",
     )
 
 

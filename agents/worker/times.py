@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from ...core.orders import WORKING
 from ...core.progress.frames import MAX_TIME, NO_TIME
-from ...core.progress.producers import RELAYED, Holder
+from ...core.progress.producers import BEHIND, RELAYED, Holder
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
 MOST_HOLDERS = 3
 STEP = "step "
-OPEN_TRANSACTION, NOT_ANSWERED = "open-transaction", "not-answered"
+OPEN_TRANSACTION, NOT_ANSWERED, AT_END = "open-transaction", "not-answered", "at-end"
 """Why a source partition does not advance, according to its intake. Gates have reasons of their own (`paused`, `bootstrap`, …)."""
 
 
@@ -105,8 +105,11 @@ def _seen(actor: TaskActor, one: Holder) -> Holder:
     intake = actor.reading.intake
     heads = {} if intake is None else intake.intake.heads()
     for at, head in heads.items():
-        if str(at) == one.who and (head.blocked or head.degraded):
+        if str(at) != one.who:
+            continue
+        if head.blocked or head.degraded:
             return one._replace(why=OPEN_TRANSACTION if head.blocked else NOT_ANSWERED)
+        return one._replace(why=AT_END) if one.why == BEHIND and head.at_end else one
     return one
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
+
 from headgate.agents.cli.draining import drain_of, progress_lines
+from headgate.agents.cli.options import Target
+from headgate.agents.cli.status import document
+from headgate.agents.cli.steering import show_drains
+from headgate.agents.process.configuration import CommandLine, configure
+from headgate.agents.process.reading import Hearing
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
 from headgate.core.graph.model import JobModel
-from headgate.core.names import JobName, StreamPartition
+from headgate.core.names import JobName, StreamPartition, Topics
 from headgate.core.orders import ProducerSet
 
 BY = "sales-1-by-user"
@@ -52,6 +60,29 @@ def test_who_waits_for_nobody_is_named_with_what_it_has_left() -> None:
     none = {"closed": 0, "running": 0, "returned": 0, "failing": 0}
     batches = [{**none, "step": "all"}, {**none, "step": "daily", "closed": 1}]
     assert progress_lines(found, rows, batches)[1:] == ["daily: 1 batch is not done: 1 waits for Spark"]
+
+
+@pytest.mark.parametrize(("run", "shown"), [("drained", "drained"), ("ended", "ended"), ("stopped", "released")])
+def test_behind_a_drain_the_tasks_are_drained_although_the_last_that_they_reported_is_their_release(
+    run: str, shown: str
+) -> None:
+    """Whoever looks at the status the next morning must not ask himself whether they have drained before they were released."""
+    job = JobName("sales")
+    messages = [c.SetRun("r1", "d", run, "u"), c.SetGrant("Partition 0", 1, "w0", "000001-aa")]
+    closed = state(*messages, c.SetTaskState("Partition 0", 1, "released", ""))
+    target = Target(job, Topics(job), configure(CommandLine("b:1"), environ={}))
+    [task] = [one for one in document(target, closed, Hearing())["tasks"] if one["task"] == "Partition 0"]
+    assert task["state"] == shown
+
+
+def test_that_there_are_no_drains_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Headers alone look like an answer that was cut off."""
+    job = JobName("sales")
+    target = Target(job, Topics(job), configure(CommandLine("b:1"), environ={}))
+    show_drains(target, [], "table")
+    assert capsys.readouterr().out == "No drain of sales is pending or in progress.\n"
+    show_drains(target, [], "json")
+    assert json.loads(capsys.readouterr().out) == {"job": "sales/1", "drains": []}
 
 
 def test_a_heartbeat_without_room_for_all_names_waits_for_all_of_its_tasks() -> None:

@@ -29,7 +29,7 @@ def held(times: list[PlaceTime]) -> dict[str, tuple[int, list[tuple[int, str, st
 
 
 def test_each_place_has_its_least_time_and_who_holds_it() -> None:
-    """A source's partition, the tasks between the stages, and what a step reads."""
+    """A source's partition (nothing waits in it: it is at its end, not behind), the tasks between the stages, and what a step reads."""
     with Driver(job(), partitions={"in": 2}) as d:
         d.send("in", {"ts": 5_000, "k": "a"}, partition=0)
         d.send("in", {"ts": 9_000, "k": "b"}, partition=1)
@@ -37,7 +37,7 @@ def test_each_place_has_its_least_time_and_who_holds_it() -> None:
         times = Times()
         found = times.look(d.tasks.values(), 100_000)
         assert held(found) == {
-            "in": (5_000, [(5_000, "in:0", "behind")]),
+            "in": (5_000, [(5_000, "in:0", "at-end")]),
             "job-1-by-k": (5_000, [(5_000, "Partition 0", "behind")]),
             "step hears": (5_000, [(5_000, "job-1-by-k", "behind")]),
         }
