@@ -36,6 +36,7 @@ from .checks import (
     table_name_of,
 )
 from .declared_table import DeclaredTable
+from .result_fields import check_own_fields
 from .stream import Stream
 from .timestamps import When, moment, timestamps_of
 
@@ -168,6 +169,7 @@ class App:
         for name, given in (("serde", serde), ("key_serde", key_serde)):
             if given is not None:
                 check_serde(given, f"{where}: {name}")
+        check_own_fields((serde or self.serde).type, options.get("key"), options.get("timestamp"), where)
         return Stream(
             self,
             self.add(

@@ -39,7 +39,7 @@ OF_NUMBERS = ("sum", "mean")
 def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
     """The fields that an expression over the values behind this step can read, and why it cannot read others; a `DeclarationError` if they
     are not known."""
-    kind = _type_behind(step)
+    kind = type_behind(step)
     if isinstance(kind, ColumnSchema):
         return kind, {}
     schema, refused = columns_alone(kind) if kind is not None else (ColumnSchema(()), {})
@@ -53,7 +53,7 @@ def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, Decl
 
 def rows_behind(step: s.Step) -> ColumnSchema | None:
     """The columns that hold the values behind this step whole; None if their type is not known, or has fields that are no columns."""
-    kind = _type_behind(step)
+    kind = type_behind(step)
     renamed = getattr(kind, "__struct_fields__", ()) != getattr(kind, "__struct_encode_fields__", ())
     if kind is None or renamed:
         return None
@@ -67,14 +67,14 @@ def rows_behind(step: s.Step) -> ColumnSchema | None:
 def serde_behind(step: s.Step, default: Serde[Any]) -> Serde[Any]:
     """The serde of the values behind a step on their way through streams and tables, unless one is given: `default`, or that of the type of
     the values if they are objects, so that functions find objects there, too."""
-    kind = _type_behind(step)
+    kind = type_behind(step)
     if isinstance(kind, ColumnSchema) or not (hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind)):
         return default
     found = _declaring(step)
     return found.serde if isinstance(found, s.InputStep | s.ShuffleStep) else json(cast("type[Any]", kind))
 
 
-def _type_behind(step: s.Step) -> Any:
+def type_behind(step: s.Step) -> Any:
     """The type of the values behind a step, or their columns; None if it is not known."""
     found = _declaring(step)
     if isinstance(found, s.RowsStep):
@@ -89,8 +89,8 @@ def _declaring(step: s.Step) -> s.InputStep | s.ShuffleStep | s.RowsStep | None:
             return step
         case s.FilterStep() | s.FilterColumnsStep() | s.EventsStep() | s.RekeyStep() | s.MergeStep():
             first, *others = step.parents
-            kind = _type_behind(first)
-            return _declaring(first) if all(_type_behind(one) == kind for one in others) else None
+            kind = type_behind(first)
+            return _declaring(first) if all(type_behind(one) == kind for one in others) else None
         case _:
             return None
 

@@ -1,12 +1,23 @@
-"""Fields that verbs name behind a Spark stage, whose schema says which there are: a name that is wrong is said where it is declared."""
+"""Fields that verbs name where it is known which there are: behind a Spark stage, whose schema says so, and in values of a declared type.
+
+A name that is wrong is said where it is declared. An object may have more than fields: every attribute of its class may be named.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_type_hints, is_typeddict
 
+from ...core.columns.schema import ColumnSchema
+from ...core.errors import DeclarationError
+from ...core.settings import offer
 from ...core.spark_schema import check_column
+from ..records.serdes import is_json
 from . import steps as s
+from .aggregates import AggregatePlan
+from .named_fields import type_behind
+from .timestamps import TimeField
 
 PASSING = (s.FilterStep, s.EventsStep, s.RekeyStep, s.MergeStep, s.ShuffleStep)
 """Steps whose rows are those that came in."""
@@ -17,6 +28,60 @@ def check_field(step: s.Step, by: Any, where: str) -> None:
     if isinstance(by, str):
         for columns in _results(step):
             check_column(by, columns, where)
+        check_name(_type_of_rows(step), by, where)
+
+
+def check_aggregated(step: s.Step, plan: AggregatePlan) -> None:
+    """Refuse aggregates of fields that no row behind this step has."""
+    for title, part in zip(plan.names, plan.parts, strict=True):
+        check_field(step, part.of, f"agg({title}=hg.{part.name}({part.of!r}))")
+
+
+def check_own_fields(kind: Any, key: Any, timestamp: Any, where: str) -> None:
+    """Refuse a key or an event time of an input that its type does not have. Columns name fields as records do, rows as classes do."""
+    time = timestamp.name if isinstance(timestamp, TimeField) else timestamp
+    for what, name in (("key", key), ("timestamp", time)):
+        if isinstance(name, str) and name not in getattr(kind, "__struct_encode_fields__", ()):
+            check_name(kind, name, f"{where}: {what}={name!r}")
+
+
+def check_name(kind: Any, name: str, where: str) -> None:
+    """Refuse the name of a field that values of a declared type do not have. Of other types nothing is known."""
+    known = _fields_of(kind)
+    if not known or name in known:
+        return
+    if not isinstance(kind, ColumnSchema) and not is_typeddict(kind):
+        outermost = name.partition(".")[0]
+        if outermost in known or hasattr(kind, outermost) or hasattr(kind, "__getattr__"):
+            return
+    has = "the values have" if isinstance(kind, ColumnSchema) else f"{kind.__qualname__} has"
+    raise DeclarationError(f"{where}: {has} no field '{name}'", remedy=offer(name, known))
+
+
+def _type_of_rows(step: s.Step) -> Any:
+    """The type of the values behind a step, or their columns; None if it is not known. Dicts stay what they are in a shuffle of JSON."""
+    kind, passed = type_behind(step), False
+    while kind is None and isinstance(step, PASSING) and len(step.parents) == 1:
+        if isinstance(step, s.ShuffleStep) and not is_json(step.serde):
+            return None
+        passed = passed or isinstance(step, s.ShuffleStep)
+        step = step.parents[0]
+        kind = type_behind(step)
+    return kind if not passed or isinstance(kind, ColumnSchema) or is_typeddict(kind) else None
+
+
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    """The names of the fields of a type; empty if they are not known."""
+    if isinstance(kind, ColumnSchema):
+        return kind.names
+    if dataclasses.is_dataclass(kind):
+        return tuple(one.name for one in dataclasses.fields(kind))
+    if is_typeddict(kind):
+        try:
+            return tuple(get_type_hints(kind))
+        except NameError:  # of a type that only its own module can read
+            return ()
+    return getattr(kind, "__struct_fields__", ())
 
 
 def _results(step: s.Step) -> Iterator[tuple[str, ...]]:

@@ -37,7 +37,7 @@ from .gathered import GatheredStream, gather_step
 from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
 from .references import by_reference
-from .result_fields import check_field
+from .result_fields import check_aggregated, check_field
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
@@ -372,9 +372,11 @@ class Stream(Generic[K, V]):
         The step finds its state by its name after the code has changed; fields are compared by name. `migrate(names, states)` converts old
         states that do not fit into new ones; both are mappings of name to state.
         """
+        made = plan(aggregates)
+        check_aggregated(self.step, made)
         step = s.AggregateStep(
             parents=(self.step,),
-            plan=plan(aggregates),
+            plan=made,
             name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
             key_serde=self.app.key_serde,
             migrate=check_migrate(migrate, "agg"),
@@ -516,6 +518,7 @@ class Stream(Generic[K, V]):
         by: Any = on
         if by is not None:
             check_selector(by, "join(on=…)")
+            check_field(self.step, by, f"join(on={by!r})")
         check_function(into, "join(into=…)", number=2, signature="(value, row)")
         step = s.JoinTableStep(
             parents=(self.step,),

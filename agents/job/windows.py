@@ -22,6 +22,7 @@ from .aggregates import Aggregate, collect, plan
 from .checks import called_from, check_migrate, check_policy, check_serde, check_topic, duration, name_of
 from .named_fields import serde_behind
 from .refused_verbs import RefusesVerbs
+from .result_fields import check_aggregated
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -276,6 +277,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
                 f"agg({reserved[0]}=…): every result of a window has a field of this name", remedy="take another name"
             )
         made = plan(aggregates)
+        check_aggregated(self._stream.step, made)
         if self._window.spans is None and None in made.joins:
             raise DeclarationError(
                 f"agg({made.names[made.joins.index(None)]}=hg.aggregate(…)): sessions become one when a row comes between them",

@@ -343,7 +343,6 @@ class Renamed(msgspec.Struct, rename={"of": "from"}):
         ),
         (lambda o: o.repartition("amount", key_serde=hg.json()).agg(n=hg.count()).to("out"), Order, "is by a float"),
         (lambda o: o.repartition("user").agg(n=hg.sum("country")).to("out"), Order, "which is no number"),
-        (lambda o: o.repartition("user").agg(n=hg.sum("uesr")).to("out"), Order, "has no column 'uesr'"),
         (lambda o: o.repartition(name="own").agg(n=hg.count()).to("out"), Order, "the key of the record"),
         (lambda o: o.to("out", serde=hg.msgpack()), Order, "writes msgpack"),
         (lambda o: o.to("out", partition=lambda record: 0), Order, "a function of the value"),
@@ -358,6 +357,51 @@ def test_what_stays_on_rows(job: Job, kind: Any, why: str) -> None:
     app = hg.App("job")
     job(app.input("orders", serde=hg.json(kind)))
     assert why in Declared(app).why_rows["orders"]
+
+
+@dataclass
+class Named:
+    user: str
+    amount: float
+
+    @property
+    def initial(self) -> str:
+        return self.user[:1]
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (lambda o, _: o(Order).repartition("uesr"), r"repartition\('uesr'\): Order has no field 'uesr'.*mean 'user'"),
+        (lambda o, _: o(Named).rekey("uesr"), "Named has no field 'uesr'"),
+        (lambda o, _: o(OrderStruct).filter(bool).to("out", key="uesr"), "OrderStruct has no field"),
+        (lambda o, _: o(Order).agg(n=hg.sum("amuont")), r"agg\(n=hg.sum\('amuont'\)\): Order has no field 'amuont'"),
+        (lambda o, _: o(Order).repartition("user").agg(n=hg.sum("amuont")), "Order has no field 'amuont'"),
+        (lambda o, _: o(Order).window(hg.tumbling("1s")).agg(n=hg.sum("amuont")), "Order has no field 'amuont'"),
+        (lambda o, _: o(Order).columns().with_columns(x=1).rows().rekey("y"), "the values have no field 'y'"),
+        (lambda o, t: o(Order).join(t, on="uesr", into=max), r"join\(on='uesr'\): Order has no field 'uesr'"),
+        (lambda o, _: o(Order, key="uesr"), r"input\('orders'\): key='uesr': Order has no field"),
+        (lambda o, _: o(Order, timestamp=hg.field("tz")), r"timestamp='tz': Order has no field 'tz'.*mean 'ts'"),
+    ],
+)
+def test_a_field_that_a_declared_type_does_not_have_is_refused_at_its_line(job: Any, told: str) -> None:
+    """No record has it, so each would fail, or be skipped."""
+    app = hg.App("job")
+    with pytest.raises(hg.DeclarationError, match=told):
+        job(lambda kind, **own: app.input("orders", serde=hg.json(kind), **own), app.input("rates").table("rates"))
+
+
+def test_what_may_have_a_field_is_not_refused() -> None:
+    """Attributes of a class, values of no declared type, and what a function or another format makes."""
+    app = hg.App("job")
+    named = app.input("a", serde=hg.json(Named)).repartition("initial")
+    assert [
+        named.agg(n=hg.max("user")),
+        app.input("b", serde=hg.json(Renamed), timestamp="from").columns(),
+        app.input("c", serde=hg.json(Order)).map(dict).rekey("more"),
+        app.input("d", serde=hg.json(Order)).repartition("user", serde=hg.msgpack()).rekey("more"),
+        app.input("e").rekey("more"),
+    ]
 
 
 @pytest.mark.parametrize(
