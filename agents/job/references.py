@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.columns.schema import BOOL, TEXT
+from ...core.columns.schema import BOOL, FLOAT, TEXT
 from ...core.errors import DeclarationError
 from ..records.column_types import columns_of_type
 from ..records.serdes import is_json
@@ -156,6 +156,11 @@ def check_columns_of(step: s.InputStep, schema: ColumnSchema) -> None:
             raise DeclarationError(
                 f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
                 remedy="a number, or with hg.field(…, unit='iso') text",
+            )
+        if what == "key" and column.type == FLOAT:
+            raise DeclarationError(
+                f"columns(): key= of the input '{step.topic}' names the column {column}, which makes no key",
+                remedy="text, a whole number or a boolean",
             )
 
 

@@ -28,7 +28,7 @@ from ...core.errors import DataError, DeclarationError
 from ..cancellation import passes
 from . import keys
 from .column_types import is_arrow_schema, type_of_arrow
-from .typed_json import TypedJson, struct_of
+from .typed_json import TypedJson, decoder_of, struct_of
 
 T = TypeVar("T")
 _SHOWN = 80
@@ -378,7 +378,7 @@ def msgpack(kind: Any = None) -> Serde[Any]:
         return Serde("msgpack", library.Packer().pack, partial(library.unpackb, strict_map_key=False))
     library = _msgspec(kind)
     return Serde(
-        _typed_name("msgpack", kind), library.msgpack.Encoder().encode, library.msgpack.Decoder(kind).decode, kind
+        _typed_name("msgpack", kind), library.msgpack.Encoder().encode, decoder_of(library.msgpack, kind), kind
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, is_typeddict
 import orjson
 
 from ...core.columns.schema import INT, LEAST, MOST
-from ...core.errors import DataError
+from ...core.errors import DataError, DeclarationError
 from .column_types import PlainField, fields_alone, plain_fields
 
 
@@ -27,7 +27,7 @@ class TypedJson:
     """The decoder of one type. `one` raises for a record that does not fit; `many` may also raise where `one` accepts all records."""
 
     def __init__(self, library: Any, kind: Any) -> None:
-        self._strictly: Callable[[bytes], Any] = library.json.Decoder(kind).decode
+        self._strictly: Callable[[bytes], Any] = decoder_of(library.json, kind)
         self._kind = kind
         self._convert: Any = library.convert
         self._misfit: type[Exception] = library.ValidationError
@@ -76,6 +76,23 @@ class TypedJson:
                 return self._convert({**self._nulls, **value}, self._kind)
             except self._misfit:
                 raise misfit from None
+
+
+def decoder_of(form: Any, kind: Any) -> Callable[[bytes], Any]:
+    """msgspec's decoder of a type in this form, JSON or msgpack; a `DeclarationError` for a type that it does not know."""
+    name = getattr(kind, "__qualname__", kind)
+    try:
+        return form.Decoder(kind).decode
+    except NameError as error:
+        raise DeclarationError(
+            f"the fields of {name} cannot be read: {error}",
+            remedy="define the types of its fields at the top of a module",
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"values of type {name} cannot be read: {error}",
+            remedy="fields of types that msgspec knows; leave others out of the type: fields that it does not have are skipped",
+        ) from error
 
 
 def struct_of(library: Any, kind: Any, names: frozenset[str]) -> Any:

@@ -12,6 +12,7 @@ follows from it is processed and committed. The same calls always give the same 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import weakref
 from collections import Counter
@@ -300,7 +301,8 @@ class Driver:
     def _key(self, step: s.InputStep, record: Record[Any, Any]) -> bytes | None:
         key = record.key
         if key is None and step.key is not None and record.value is not None and not isinstance(record.value, bytes):
-            key = column_of(step.key)([record.value])[0]
+            with contextlib.suppress(KeyError, AttributeError):  # what a record without the field is, the job says
+                key = column_of(step.key)([record.value])[0]
         if key is None or isinstance(key, bytes):
             return key
         return (step.key_serde or self.app.key_serde).dumps(key)

@@ -59,6 +59,7 @@ def orders(**options: Any) -> hg.ColumnStream[Any, Order]:
         (lambda: hg.App("job").input("orders", serde=hg.json(Deep)).columns(), "field 'items' of Deep is list"),
         (lambda: orders(timestamp=lambda o: o["ts"]), "timestamp= of the input 'orders' is a function"),
         (lambda: orders(key=lambda o: o["user"]), "key= of the input 'orders' is a function"),
+        (lambda: orders(key="amount"), "key= of the input 'orders' names the column amount: float64.*makes no key"),
         (lambda: orders(timestamp="tz"), "no field 'tz'.*did you mean 'ts'"),
         (lambda: orders(timestamp="user"), "names the column user: text"),
         (lambda: orders(timestamp=hg.field("ts", unit="iso")), "names the column ts: int64"),

@@ -672,6 +672,20 @@ def test_the_key_may_be_a_column() -> None:
         ]
 
 
+@pytest.mark.parametrize("form", [lambda o: o, lambda o: o.columns()])
+def test_a_record_without_the_field_of_its_key_can_be_sent(form: Any) -> None:
+    """A test of a job that gets such records has to send them: an optional field that is missing makes no key."""
+    app = hg.App("job", on_bad_data="dead_letter", on_error="dead_letter")
+    form(app.input("orders", serde=hg.json(Order), key="country")).agg(n=hg.count()).to("out")
+    with Driver(app) as d:
+        for record in ({"user": "a", "amount": 1, "ts": 1}, {"country": "DE"}, {"user": "a", "amount": 1, "ts": 1}):
+            d.send("orders", record)
+        d.send("orders", {"user": "a", "amount": 1, "ts": 1, "country": "DE"})
+        found = [(r.key, r.value) for r in d.read("out")]
+        dead = [one.offset for one in d.dead_letters()]
+    assert (found, dead) == ([("DE", {"n": 1})], [0])
+
+
 def test_state_survives_a_restart() -> None:
     """The states of columns are those of rows, in the same table."""
     app, sent = hg.App("job"), records(1, bad=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
@@ -13,8 +13,9 @@ import pytest
 
 from headgate.agents.records.column_types import columns_of_type
 from headgate.agents.records.decoder import Decoder
-from headgate.agents.records.serdes import json, named_only
+from headgate.agents.records.serdes import json, msgpack, named_only
 from headgate.agents.records.spans import packed
+from headgate.core.errors import DeclarationError
 
 from .mutations import some
 
@@ -203,3 +204,36 @@ def test_structs_are_written_wherever_they_stand() -> None:
     assert json().dumps_many([one, {"a": 1}]).values == [written, b'{"a":1}']
     assert json().dumps_many([{"of": one}, [one]]).values == [b'{"of":%b}' % written, b"[%b]" % written]
     assert [i for i, _ in json().dumps_many([one, object(), Strict("\ud83d")]).bad] == [1, 2]
+
+
+@dataclass
+class WithInit:
+    user: str
+    scale: InitVar[int]
+
+
+class Unknown(TypedDict):
+    user: "Nobody"  # type: ignore[name-defined]  # noqa: F821, UP037 - what a type of a function's own looks like
+
+
+class TwoStructs(msgspec.Struct):
+    user: Struct | Else
+
+
+class Else(msgspec.Struct):
+    user: str
+
+
+@pytest.mark.parametrize("form", [json, msgpack])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (WithInit, "values of type WithInit cannot be read: .*InitVar"),
+        (Unknown, "the fields of Unknown cannot be read: .*'Nobody'.*at the top of a module"),
+        (TwoStructs, "values of type TwoStructs cannot be read: .*must be tagged"),
+    ],
+)
+def test_a_type_that_cannot_be_read_is_refused_at_its_line(form: Any, kind: Any, told: str) -> None:
+    """With its name, which errors of msgspec do not have."""
+    with pytest.raises(DeclarationError, match=told):
+        form(kind)
