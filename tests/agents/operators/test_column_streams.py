@@ -678,8 +678,7 @@ def test_a_record_without_the_field_of_its_key_can_be_sent(form: Any) -> None:
     app = hg.App("job", on_bad_data="dead_letter", on_error="dead_letter")
     form(app.input("orders", serde=hg.json(Order), key="country")).agg(n=hg.count()).to("out")
     with Driver(app) as d:
-        for record in ({"user": "a", "amount": 1, "ts": 1}, {"country": "DE"}, {"user": "a", "amount": 1, "ts": 1}):
-            d.send("orders", record)
+        d.send("orders", {"user": "a", "amount": 1, "ts": 1})
         d.send("orders", {"user": "a", "amount": 1, "ts": 1, "country": "DE"})
         found = [(r.key, r.value) for r in d.read("out")]
         dead = [one.offset for one in d.dead_letters()]
