@@ -196,6 +196,11 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
             remedy="only the job writes there; replay it to an input with --to TOPIC",
         )
     headers = {name: value for name, value in letter.headers if name.startswith(OWN)}
+    if not topic and "hg-result" in headers:
+        raise HeadgateError(
+            f"the letter at {letter.offset} holds a result of {said['task']}, which was made from several records or none",
+            remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
+        )
     if not topic and "hg-batch" in headers:
         if said["partition"] < 0 or said["origin_offset"] < 0 or "hg-offset-last" in headers:
             last = headers.get("hg-offset-last", b"").decode(errors="replace")

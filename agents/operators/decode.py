@@ -26,7 +26,7 @@ from ..records.decoder import RecordSpans
 from ..records.longs import extremes
 from ..records.range_buffer import UnreadRecords
 from ..records.record import Rows
-from ..records.selecting import column_of
+from ..records.selecting import column_of, lacking
 from ..records.serdes import writes_utf8
 from ..records.spans import is_text, pieces
 from ..records.writable import TIME_LIMIT
@@ -268,7 +268,7 @@ class SourceOp(Operator):
                 except BaseException as error:  # whatever it is, this record caused it
                     if passes(error):
                         raise
-                    bad.append((index, error))
+                    bad.append((index, self._no_key(value, error)))
             keys.append(found)
         keys = self.believed(keys, bad)
         if own is not None and NoneType in map(type, values):  # by type: a value's own == may do anything
@@ -279,6 +279,16 @@ class SourceOp(Operator):
                         bad.append((index, _unsaid(self.step.name, "the key of a null value cannot be read")))
                     keys[index] = own[index]
         return keys
+
+    def _no_key(self, value: Any, error: BaseException) -> BaseException:
+        """The error of a value without the field that is its key: a name alone says nothing. What a function raised is its own."""
+        by = getattr(self.step, "key", None)
+        hint = lacking((by,), [value])(error) if isinstance(by, str) else ""
+        if not hint:
+            return error
+        told = DataError(f"key={by!r} of the input: {hint}")
+        told.__cause__ = error
+        return told
 
     def believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known. That there were

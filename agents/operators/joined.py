@@ -24,7 +24,8 @@ from ..records.record import Headers, Rows
 from .addends import keyed
 from .kept_rows import Arrival, Partners, SideCounts, WaitingRows
 from .late_rows import write_late
-from .stateless import BYTES, Env, Operator, blaming, encode, select_rows
+from .result_rows import leave_out, policy_of_results, row_at
+from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, select_rows
 from .windowed import STEP_RESULTS
 
 BOUND = "bound"
@@ -176,12 +177,34 @@ class JoinOp(Operator):
         self._alone_now[side] += len(found)
         keys, data, headers = map(list, zip(*self.kept.rows_of(found), strict=True))
         values = self._decoded(side, data)
-        into = self.join.into
-        with blaming(self.step):
-            results = [into(None, value) if side else into(value, None) for value in values]
         times = [row.time for row in found]
         own: list[Headers] | None = [_pairs_of(one) for one in headers] if any(headers) else None
-        self.forward(Rows(results, times, keys, own, key_serde=self.join.key_serde))
+        rows = Rows(values, times, keys, own, key_serde=self.join.key_serde)
+        try:
+            given = rows.with_values(self._into_alone(side, values))
+        except UserCodeError:
+            if policy_of_results(self) == "fail":
+                raise
+            given = self._without_bad(side, rows, data)
+        self.forward(given)
+
+    def _into_alone(self, side: int, values: list[Any]) -> list[Any]:
+        into = self.join.into
+        with blaming(self.step):
+            return [into(None, value) if side else into(value, None) for value in values]
+
+    def _without_bad(self, side: int, rows: Rows, data: list[bytes]) -> Rows:
+        """The results of the rows on which `into` does not fail; the others are left out, as they were before a call changed them."""
+        results: list[Any] = []
+        keep: list[bool] = []
+        untouched = self._decoded(side, data)
+        for place, value in enumerate(self._decoded(side, data)):
+            try:
+                results += self._into_alone(side, [value])
+            except UserCodeError as error:
+                leave_out(self, replace(row_at(rows, place), values=[untouched[place]]), error)
+            keep.append(len(results) > sum(keep))
+        return select_rows(rows, keep).with_values(results)
 
     def owed_ms(self) -> int | None:
         """Rows that have no partner yet may be emitted with their own time, even if no further record arrives: the step is not idle when

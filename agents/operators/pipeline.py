@@ -44,6 +44,7 @@ from .key_test import KeyTest
 from .keyed import JoinTableOp, TableOp
 from .open_windows import OpenCounts
 from .output import ToOp
+from .result_rows import push_result
 from .shared import ShareOp
 from .shuffles import CombineOp, ShuffleOp
 from .spreading import Spread
@@ -129,6 +130,7 @@ class Pipeline:
         """The topic that the letter writes to and whose number of partitions is not known."""
         self._deferred: deque[Deferred] = deque()
         self._later: deque[Callable[[], None]] = deque()
+        self.push_result: Callable[[Operator, Rows], None] | None = None
         self._running: tuple[Chunk, Callable[[], Rows], Callable[[], list[int] | None]] | None = None
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
@@ -432,6 +434,7 @@ class Pipeline:
         """Run one bounded step of a letter that is not a chunk. Returns whether there is more. If user code raises, nothing is kept."""
         self._running = None
         self._begin()
+        self.push_result = push_result
         try:
             with bound(cast("Any", self)):
                 more = await self._step(kind, stream, key, cause, times)
@@ -441,6 +444,8 @@ class Pipeline:
         except BaseException as error:
             self._failed(error)
             raise
+        finally:
+            self.push_result = None
         return more
 
     def _failed(self, error: BaseException) -> None:
@@ -655,6 +660,7 @@ class Pipeline:
         buffer, self.buffer = self.buffer, self.seal_buffer
         later, self._later = self._later, deque()
         unknown, self._unknown = self._unknown, None
+        push, self.push_result = self.push_result, None
         try:
             with bound(cast("Any", self)):
                 for operator in self.operators:  # parents come before children, which pass on what their parents emit
@@ -671,6 +677,7 @@ class Pipeline:
             raise
         finally:
             self.buffer, self._later, self._unknown = buffer, later, unknown
+            self.push_result = push
             for operator, kept in zip(self.operators, aside, strict=True):
                 operator.resume(kept)
 

@@ -31,6 +31,7 @@ from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .referenced import Referenced, range_key
+from .result_rows import policy_of_results, push_result
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
 from .written import Publishing
@@ -63,13 +64,18 @@ class SparkOp(Operator):
         writers = [one for one in self.children if columns is not None and one.takes_results(columns.names)]
         if columns is not None and writers:
             chunk = ColumnChunk(dict(zip(columns.names, columns.vectors, strict=True)), array("q", [ms]) * len(columns))
-            for child in writers:
-                child.push_updates(chunk)
+            for child in list(writers):
+                try:
+                    child.push_updates(chunk)
+                except UserCodeError:
+                    if policy_of_results(child) == "fail":
+                        raise
+                    writers.remove(child)  # which row it is shows one by one
         if len(writers) < len(self.children):
             rows = bridge.decode(block)
             for child in self.children:
                 if child not in writers:
-                    child.push(Rows(rows, [ms] * len(rows)))
+                    push_result(child, Rows(rows, [ms] * len(rows)))
 
 
 class Results:

@@ -92,6 +92,8 @@ class Env(Protocol):
         ...
 
     wants_commit: bool
+    push_result: Callable[[Operator, Rows], None] | None
+    """In a letter without a chunk: pushes rows to an operator, and leaves out those that it fails on, as its policy says."""
 
     def stop(self, actor: Operator, /) -> None:
         """After this letter, this actor takes no more rows."""
@@ -189,9 +191,14 @@ class Operator:
 
     def forward(self, rows: Rows) -> None:
         """Push rows to every child."""
-        if rows.values:
-            for child in self.children:
+        if not rows.values:
+            return
+        push = self.env.push_result
+        for child in self.children:
+            if push is None:
                 child.push(rows)
+            else:
+                push(child, rows)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         """Process columns of a chunk."""

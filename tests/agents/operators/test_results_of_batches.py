@@ -59,7 +59,7 @@ def written(results: dict[str, Any], table: pa.Table, **to: Any) -> list[tuple[A
     """The records that are written, and how often rows were made."""
     results["table"] = table
     app = hg.App("job")
-    app.input("in").batch(max_rows=1).spark(same, schema="user string").to("out", **to)
+    app.input("in").batch(max_rows=1).spark(same, schema="user string, n long").to("out", **to)
     with hg.testing.Driver(app) as driver:
         driver.send("in", {"n": 1}, at=7)
         found = driver.read("out")
