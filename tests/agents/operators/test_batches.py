@@ -273,7 +273,11 @@ def test_more_than_a_gather_may_hold_is_refused_whatever_the_policy() -> None:
 def test_the_result_of_a_stage_is_windowed_again_for_a_second_one() -> None:
     """Its time waits for the first one's results, across the stream between them."""
     app = hg.App("sales")
-    first = app.input("orders", timestamp="n").window(hg.tumbling("10s")).spark(counted, schema="start long, n long", name="first")
+    first = (
+        app.input("orders", timestamp="n")
+        .window(hg.tumbling("10s"))
+        .spark(counted, schema="start long, n long", name="first")
+    )
     by_start = first.repartition("start", partitions=2)
     by_start.window(hg.tumbling("30s")).spark(
         lambda rows, batch: [{"start": batch.window_start, "n": sum(row["n"] for row in rows), "of": len(rows)}],
