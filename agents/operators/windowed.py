@@ -150,7 +150,7 @@ class WindowOp(Operator):
     def push_columns(self, chunk: ColumnChunk) -> None:
         kept = self.kept
         if not isinstance(kept, OpenWindows) or not kept.arrays:
-            self.push(chunk.rows(sorted(self.reads(frozenset()))))
+            self.push(chunk.rows(self._fields))
             return
         times = array("q", [self._now()]) * chunk.base_length if self.by_clock else chunk.times
         found = rows_of_times(kept.spans, times, chunk.picked, self.floor.closed)
@@ -163,8 +163,7 @@ class WindowOp(Operator):
         late = _listed(found.late)
         self._late_now = self._late_now.plus(len(late), found.partly)
         if found.late is not None and self.window_step.late is not None:
-            missed = chunk.kept(found.late).rows(self.window_step.schema.names if self.window_step.schema else ())
-            self._late(missed, list(range(len(late))))
+            self._late(chunk.kept(found.late).rows(self._fields), list(range(len(late))))
 
     def _now(self) -> int:
         """The time of the clock, but never before the floor."""
@@ -212,8 +211,13 @@ class WindowOp(Operator):
         self._late_now = self._late_now.plus(late, partly)
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return frozenset(self._fields)
+
+    @property
+    def _fields(self) -> Sequence[str]:
+        """The columns that are read. Late rows are written with all of them, in their order."""
         schema = self.window_step.schema
-        return self.plan.reads if schema is None or self.window_step.late is None else frozenset(schema.names)
+        return sorted(self.plan.reads) if schema is None or self.window_step.late is None else schema.names
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
         """Convert partial states that were in flight when the code was changed to the form of this code."""

@@ -151,6 +151,20 @@ def test_it_is_known_before_which_windows_make_rows(name: str, monkeypatch: pyte
     assert [bool(re.search("sessions|early|hg.first|is of text", one)) for one in why] == [True] * len(why)
 
 
+@pytest.mark.parametrize("form", [lambda of: of, lambda of: of.columns()])
+@pytest.mark.parametrize("made", [{"n": hg.count()}, {"all": hg.collect("country")}])
+def test_late_rows_have_their_fields_in_the_order_of_the_type(form: Any, made: Any) -> None:
+    """Whether the window takes columns or makes rows of them, and whether rows are read as columns."""
+    app = hg.App("job")
+    orders: Any = form(app.input("orders", serde=hg.json(Order), timestamp="ts"))
+    orders.repartition("user").window(hg.tumbling("1s"), late="late").agg(**made).to("out")
+    with Driver(app) as d:
+        for ts in (9_000, 0):
+            d.send("orders", {"user": "a", "amount": 1.5, "size": 1, "ts": ts, "country": "DE"})
+        (late,) = d.read("late")
+    assert list(late.value) == ["user", "amount", "size", "ts", "country"]
+
+
 def test_what_needs_rows_is_refused_at_its_line() -> None:
     orders = hg.App("job").input("orders", serde=hg.json(Order)).columns()
     windowed = orders.repartition("user").window(hg.tumbling("1s"))
