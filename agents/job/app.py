@@ -166,6 +166,12 @@ class App:
                     remedy="declare it once and use the stream twice",
                 )
         check_input(topic, options)
+        producers = producing_jobs(options.get("producers", ()), where)
+        if str(self.job) in producers:
+            raise DeclarationError(
+                f"{where}: producers={list(producers)!r} names this job itself, which cannot read what it shares",
+                remedy="use the stream that share(…) is called on",
+            )
         for name, given in (("serde", serde), ("key_serde", key_serde)):
             if given is not None:
                 check_serde(given, f"{where}: {name}")
@@ -186,7 +192,7 @@ class App:
                     priority=options.get("priority", 0),
                     bootstrap=options.get("bootstrap", False),
                     broadcast=options.get("broadcast", False),
-                    producers=producing_jobs(options.get("producers", ()), where),
+                    producers=producers,
                     on_lost=options.get("on_lost", "fail"),
                     partitioner=options.get("partitioner") or ("murmur2" if options.get("producers") else None),
                     on_bad_data=options.get("on_bad_data"),
@@ -428,8 +434,16 @@ def check_input(topic: str, options: InputOptions) -> None:
             remedy=f"{end_meant(until, ('newest',))}'newest', a dict of partition → offset, or a time: ms, ISO text or a datetime",
         )
     producers = options.get("producers", ())
-    if isinstance(producers, str):
-        raise DeclarationError(f"{where}: producers={producers!r}", remedy=f"a list of jobs: [{producers!r}]")
+    if not isinstance(producers, list | tuple | set | frozenset):
+        remedy = f"a list of jobs: [{producers!r}]" if isinstance(producers, str) else 'a list of jobs: ["pricing"]'
+        raise DeclarationError(f"{where}: producers={producers!r:.80}", remedy=remedy)
+    if not producers and "producers" in options:
+        raise DeclarationError(
+            f"{where}: producers={producers!r} names no job", remedy="omit it if no headgate job shares the topic"
+        )
+    for name in ("bootstrap", "broadcast"):
+        if not isinstance(options.get(name, False), bool):
+            raise DeclarationError(f"{where}: {name}={options.get(name)!r:.80}", remedy="True or False")
     if producers:
         producing_jobs(producers, where)
         for name in ("timestamp", "max_out_of_order"):
@@ -454,8 +468,9 @@ def producing_jobs(producers: Sequence[str], where: str) -> tuple[str, ...]:
     try:
         return tuple(sorted({str(JobName.parse(one)) for one in producers}))
     except (DeclarationError, TypeError, AttributeError) as error:
+        why = error.what if isinstance(error, DeclarationError) else "a job is named by text"
         raise DeclarationError(
-            f"{where}: producers={list(producers)!r}: {error}",
+            f"{where}: producers={list(producers)!r:.200}: {why}",
             remedy='name jobs: producers=["pricing"], or "pricing/2"',
         ) from None
 

@@ -84,7 +84,7 @@ class ColumnSource:
         broken = [
             (where.record(one.record), why_bad(one, piece(records.values, one.record) or b"")) for one in found.bad
         ]
-        refuse([*broken, *((where.row(index), cause) for index, cause in bad)])
+        refuse(self._source.not_frames(chunk, [*broken, *((where.row(index), cause) for index, cause in bad)]))
         self._test_keys(chunk, made, where)
         offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
         if source.wants_offsets:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError
-from ...core.progress.frames import FrameError
+from ...core.progress.frames import HEADER, FrameError
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
@@ -98,7 +98,16 @@ class SourceOp(Operator):
         judged = self.serde.loads_many([chunk.columns.value(index) for index in indexes]).bad
         if len(judged) < len(indexes):
             return None
-        return named([(indexes[place], cause) for place, cause in judged])
+        return named(self.not_frames(chunk, [(indexes[place], cause) for place, cause in judged]))
+
+    def not_frames(self, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[tuple[int, BaseException]]:
+        """These errors; of a record that is a frame, what it is and how it can be read."""
+        if not bad or not chunk.has_headers or not isinstance(self.step, s.InputStep):
+            return bad
+        frames = {index for index, _ in bad if any(name == HEADER for name, _ in chunk.headers[index])}
+        what = f"it is a frame: a headgate job shares the stream '{self.step.topic}' with other jobs"
+        remedy = f'app.input("{self.step.topic}", producers=["that-job"]), or a plain topic that the job writes by .to(…) beside it'
+        return [(index, DataError(what, remedy=remedy) if index in frames else cause) for index, cause in bad]
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk and push its rows on. Returns their greatest event time."""
@@ -192,7 +201,7 @@ class SourceOp(Operator):
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:
         decoded = self.serde.loads_many(chunk.values)
-        bad: list[tuple[int, BaseException]] = decoded.bad
+        bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
         if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):

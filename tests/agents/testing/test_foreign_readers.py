@@ -98,3 +98,24 @@ def test_a_program_that_is_no_headgate_job_reads_a_shared_stream_by_the_page_on_
                 reader.read(record.value or b"")
         assert [len(one.drained) for one in found] == [2, 2]
         assert [one.ended for one in found] == [set(), set()]
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_a_job_that_takes_frames_for_records_is_told_what_they_are(columns: bool) -> None:
+    """Somebody forgets `producers=`: "cannot be decoded as JSON" alone sent them to the wrong place."""
+    first = hg.App("pricing")
+    first.input("orders", timestamp="ts").share("priced", key="country")
+    second = hg.App("revenue", on_bad_data="dead_letter")
+    priced = second.input("priced", serde=hg.json(Order))
+    (priced.columns() if columns else priced.filter(lambda order: order.amount > 0)).to("out")
+    with Driver(first) as theirs, Driver(second) as d:
+        theirs.send("orders", {"country": "DE", "amount": 3, "ts": 1_000})
+        theirs.advance("1s")
+        d.send_all("priced", [{"country": "DE", "amount": 3, "ts": 1_000}, b"no JSON"])
+        for one in theirs.topics.records(StreamPartition("priced", 0)):
+            d.send("priced", one.value, headers=dict(one.headers))
+        assert len(d.read("out")) == 1
+        other, *frames = [letter.exception for letter in d.dead_letters()]
+        assert "frame" not in other
+        assert frames
+        assert all("it is a frame" in one and 'producers=["that-job"]' in one for one in frames)
