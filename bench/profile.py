@@ -4,7 +4,7 @@
 
 The worker is sampled for some seconds after a warm-up; only its main thread counts (RocksDB and the heartbeat have threads of their own),
 and waiting does not. Columns are sampled for half as long and twice as often, because they are through sooner. Prints a table; writes
-`bench/out/profile.json`.
+`bench/out/profile.json`, and the samples beside it (`profile-A-rows.raw`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import report, tumbling
 from .inputs import Input
 from .judging import Ends
 from .programs import PEERS, Job, without
-from .rig import drop_topics, make_topic, scratch, topics
+from .rig import OUT, drop_topics, make_topic, scratch, topics
 from .run import Run
 
 RECORDS = {"A": 10_000_000, "B": 4_000_000, "C": 10_000_000, "W": 4_000_000}
@@ -94,7 +94,7 @@ def sampled(raw: str) -> Counter[str]:
     return found
 
 
-def measure(run: Run, peer: str, work: str, seconds: float, directory: Path) -> dict[str, Any]:
+def measure(run: Run, peer: str, work: str, seconds: float) -> dict[str, Any]:
     """Measure one work."""
     often = 2 if PEERS[peer].form == "columns" else 1
     given = Input((IN_COLUMNS if often > 1 else RECORDS)[work] // (4 if run.quick else 1))
@@ -107,7 +107,8 @@ def measure(run: Run, peer: str, work: str, seconds: float, directory: Path) -> 
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not is_warm(program, watch, work, WARM // (4 if run.quick else 1)):
             time.sleep(0.1)
-        raw, seconds, rate = directory / f"{name}.raw", seconds / often, PER_SECOND * often
+        raw = OUT / f"profile-{work}-{PEERS[peer].form}.raw"
+        seconds, rate = seconds / often, PER_SECOND * often
         words = [
             "py-spy",
             "record",
@@ -160,7 +161,7 @@ def main() -> int:
         run = Run(broker, directory, quick=given.quick, rounds=1)
         seconds = 2.0 if given.quick else given.seconds
         rows = [
-            measure(run, peer, work, seconds, directory)
+            measure(run, peer, work, seconds)
             for work in given.works
             for peer in given.peers.split(",")
             if not without(peer, work)
