@@ -39,7 +39,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("columns to JSON", ("records/encoder.py",)),
     ("expressions", ("records/expressions.py", "core/columns/")),
     ("JSON to values", ("_json_values", "loads_many", "Serde._slowly", "records/typed_json.py")),
-    ("values to JSON", ("dumps_many",)),
+    ("values to JSON", ("dumps_many", "_json_column", "_cut_to_size", "records/writable.py", "target_rules.py")),
     ("user code", ("headgate_work.py", "record_types.py")),
     ("freeing the values of the last chunk", ("Pipeline.runs ", "Pipeline.step ")),
     ("record batches to columns", (
