@@ -39,7 +39,9 @@ ROUNDS = 5, 1
 def jvm() -> int:
     """The process id of this process's JVM."""
     (found,) = (
-        one.pid for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE and "pyspark-shell" in one.cmdline()
+        one.pid
+        for one in psutil.Process().children()
+        if one.status() != psutil.STATUS_ZOMBIE and "pyspark-shell" in one.cmdline()
     )
     return found
 
