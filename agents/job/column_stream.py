@@ -28,7 +28,7 @@ from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
 from .gathered import GatheredStream, gather_step
 from .references import by_reference, check_columns_of
-from .refused_verbs import RefusesVerbs
+from .refused_verbs import RefusesVerbs, no_verb
 from .stream_ends import BatchedStream, Ended, batch_step, share_step
 from .windows import Window, WindowedStream
 
@@ -82,7 +82,15 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         return f"<ColumnStream of {self._stream.app.name}: {self.schema}>"
 
     def _refused(self, verb: str) -> DeclarationError:
-        return DeclarationError(f".{verb}() needs rows, and this is a stream of columns", remedy=f".rows().{verb}(…)")
+        from .stream import Stream
+
+        if verb in vars(Stream):
+            return DeclarationError(
+                f".{verb}() needs rows, and this is a stream of columns", remedy=f".rows().{verb}(…)"
+            )
+        return no_verb(
+            verb, ColumnStream, "a stream of columns", "; what they cannot say, a function of a frame can: .frame(…)"
+        )
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return self._stream._then(step)
@@ -307,7 +315,12 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
     ) -> ColumnStream[K, W]: ...
     @overload
     def frame(
-        self, fn: Callable[[Any], object], *, like: Library | None = ..., schema: type[W], on_error: s.Policy = ...
+        self,
+        fn: Callable[[Any], object],
+        *,
+        like: Literal["pyarrow", "narwhals"] | None = ...,
+        schema: type[W],
+        on_error: s.Policy = ...,
     ) -> ColumnStream[K, W]: ...
     @overload
     def frame(

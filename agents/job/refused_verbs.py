@@ -5,9 +5,10 @@ Without it, Python says that an attribute is missing, which explains nothing to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...core.errors import DeclarationError
+from ...core.settings import offer
 
 
 class RefusesVerbs:
@@ -23,3 +24,9 @@ class RefusesVerbs:
     def _refused(self, verb: str) -> DeclarationError:
         """Why this verb cannot follow, and what to write instead."""
         raise NotImplementedError
+
+
+def no_verb(verb: str, of: type[Any], what: str, more: str = "") -> DeclarationError:
+    """The error of a verb that nothing has: the verb that was probably meant, or those that there are."""
+    verbs = [name for name in vars(of) if not name.startswith("_")]
+    return DeclarationError(f"{what} has no .{verb}()", remedy=f"{offer(verb, verbs, most=len(verbs))}{more}")

@@ -37,6 +37,7 @@ from .gathered import GatheredStream, gather_step
 from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
 from .references import by_reference
+from .refused_verbs import RefusesVerbs, no_verb
 from .result_fields import check_aggregated, check_field
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
@@ -58,7 +59,7 @@ T = TypeVar("T")
 K2 = TypeVar("K2")
 
 
-class Stream(Generic[K, V]):
+class Stream(RefusesVerbs, Generic[K, V]):
     """A stream of records with keys of type `K` and values of type `V`.
 
     >>> (app.input("orders")
@@ -72,6 +73,13 @@ class Stream(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"<Stream of {self.app.name}: {type(self.step).__name__} {self.step.name}>"
+
+    def _refused(self, verb: str) -> DeclarationError:
+        if verb in vars(ColumnStream):
+            return DeclarationError(
+                f".{verb}() needs columns, and this is a stream of rows", remedy=f".columns().{verb}(…)"
+            )
+        return no_verb(verb, Stream, "a stream of rows")
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return Stream(self.app, self.app.add(step))

@@ -173,7 +173,7 @@ class Expression:
     def __repr__(self) -> str:
         return f"<Expression {self.node}>"
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> NoReturn:
         raise DeclarationError(
             f"{self.node} has no truth value of its own: each record has one",
             remedy="use & for and, | for or, ~ for not, with parentheses around comparisons; a < b < c is (a < b) & (b < c)",

@@ -80,6 +80,8 @@ assert_type(in_columns.filter((hg.col("rate") >= 1.5) & ~hg.col("currency").is_i
 assert_type(in_columns.with_columns(twice=hg.col("rate") * 2).rows(), Stream[Any, dict[str, Any]])
 assert_type(hg.col("rate") == 1, hg.Expression)
 assert_type(in_columns.frame(lambda frame: frame, like="pyarrow", schema=Order), hg.ColumnStream[Any, Order])
+if hg.col("amount") > 1 and hg.col("amount") < 2:  # pyright: ignore[reportGeneralTypeIssues]
+    raise AssertionError
 in_columns.frame(lambda frame: frame, like="polras", schema=Order)  # pyright: ignore[reportArgumentType, reportCallIssue]
 assert_type(orders.columns(), hg.ColumnStream[str, Order])
 assert_type(orders.map(keyed, with_record=True).columns(Order), hg.ColumnStream[int, Order])
