@@ -15,6 +15,7 @@ It decides which cache must release memory, and when. Promises:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from heapq import heapify, heappop, heapreplace
 from itertools import repeat
 from typing import Any
 
@@ -61,14 +62,18 @@ class CacheMemory:
 
     def _shrink(self) -> None:
         self._asks_at = 1 << 62  # releasing memory is counted too
-        able = list(self._held)
+        # a heap: with hundreds of tasks whose rows cannot be dropped yet, looking for the largest each time would be quadratic
+        able = [(-held.bytes, place, held) for place, held in enumerate(self._held) if held.bytes > 0]
+        heapify(able)
         while able and self.used > self.limit:
-            most = max(able, key=_weight)
+            _, place, most = able[0]
             before = most.bytes
             most.give_back()
-            self.evicted += max(0, before - most.bytes)
-            if most.bytes >= before:
-                able.remove(most)
+            if most.bytes < before:
+                self.evicted += before - most.bytes
+                heapreplace(able, (-most.bytes, place, most))
+            else:
+                heappop(able)
 
     def forgotten(self, held: Held) -> None:
         """Remove a closed cache."""
@@ -120,7 +125,3 @@ class Held:
         self._memory.forgotten(self)
         self.large.clear()
         self._rows, self._encoded, self.bytes = (), 0, 0
-
-
-def _weight(held: Held) -> int:
-    return held.bytes
