@@ -42,6 +42,7 @@ test: venv ## the tests (rules, simulator, and every feature against a real Kafk
 fuzz: venv ## what chance finds: other examples of every property, other seeds of the simulator (an hour)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m hypothesis --hypothesis-profile=random tests
 	$(PY) -m tests.sim.fuzz $(SEEDS)
+	$(PY) -m tests.sim.generations
 	$(PY) -m tests.agents.records.fuzz $(RECORDS)
 	$(MAKE) sanitize
 

@@ -3,10 +3,13 @@
 There is one small job (one partition, one task), two pods at a time, and no other fault. The check is on the coordinator stream: the broker
 compacts it after every generation, and it may then contain only records about living workers, about workers that have gone too recently to
 be deleted, and the few keys of every job.
+
+`python -m tests.sim.generations [NAMES]` runs more of them than CI does; `make fuzz` runs ten thousand.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -16,6 +19,7 @@ from headgate.core.coordination.messages import FORGOTTEN
 from headgate.core.coordination.wire import read
 
 from .job import Shape
+from .outcome import unheard
 from .process import Slot
 from .world import World
 
@@ -134,3 +138,23 @@ class Generations(World):
         self.looks += 1
         if self.looks % 100 == 0:
             self.invariants.folds(self.job)
+
+
+def come_and_gone(names: int, seed: int = 1) -> str:
+    """Run so many generations, check that they have happened, and say what did."""
+    world = Generations(seed, names)
+    with unheard():
+        world.run()
+    truth = world.invariants.truth(world.job)
+    assert (world.begun, world.looks) == (names, names - 2)
+    assert world.effects["kill"] > names // 2
+    assert world.effects["sigterm"] > names // 10
+    assert truth.terms > names // 100, "leaders go, too"
+    assert sum(one.rows for _, one in world.accounts()) > names // 500, "the job has worked"
+    assert len(truth.state.at) <= world.most < 200
+    world.invariants.folds(world.job)
+    return f"{names} workers, {truth.terms} leaders, at most {world.most} keys, {world.schedule.steps} steps"
+
+
+if __name__ == "__main__":
+    print(come_and_gone(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))

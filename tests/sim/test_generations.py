@@ -8,30 +8,23 @@ import pytest
 
 from headgate.core.coordination.leader import cleanup as leader_cleanup
 from headgate.core.coordination.leader.draft import Draft
-from tests.sim.generations import Generations
+from tests.sim.generations import come_and_gone
 from tests.sim.invariants import Violation
 
-NAMES = 10_000
+NAMES = 2_000
+"""A worker may be remembered for two minutes at most, in which some 80 others come and go: this is 25 times as many. More show no more,
+because the stream is checked at each change: `make fuzz` runs ten thousand.
+"""
 
 
-@pytest.mark.timeout(1200)  # about two minutes of one core; a shared machine may be slow
-def test_ten_thousand_generations_of_workers_leave_nothing_behind():
+@pytest.mark.timeout(600)
+def test_thousands_of_generations_of_workers_leave_nothing_behind():
     """Each pod has a new name. Without cleanup, the stream, and with it the start of every worker, would grow with every pod that ever
     lived.
 
     The leaders and members are the real ones; they are elected, killed and cleaned up. The stream is compacted and checked at each change.
     """
-    world = Generations(1, NAMES)
-    world.run()
-    truth = world.invariants.truth(world.job)
-    assert (world.begun, world.looks) == (NAMES, NAMES - 2)
-    assert world.effects["kill"] > NAMES // 2
-    assert world.effects["sigterm"] > NAMES // 10
-    assert truth.terms > 100, "leaders go, too"
-    assert sum(one.rows for _, one in world.accounts()) > 20, "the job has worked"
-    assert len(truth.state.at) <= world.most < 200
-    world.invariants.folds(world.job)
-    print(f"{truth.terms} leaders, at most {world.most} keys, {world.schedule.steps} steps")
+    print(come_and_gone(NAMES))
 
 
 def test_a_leader_that_forgets_nobody_is_found_within_two_hundred(monkeypatch: pytest.MonkeyPatch):
@@ -42,4 +35,4 @@ def test_a_leader_that_forgets_nobody_is_found_within_two_hundred(monkeypatch: p
 
     monkeypatch.setattr(leader_cleanup, "_gone", nobody)
     with pytest.raises(Violation, match="workers that are long gone"):
-        Generations(1, 200).run()
+        come_and_gone(200)
