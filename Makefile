@@ -37,7 +37,7 @@ demo: venv ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of
 	@$(PY) examples/demo.py
 
 test: venv ## the tests (rules, simulator, and every feature against a real Kafka)
-	$(PYTEST) -n $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: venv ## what chance finds: other examples of every property, other seeds of the simulator (an hour)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m hypothesis --hypothesis-profile=random tests

@@ -35,6 +35,8 @@ from hypothesis import settings
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.guard import Lease
 
+from . import lanes
+
 T = TypeVar("T")
 ROOT = "HEADGATE_TEST_ROOT"
 PATIENCE = "HEADGATE_TEST_PATIENCE"
@@ -46,6 +48,16 @@ _lease: list[Lease] = []
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None, print_blob=True)
 settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("fixed")  # before any test declares its settings; `--hypothesis-profile` comes later, and wins
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """See `lanes`."""
+    return lanes.Lanes(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """See `lanes`."""
+    lanes.long_first(items)
 
 
 def _is_worker(config: pytest.Config) -> bool:
