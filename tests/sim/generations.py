@@ -77,7 +77,7 @@ class Generations(World):
         self.schedule.at(1.0, self.scan)
 
     def scan(self) -> None:
-        """Run seldom, because there are ten thousand producers."""
+        """Run seldom, because there are thousands of producers."""
         self.kafka.expire()
         self.schedule.at(30.0, self.scan)
 
