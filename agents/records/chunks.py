@@ -269,10 +269,9 @@ class FetchBuffer:
         return Next(head.offset(index), self._stamps[index], head.value(index))
 
     def _settle(self) -> None:
-        """Make the next record the head. Skip batches without readable records; stop at a damaged one."""
-        if self._index >= self._count and self._head_size:
-            self.size -= self._head_size
-            self._head_size = 0
+        """Make the next record the head. Skip batches without readable records; stop at a damaged one. An answer of which all records have
+        been handed out is not kept."""
+        self._forget()
         while self._index >= self._count and self._batches and self.damaged is None:
             batch, start, following = self._batches[0]
             head: Records = _EMPTY
@@ -294,6 +293,12 @@ class FetchBuffer:
             self._wanted = following
             if self._index >= self._count:
                 self.position = max(self.position, following)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._index >= self._count:
+            self.size -= self._head_size
+            self._head, self._stamps, self._head_size, self._index, self._count = _EMPTY, [], 0, 0, 0
 
     def _when(self, head: Records) -> Sequence[int]:
         """The times that choosers see. A control message has none, so that nothing delays it."""

@@ -168,6 +168,11 @@ def columns_of(records: Iterable[Any]) -> Columns:
 
 def read_batch(raw: Raw, start: int, end: int) -> Columns:
     """The records of the version 2 batch at `start` of these bytes. Needs the compiled part."""
+    return Columns(*read_by(compiled.read, raw, start, end)[1])
+
+
+def read_by(read: Any, raw: Raw, start: int, end: int) -> tuple[Raw, Any]:
+    """What a function of the compiled part reads of the version 2 batch at `start`, behind the bytes that it has read, uncompressed."""
     base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
     data: Raw = raw
     at, stop = start + HEAD.size, end
@@ -177,8 +182,7 @@ def read_batch(raw: Raw, start: int, end: int) -> Columns:
 
             data = DECODERS[attributes & 7](raw[at:end])
             at, stop = 0, len(data)
-        append_ms = max_ms if attributes & LOG_APPEND_TIME else None
-        return Columns(*compiled.read(data, at, stop, count, base, first_ms, append_ms))
+        return data, read(data, at, stop, count, base, first_ms, max_ms if attributes & LOG_APPEND_TIME else None)
     except Exception as error:
         raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from . import columns as compiled_part
-from .columns import HEAD, LOG_APPEND_TIME, Bytes, Columns, DamagedBatch, Header, Raw, columns_of
+from .columns import Bytes, Columns, DamagedBatch, Header, Raw, columns_of, read_by
 from .decoder import RecordSpans
 from .longs import gathered, scaled
 from .vectors import Buffer, longs
@@ -321,19 +321,7 @@ def read_spans(raw: Raw, start: int, end: int) -> SpannedRecords:
     """The records of the version 2 batch at `start` of these bytes."""
     if compiled_part.compiled is None:
         return _read_slowly(raw, start, end)
-    base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
-    data: Raw = raw
-    at, stop = start + HEAD.size, end
-    try:
-        if attributes & 7:
-            from .codecs import DECODERS
-
-            data = DECODERS[attributes & 7](raw[at:end])
-            at, stop = 0, len(data)
-        append_ms = max_ms if attributes & LOG_APPEND_TIME else None
-        found = compiled_part.compiled.read_spans(data, at, stop, count, base, first_ms, append_ms)
-    except Exception as error:
-        raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
+    data, found = read_by(compiled_part.compiled.read_spans, raw, start, end)
     return _placed(data, *found)
 
 

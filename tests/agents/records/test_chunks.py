@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 
 from headgate.agents.records import columns as compiled_part
 from headgate.agents.records.chunks import Chunk, FetchBuffer
-from headgate.agents.records.columns import DamagedBatch, read_batch
+from headgate.agents.records.columns import Columns, DamagedBatch, read_batch
 from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.records.serdes import json
-from headgate.agents.records.spans import read_spans
+from headgate.agents.records.spans import SpannedColumns, read_spans
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, Drain, UserFrame, Watermark, encode
 
@@ -96,6 +97,24 @@ def test_the_size_counts_the_batch_that_is_being_handed_out(spanned):
     buffer.take(1)
     assert buffer.empty
     assert buffer.size == 0
+
+
+@both
+def test_a_fetched_answer_is_not_kept_when_all_of_it_has_been_handed_out(spanned):
+    """A partition that rests would keep up to a whole chunk in memory."""
+    first = 7_654_321
+    buffer = FetchBuffer(AT, first, spanned=spanned)
+    buffer.put([batch([Rec(first + i) for i in range(3)])], first, first + 3)
+
+    def kept():
+        gc.collect()
+        answers = [one for one in gc.get_objects() if type(one) in (Columns, SpannedColumns) and len(one)]
+        return [one.offset(0) for one in answers if one.offset(0) >= first]
+
+    buffer.take(2)
+    assert kept() == [first]
+    assert buffer.take(2).offsets == [first + 2]
+    assert (buffer.empty, buffer.size, buffer.position, kept()) == (True, 0, first + 3, [])
 
 
 @both
