@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaProducer
 
 from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
 from headgate.core.names import incarnation_order
+from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 
 COUNTS = """
 import headgate as hg
@@ -35,6 +36,15 @@ def why(one, task="Partition 0"):
     said = one.worker.coordination.member.job.task_states(task)
     last = said[max(said)] if said else None
     return last.why if last is not None and last.state == "failed" else ""
+
+
+async def checkpointed(job):
+    """The positions of the last checkpoint of each task."""
+    positions = {}
+    for record in await job.records(job.topics.log, 1):
+        if record.key == CHECKPOINT_KEY:
+            positions.update(decode_checkpoint(record.value).positions)
+    return positions
 
 
 def life(one):

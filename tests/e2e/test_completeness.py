@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 import headgate as hg
+from headgate.core.names import StreamPartition
 
-from .scenes import held_open
+from .scenes import checkpointed, held_open
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -107,6 +108,10 @@ async def test_drain_after_a_kill_in_the_middle(job, topic):
     successor = await job.start(counted(job, inp, out))
     assert await successor.ended() == 0
     assert successor.worker.coordination.member.job.run.state == "drained"
+    positions = await checkpointed(job)
+    assert all(
+        positions[StreamPartition(inp, n)] <= 2000 for n in (0, 1)
+    )  # what came after the drain began is behind that
     third = await job.start(counted(job, inp, out), run_id="third")
     await third.until_running(2)
     await asyncio.wait_for(_becomes(job, out, expected([*values, *late])), 60)
