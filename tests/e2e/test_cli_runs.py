@@ -55,7 +55,7 @@ def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:
 
 
 def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
-    """The worker of that run drains what it is given at once, and goes."""
+    """The worker of that run drains what it is given at once, reads no new input, and goes."""
     hg.start()
     hg.running()
     hg.run("stop", hg.job, "--wait", "--timeout", "30s")
@@ -79,10 +79,14 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     assert hg.json("answer", "drain", hg.job, "--run-id", "tonight")["state"] == "written"
     hg.run("drain", hg.job, "--withdraw", code=4)
     assert "there are 3 pending drains" in hg.said
+    before = counted(hg)
+    asyncio.run(filled(hg.bootstrap, hg.job, bad=0))
     hg.start("--run-id", "tonight")
     assert hg.ended() == 0
-    run = hg.json("status", "status", hg.job)["run"]
-    assert (run["id"], run["state"]) == ("tonight", "drained")
+    found = hg.json("status", "status", hg.job)
+    assert (found["run"]["id"], found["run"]["state"]) == ("tonight", "drained")
+    assert {task["state"] for task in found["tasks"]} == {"drained"}
+    assert counted(hg) == before <= 40
 
 
 def test_a_deadline_that_passes_lists_what_is_not_done(hg: Headgate) -> None:
