@@ -159,6 +159,31 @@ def test_a_job_between_two_others_is_away_as_a_whole_or_not_at_all(drivers):
     assert closed == [set(), {10_000, 20_000, 30_000}]
 
 
+@pytest.mark.parametrize(("shuffles", "closed"), [(False, {10_000, 20_000}), (True, set())])
+def test_a_job_between_two_others_that_shuffles_holds_its_reader_until_it_is_drained_too(drivers, shuffles, closed):
+    """The reader's other input is ahead. What the middle one owes may still lie between its stages, so nobody goes on without it."""
+    shares, middle, last = hg.App("first"), hg.App("middle"), hg.App("revenue")
+    shares.input("raw", timestamp="ts").map(enriched).share("orders", key="country", partitions=2)
+    passed = middle.input("orders", producers=["first"])
+    (passed.repartition("country", partitions=2) if shuffles else passed).share("priced", key="country", partitions=1)
+    priced = last.input("priced", producers=["middle"], key="country")
+    revenue(priced.merge(last.input("ahead", timestamp="ts", key="country")))
+    first, second, third = drivers(shares, raw=1), drivers(middle, orders=2), drivers(last, priced=1)
+    first.send_all("raw", rows(15))
+    second.follow("orders", first)
+    third.follow("priced", second)
+    third.send_all("ahead", [hg.Record("XX", {"country": "XX", "total": 1, "ts": n * 1_000}) for n in range(35)])
+    assert {start for _, start, *_ in found(third)} == {0}
+    first.drain()
+    second.follow("orders", first)
+    second.advance("1s")
+    third.follow("priced", second)
+    assert {start for _, start, *_ in found(third)} == closed
+    second.drain()
+    third.follow("priced", second)
+    assert {start for _, start, *_ in found(third)} == {10_000, 20_000} - closed
+
+
 def test_records_for_a_reading_job_alone_travel_as_its_producers_would_send_them(drivers):
     driver = drivers(reading(until="producers"), priced=2)
     driver.send("priced", {"total": 1}, key="DE", at=1_000)
