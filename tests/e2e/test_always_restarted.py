@@ -23,7 +23,7 @@ from headgate.core.names import JobName
 
 from .conftest import WAIT_S, Jobs, Process
 
-pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SOURCE = """
 import orjson
@@ -41,6 +41,8 @@ app = hg.App("JOB")
 app.input("IN").repartition("k", serde=hg.custom(loads, dumps, name="NAME")).to("OUT")
 """
 """The format between the stages is that of its version; nobody else can read it."""
+PATIENCE_S = 4 * WAIT_S
+"""A process that begins on a busy machine takes long."""
 BUSY = 0.5
 """More than this share of a core is no waiting. A worker that waits takes a hundredth of it."""
 
@@ -63,7 +65,7 @@ class Kept:
 
     async def until_said(self, text: str, life: int) -> str:
         """Wait until this life of the worker says this. Returns all that it has said."""
-        give_up = time.monotonic() + WAIT_S
+        give_up = time.monotonic() + PATIENCE_S
         while len(self.lives) < life or text not in self.lives[life - 1].text():
             assert time.monotonic() < give_up, f"{self.codes}: {self.lives[-1].text()[-4000:]}"
             await asyncio.sleep(0.05)
@@ -107,7 +109,7 @@ async def wait_for_somebody(job: Jobs, workers: list[Kept], life: int, run: str,
         found = await status(job)
         if len(found["workers"]) == len(workers) and all(one["alive"] for one in found["workers"]):
             break
-        assert time.monotonic() < began_s + WAIT_S, found["workers"]
+        assert time.monotonic() < began_s + PATIENCE_S, found["workers"]
     await asyncio.sleep(max(0.0, began_s + 1.0 - time.monotonic()))
     took_s = time.monotonic() - began_s
     for one in workers:
@@ -137,18 +139,20 @@ async def test_a_stop_and_a_drain_stay_until_somebody_goes_on(job, topic, worker
         await job.write(inp, [{"k": f"k{n % 7}", "v": n} for n in range(written, written + 100)])
         written += 100
         if read:
-            assert sorted(one["v"] for one in await job.values(out, written)) == list(range(written))
+            assert sorted(one["v"] for one in await job.values(out, written, within_s=PATIENCE_S)) == list(
+                range(written)
+            )
 
     async with kept(job, version("1", "first"), *[f"w{n}" for n in range(workers)]) as them:
         await write_and_read()
-        assert (await job.ask("stop")).run_state == "stopped"
+        assert (await job.ask("stop", timeout_s=PATIENCE_S)).run_state == "stopped"
         await write_and_read(read=False)
         run = (await status(job))["run"]["id"]
         await wait_for_somebody(job, them, 2, run, "stopped", f"`headgate start {job.name}` resumes it")
         assert len(await job.values(out, written - 100)) == written - 100
-        assert (await job.ask("start")).run_state == "running"
+        assert (await job.ask("start", timeout_s=PATIENCE_S)).run_state == "running"
         await write_and_read()
-        assert (await job.ask("drain")).run_state == "drained"
+        assert (await job.ask("drain", timeout_s=PATIENCE_S)).run_state == "drained"
         await write_and_read(read=False)
         await wait_for_somebody(job, them, 3, run, "drained", f"`headgate start {job.name}` begins the next run")
         assert len(await job.values(out, written - 100)) == written - 100
@@ -158,7 +162,7 @@ async def test_a_stop_and_a_drain_stay_until_somebody_goes_on(job, topic, worker
         them[0].terminate()
         if workers == 1:
             await them[0].until_said(f"Waiting: run {run} is drained", 4)
-            assert (await job.ask("start")).run_state == "running"
+            assert (await job.ask("start", timeout_s=PATIENCE_S)).run_state == "running"
         else:  # the one that still has the old code sees a run that is not for it, says so, and is replaced
             assert "this code differs" in await them[1].until_said("To do: run the code that the run began with", 3)
         await write_and_read()
