@@ -5,8 +5,8 @@ A job passes numbered orders in batches to Spark and writes how many there were,
 worker, of the executor (a thread of the JVM on a local master, hence a JVM of the standalone cluster with `cluster`), of the JVM and of the
 broker; the JVM is stopped until the worker notices that it hangs.
 
-Prints one line a fault, and at the end how many of each kind really happened. Exit code 0 only if every order counts once, and all the
-faults happened, in three kinds or more.
+Prints one line a fault, and at the end how many of each kind really happened, and how often batches ran again for them. Exit code 0 only if
+every order counts once, and all the faults happened, in three kinds or more.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,17 +26,18 @@ from pathlib import Path
 
 import orjson
 import psutil
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
 
-from .reader import read_all
+from .reader import consumer, read_all
 from .spark_processes import CONF, Standalone
 
 PARTITIONS = 2
 BATCH = 500
 MOST_S = 400.0
+AGAIN = '"a batch is run again"'
 FAULTS = ("jvm", "python", "worker", "python", "hang", "broker", "jvm", "executor")
 SOURCE = f"""
 import os
@@ -53,6 +55,30 @@ app = hg.App("sparkchaos", serde=hg.json())
 """
 
 
+class Follower(threading.Thread):
+    """Adds up how many orders the results speak for, as they come."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(name="follower", daemon=True)
+        self.counted = 0
+        self._ended = threading.Event()
+        self._reader = consumer(bootstrap)
+        self._reader.assign([TopicPartition("totals", 0, OFFSET_BEGINNING)])
+
+    def run(self) -> None:
+        """Read until `end`. While the broker is away, nothing comes."""
+        while not self._ended.is_set():
+            for message in self._reader.consume(1000, timeout=0.2):
+                if message.error() is None:
+                    self.counted += orjson.loads(message.value() or b"{}")["n"]
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self.join(60)
+        self._reader.close()
+
+
 class Torment:
     """A broker, one worker, its Spark, and what is done to them."""
 
@@ -60,7 +86,6 @@ class Torment:
         self.broker, self.directory, self.cluster = broker, directory, cluster
         self.happened: Counter[str] = Counter()
         self.written = 0
-        self.counted = 0
         self.logs = 0
         self._began = time.monotonic()
         (directory / "chaos_job.py").write_text(SOURCE)
@@ -76,6 +101,8 @@ class Torment:
                 "log_level": 0,
             }
         )
+        self.follower = Follower(broker.bootstrap)
+        self.follower.start()
         self.worker = self.start()
 
     def start(self) -> psutil.Popen:
@@ -109,19 +136,15 @@ class Torment:
             self.producer.poll(0)
         self.written += count
 
-    def results(self) -> list[dict[str, object]]:
-        """All results so far, as a reader that is not ours finds them."""
-        return [orjson.loads(message.value()) for message in read_all(self.broker.bootstrap, "totals")]
-
     def caught_up(self, seconds: float = MOST_S) -> None:
         """Every order that was written is counted."""
         assert self.producer.flush(120) == 0
         give_up = time.monotonic() + seconds
-        while (counted := sum(int(str(one["n"])) for one in self.results())) < self.written:
+        while (counted := self.follower.counted) < self.written:
             assert self.worker.poll() is None, f"the worker ended with {self.worker.poll()}:\n{self.tail()}"
             assert time.monotonic() < give_up, f"{counted} of {self.written} after {seconds:g} s:\n{self.tail()}"
-            time.sleep(0.1)
-        self.counted = counted
+            time.sleep(0.05)
+        assert counted == self.written, f"{counted} orders are counted, and {self.written} were written"
 
     def tail(self) -> str:
         """The end of the worker's log."""
@@ -133,16 +156,21 @@ class Torment:
     def _below(self, fits: Callable[[str], bool]) -> Iterator[psutil.Process]:
         roots = [self.worker, *(one.popen for one in self.cluster.workers)] if self.cluster else [self.worker]
         for root in roots:
-            for one in psutil.Process(root.pid).children(recursive=True):
-                try:
-                    if fits(" ".join(one.cmdline())) and one.status() != psutil.STATUS_ZOMBIE:
-                        yield one
-                except psutil.Error:
-                    continue
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for one in psutil.Process(root.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.Error):
+                        if fits(" ".join(one.cmdline())) and one.status() != psutil.STATUS_ZOMBIE:
+                            yield one
 
-    def jvm(self) -> psutil.Process:
-        """The JVM beside the worker, when it is there."""
-        return self._first(lambda line: "deploy.SparkSubmit" in line and "pyspark-shell" in line)
+    def _jvms(self) -> Iterator[psutil.Process]:
+        """The JVM beside the worker, when it is there; not one that only creates an archive of classes."""
+        for one in self._below(lambda line: "deploy.SparkSubmit" in line and "pyspark-shell" in line):
+            with contextlib.suppress(psutil.Error):
+                if one.ppid() == self.worker.pid:
+                    yield one
+
+    def _executors(self) -> Iterator[psutil.Process]:
+        yield from self._below(lambda line: "CoarseGrainedExecutorBackend" in line)
 
     def _pythons(self) -> Iterator[psutil.Process]:
         """Python workers of Spark, and the daemons that fork them. A worker may outlive its daemon, and then is below nobody of ours."""
@@ -152,22 +180,23 @@ class Torment:
                 if ours and "daemon" in " ".join(one.cmdline()) and one.status() != psutil.STATUS_ZOMBIE:
                     yield one
 
-    def _first(self, fits: Callable[[str], bool]) -> psutil.Process:
-        return self._one_of(lambda: self._below(fits), None)
-
-    def _one_of(self, there: Callable[[], Iterator[psutil.Process]], chance: random.Random | None) -> psutil.Process:
-        """One of these processes, as soon as there is one. Meanwhile batches go on."""
+    def _strike(
+        self, there: Callable[[], Iterator[psutil.Process]], what: signal.Signals, chance: random.Random | None = None
+    ) -> psutil.Process:
+        """Send a signal to one of these processes, as soon as there is one. Meanwhile batches go on."""
         give_up, more = time.monotonic() + MOST_S, time.monotonic() + 1.0
         while True:
-            found = sorted(there(), key=lambda one: one.pid)
-            if found:
-                return found[0] if chance is None else chance.choice(found)
+            if found := sorted(there(), key=lambda one: one.pid):
+                struck = found[0] if chance is None else chance.choice(found)
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended by itself
+                    struck.send_signal(what)
+                    return struck
             assert self.worker.poll() is None, f"the worker ended:\n{self.tail()}"
             assert time.monotonic() < give_up, f"nothing to kill:\n{self.tail()}"
             if time.monotonic() > more:
                 self.write(BATCH)
                 more = time.monotonic() + 1.0
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def fault(self, kind: str, chance: random.Random) -> None:
         """Let it happen while batches are at work, and wait until everything is counted again."""
@@ -183,34 +212,40 @@ class Torment:
             time.sleep(chance.uniform(0.0, 2.0))
             self.broker.restart(timeout_s=MOST_S)
         elif kind == "jvm":
-            self.jvm().kill()
+            self._strike(self._jvms, signal.SIGKILL)
         elif kind == "hang":
-            hung = self.jvm()
-            hung.send_signal(signal.SIGSTOP)
+            hung = self._strike(self._jvms, signal.SIGSTOP)
             psutil.wait_procs([hung], timeout=MOST_S)
             assert not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE, "the hung JVM was not replaced"
         elif kind == "executor":
-            self._first(lambda line: "CoarseGrainedExecutorBackend" in line).kill()
+            self._strike(self._executors, signal.SIGKILL)
         else:
-            self._one_of(self._pythons, chance).kill()
+            self._strike(self._pythons, signal.SIGKILL, chance)
+        happened = time.monotonic()
         self.write(BATCH * 2)
         self.caught_up()
         self.happened[kind] += 1
+        now = time.monotonic()
         print(
-            f"{time.monotonic() - self._began:7.1f} s  {kind}: all {self.written} orders counted after "
-            f"{time.monotonic() - began:.1f} s",
+            f"{now - self._began:7.1f} s  {self.happened.total():3} {kind}: happened in {happened - began:.1f} s, all {self.written} "
+            f"orders counted {now - happened:.1f} s later",
             flush=True,
         )
 
+    def again(self) -> int:
+        """How often a batch ran again, by the logs of all workers."""
+        return sum(path.read_text(errors="replace").count(AGAIN) for path in self.directory.glob("worker-*.log"))
+
     def check(self) -> None:
-        """Every order is in exactly one result."""
-        rows = self.results()
+        """Every order is in exactly one result, as a reader that is not ours finds them."""
+        rows = [orjson.loads(message.value() or b"{}") for message in read_all(self.broker.bootstrap, "totals")]
         assert sum(int(str(one["n"])) for one in rows) == self.written
         assert sum(int(str(one["total"])) for one in rows) == sum(range(self.written))
         assert len({one["batch"] for one in rows}) == len(rows), "a batch has two results"
 
     def close(self) -> None:
         """End the worker."""
+        self.follower.end()
         if self.worker.poll() is None:
             self.worker.terminate()
             try:
@@ -253,7 +288,10 @@ def main(faults: int = 30, seconds: float = 1800.0, seed: int = 1) -> int:
     print(f"seed {seed}, in {directory}")
     with Broker.start(directory / "kafka") as broker:
         scene = torment(broker, directory / "scene", order, seed, seconds, cluster=cluster)
-    print(f"\n{scene.happened.total()} faults: {dict(scene.happened)}; {scene.written} orders, each counted once")
+    print(
+        f"\n{scene.happened.total()} faults: {dict(scene.happened)}; {scene.again()} times a batch ran again; "
+        f"{scene.written} orders, each counted once"
+    )
     if scene.happened.total() < faults or len(scene.happened) < min(3, len(set(order))):
         print(f"too few: {faults} faults of {len(set(order))} kinds were asked for")
         return 1
