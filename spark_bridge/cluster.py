@@ -6,7 +6,8 @@
 - If batches are read from Kafka there, the executors have headgate, and reach every address that the brokers advertise.
 - If batches may go to files, the executors read what this worker writes to `spark.spool`.
 
-A small job visits the executors that are there when the session starts; one that comes later says what it lacks in the batch.
+A small job visits the executors that are there when the session starts, with a task for each of their cores. One that comes later says what
+it lacks in the batch.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from typing import Any
 
 from ..core.ranges import RangeError
 from . import executor_check, package, ranges
-from .errors import SparkAway, SparkDown, SparkPlanError, first_lines, said
+from .errors import BrokersAway, SparkAway, SparkDown, SparkLost, SparkPlanError, first_lines, said, typed
 from .jobs import Jobs, is_connect
 from .terms import Terms
 
 CONNECT_S = 5.0
 MOST_WAITS = 10
 """So many times the patience, at most, is waited for executors that are there and have not answered."""
-TRIED = 8
-"""How many tasks try the executors: enough to reach each one of a small cluster."""
+TRIED = 8, 1000
+"""How many tasks try the executors, at least and at most: as many as they have cores reach each of them, if they are idle."""
 REMEDIES: Mapping[str, str] = {
     executor_check.PYTHON: "name the right Python of the executors in spark.pyspark.python, or ship an environment: spark.archives",
     executor_check.SPARK: "use the same version of Spark and of PySpark on both sides",
@@ -112,11 +113,15 @@ def executors_of(session: Any) -> int:
 
 
 def check(session: Any, terms: Terms, where: str) -> list[str]:
-    """Run a small job on the executors. Returns what they said of themselves, for people; raises `SparkDown` for what is missing."""
+    """Run a small job on the executors. Returns what they said of themselves, for people. Raises `SparkDown` for what is missing, and
+    `SparkLost` if the session has died."""
     with _marked(terms) as spool:
         wanted = _wanted(terms, spool, connect=is_connect(session))
-        jobs = Jobs("check", "check")
-        answers = [json.loads(one) for one in _within(terms.executors_s, jobs, _ask(session, jobs, wanted), where)]
+        jobs, answers, tried = Jobs("check", "check"), [], 0
+        while (tasks := _tasks(session)) > tried:  # more executors may have come meanwhile
+            tried = tasks
+            found = _within(terms.executors_s, jobs, _ask(session, jobs, wanted, tasks), where)
+            answers += [json.loads(one) for one in found]
     lacks = {(kind, f"{one['host']} {what}") for one in answers for kind, what in one["lacks"]}
     if lacks:
         raise _lacking(lacks, where)
@@ -146,14 +151,21 @@ def _wanted(terms: Terms, spool: tuple[str, str] | None, *, connect: bool) -> di
         "spark": "" if connect else pyspark.__version__,  # a Connect server may be newer than its clients
         "headgate": sys.modules["headgate"].__version__ if terms.kafka else "",
         "modules": ["pyarrow", *sorted({*package.modules_in(terms.package), *(["headgate"] if terms.kafka else [])})],
-        "brokers": _brokers(terms),
+        "brokers": brokers(terms),
         "kafka": terms.kafka,
         "spool": spool,
     }
 
 
-def _brokers(terms: Terms) -> list[str]:
-    """Every address that the brokers advertise, if the executors read there. Reaching one is not enough."""
+def _tasks(session: Any) -> int:
+    """How many tasks of a job reach every executor that is there now; of a Connect server only the least is known."""
+    least, most = TRIED
+    return least if is_connect(session) else min(most, max(least, session.sparkContext.defaultParallelism))
+
+
+def brokers(terms: Terms) -> list[str]:
+    """Every address that the brokers advertise, if the executors read there. Reaching one is not enough. Raises `SparkAway` if nobody
+    answers from here."""
     if terms.kafka is None:
         return []
     try:
@@ -168,12 +180,12 @@ def _lacking(lacks: set[tuple[str, str]], where: str) -> SparkDown:
     kinds = [kind for kind in REMEDIES if any(kind == lack for lack, _ in lacks)]
     what = f"the executors of {where} are not ready: {'; '.join(sorted(text for _, text in lacks))}"
     # a broker that restarts is back soon
-    return (SparkAway if kinds == [executor_check.BROKER] else SparkDown)(
+    return (BrokersAway if kinds == [executor_check.BROKER] else SparkDown)(
         what, remedy="; ".join(REMEDIES[kind] for kind in kinds)
     )
 
 
-def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> Callable[[], list[str]]:
+def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any], tasks: int) -> Callable[[], list[str]]:
     """What asks the executors; it waits for the first of them."""
     from pyspark import cloudpickle
     from pyspark.sql import functions as F
@@ -182,7 +194,7 @@ def _ask(session: Any, jobs: Jobs, wanted: dict[str, Any]) -> Callable[[], list[
     jobs.begin(session)
     look = executor_check.look(wanted)
     asked = F.udf(look, "string", useArrow=False)
-    frame = session.range(0, TRIED, 1, TRIED).select(asked("id").alias("said")).distinct()
+    frame = session.range(0, tasks, 1, tasks).select(asked("id").alias("said")).distinct()
     return lambda: [row["said"] for row in frame.collect()]
 
 
@@ -211,6 +223,9 @@ def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where:
                 remedy="see whether it has free cores and memory; several workers share a standalone cluster only if "
                 "spark.cores.max bounds each of them",
             ) from None
+        lost = typed(error)
+        if isinstance(lost, SparkLost) and lost.session:
+            raise lost from None  # it says nothing of the executors
         raise _told(error, where, is_connect(jobs.session)) from None
     finally:
         done.set()

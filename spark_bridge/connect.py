@@ -109,9 +109,7 @@ class Remote:
                 return
             if self._probe is not None:
                 self._probe.end()
-            stopping = threading.Thread(target=_release, args=(session,), name="spark-stop", daemon=True)
-            stopping.start()
-            stopping.join(STOP_S)
+            _leave(session)
             self._forget()
         os.environ.pop(MODE, None)
 
@@ -127,6 +125,7 @@ class Remote:
     def _begin(self) -> Any:
         _need_client()
         cluster.reachable(self.url)
+        cluster.brokers(self.terms)
         from pyspark.sql.connect.session import SparkSession
 
         os.environ[MODE] = "1"
@@ -144,6 +143,11 @@ class Remote:
         except Exception as error:
             if self._probe is not None:
                 self._probe.end()
+            if self._home is not None:
+                self._home.delete()
+                self._home = None
+            if isinstance(error, SparkDown):
+                _leave(session)  # the server answers, and would keep the session for an hour
             if session is not None:
                 _cut(session)
             if isinstance(error, SparkDown):
@@ -221,6 +225,13 @@ def _cut(session: Any) -> None:
         kind._default_session = None
 
 
-def _release(session: Any) -> None:
-    with contextlib.suppress(Exception):
-        session.client.release_session()
+def _leave(session: Any) -> None:
+    """Tell the server that the session is over, if it answers."""
+
+    def release() -> None:
+        with contextlib.suppress(Exception):
+            session.client.release_session()
+
+    leaving = threading.Thread(target=release, name="spark-stop", daemon=True)
+    leaving.start()
+    leaving.join(STOP_S)

@@ -88,6 +88,10 @@ class SparkAway(SparkDown):
     """The cluster or the Connect server does not answer, or gives no executor. It may come back."""
 
 
+class BrokersAway(SparkAway):
+    """The executors have all they need, but do not reach Kafka. Their session is good as soon as they do."""
+
+
 class SparkSaid(Exception):
     """An error of PySpark as text."""
 

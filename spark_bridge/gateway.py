@@ -90,40 +90,53 @@ def _connected(told: bytes) -> Any:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
-def end(process: Any) -> None:
-    """Kill a JVM, also one that is stopped, and wait until it is gone; and the program that makes its command line, if it has not begun."""
+def kill(process: Any) -> None:
+    """Kill a JVM, also one that is stopped; and the program that makes its command line, if it has not begun. Does not wait for its end."""
     with contextlib.suppress(Exception):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
         process.kill()
+
+
+def end(process: Any) -> None:
+    """Kill a JVM, and wait until it is gone."""
+    kill(process)
     with contextlib.suppress(Exception):
         process.stdin.close()
     with contextlib.suppress(Exception):
         process.wait(END_S)
 
 
-def let_go() -> None:
-    """End this process's JVM, and make PySpark forget it; PySpark itself would keep talking to a dead one."""
+def let_go() -> Callable[[], None]:
+    """Kill this process's JVM, and make PySpark forget it; PySpark itself would keep talking to a dead one. The next one can be started at
+    once: returns what waits until nothing is left of this one, which takes half a second.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     context: Any = SparkContext
-    gateway: Any = context._gateway
-    process = None if gateway is None else vars(gateway).get("proc")
+    last: Any = context._gateway
+    updates: Any = getattr(context._active_spark_context, "_accumulatorServer", None)
+    process = process_of()
     if process is not None:
-        end(process)  # first: everything else talks to it, and it may hang
-    last: Any = gateway
-    for close in (
-        lambda: last.shutdown(),
-        lambda: context._active_spark_context._accumulatorServer.shutdown(),  # a thread, and a socket in /tmp
-    ):
-        with contextlib.suppress(Exception):
-            close()
+        kill(process)  # first: everything else talks to it, and it may hang
     context._active_spark_context = context._gateway = context._jvm = None
     session: Any = SparkSession
     session._instantiatedSession = None
     session._activeSession = None
+
+    def put_down() -> None:
+        if process is not None:
+            end(process)
+        for close in (
+            lambda: last.shutdown(),
+            lambda: updates.shutdown(),  # a thread, and a socket in /tmp
+        ):
+            with contextlib.suppress(Exception):
+                close()
+
+    return put_down
 
 
 def process_of() -> Any:

@@ -27,7 +27,7 @@ import structlog
 from ..core.batch_progress import SparkMemory
 from ..core.errors import EnvironmentFault, cause_for
 from . import cluster, conf, gateway, memory, package
-from .errors import SparkAway, SparkDown, SparkLost, first_lines, said
+from .errors import BrokersAway, SparkAway, SparkDown, SparkLost, first_lines, said
 from .home import Home
 from .terms import Terms
 from .threads import off_the_loop
@@ -68,8 +68,14 @@ class Sessions:
         """How many sessions were started here."""
         self._lock = threading.Lock()
         self._session = lent
+        self._waits: Any = None
+        """A session that is complete, but for brokers that its executors do not reach."""
         self._process: Any = None
         """The JVM of a session that was started here."""
+        self._own = False
+        """Whether the JVM that PySpark talks to was started here."""
+        self._leaving: list[threading.Thread] = []
+        """Those that put down what is left of sessions."""
         self._home: Home | None = None
         self._probe: Watchdog | None = None
         self._lent = lent is not None
@@ -104,6 +110,7 @@ class Sessions:
                 if not self._over:
                     self.watch.does_not_start(error)
                 raise
+            self._settle()
             measure = self._taken_by(self._session)
             self.watch.is_ready(self._session, conf.memory(self._settings), self._came_up_s, measure)
             self.started += 1
@@ -132,15 +139,15 @@ class Sessions:
             gateway.end(self._process)  # whoever has the lock waits for a JVM that hangs
             self._lock.acquire()
         try:
-            session = self._session
-            if session is None or self._lent:
-                return
-            if self._probe is not None:
-                self._probe.end()
-            stopping = threading.Thread(target=_quietly, args=(session.stop,), name="spark-stop", daemon=True)
-            stopping.start()
-            stopping.join(STOP_S)
-            self._forget()
+            session = self._waits if self._session is None else self._session
+            if session is not None and not self._lent:
+                if self._probe is not None:
+                    self._probe.end()
+                stopping = threading.Thread(target=_quietly, args=(session.stop,), name="spark-stop", daemon=True)
+                stopping.start()
+                stopping.join(STOP_S)
+                self._forget()
+            self._settle()
         finally:
             self._lock.release()
 
@@ -154,20 +161,34 @@ class Sessions:
             return False
 
     def _forget(self) -> None:
-        """Put down what is left of the last session."""
+        """Let go of the last session, so that the next one can start at once. What is left of it is put down beside that."""
         if self._probe is not None:
             self._probe.end()
-        if self._session is not None:
-            gateway.let_go()
-        if self._home is not None:
-            self._home.delete()
-        self._session = self._process = self._home = self._probe = None
+        ours = self._own or self._session is not None
+        put_down, home = gateway.let_go() if ours else None, self._home
+        self._session = self._waits = self._process = self._home = self._probe = None
+        self._own = False
+
+        def leave() -> None:
+            if put_down is not None:
+                put_down()
+            if home is not None:
+                home.delete()  # it is in use until its JVM has ended
+
+        leaving = threading.Thread(target=leave, name="spark-leaves", daemon=True)
+        leaving.start()
+        self._leaving.append(leaving)
+
+    def _settle(self) -> None:
+        """Wait until nothing is left of former sessions."""
+        while self._leaving:
+            self._leaving.pop().join(STOP_S)
 
     def _new(self) -> Any:
-        """Start a session, even if a JVM or two die meanwhile."""
+        """A session that is fit for batches, even if a JVM or two die meanwhile."""
         for left in reversed(range(BEGINS)):
             try:
-                return self._begin()
+                return self._checked(self._waits if self._answers(self._waits) else self._begin())
             except SparkDown:
                 raise
             except (SparkLost, EnvironmentFault) as error:
@@ -182,27 +203,26 @@ class Sessions:
 
         Raises `SparkLost` if the JVM died, and `SparkDown` if Spark itself reported why it does not start.
         """
-        if self.java_home is not None:
-            os.environ["JAVA_HOME"] = self.java_home()  # Spark's launcher looks nowhere else
-        os.environ["PYSPARK_PYTHON"] = self.given.get("spark.pyspark.python") or os.environ.get(
-            "PYSPARK_PYTHON", sys.executable
-        )
-        os.environ["PYTHONPATH"] = os.pathsep.join(conf.code_paths())
+        if self._waits is not None:
+            self._forget()
+        self._surroundings()
         cluster.complete(self.master, self.given)
         cluster.reachable(self.master)
+        if not conf.is_local(self.master):
+            cluster.brokers(self.terms)  # asked first: a JVM is no use while nobody knows them
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
         context: Any = SparkContext
         process = gateway.process_of()
         if process is not None and process.poll() is not None:
-            gateway.let_go()  # somebody else's, and dead
-        own = context._gateway is None
+            gateway.let_go()()  # somebody else's, and dead
+        self._own = context._gateway is None
         local = self.given.get("spark.local.dir") or os.environ.get("SPARK_LOCAL_DIRS", "")
         self._home = home = Home(local.partition(",")[0] or None)
         settings = conf.for_jvm(self.master, self.given, str(home.path))
         try:
-            if own:
+            if self._own:
                 began = time.monotonic()
                 gateway.launch(settings, home, self._begun)
                 self._came_up_s = time.monotonic() - began
@@ -210,17 +230,29 @@ class Sessions:
             self._watch(context._jvm)
             builder: Any = SparkSession.builder
             session = builder.config(map=settings).getOrCreate()
-            self._equip(session, home)
+            for path in package.shippable(self.terms.package, home.path):
+                session.sparkContext.addPyFile(path)
         except Exception as error:  # noqa: BLE001 - raised again as a typed error
-            found = self._why_not(error)
-            if own:
-                gateway.let_go()
-            self._starting = None
-            self._forget()
+            found = self._failed(error)
             raise found from cause_for(found, error if isinstance(error, OSError) else None)
-        self._starting = None
         self._settings = settings
         return session
+
+    def _surroundings(self) -> None:
+        """What Spark reads from the environment."""
+        if self.java_home is not None:
+            os.environ["JAVA_HOME"] = self.java_home()  # Spark's launcher looks nowhere else
+        os.environ["PYSPARK_PYTHON"] = self.given.get("spark.pyspark.python") or os.environ.get(
+            "PYSPARK_PYTHON", sys.executable
+        )
+        os.environ["PYTHONPATH"] = os.pathsep.join(conf.code_paths())
+
+    def _failed(self, error: Exception) -> Exception:
+        """The session did not come to be. Nothing of it remains. Returns the typed error."""
+        found = self._why_not(error)
+        self._starting = None
+        self._forget()
+        return found
 
     def _begun(self, process: Any) -> None:
         """This JVM was begun. If the session was stopped meanwhile, it is not needed."""
@@ -232,16 +264,21 @@ class Sessions:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
 
-    def _equip(self, session: Any, home: Home) -> None:
-        """Ship the code that the executors need, and see what they have."""
-        shipped = package.shippable(self.terms.package, home.path)
-        for path in shipped:
-            session.sparkContext.addPyFile(path)
-        if conf.is_local(self.master):
-            return
-        travelling = package.travel_with_functions(self.terms.package)
-        said_there = cluster.check(session, self.terms, self.master)
-        log.info("the cluster's executors are ready", executors=said_there, modules_by_value=travelling)
+    def _checked(self, session: Any) -> Any:
+        """The session, once its executors have what they need. If that is only a broker that is away, the session waits for it; if it is
+        anything else, nothing of the session remains."""
+        if not conf.is_local(self.master):
+            travelling = package.travel_with_functions(self.terms.package)
+            try:
+                said_there = cluster.check(session, self.terms, self.master)
+            except BrokersAway:
+                self._starting, self._waits = None, session
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again as a typed error
+                raise self._failed(error) from None
+            log.info("the cluster's executors are ready", executors=said_there, modules_by_value=travelling)
+        self._starting = self._waits = None
+        return session
 
     def _why_not(self, error: Exception) -> Exception:
         if isinstance(error, SparkDown):

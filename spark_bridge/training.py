@@ -1,14 +1,15 @@
 """Creates an archive of the classes that Spark's JVM needs: `python -m headgate.spark_bridge.training ARCHIVE`.
 
 Spark runs once, with the batches that are usual, and its JVM writes the archive when it ends. Promises: the archive is there completely or
-not at all; only one process creates it; it ends when its standard input is closed. If Spark fails, the archive is an empty file, and nobody
-tries again.
+not at all; only one process creates it; it and its JVM, which would take a minute to write the archive, end when its standard input is
+closed. If Spark fails, the archive is an empty file, and nobody tries again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -18,12 +19,12 @@ import pyarrow as pa
 from .conf import CONF
 
 END_S = 300.0
-KEPT = 4
-"""The number of archives (150 MB each) to keep: one for each Java and each PySpark in use."""
 
 
 def main(archive: Path) -> int:
     """Create the archive, unless another process does."""
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)  # a group of its own, which includes its JVM
     threading.Thread(target=_end_with_input, daemon=True).start()
     os.nice(19)
     with archive.with_name(".lock").open("w") as lock:
@@ -43,9 +44,6 @@ def main(archive: Path) -> int:
             if not draft.exists():
                 draft.touch()
             draft.replace(archive)
-        archives = sorted(archive.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for old in archives[KEPT:]:
-            old.unlink(missing_ok=True)
     return 0
 
 
@@ -78,7 +76,7 @@ def run() -> None:
 
 def _end_with_input() -> None:
     os.read(0, 1)
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

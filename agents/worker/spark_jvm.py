@@ -1,8 +1,9 @@
 """The Java of a worker's Spark session, and what makes its JVM start quickly.
 
 Decides: Spark's JVM maps an archive of its classes, which halves the CPU time until its first result. The first worker on a machine creates
-it, beside its own work and with the least priority; from the next start on it is used. The options are set in the environment variables of
-Spark's launcher, so that a user's own settings of Spark and of its JVM stay as they are. Promise: whatever goes wrong costs time only.
+it, beside its own work and with the least priority, and never beyond its own end; from the next start on it is used. The options are set in
+the environment variables of Spark's launcher, so that a user's own settings of Spark and its JVM stay as they are. Promise: whatever goes
+wrong costs time only.
 """
 
 from __future__ import annotations
@@ -25,17 +26,29 @@ QUIET = "-Xlog:cds*=off"
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of the program that only builds the command line of Spark's JVM."""
 _training: list[Popen[bytes]] = []
+_found: list[Java] = []
+"""The Java of this process."""
 
 
-def archive_of_spark(java: Java | None = None) -> Path:
+def _java() -> Java:
+    """It is looked for once: a JVM that takes the place of one that died waits for no `java -version`."""
+    if not _found or not Path(_found[0].path).exists():
+        _found[:] = [find_java()]
+    return _found[0]
+
+
+def archive_of_spark() -> Path:
     """Where the archive of Spark's classes is, if it has been created."""
-    return quickstart.archive_of("spark", java or find_java(), ":".join(sorted(map(str, pyspark_jars().glob("*.jar")))))
+    return quickstart.archive_of("spark", _java(), _jars())
+
+
+def _jars() -> str:
+    return ":".join(sorted(map(str, pyspark_jars().glob("*.jar"))))
 
 
 def java_home() -> str:
     """The directory of the Java that Spark uses."""
-    java = find_java()
-    archive = archive_of_spark(java)
+    java, archive = _java(), archive_of_spark()
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER)
     with contextlib.suppress(OSError):
         before = os.environ.get("SPARK_SUBMIT_OPTS", "")
@@ -45,8 +58,9 @@ def java_home() -> str:
                 os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*before.split(), *found, QUIET])
         elif not _training:
             archive.parent.mkdir(parents=True, exist_ok=True)
+            quickstart.prepare(archive, _jars())
             command = [sys.executable, "-m", "headgate.spark_bridge.training", str(archive)]
-            # it ends with this process, whose end closes its standard input
+            # it and its JVM end with this process, whose end closes its standard input
             made = Popen(
                 command,
                 env={**os.environ, "JAVA_HOME": str(java.home)},

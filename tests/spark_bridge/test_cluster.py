@@ -12,7 +12,7 @@ import pytest
 
 from headgate.core.ranges import RangeAway
 from headgate.spark_bridge import cluster
-from headgate.spark_bridge.errors import SparkAway, SparkDown
+from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkLost
 from headgate.spark_bridge.jvm import Sessions
 from headgate.spark_bridge.ranges import close_links
 from headgate.spark_bridge.spool import Spool
@@ -82,6 +82,23 @@ def test_brokers_that_the_worker_does_not_reach_either_are_waited_for(warm: Sess
     """Then nobody knows what they advertise."""
     with pytest.raises(SparkAway, match="no broker answers"):
         cluster.check(warm.get(), Terms(kafka=kafka()), WHERE)
+
+
+def test_a_session_that_dies_while_it_is_checked_says_nothing_of_executors(
+    warm: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next session is checked; nobody is told that his executors have no Python."""
+
+    def dead(*_: Any) -> Any:
+        def ask() -> list[str]:
+            raise ConnectionRefusedError("Connection refused")
+
+        return ask
+
+    monkeypatch.setattr(cluster, "_ask", dead)
+    with pytest.raises(SparkLost, match="Connection refused") as caught:
+        cluster.check(warm.get(), Terms(), WHERE)
+    assert caught.value.session
 
 
 def test_a_spool_and_a_module_that_executors_do_not_have(

@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from headgate.agents.broker.java import find_java
 from headgate.core.batch_progress import STOPPED
 from headgate.core.errors import EnvironmentFault
+from headgate.spark_bridge import cluster, gateway
 from headgate.spark_bridge.conf import code_paths
-from headgate.spark_bridge.errors import SparkDown
+from headgate.spark_bridge.errors import BrokersAway, SparkAway, SparkDown
 from headgate.spark_bridge.jvm import BEGINS, Sessions
 
 
@@ -140,3 +143,72 @@ def test_what_can_never_begin_is_said_with_its_remedy() -> None:
     assert found.value.remedy == "install one"
     assert isinstance(found.value, EnvironmentFault)
     assert not found.value.final
+
+
+class Waiting(Sessions):
+    """Sessions on a cluster, without one."""
+
+    def __init__(self) -> None:
+        super().__init__("spark://there:7077", {})
+        self.begun: list[Any] = []
+        self.living: list[Any] = []
+
+    def _begin(self) -> Any:
+        if self._waits is not None:
+            self._forget()
+        session = SimpleNamespace(version="4", stop=lambda: self.living.remove(session))
+        self.begun.append(session)
+        self.living.append(session)
+        return session
+
+    def _answers(self, session: Any) -> bool:
+        return session in self.living
+
+
+def test_a_session_waits_for_brokers_that_its_executors_do_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No JVM is started for each time that they are asked, because its session needs nothing else. One that dies meanwhile is replaced, and
+    one that lacks more is given up."""
+    told: list[Any] = [BrokersAway("x")] * 3 + [["there"], SparkDown("no Python"), BrokersAway("x")]
+
+    def check(*_: Any) -> Any:
+        answer = told.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(cluster, "check", check)
+    sessions = Waiting()
+    for _ in range(2):
+        with pytest.raises(BrokersAway):
+            sessions.get()
+    assert len(sessions.begun) == 1
+    sessions.living.clear()
+    with pytest.raises(BrokersAway):
+        sessions.get()
+    assert len(sessions.begun) == 2
+    assert sessions.get() is sessions.begun[1]
+    assert (len(sessions.begun), sessions.started) == (2, 1)
+    sessions.living.clear()
+    with pytest.raises(SparkDown, match="no Python"):
+        sessions.get()
+    with pytest.raises(BrokersAway):
+        sessions.get()
+    assert len(sessions.begun) == 4
+    sessions.living = [sessions.begun[-1]]
+    sessions.stop()
+    assert sessions.living == []
+    with pytest.raises(SparkDown, match="Spark is stopped"):
+        sessions.get()
+
+
+def test_no_jvm_is_started_while_nobody_knows_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job with batches by reference, whose brokers are away: its batches wait."""
+
+    def away(_: Any) -> list[str]:
+        raise SparkAway("no broker answers")
+
+    monkeypatch.setattr(cluster, "reachable", lambda _: None)
+    monkeypatch.setattr(cluster, "brokers", away)
+    monkeypatch.setattr(gateway, "launch", lambda *_: pytest.fail("started"))
+    with pytest.raises(SparkAway, match="no broker answers"):
+        Sessions("spark://there:7077", {}).get()

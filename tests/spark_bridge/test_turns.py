@@ -36,6 +36,46 @@ async def test_one_alone_waits_for_the_others_and_later_ones_wait_for_it() -> No
     assert story[2:] == ["a ends", "b ends", "suspect begins", "suspect ends", "late begins", "late ends"]
 
 
+async def test_those_that_were_lost_with_a_suspect_run_again_before_it() -> None:
+    """They are not to blame, and need not wait until it has been found out. Once it is alone, they wait, too."""
+    turns, story = Turns(), list[str]()
+    died, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def innocent(name: str) -> None:
+        async with turns.beside():
+            await died.wait()
+        async with turns.beside(again=True):
+            story.append(f"{name} runs again")
+            await go_on.wait()
+
+    async def suspect() -> None:
+        async with turns.beside():
+            await died.wait()
+        async with turns.alone():
+            story.append("the suspect is alone")
+            await ended.wait()
+
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(one) for one in (innocent("a"), suspect(), innocent("b"))]
+    await _turns_of_the_loop()
+    died.set()
+    await _turns_of_the_loop()
+    assert story == ["a runs again", "b runs again"]
+    go_on.set()
+    await _turns_of_the_loop()
+    tasks.append(loop.create_task(innocent("late")))
+    await _turns_of_the_loop()
+    assert story[2:] == ["the suspect is alone"]
+    ended.set()
+    await asyncio.gather(*tasks)
+    assert story[3:] == ["late runs again"]
+
+
+async def _turns_of_the_loop() -> None:
+    for _ in range(9):
+        await asyncio.sleep(0)
+
+
 async def test_one_that_is_cancelled_while_it_waits_holds_nobody_up() -> None:
     """A task that is released takes its batch with it."""
     turns = Turns()

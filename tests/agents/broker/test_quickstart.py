@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,44 @@ def test_a_cache_that_cannot_be_written_only_costs_time(monkeypatch: pytest.Monk
     (tmp_path / "file").touch()
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "file"))
     assert quickstart.options(JAVA, "a.jar", lambda _: None, trained) == []
+
+
+def archives(tmp_path: Path) -> list[Path]:
+    """Those that there are."""
+    return sorted((tmp_path / "kafka" / "archives").glob("*.jsa"))
+
+
+def test_a_java_has_one_archive_however_it_was_found() -> None:
+    """On the PATH for the first session, and by JAVA_HOME, which Spark's launcher needs, for the next one."""
+    by_home = Java("/java/bin/java", "/java", 17, "JAVA_HOME")
+    on_path = Java("/usr/bin/java", "/java", 17, "PATH")
+    assert quickstart.archive_of("spark", by_home, "a.jar") == quickstart.archive_of("spark", on_path, "a.jar")
+
+
+def test_many_programs_keep_their_archives_and_those_of_removed_ones_go(tmp_path: Path) -> None:
+    """They never take the place of each other. A virtual environment that is deleted takes its archive with it."""
+    jars = [tmp_path / f"{number}.jar" for number in range(9)]
+    for jar in jars:
+        jar.touch()
+        quickstart.options(JAVA, str(jar), lambda _: None, trained)
+    assert len(archives(tmp_path)) == 9
+    jars[0].unlink()
+    (tmp_path / "one-more.jar").touch()
+    quickstart.options(JAVA, str(tmp_path / "one-more.jar"), lambda _: None, trained)
+    assert len(archives(tmp_path)) == 9
+    assert quickstart.archive_of("kafka", JAVA, str(jars[0])) not in archives(tmp_path)
+
+
+def test_an_archive_that_nobody_uses_goes(tmp_path: Path) -> None:
+    """Each use counts, not only its creation."""
+    for name in ("used.jar", "unused.jar", "new.jar"):
+        (tmp_path / name).touch()
+    for name in ("used.jar", "unused.jar"):
+        quickstart.options(JAVA, str(tmp_path / name), lambda _: None, trained)
+    long_ago = time.time() - quickstart.UNUSED_S - 60
+    for archive in archives(tmp_path):
+        os.utime(archive, (long_ago, long_ago))
+    for name in ("used.jar", "new.jar"):
+        quickstart.options(JAVA, str(tmp_path / name), lambda _: None, trained)
+    left = [quickstart.archive_of("kafka", JAVA, str(tmp_path / name)) for name in ("used.jar", "new.jar")]
+    assert archives(tmp_path) == sorted(left)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from headgate.agents.broker import quickstart
@@ -48,6 +53,54 @@ def test_it_is_created_once_and_then_used(started: list[Any], monkeypatch: pytes
     assert os.environ["SPARK_SUBMIT_OPTS"] == f"-Dmine=1 -XX:SharedArchiveFile={made[0]} -Xshare:auto {spark_jvm.QUIET}"
     assert os.environ["SPARK_LAUNCHER_OPTS"] == "-Dmine=2"
     assert (len(homes), len(started)) == (1, 1)
+
+
+def test_java_is_looked_for_once(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM that takes the place of one that died does not wait for it; one that was removed meanwhile is looked for again."""
+    looked: list[int] = []
+    real = spark_jvm.find_java()
+
+    def find() -> Any:
+        looked.append(1)
+        return real
+
+    monkeypatch.setattr(spark_jvm, "find_java", find)
+    monkeypatch.setattr(spark_jvm, "_found", [])
+    homes = {spark_jvm.java_home(), spark_jvm.java_home()}
+    assert (len(homes), len(looked)) == (1, 1)
+    monkeypatch.setattr(spark_jvm, "_found", [dataclasses.replace(real, path="/nowhere/bin/java")])
+    homes.add(spark_jvm.java_home())
+    assert (len(homes), len(looked)) == (1, 2)
+
+
+TRAINING = """
+import subprocess, sys
+from pathlib import Path
+from headgate.spark_bridge import training
+
+def run():
+    jvm = subprocess.Popen(["sleep", "600"])
+    print(jvm.pid, flush=True)
+    jvm.wait()
+
+training.run = run
+sys.exit(training.main(Path(sys.argv[1])))
+"""
+
+
+def test_who_creates_it_ends_with_its_worker_and_so_does_its_jvm(tmp_path: Path) -> None:
+    """A JVM that is left alone writes its archive first, for a minute, and nobody would take it."""
+    archive = tmp_path / "classes.jsa"
+    command = [sys.executable, "-c", TRAINING, str(archive)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        assert made.stdin is not None
+        assert made.stdout is not None
+        jvm = psutil.Process(int(made.stdout.readline()))
+        made.stdin.close()
+        assert made.wait(60) == -signal.SIGKILL
+    _, alive = psutil.wait_procs([jvm], timeout=60)
+    assert alive == []
+    assert not archive.exists()
 
 
 def test_a_java_that_could_not_create_it_is_not_asked_again(
