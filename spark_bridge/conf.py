@@ -47,6 +47,11 @@ THERE: Mapping[str, str] = {
     "spark.rpc.message.maxSize": "512",
 }
 """For executors on a cluster."""
+YARN: Mapping[str, str] = {
+    # the temporary directory of a container, where these sockets are, has a path that is too long for the address of one
+    "spark.python.unix.domain.socket.enabled": "false",
+}
+"""For executors in containers of YARN, unless `spark.python.unix.domain.socket.dir` names another directory."""
 BOUNDS = ("spark.driver.memory", "spark.executor.memory", "spark.executor.pyspark.memory")
 """The settings that bound memory."""
 PYTHON_GIB = 2
@@ -71,6 +76,8 @@ def is_local(master: str) -> bool:
 def for_jvm(master: str, given: Mapping[str, str], directory: str) -> dict[str, str]:
     """All settings of a session with a JVM of its own, whose temporary files are in this directory."""
     place = HERE if is_local(master) else {**THERE, "spark.executor.pyspark.memory": _python_memory(given)}
+    if master == "yarn" and "spark.python.unix.domain.socket.dir" not in given:
+        place = {**place, **YARN}
     conf = {**CONF, **place, **given, "spark.master": master, "spark.local.dir": directory}
     if (heap := bytes_of(conf["spark.driver.memory"])) is not None:
         # a result that fills the heap ends the JVM; one that is refused says so

@@ -84,6 +84,19 @@ def test_a_path_that_is_too_long_for_a_socket_is_not_used_for_one() -> None:
     assert for_jvm("local[2]", {}, "/" + "x" * 80)["spark.python.unix.domain.socket.enabled"] == "false"
 
 
+def test_python_workers_in_containers_of_yarn_have_no_unix_sockets() -> None:
+    """Spark makes them in the container's temporary directory, whose path is longer than that of a socket may be."""
+    enabled, directory = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
+    found = [for_jvm(master, {}, "/tmp/d")[enabled] for master in ("yarn", "k8s://https://api", "spark://host:7077")]
+    assert found == ["false", "true", "true"]
+    assert [
+        for_jvm("yarn", {name: value}, "/tmp/d")[enabled] for name, value in ((enabled, "true"), (directory, "/run"))
+    ] == [
+        "true",
+        "true",
+    ]
+
+
 def test_a_connect_server_gets_the_settings_of_a_session_only() -> None:
     """The others are named, because they have no effect."""
     conf, theirs = for_connect({"spark.sql.shuffle.partitions": "9", "spark.driver.memory": "3g"})
