@@ -20,11 +20,13 @@ from typing import Any
 
 from ..core.settings import shown
 from .home import Home
+from .launched import Launched, Program
 
 UP_S = 120.0
 """How long a JVM may take to say its port. It takes two seconds on an idle machine."""
 END_S = 5.0
 _environment = threading.Lock()
+_launched = Launched()
 
 
 def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) -> Any:
@@ -45,16 +47,19 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over `spark.local.dir`, which is inside of `home`
+    wanted = Program(command, environment, str(home.path))
+    program = _launched.instead_of(wanted)
     process = subprocess.Popen(
-        command,
+        program.command,
         stdin=subprocess.PIPE,  # it ends when this is closed: it never outlives the worker
-        env=environment,
+        env=program.environment,
         pass_fds=(home.lock,),
         start_new_session=True,  # an interrupt at the keyboard is the worker's business
     )
     try:
         begun(process)
         _wait(process, told)
+        _launched.is_up(wanted, process.pid)
         gateway = _connected(told.read_bytes())
     except BaseException:
         end(process)
