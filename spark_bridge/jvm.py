@@ -68,6 +68,8 @@ class Sessions:
         """How many sessions were started here."""
         self._lock = threading.Lock()
         self._session = lent
+        self._ready_there = False
+        """Whether the executors of the last session had all they need, and the cluster was never away since."""
         self._waits: Any = None
         """A session that is complete, but for brokers that its executors do not reach."""
         self._process: Any = None
@@ -107,6 +109,7 @@ class Sessions:
             try:
                 self._session = self._new()
             except SparkDown as error:
+                self._ready_there = False
                 if not self._over:
                     self.watch.does_not_start(error)
                 raise
@@ -265,9 +268,9 @@ class Sessions:
                 importlib.import_module(name)
 
     def _checked(self, session: Any) -> Any:
-        """The session, once its executors have what they need. If that is only a broker that is away, the session waits for it; if it is
-        anything else, nothing of the session remains."""
-        if not conf.is_local(self.master):
+        """The session, once its executors have what they need. If they only lack a broker that is away, the session waits for it; if
+        anything else, nothing of the session remains. Who takes the place of a session that died has executors of the same cluster."""
+        if not conf.is_local(self.master) and not self._ready_there:
             travelling = package.travel_with_functions(self.terms.package)
             try:
                 said_there = cluster.check(session, self.terms, self.master)
@@ -276,6 +279,7 @@ class Sessions:
                 raise
             except Exception as error:  # noqa: BLE001 - raised again as a typed error
                 raise self._failed(error) from None
+            self._ready_there = True
             log.info("the cluster's executors are ready", executors=said_there, modules_by_value=travelling)
         self._starting = self._waits = None
         return session

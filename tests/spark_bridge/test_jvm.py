@@ -168,7 +168,7 @@ class Waiting(Sessions):
 def test_a_session_waits_for_brokers_that_its_executors_do_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """No JVM is started for each time that they are asked, because its session needs nothing else. One that dies meanwhile is replaced, and
     one that lacks more is given up."""
-    told: list[Any] = [BrokersAway("x")] * 3 + [["there"], SparkDown("no Python"), BrokersAway("x")]
+    told: list[Any] = [BrokersAway("x")] * 3 + [SparkDown("no Python"), BrokersAway("x"), ["there"]]
 
     def check(*_: Any) -> Any:
         answer = told.pop(0)
@@ -186,15 +186,43 @@ def test_a_session_waits_for_brokers_that_its_executors_do_not_reach(monkeypatch
     with pytest.raises(BrokersAway):
         sessions.get()
     assert len(sessions.begun) == 2
-    assert sessions.get() is sessions.begun[1]
-    assert (len(sessions.begun), sessions.started) == (2, 1)
-    sessions.living.clear()
     with pytest.raises(SparkDown, match="no Python"):
         sessions.get()
     with pytest.raises(BrokersAway):
         sessions.get()
-    assert len(sessions.begun) == 4
-    sessions.living = [sessions.begun[-1]]
+    assert len(sessions.begun) == 3
+    assert sessions.get() is sessions.begun[2]
+    assert (len(sessions.begun), sessions.started) == (3, 1)
+
+
+def test_who_takes_the_place_of_a_session_that_died_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its executors are those of a cluster that has what the job needs. If that was away, it may be another one by now. Who is stopped while
+    it waits for brokers is stopped."""
+    checked: list[Any] = []
+    monkeypatch.setattr(cluster, "check", lambda session, *_: checked.append(session) or ["there"])
+    sessions = Waiting()
+    sessions.get()
+    sessions.living.clear()
+    assert sessions.get() is sessions.begun[1]
+    assert checked == sessions.begun[:1]
+    sessions.living.clear()
+    begin = sessions._begin
+
+    def away() -> Any:
+        raise SparkAway("nobody listens")
+
+    monkeypatch.setattr(sessions, "_begin", away)
+    with pytest.raises(SparkAway):
+        sessions.get()
+    monkeypatch.setattr(sessions, "_begin", begin)
+
+    def brokers_away(*_: Any) -> Any:
+        raise BrokersAway("x")
+
+    monkeypatch.setattr(cluster, "check", brokers_away)
+    with pytest.raises(BrokersAway):
+        sessions.get()
+    assert sessions.living == [sessions.begun[2]]
     sessions.stop()
     assert sessions.living == []
     with pytest.raises(SparkDown, match="Spark is stopped"):
