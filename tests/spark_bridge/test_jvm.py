@@ -196,8 +196,8 @@ def test_a_session_waits_for_brokers_that_its_executors_do_not_reach(monkeypatch
 
 
 def test_who_takes_the_place_of_a_session_that_died_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its executors are those of a cluster that has what the job needs. If that was away, it may be another one by now. Who is stopped while
-    it waits for brokers is stopped."""
+    """Its executors are those of a cluster that has what the job needs. If that was away, it may be another one by now. Who is stopped
+    while it waits for brokers is stopped."""
     checked: list[Any] = []
     monkeypatch.setattr(cluster, "check", lambda session, *_: checked.append(session) or ["there"])
     sessions = Waiting()
