@@ -13,6 +13,8 @@
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# A third of the start of a worker would go into compiling headgate, in each of hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
