@@ -79,7 +79,7 @@ docs: venv ## write the generated parts of docs again
 	$(PY) -m tests.docs.regenerate
 
 docs-check: venv ## docs tell the truth: commands run, links resolve, settings and verbs are all there
-	$(PYTEST) -q tests/docs
+	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder tests/docs
 
 packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
 	$(PYTEST) -q tests/packaging

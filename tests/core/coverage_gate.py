@@ -101,6 +101,9 @@ def judge(names: list[str]) -> int:
     if unknown := sorted({*names} - {*there}):
         print(f"no room {', '.join(unknown)}; there are {', '.join(there)}")
         return 2
+    if homeless := sorted({*map(str, TESTS.rglob("test_*.py"))} - {file for room in there for file in tests_of(room)}):
+        print(f"tests of no room, which would never run here: {', '.join(homeless)}")
+        return 2
     short: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         measured, code = run(names, str(Path(directory) / "data"))
