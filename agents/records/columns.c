@@ -72,111 +72,126 @@ static PyObject *late_column(Py_ssize_t count, Py_ssize_t filled) {
     return list;
 }
 
+/* The same of the offsets that follow each other from `first` on. */
+static PyObject *late_offsets(Py_ssize_t count, Py_ssize_t filled, int64_t first) {
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list != NULL && i < filled; i++) {
+        PyObject *number = PyLong_FromLongLong((int64_t)((uint64_t)first + (uint64_t)i));
+        if (number == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, i, number);
+    }
+    return list;
+}
+
+/* The same of records without headers. */
+static PyObject *late_headers(Py_ssize_t count, Py_ssize_t filled) {
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list != NULL && i < filled; i++) {
+        PyObject *none = PyList_New(0);
+        if (none == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, i, none);
+    }
+    return list;
+}
+
+typedef struct { /* the columns of a batch while it is read; those that no record has yet are NULL */
+    PyObject *values, *stamps, *keys, *offsets, *headers;
+    PyObject *append_ms, *stamp; /* stamp: of the record before */
+    Py_ssize_t count;
+    int64_t base, first_ms, before_ms, first_offset;
+} Read;
+
+/* 0, or -1 if there is no item. */
+static inline int put(PyObject *column, Py_ssize_t i, PyObject *item) {
+    if (item == NULL) return -1;
+    PyList_SET_ITEM(column, i, item);
+    return 0;
+}
+
+/* Key, value and headers of record `i`: 0, or -1 if they make no sense, or with an exception. */
+static int read_parts(Reader *r, Read *to, Py_ssize_t i) {
+    PyObject *key = read_bytes(r);
+    if (key == NULL) return -1;
+    if (key != Py_None && to->keys == NULL) to->keys = late_column(to->count, i);
+    if (to->keys != NULL) {
+        PyList_SET_ITEM(to->keys, i, key);
+    } else {
+        int lost = key != Py_None; /* there was no memory */
+        Py_DECREF(key);
+        if (lost) return -1;
+    }
+    if (put(to->values, i, read_bytes(r)) < 0) return -1;
+
+    int64_t own = read_varint(r);
+    if (r->bad || own < 0 || own > r->end - r->at) return -1;
+    if (own == 0 && to->headers == NULL) return 0;
+    if (to->headers == NULL && (to->headers = late_headers(to->count, i)) == NULL) return -1;
+    return put(to->headers, i, read_headers(r, own));
+}
+
+/* Timestamp and offset of record `i`: 0, or -1 with an exception. */
+static int put_place(Read *to, Py_ssize_t i, int64_t ms, int64_t offset) {
+    if (to->append_ms != Py_None) {
+        PyList_SET_ITEM(to->stamps, i, Py_NewRef(to->append_ms));
+    } else { /* neighbours often have the same timestamp: then they share one int object */
+        if (to->stamp == NULL || ms != to->before_ms) {
+            Py_XSETREF(to->stamp, PyLong_FromLongLong(ms));
+            if (to->stamp == NULL) return -1;
+            to->before_ms = ms;
+        }
+        PyList_SET_ITEM(to->stamps, i, Py_NewRef(to->stamp));
+    }
+    if (i == 0) to->first_offset = offset;
+    if (to->offsets == NULL) {
+        if ((uint64_t)offset == (uint64_t)to->first_offset + (uint64_t)i) return 0;
+        if ((to->offsets = late_offsets(to->count, i, to->first_offset)) == NULL) return -1;
+    }
+    return put(to->offsets, i, PyLong_FromLongLong(offset));
+}
+
+/* Record `i`: NULL, or why the batch cannot be read, perhaps with an exception that says more. */
+static const char *read_record(Reader *r, Read *to, Py_ssize_t i) {
+    static const char *const torn = "the records end in the middle of one";
+    int64_t length = read_varint(r);
+    const uint8_t *begun = r->at;
+    if (r->bad || length < 1 || length > r->end - r->at) return torn;
+    r->at++; /* attributes: unused */
+    int64_t ms = (int64_t)((uint64_t)to->first_ms + (uint64_t)read_varint(r)); /* as Java adds: whoever wrote it */
+    int64_t offset = (int64_t)((uint64_t)to->base + (uint64_t)read_varint(r));
+    if (r->bad || read_parts(r, to, i) < 0) return torn;
+    if (r->at != begun + length) return "a record has another length than it says";
+    return put_place(to, i, ms, offset) < 0 ? torn : NULL;
+}
+
 /* read(data, start, end, count, base, first_ms, append_ms or None)
  *     -> (values, timestamps, base of the first, keys or None, offsets or None, headers or None) */
 static PyObject *columns_read(PyObject *Py_UNUSED(self), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, end, count;
     long long base, first_ms;
-    PyObject *append_ms;
+    PyObject *append_ms, *out = NULL;
     if (!PyArg_ParseTuple(args, "y*nnnLLO", &data, &start, &end, &count, &base, &first_ms, &append_ms)) return NULL;
-    PyObject *values = NULL, *stamps = NULL, *keys = NULL, *offsets = NULL, *headers = NULL, *stamp = NULL, *out = NULL;
-    int64_t before_ms = 0, first_offset = base;
-    const char *why = "the records end in the middle of one";
     if (start < 0 || end > data.len || start > end || count < 0 || count > (end - start) / 7) {
+        PyBuffer_Release(&data);
         PyErr_SetString(PyExc_ValueError, "more records are announced than there can be");
-        goto done;
+        return NULL;
     }
     Reader r = {(const uint8_t *)data.buf + start, (const uint8_t *)data.buf + end, 0};
-    values = PyList_New(count);
-    stamps = PyList_New(count);
-    if (values == NULL || stamps == NULL) goto done;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int64_t length = read_varint(&r);
-        const uint8_t *begun = r.at;
-        if (r.bad || length < 1 || length > r.end - r.at) goto corrupt;
-        r.at++; /* attributes: unused */
-        int64_t ms = (int64_t)((uint64_t)first_ms + (uint64_t)read_varint(&r)); /* as Java adds: whoever wrote it */
-        int64_t offset = (int64_t)((uint64_t)base + (uint64_t)read_varint(&r));
-        if (r.bad) goto corrupt;
-
-        PyObject *key = read_bytes(&r);
-        if (key == NULL) goto corrupt;
-        if (key != Py_None && keys == NULL && (keys = late_column(count, i)) == NULL) {
-            Py_DECREF(key);
-            goto done;
-        }
-        if (keys != NULL) PyList_SET_ITEM(keys, i, key);
-        else Py_DECREF(key);
-
-        PyObject *value = read_bytes(&r);
-        if (value == NULL) goto corrupt;
-        PyList_SET_ITEM(values, i, value);
-
-        int64_t own = read_varint(&r);
-        if (r.bad || own < 0 || own > r.end - r.at) goto corrupt;
-        if (own > 0 && headers == NULL) {
-            if ((headers = PyList_New(count)) == NULL) goto done;
-            for (Py_ssize_t j = 0; j < i; j++) {
-                PyObject *none = PyList_New(0);
-                if (none == NULL) goto done;
-                PyList_SET_ITEM(headers, j, none);
-            }
-        }
-        if (headers != NULL) {
-            PyObject *list = read_headers(&r, own);
-            if (list == NULL) goto corrupt;
-            PyList_SET_ITEM(headers, i, list);
-        }
-        if (r.at != begun + length) {
-            why = "a record has another length than it says";
-            goto corrupt;
-        }
-
-        if (append_ms != Py_None) {
-            Py_INCREF(append_ms);
-            PyList_SET_ITEM(stamps, i, append_ms);
-        } else { /* neighbours often have the same timestamp: then they share one int object */
-            if (stamp == NULL || ms != before_ms) {
-                Py_XDECREF(stamp);
-                if ((stamp = PyLong_FromLongLong(ms)) == NULL) goto done;
-                before_ms = ms;
-            }
-            Py_INCREF(stamp);
-            PyList_SET_ITEM(stamps, i, stamp);
-        }
-
-        if (i == 0) first_offset = offset;
-        if (offsets == NULL && (uint64_t)offset != (uint64_t)first_offset + (uint64_t)i) {
-            if ((offsets = PyList_New(count)) == NULL) goto done;
-            for (Py_ssize_t j = 0; j < i; j++) {
-                PyObject *number = PyLong_FromLongLong((int64_t)((uint64_t)first_offset + (uint64_t)j));
-                if (number == NULL) goto done;
-                PyList_SET_ITEM(offsets, j, number);
-            }
-        }
-        if (offsets != NULL) {
-            PyObject *number = PyLong_FromLongLong(offset);
-            if (number == NULL) goto done;
-            PyList_SET_ITEM(offsets, i, number);
-        }
-    }
-    if (r.at != r.end) {
-        why = "bytes are left behind the last record";
-        goto corrupt;
-    }
-    out = Py_BuildValue("OOLOOO", values, stamps, (long long)first_offset, keys ? keys : Py_None,
-                        offsets ? offsets : Py_None, headers ? headers : Py_None);
-    goto done;
-corrupt:
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, why);
-done:
-    Py_XDECREF(values);
-    Py_XDECREF(stamps);
-    Py_XDECREF(keys);
-    Py_XDECREF(offsets);
-    Py_XDECREF(headers);
-    Py_XDECREF(stamp);
+    Read to = {.values = PyList_New(count), .stamps = PyList_New(count), .append_ms = append_ms, .count = count,
+               .base = base, .first_ms = first_ms, .first_offset = base};
+    const char *why = to.values == NULL || to.stamps == NULL ? "" : NULL;
+    for (Py_ssize_t i = 0; why == NULL && i < count; i++) why = read_record(&r, &to, i);
+    if (why == NULL && r.at != r.end) why = "bytes are left behind the last record";
+    if (why == NULL)
+        out = Py_BuildValue("OOLOOO", to.values, to.stamps, (long long)to.first_offset, to.keys ? to.keys : Py_None,
+                            to.offsets ? to.offsets : Py_None, to.headers ? to.headers : Py_None);
+    else if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, why);
+    Py_XDECREF(to.values);
+    Py_XDECREF(to.stamps);
+    Py_XDECREF(to.keys);
+    Py_XDECREF(to.offsets);
+    Py_XDECREF(to.headers);
+    Py_XDECREF(to.stamp);
     PyBuffer_Release(&data);
     return out;
 }
