@@ -42,6 +42,7 @@ ELSEWHERE = {
     "uuid": "string",
 }
 """What other languages call these types → what Spark calls them."""
+NO_JSON = frozenset({"binary", "dec", "decimal", "interval", "numeric", "variant"})
 BEHIND = frozenset({"collate", "comment", "default", "generated", "not", "with", "without"})
 """What may follow a type, and is not the name of the next column."""
 MOST_DIGITS = 38
@@ -74,6 +75,26 @@ def result_columns(schema: Any) -> tuple[str, ...]:
     return names
 
 
+def without_json(schema: Any) -> dict[str, str]:
+    """The columns of a valid schema that JSON has no form for, each with its type.
+
+    >>> without_json("country string, revenue decimal(18, 2), parts array<struct<raw: binary>>")
+    {'revenue': 'decimal', 'parts': 'binary'}
+    """
+    if isinstance(schema, str):
+        read = _Text(schema)
+        read.columns()
+        found = read.types
+    else:
+        kinds = {one.name: re.sub(r"[^<,>]*:", "", one.dataType.simpleString()) for one in schema.fields}
+        found = {name: re.findall(r"[a-z_]+", kind) for name, kind in kinds.items()}
+    return {
+        name: next(word for word in words if word in NO_JSON)
+        for name, words in found.items()
+        if not NO_JSON.isdisjoint(words)
+    }
+
+
 def check_column(name: Any, columns: tuple[str, ...], where: str) -> None:
     """Refuse a name that no column of the result has. What is no name, such as a function, passes."""
     if isinstance(name, str) and name not in columns:
@@ -91,6 +112,9 @@ class _Text:
         self.text = text
         self.tokens = [match[match.lastindex or 0] for match in _TOKEN.finditer(text)]
         self.at = 0
+        self.types: dict[str, list[str]] = {}
+        """By column, the words of its type."""
+        self._words: list[str] = []
 
     def columns(self) -> tuple[str, ...]:
         """All columns, up to the end of the text."""
@@ -116,7 +140,9 @@ class _Text:
         """The names of fields, up to this token, which is not taken."""
         names: list[str] = []
         while self._peek() != closing or names:
+            before = len(self._words)
             names.append(self._field(closing))
+            self.types[names[-1]] = self._words[before:]
             if self._peek() != ",":
                 break
             self.at += 1
@@ -141,11 +167,14 @@ class _Text:
         word = self._peek().lower()
         if word not in TYPES:
             self._unknown(word)
+        self._words.append(word)
         self.at += 1
         if word in ("array", "map", "struct"):
             self._take("<", f"'{word}' needs the types of what it holds: array<int>, map<string, int>, struct<n: int>")
             if word == "struct":
+                outer, self.types = self.types, {}
                 self._fields(">")
+                self.types = outer
             else:
                 self._type()
             if word == "map":

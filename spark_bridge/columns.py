@@ -108,6 +108,23 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
 
 
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table. A map whose keys are text is a dict, as in the JSON that Spark writes; any other one is a list of pairs.
+
+    >>> rows_of(pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}))
+    [{'m': {'a': 1}}]
+    """
+    by_text = all(_maps_by_text(field.type) for field in table.schema)
+    return table.to_pylist(maps_as_pydicts="lossy") if by_text else table.to_pylist()
+
+
+def _maps_by_text(kind: pa.DataType) -> bool:
+    """Whether all maps in a type, if there are any, have text as keys."""
+    if pa.types.is_map(kind) and not (pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)):
+        return False
+    return all(_maps_by_text(kind.field(at).type) for at in range(kind.num_fields))
+
+
 def encode(tables: Sequence[pa.Table]) -> bytes:
     """The rows of all tables as an Arrow IPC stream, in one record batch, unless they are too much for one."""
     table = together(tables).combine_chunks()

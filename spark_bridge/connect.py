@@ -50,6 +50,7 @@ class Remote:
         """Is told what becomes of the session."""
         self.started = 0
         """How many sessions were started here."""
+        self.lent = False
         self._conf, self._theirs = conf.for_connect(given)
         self._lock = threading.Lock()
         self._session: Any = None

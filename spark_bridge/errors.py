@@ -50,6 +50,9 @@ NO_COLUMN = ("ArrayIndexOutOfBoundsException", "ArrowColumnVector.getChild")
 """Texts in Spark's error if record batches that a Python function gives lack a declared column; all are there."""
 
 
+NO_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
+
+
 class SparkError(HeadgateError):
     """The base class. `final`: no retry can succeed. `stage`: the step whose function failed."""
 
@@ -133,6 +136,12 @@ def typed(error: BaseException) -> SparkError:
         return SparkPlanError(
             "a function of record batches (mapInArrow, applyInArrow …) gives fewer columns than its schema declares",
             remedy="give each declared column, in the declared order, or fix the schema that was passed with the function",
+        )
+    if NO_VIEW in text and isinstance(error, AnalysisException):
+        return SparkPlanError(
+            first_lines(text),
+            remedy="each batch has a session of its own, df.sparkSession, with the temporary views that its function has created: "
+            "use df.sparkSession.sql(…) or .table(…)",
         )
     if isinstance(error, AnalysisException | ParseException):
         return SparkPlanError(first_lines(text), remedy="fix the function or the schema= of .spark()")

@@ -7,6 +7,7 @@ from the beginning, has a directory of its own (`home`), and is killed if it doe
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shlex
 import signal
@@ -15,10 +16,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..core.settings import shown
+from .errors import SparkPlanError
 from .home import Home
 from .launched import Launched, Program
 
@@ -27,6 +30,8 @@ UP_S = 120.0
 END_S = 5.0
 _environment = threading.Lock()
 _launched = Launched()
+OVER = "a DataFrame, or another object of Spark, that was kept from an earlier batch belongs to a session that is over"
+ANEW = "make it anew with df.sparkSession, or keep it together with the id of its application, as docs/spark.md shows"
 
 
 def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) -> Any:
@@ -130,6 +135,9 @@ def let_go() -> Callable[[], None]:
     session: Any = SparkSession
     session._instantiatedSession = None
     session._activeSession = None
+    client = getattr(last, "_gateway_client", None)
+    if client is not None:
+        _retire(client)
 
     def put_down() -> None:
         if process is not None:
@@ -142,6 +150,37 @@ def let_go() -> Callable[[], None]:
                 close()
 
     return put_down
+
+
+def _retire(client: Any) -> None:
+    """Make what is left of a JVM's objects unusable: DataFrames in a variable of the user. The next JVM counts its objects from zero,
+    and would take one of them for any of its own.
+    """
+    from py4j.java_gateway import JavaObject
+
+    over = _over()
+    for one in gc.get_objects():
+        if type(one) is JavaObject and one._gateway_client is client:
+            one.__class__ = over
+
+
+@cache
+def _over() -> Any:
+    """The class of objects of a JVM that is gone."""
+    from py4j.java_gateway import JavaObject, is_magic_member
+
+    base: Any = JavaObject
+
+    class Over(base):
+        def _get_object_id(self) -> Any:
+            raise SparkPlanError(OVER, remedy=ANEW)
+
+        def __getattr__(self, name: str) -> Any:
+            if is_magic_member(name):
+                raise AttributeError(name)
+            raise SparkPlanError(OVER, remedy=ANEW)
+
+    return Over
 
 
 def process_of() -> Any:

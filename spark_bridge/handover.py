@@ -64,6 +64,21 @@ def frame_of_table(session: Any, table: pa.Table) -> Any:
         os.unlink(path)
 
 
+def own_session(session: Any, *, as_it_is: bool) -> Any:
+    """A session for one attempt at a batch: temporary views, functions and settings of it are seen by nobody else, and end with it.
+
+    It begins like a new one, or `as_it_is`: with all that the given session has. Context, cache and catalog are those of the given session.
+    A session of Spark Connect is shared, because another one takes a connection of its own.
+    """
+    if is_connect(session):
+        return session
+    java = session._jsparkSession
+    made = type(session)(session._sc, java.cloneSession() if as_it_is else java.newSession())
+    if not as_it_is and (door := _door(session)) is not None:
+        _doors[made] = door._replace(jvm_session=made._jsparkSession)
+    return made
+
+
 def elements(array: Any, count: int) -> list[Any]:
     """The elements of an array of the JVM; a `JavaArray` asks for its length with each."""
     from py4j import protocol

@@ -80,7 +80,7 @@ class Sessions:
         """Those that put down what is left of sessions."""
         self._home: Home | None = None
         self._probe: Watchdog | None = None
-        self._lent = lent is not None
+        self.lent = lent is not None
         self._settings: Mapping[str, str] = {}
         """Those that the session was given."""
         self._ended: tuple[Any, str] = (None, "")
@@ -96,7 +96,7 @@ class Sessions:
         """The session, which was alive a moment ago. Raises `SparkDown` if none can be started."""
         off_the_loop()
         with self._lock:
-            if self._lent or (self._session is not None and self._answers(self._session)):
+            if self.lent or (self._session is not None and self._answers(self._session)):
                 return self._session
             why = ""
             if self._session is not None:
@@ -143,7 +143,7 @@ class Sessions:
             self._lock.acquire()
         try:
             session = self._waits if self._session is None else self._session
-            if session is not None and not self._lent:
+            if session is not None and not self.lent:
                 if self._probe is not None:
                     self._probe.end()
                 stopping = threading.Thread(target=_quietly, args=(session.stop,), name="spark-stop", daemon=True)

@@ -21,7 +21,17 @@ from ..core.publishing import SparkWrite, Undone
 from ..core.ranges import RangeRead, Ranges
 from . import columns, ranges, writing
 from .connect import Remote
-from .errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError, cause_of, lost_session, typed
+from .errors import (
+    SparkAway,
+    SparkDown,
+    SparkError,
+    SparkLost,
+    SparkRowError,
+    cause_of,
+    lost_session,
+    typed,
+)
+from .handover import own_session
 from .jobs import Jobs
 from .jvm import Sessions
 from .poison import Bad, bad_row, good_rows, without_poison
@@ -137,7 +147,7 @@ class Spark:
 
     def decode(self, block: bytes) -> list[dict[str, Any]]:
         """The rows of a block."""
-        return columns.decode(block).to_pylist()
+        return columns.rows_of(columns.decode(block))
 
     # --------------------------------------------------------------------------------------------------------------- a batch
 
@@ -298,15 +308,16 @@ class Spark:
             if jobs.called_off:
                 raise SparkLost("cancelled")
             watched.at_work(session, jobs.group)
+            own = own_session(session, as_it_is=self.sessions.lent)
             fn, batch = demand.fn, demand.batch
             if isinstance(demand.rows, ranges.Unfetched):
                 return demand.rows.result(
-                    session, lambda frame: demand.finish(session, shaped(fn, fn(frame, batch), demand.schema))
+                    own, lambda frame: demand.finish(own, shaped(fn, fn(frame, batch), demand.schema))
                 )
-            frame = frame_of(session, demand.rows)
+            frame = frame_of(own, demand.rows)
             if is_small(demand.rows):
                 frame = frame.coalesce(1)
-            return demand.finish(session, shaped(fn, fn(frame, batch), demand.schema))
+            return demand.finish(own, shaped(fn, fn(frame, batch), demand.schema))
         except Exception as error:  # noqa: BLE001 - raised again as a typed error
             found = self._why(error, session)
             raise found from cause_of(found, error)

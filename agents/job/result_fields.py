@@ -12,8 +12,8 @@ from typing import Any, get_type_hints, is_typeddict
 from ...core.columns.schema import ColumnSchema
 from ...core.errors import DeclarationError
 from ...core.settings import offer
-from ...core.spark_schema import check_column
-from ..records.serdes import is_json
+from ...core.spark_schema import check_column, without_json
+from ..records.serdes import Serde, is_json
 from . import steps as s
 from .aggregates import AggregatePlan
 from .named_fields import type_behind
@@ -26,8 +26,8 @@ PASSING = (s.FilterStep, s.EventsStep, s.RekeyStep, s.MergeStep, s.ShuffleStep)
 def check_field(step: s.Step, by: Any, where: str) -> None:
     """Refuse the name of a field that no row behind this step has. What is no name, such as a function, passes."""
     if isinstance(by, str):
-        for columns in _results(step):
-            check_column(by, columns, where)
+        for stage in _results(step):
+            check_column(by, stage.columns, where)
         check_name(_type_of_rows(step), by, where)
 
 
@@ -84,12 +84,24 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
     return getattr(kind, "__struct_fields__", ())
 
 
-def _results(step: s.Step) -> Iterator[tuple[str, ...]]:
-    """The columns of the Spark stages whose rows this step passes on as they are."""
+def check_written(step: s.Step, serde: Serde[Any], where: str) -> None:
+    """Refuse to write results as plain JSON that has no form for one of their columns."""
+    if not is_json(serde) or serde.type is not None:
+        return
+    for stage in _results(step):
+        for name, kind in without_json(stage.schema).items():
+            raise DeclarationError(
+                f"{where}: JSON has no {kind}, and the column '{name}' of the result of .spark() is one",
+                remedy=f"F.col('{name}').cast('string') or .cast('double') in the function, and so in schema=; or another serde=",
+            )
+
+
+def _results(step: s.Step) -> Iterator[s.SparkStep]:
+    """The Spark stages whose rows this step passes on as they are."""
     stack = [step]
     while stack:
         one = stack.pop()
         if isinstance(one, s.SparkStep):
-            yield one.columns
+            yield one
         elif isinstance(one, PASSING):
             stack += one.parents

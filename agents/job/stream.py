@@ -38,7 +38,7 @@ from .joins import JoinDistance, join_step, refuse_other
 from .named_fields import fields_behind, serde_behind
 from .references import by_reference
 from .refused_verbs import RefusesVerbs, no_verb
-from .result_fields import check_aggregated, check_field
+from .result_fields import check_aggregated, check_field, check_written
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, window_key
 
@@ -317,6 +317,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
             check_field(self.step, by, f"repartition({by!r})")
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise DeclarationError(f"repartition(partitions={partitions!r}): a stream has at least one partition")
+        check_written(self.step, self._serde(serde, "repartition(serde"), "repartition()")
         made = name_of("by", by, name)
         self.app.topics.intermediate(made)
         step = s.ShuffleStep(
@@ -585,6 +586,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
             check_field(self.step, key, f"to('{topic}', key={key!r})")
         if partition is not None:
             check_function(partition, f"to('{topic}', partition=…)", signature="(record)")
+        check_written(self.step, self._serde(serde, f"to('{topic}', serde", self.app.serde), f"to('{topic}')")
         if key_serde is None and self.app.output_key_serde.name == OUTPUT_KEY:
             check_output_key(self.step, key, topic)
         step = s.ToStep(

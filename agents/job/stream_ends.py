@@ -20,7 +20,7 @@ from .checks import (
 )
 from .named_fields import rows_behind
 from .refused_verbs import RefusesVerbs
-from .result_fields import check_field
+from .result_fields import check_field, check_written
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -111,6 +111,7 @@ def share_step(
     if key is not None:
         check_selector(key, f"share('{topic}', key=…)")
         check_field(parent, key, f"share('{topic}', key={key!r})")
+    check_written(parent, serde, f"share('{topic}')")
     if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise DeclarationError(f"share('{topic}', partitions={partitions!r}): a stream has at least one partition")
     kept_ms = duration(retention, f"share('{topic}'): retention")

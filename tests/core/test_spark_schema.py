@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.core.errors import DeclarationError
-from headgate.core.spark_schema import check_column, result_columns
+from headgate.core.spark_schema import check_column, result_columns, without_json
 
 
 class StructType:
@@ -18,6 +19,25 @@ class StructType:
 
     def fieldNames(self) -> list[str]:
         return list(self.names)
+
+    @property
+    def fields(self) -> list[Any]:
+        return [SimpleNamespace(name=name, dataType=Kind(TEXTS[name])) for name in self.names]
+
+
+class Kind(str):
+    """One of PySpark's types."""
+
+    def simpleString(self) -> str:
+        return str(self)
+
+
+TEXTS = {
+    "n": "int",
+    "much": "decimal(10,2)",
+    "in": "array<struct<n:int,raw:binary>>",
+    "odd": "struct<binary:int,decimal:string>",
+}
 
 
 @pytest.mark.parametrize(
@@ -92,3 +112,10 @@ def test_a_column_is_named_as_the_schema_has_it() -> None:
         check_column("contry", ("country", "n"), "to('out')")
     with pytest.raises(DeclarationError, match="add it to the schema="):
         check_column("xyzzy", ("country", "n"), "to('out')")
+
+
+def test_types_without_a_form_in_json() -> None:
+    """Wherever they are in a column; a field that is called like one is none."""
+    text = "n int, much DECIMAL(10, 2), raw array<struct<a: binary>>, of map<string, int>, odd struct<binary: int>, at date"
+    assert without_json(text) == {"much": "decimal", "raw": "binary"}
+    assert without_json(StructType(*TEXTS)) == {"much": "decimal", "in": "binary"}

@@ -71,6 +71,27 @@ def test_batches_are_closed_by_rows_age_and_drain_and_come_back_in_order(session
         assert rows(d) == [("lot/4 drain", "FR", 1, 9)]
 
 
+def test_a_function_finds_what_the_test_has_put_into_its_session(session: Any) -> None:
+    """Settings and views; what the function itself puts there, the test does not find."""
+
+    def rated(df: Any, batch: Any) -> Any:
+        own = df.sparkSession
+        df.createOrReplaceTempView("orders")
+        own.conf.set("spark.sql.shuffle.partitions", "5")
+        return own.sql("SELECT country, n * rate AS n FROM orders JOIN rates USING (country)")
+
+    mine = session.newSession()
+    mine.createDataFrame([("DE", 10), ("FR", 100)], "country string, rate long").createOrReplaceTempView("rates")
+    mine.conf.set("spark.sql.shuffle.partitions", "3")
+    app = hg.App("sales")
+    app.input("orders").batch(max_rows=4).spark(rated, schema="country string, n long").to("out")
+    with Driver(app, spark=mine) as d:
+        d.send_all("orders", orders(0, 4))
+        assert sorted(record.value["n"] for record in d.read("out")) == [0, 20, 100, 300]
+    assert mine.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert [one.name for one in mine.catalog.listTables()] == ["rates"]
+
+
 def test_a_row_that_makes_spark_fail_becomes_a_dead_letter(session: Any) -> None:
     """The others of its batch go through."""
 

@@ -76,6 +76,51 @@ async def test_a_batch_goes_in_and_its_result_comes_back(spark: Spark) -> None:
     assert [spark.decode(block) for block in second.blocks] == [[{"n": 4}, {"n": 2}, {"n": 1}]]
 
 
+async def test_what_a_function_leaves_in_its_session_no_other_batch_sees(spark: Spark, warm: Sessions) -> None:
+    """Two batches at the same time, with views, settings and functions of the same names: each read the rows of whoever came last."""
+    both = threading.Barrier(2)
+
+    def named(df: Any, batch: BatchInfo) -> Any:
+        own = df.sparkSession
+        assert own.conf.get("spark.sql.shuffle.partitions") == "2"
+        own.conf.set("spark.sql.shuffle.partitions", str(batch.number + 2))
+        own.udf.register("which", lambda: batch.number, "int")
+        df.createTempView("orders")
+        both.wait(PATIENCE_S)
+        found = own.sql("SELECT country, which() AS which, count(*) OVER () AS n FROM orders")
+        assert own.catalog.tableExists("orders")
+        assert own.conf.get("spark.sql.shuffle.partitions") == str(batch.number + 2)
+        return found
+
+    async def ran(number: int) -> list[dict[str, Any]]:
+        rows = [{"country": f"{number}", "n": n} for n in range(number)]
+        stage = SparkStage("named", named, "country string, which int, n long")
+        (found,) = await spark.run(
+            BatchInfo("Partition 0", "daily", number, number, "rows"), Inline(blocks(spark, rows)), [stage]
+        )
+        return [row for block in found.blocks for row in spark.decode(block)]
+
+    for _ in range(2):
+        two, three = await asyncio.gather(ran(2), ran(3))
+        assert two == [{"country": "2", "which": 2, "n": 2}] * 2
+        assert three == [{"country": "3", "which": 3, "n": 3}] * 3
+    assert not await asyncio.to_thread(lambda: warm.get().catalog.tableExists("orders"))
+
+
+async def test_a_view_that_is_looked_for_elsewhere_says_where_it_is(spark: Spark) -> None:
+    """`SparkSession.builder.getOrCreate()` gives the session of the worker."""
+
+    def elsewhere(df: Any, batch: BatchInfo) -> Any:
+        from pyspark.sql import SparkSession
+
+        df.createOrReplaceTempView("mine")
+        session: Any = SparkSession.builder
+        return session.getOrCreate().sql("SELECT n FROM mine")
+
+    with pytest.raises(SparkPlanError, match=r"df\.sparkSession\.sql"):
+        await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("elsewhere", elsewhere, "n long")])
+
+
 async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
     """The function itself is called in a thread of the pool."""
     seen: list[str] = []
@@ -230,8 +275,11 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     process = session.sparkContext._gateway.proc
     updates = session.sparkContext._accumulatorServer
 
+    kept: list[Any] = []
+
     def killed(df: Any, batch: BatchInfo) -> Any:
         if warm.started == before:
+            kept.append(df.sparkSession.range(3).withColumnRenamed("id", "n"))
             os.kill(process.pid, signal.SIGKILL)
         return df
 
@@ -243,6 +291,11 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     assert (outcome.retried.times, outcome.retried.longest_ms > 0) == (1, True)
     assert process.poll() is not None
     assert updates.server_shutdown  # it has a thread of its own, which would be left behind for every JVM that dies
+    # the next JVM counts its objects from zero, so that an old one was taken for any of its own
+    for fn in (lambda df, batch: df.join(kept[0], "n"), lambda df, batch: kept[0].join(df, "n")):
+        with pytest.raises(SparkPlanError, match=r"belongs to a session that is over.*anew with df\.sparkSession"):
+            await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("kept", fn, "n long")])
+    assert warm.started == before + 1
 
 
 async def test_no_plan_is_blamed_for_a_session_that_is_over(

@@ -19,6 +19,7 @@ SMALL = PLAIN.select(["user", "n"]).cast(pa.schema([("user", pa.large_string()),
 ODD = {
     "not a number": pa.table({"user": ["a"], "share": [float("nan")]}),
     "a day": pa.table({"user": ["a"], "day": [datetime.date(2026, 1, 1)]}),
+    "a map": pa.table({"user": ["a"], "of": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))}),
     "a list": pa.table({"user": ["a"], "of": [[1, 2]]}),
     "a number of more than 63 bits": pa.table(
         {"user": ["a"], "n": [2**63]}, schema=pa.schema([("user", pa.string()), ("n", pa.uint64())])
@@ -40,7 +41,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def decode(block: bytes) -> list[Any]:
         given["decoded"] += 1
-        return columns.decode(block).to_pylist()
+        return columns.rows_of(columns.decode(block))
 
     bridge = SimpleNamespace(
         pack=columns.pack, fits=columns.unite, kind_of=columns.kind_of, split=columns.split, encode=columns.encode,
@@ -79,9 +80,14 @@ def test_plain_results_are_written_from_columns(results: dict[str, Any], table: 
 @pytest.mark.parametrize("what", ODD)
 def test_other_results_are_written_from_rows(results: dict[str, Any], what: str) -> None:
     """With what JSON has for them."""
-    rows = hg.json().loads_many([hg.json().dumps(row) for row in ODD[what].to_pylist()]).values
+    rows = hg.json().loads_many([hg.json().dumps(row) for row in columns.rows_of(ODD[what])]).values
     assert written(results, ODD[what]) == [(None, row, 7) for row in rows]
     assert results["decoded"] == 1
+
+
+def test_a_map_is_an_object(results: dict[str, Any]) -> None:
+    """It was a list of pairs."""
+    assert written(results, ODD["a map"]) == [(None, {"user": "a", "of": {"k": 1}}, 7)]
 
 
 def test_a_function_of_rows_gets_rows(results: dict[str, Any]) -> None:
