@@ -16,6 +16,7 @@ from headgate.agents.records.spans import SpannedRecords, headers_of, pieces
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.agents.records.writable import extent_of
 from headgate.core.columns.schema import ColumnSpec
+from headgate.core.columns.typing import typed
 
 from . import mutations, trees
 from .targets import (
@@ -102,7 +103,7 @@ def expressions_target(chance: random.Random) -> None:
     names = tuple(one.name for one in trees.SCHEMA.columns)
     writer = _Writer(trees.SCHEMA, names)
     with suppress(ValueError, OverflowError):  # a constant that no column can hold
-        writer.put(node)
+        writer.put(typed(node, trees.SCHEMA))
     operands = [None, b"", b"a", bytes(16), (b"a", b"b"), (), ["a"], (1,)]
     ops: list[Any] = list(writer.ops)
     for _ in range(chance.randrange(1, 3)):
