@@ -110,7 +110,7 @@ async def wait_for_somebody(job: Jobs, workers: list[Kept], life: int, run: str,
         if len(found["workers"]) == len(workers) and all(one["alive"] for one in found["workers"]):
             break
         assert time.monotonic() < began_s + PATIENCE_S, found["workers"]
-    await asyncio.sleep(max(0.0, began_s + 1.0 - time.monotonic()))
+    await asyncio.sleep(max(0.0, began_s + 0.5 - time.monotonic()))
     took_s = time.monotonic() - began_s
     for one in workers:
         assert one.busy_s - before_s[one.name] < BUSY * took_s
