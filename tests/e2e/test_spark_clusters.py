@@ -212,7 +212,7 @@ async def test_a_connect_server_is_killed_and_comes_back(
 
 # ---------------------------------------------------------------------------------------------------------------- on request
 #
-# The loss of a worker and the master, and the lack of the right Python, have been seen to pass. The rest has not been, in this form.
+# All of these have been seen to pass.
 
 
 @ON_REQUEST
@@ -332,6 +332,7 @@ async def test_a_connect_server_says_how_far_a_long_batch_is(
 LARGE = """
 import asyncio, json, sys
 import pyarrow as pa
+import structlog
 from headgate.agents.broker.java import find_java
 from headgate.core.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge import columns
@@ -340,6 +341,7 @@ from headgate.spark_bridge.session import Spark
 from headgate.spark_bridge.spool import Spool
 from headgate.spark_bridge.tables import Carrier
 
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 given = json.loads(sys.argv[1])
 
 
