@@ -8,6 +8,12 @@ from typing import Any
 from ..core.settings import did_you_mean
 from .errors import SparkPlanError, first_lines, said
 
+REMEDY = "cast() the column in the function, or fix the schema= of .spark()"
+REMEDIES = {
+    "NULLABLE_COLUMN_OR_FIELD": "leave out NOT NULL in the schema= of .spark(): Spark takes most of what it computes for nullable",
+    "AMBIGUOUS_COLUMN_OR_FIELD": "give each column once: select() or drop() them in the function",
+}
+
 
 def shaped(fn: Any, result: Any, schema: Any) -> Any:
     """The result in the declared schema (a DDL text or a StructType). Spark itself would fill a missing column with NULL."""
@@ -32,14 +38,30 @@ def shaped(fn: Any, result: Any, schema: Any) -> Any:
         )
     if _are(has, schema):
         return result
+    _keeps_fractions(named, has, schema)
     try:
         return result.to(schema)
     except AnalysisException as error:
         is_now = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in has.fields)
         raise SparkPlanError(
             f"the result of {named}() does not match the schema {schema.simpleString()}; it is {is_now}: {first_lines(said(error))}",
-            remedy="cast() the column in the function, or fix the schema= of .spark()",
+            remedy=next((remedy for sign, remedy in REMEDIES.items() if sign in said(error)), REMEDY),
         ) from error
+
+
+def _keeps_fractions(named: str, has: Any, wanted: Any) -> None:
+    """Refuse to cut fractions off in silence, as Spark does where numbers are wanted as whole ones."""
+    from pyspark.sql.types import FractionalType, IntegralType
+
+    for field in wanted.fields:
+        mine = [one.dataType for one in has.fields if one.name == field.name]
+        kind = mine[0] if len(mine) == 1 else None
+        if isinstance(field.dataType, IntegralType) and isinstance(kind, FractionalType) and getattr(kind, "scale", 1):
+            raise SparkPlanError(
+                f"the result of {named}() has fractions in '{field.name}', which is {kind.simpleString()}, and schema= wants "
+                f"{field.dataType.simpleString()}",
+                remedy="F.round(…).cast('long') or another cast in the function, or double in the schema= of .spark()",
+            )
 
 
 @lru_cache(256)
