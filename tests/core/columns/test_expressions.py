@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.columns.expressions import Expression, col, columns_in
+from headgate.core.columns.expressions import Expression, col, columns_in, substituted
 from headgate.core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
 from headgate.core.columns.typing import column_of, kind_of
 from headgate.core.errors import DeclarationError
@@ -149,6 +149,12 @@ def test_what_stands_for_a_plain_value_is_that_value() -> None:
     one = (col("user") == Country.DE) & (col("n") > Level.LOW) & (col("amount") < Ratio(1.5))
     assert str(one.node) == "(((user == 'DE') & (n > 1)) & (amount < 1.5))"
     assert [type(value) for value in (Country.DE, Level.LOW)] != [str, int]
+
+
+def test_what_a_column_is_made_of_takes_its_place() -> None:
+    """So a key is known by the decoded columns that it comes from."""
+    made = {"b": (col("a") * 2).node}
+    assert str(substituted((col("b") + col("c") > 1).node, made)) == "(((a * 2) + c) > 1)"
 
 
 def test_an_expression_of_a_set_is_the_same_in_each_process() -> None:
