@@ -64,11 +64,15 @@ def as_mapping(row: Any) -> Mapping[str, Any]:
     """One row as a mapping of its fields."""
     if isinstance(row, Mapping):
         return row
+    if row is None:
+        raise DataError(
+            "a null value is not a row", remedy=".filter(lambda value: value is not None) before .batch() or .window()"
+        )
     if is_dataclass(row):
         return {field.name: getattr(row, field.name) for field in fields(row)}
     names = getattr(row, "__struct_fields__", None)
     if names is None:
-        raise DataError(f"a {type(row).__name__} is not a row", remedy=REMEDY)
+        raise DataError(f"a value of type {type(row).__name__} is not a row", remedy=REMEDY)
     return {name: getattr(row, name) for name in names}
 
 

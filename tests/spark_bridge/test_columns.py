@@ -78,3 +78,10 @@ def test_a_split_takes_what_has_room_and_at_least_a_row(rows: int, most: int, si
 def test_no_blocks_have_no_kind() -> None:
     """An empty batch takes anything."""
     assert columns.kind_of([]) is None
+
+
+def test_what_is_no_row_says_what_it_is() -> None:
+    """A tombstone, and a plain number."""
+    for rows, words in (([{"n": 1}, None], "null value is not a row.*filter"), ([7], "value of type int is not a row")):
+        with pytest.raises(DataError, match=words):
+            columns.pack(rows)
