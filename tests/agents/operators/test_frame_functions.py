@@ -326,7 +326,7 @@ async def awaits(frame: Any) -> Any:
         (lambda: columns().frame(len, like=pl, schema=Total), r"frame\(like=<module"),
         (lambda: columns().frame(hg.col("a"), schema=Total), r"needs a function"),
         (lambda: columns().frame(lambda a, b: a, schema=Total), r"frame\(\).*\(frame\)"),
-        (lambda: columns().frame(awaits, schema=Total), r"frame\(awaits\) is an async function"),
+        (lambda: columns().frame(awaits, schema=Total), r"awaits is an async function"),
         (lambda: columns().frame(len, schema=Deep), "the field 'items' of Deep is list"),
         (lambda: columns().frame(len, schema={"a": int}), "has no columns"),
         (lambda: columns().with_columns(__row=1).frame(len, schema=Total), "'__row' has a name that frames use"),
