@@ -5,8 +5,8 @@ A job passes numbered orders in batches to Spark and writes how many there were,
 worker, of the executor (a thread of the JVM on a local master, hence a JVM of the standalone cluster with `cluster`), of the JVM and of the
 broker; the JVM is stopped until the worker notices that it hangs.
 
-Prints one line a fault, and at the end how many of each kind really happened, and how often batches ran again for them. Exit code 0 only if
-every order counts once, and all the faults happened, in three kinds or more.
+Prints one line a fault, and at the end how many of each kind really happened, how often batches ran again for them, and how soon. Exit
+code 0 only if every order counts once, and all the faults happened, in three kinds or more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import orjson
 import psutil
@@ -236,6 +237,11 @@ class Torment:
         """How often a batch ran again, by the logs of all workers."""
         return sum(path.read_text(errors="replace").count(AGAIN) for path in self.directory.glob("worker-*.log"))
 
+    def waits(self) -> list[float]:
+        """How many seconds after each failure Spark had the batch again, by the logs of all workers."""
+        lines = (line for path in self.directory.glob("worker-*.log") for line in path.read_bytes().splitlines())
+        return sorted(orjson.loads(line)["after_s"] for line in lines if b'"Spark has the batch again"' in line)
+
     def check(self) -> None:
         """Every order is in exactly one result, as a reader that is not ours finds them."""
         rows = [orjson.loads(message.value() or b"{}") for message in read_all(self.broker.bootstrap, "totals")]
@@ -292,6 +298,10 @@ def main(faults: int = 30, seconds: float = 1800.0, seed: int = 1) -> int:
         f"\n{scene.happened.total()} faults: {dict(scene.happened)}; {scene.again()} times a batch ran again; "
         f"{scene.written} orders, each counted once"
     )
+    if waits := scene.waits():
+        print(
+            f"Spark had a batch again {median(waits):.1f} s after its failure (median of {len(waits)}), {waits[-1]:.1f} s at most"
+        )
     if scene.happened.total() < faults or len(scene.happened) < min(3, len(set(order))):
         print(f"too few: {faults} faults of {len(set(order))} kinds were asked for")
         return 1
