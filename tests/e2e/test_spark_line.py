@@ -57,7 +57,9 @@ class Line:
 
 
 class Lent:
-    """The module's sessions, which outlive a worker."""
+    """The module's sessions, which outlive a worker. Each attempt has one of its own, as in production."""
+
+    lent = False
 
     def __init__(self, warm: Sessions) -> None:
         self.warm = warm

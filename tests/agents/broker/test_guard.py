@@ -66,9 +66,12 @@ def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal
 
 def test_a_run_that_leaves_a_child_behind_fails_and_names_it(tmp_path: Path) -> None:
     """Two xdist workers share one broker; the child is named; afterwards broker and directory are gone."""
-    (tmp_path / "test_suite.py").write_text(SUITE)
-    conftest = Path(__file__).parents[2] / "conftest.py"
-    (tmp_path / "conftest.py").symlink_to(conftest)
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    (suite / "test_suite.py").write_text(SUITE)
+    (suite / "__init__.py").touch()
+    for name in ("conftest.py", "lanes.py"):
+        (suite / name).symlink_to(Path(__file__).parents[2] / name)
     environment = {
         name: value for name, value in os.environ.items() if name not in ("HEADGATE_TEST_ROOT", "PYTEST_XDIST_WORKER")
     }
@@ -84,7 +87,7 @@ def test_a_run_that_leaves_a_child_behind_fails_and_names_it(tmp_path: Path) -> 
         "no:cacheprovider",
         "-rP",
         f"--rootdir={tmp_path}",
-        str(tmp_path),
+        str(suite),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     assert "pids: " in done.stdout, done.stdout + done.stderr
