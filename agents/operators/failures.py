@@ -113,19 +113,29 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
     """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
-    where = step.name or f"{step.verb} ({step.where})" if step else "decode"
     headers = [
         *(chunk.headers[index] if chunk.has_headers else ()),
         ("hg-topic", chunk.at.stream.encode()),
         ("hg-partition", str(chunk.at.partition).encode()),
         ("hg-offset", str(chunk.columns.offset(index)).encode()),
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
+        *failure_headers(task, step, cause),
+    ]
+    return chunk.keys[index], chunk.values[index], headers
+
+
+def failure_headers(
+    task: str, step: s.Step | None, cause: BaseException, *more: tuple[str, bytes]
+) -> list[tuple[str, bytes]]:
+    """Where and why a record failed, as headers of its dead letter. `step`: None if it was not decoded. `more`: others between them."""
+    where = step.name or f"{step.verb} ({step.where})" if step else "decode"
+    return [
         ("hg-task", task.encode()),
         ("hg-step", where.encode()),
+        *more,
         ("hg-exception", said(cause).encode(errors="backslashreplace")[:2000]),
         ("hg-traceback", own_traceback(cause).encode(errors="backslashreplace")),
     ]
-    return chunk.keys[index], chunk.values[index], headers
 
 
 def traceback_of(error: BaseException) -> str:

@@ -16,11 +16,10 @@ from typing import Any
 import orjson
 import structlog
 
-from ..cancellation import said
 from ..job import steps as s
 from ..job.checks import POLICIES
 from ..records.record import Record, Rows
-from .failures import own_traceback
+from .failures import failure_headers
 from .stateless import Operator, UserCodeError
 
 log = structlog.get_logger("headgate.task")
@@ -93,11 +92,7 @@ def leave_out(operator: Operator, row: Rows, error: UserCodeError) -> None:
         *(row.headers[0] if row.headers else ()),
         ("hg-topic", ",".join(sorted(env.reads.get(id(operator), ()))).encode()),
         ("hg-timestamp", str(row.timestamps[0]).encode()),
-        ("hg-task", env.task.encode()),
-        ("hg-step", (operator.step.name or f"{operator.step.verb} ({operator.step.where})").encode()),
-        ("hg-result", b""),
-        ("hg-exception", said(cause).encode(errors="backslashreplace")[:2000]),
-        ("hg-traceback", own_traceback(cause).encode(errors="backslashreplace")),
+        *failure_headers(env.task, operator.step, cause, ("hg-result", b"")),
     ]
     topic = env.declared.topics.dead_letters
     env.emit(topic, 0, [_key(env, row)], [_shown(row.values[0])], [env.now_ms()], [headers])
