@@ -64,9 +64,19 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+LOGS = {**structlog.get_config(), "logger_factory": lambda *_: structlog.PrintLogger(sys.stderr)}
+"""stdout is what a command says."""
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_for_the_first_test() -> None:
+    """Logging is global: whatever the test before has made of it, this one logs to stderr."""
+    structlog.configure(**LOGS)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The one process that leads the run leases a directory; xdist workers inherit its name."""
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # stdout is what a command says
+    structlog.configure(**LOGS)
     if _is_worker(config) or _lease:
         return
     root = Path(tempfile.mkdtemp(prefix="headgate-test-"))

@@ -27,10 +27,9 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[list[Any]]:
-    """What is logged, kept instead of printed; whoever comes next finds structlog as it was."""
+    """What is logged, kept instead of printed."""
     with structlog.testing.capture_logs() as lines:
         yield lines
-    structlog.reset_defaults()
 
 
 OUT, LOG = StreamPartition("out", 0), StreamPartition("log", 0)
