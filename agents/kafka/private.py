@@ -14,6 +14,8 @@ Promises:
 - An unreadable batch is an error of its partition, at its offset, whenever it is fetched. The records before it are returned. This, and the
   handling of emptied control batches, is corrected for every consumer of the process; without it, aiokafka's consumers stop for good or
   lose records.
+- A header whose name is not UTF-8 is read like any other. This, too, is corrected for every consumer of the process; aiokafka's parser
+  refuses the whole batch.
 - Sequence numbers continue at zero after 2**31-1, as in the Java client. aiokafka's become negative, and brokers then reject them for good.
 - A client that is started under `quiet_metadata()` never makes a broker create a topic. A corrected client requests metadata at most once
   every `PACE_S`, where aiokafka keeps a core busy while a leader is missing.
@@ -53,6 +55,7 @@ from ...core.names import StreamPartition
 from ..records import columns
 from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, Raw, columns_of
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
+from ..records.plain_records import records_of
 from ..records.spans import SpannedRecords, read_run, read_spans
 from . import contract as rawcontract
 from .connection import Connection
@@ -174,6 +177,21 @@ if not rawcontract.SHORTCOMINGS:
     conn_module.AIOKafkaProtocol, conn_module.AIOKafkaConnection = Protocol, Connection
 
 
+class _Batch:
+    """aiokafka's reader of a batch, which gives the records also if the names of their headers are not UTF-8."""
+
+    __slots__ = ("_parser", "_raw")
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw, self._parser = raw, DefaultRecordBatch(raw)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return records_of(self._parser, self._raw, 0, len(self._raw))
+
+
 class _KeptRecords:
     """The records of a fetch answer together with their bytes, which aiokafka's own class hides, and takes as `bytes` alone."""
 
@@ -203,7 +221,7 @@ class _KeptRecords:
         one, magic = self.raw[start : self.at], self.raw[start + _MAGIC] if len(self.raw) > start + _MAGIC else 0
         if len(one) < _LEAST[min(magic, 2)]:
             raise CorruptRecordException(f"a batch of {len(one)} bytes is too short")
-        return DefaultRecordBatch(one) if magic >= 2 else LegacyRecordBatch(bytes(one), magic)
+        return _Batch(one) if magic >= 2 else LegacyRecordBatch(bytes(one), magic)
 
     def let_go(self) -> None:
         """Drop the bytes. This object is in a reference cycle with a generator that nobody resumes, and only the garbage collector frees

@@ -15,16 +15,12 @@ typedef struct {
     int some_key, some_headers, some_gap;
 } Found;
 
-/* Whether these are so many headers, with names that are UTF-8. */
+/* Whether these are so many headers. Their names may be any bytes: who reads them makes text of them. */
 static int skip_headers(Reader *r, int64_t count) {
     while (count-- > 0) {
         int64_t length = read_varint(r);
         if (r->bad || length < 0 || length > r->end - r->at) return 0;
-        const uint8_t *end = r->at + length;
-        while (r->at < end) {
-            if (*r->at < 0x80) r->at++;
-            else if ((r->at = skip_utf8(r->at, end)) == NULL) return 0;
-        }
+        r->at += length;
         length = read_varint(r);
         if (r->bad || length > r->end - r->at) return 0;
         if (length > 0) r->at += length;

@@ -7,7 +7,8 @@ What it decides: nothing. Promises:
 - `read_run` finds in many small batches at once what `read_spans` finds in each of them.
 - `SpannedRecords.columns` makes the same records as lists of bytes; `spanned` is the way back. Both forms have equal batches.
 - `SpannedColumns` has the interface of `Columns`: whoever works with lists finds them, made when they are first asked for.
-- Headers are kept as their bytes in Kafka's format, with their number: they are decoded only where somebody asks for them.
+- Headers are kept as their bytes in Kafka's format, with their number: they are decoded only where somebody asks for them. Until then, a
+  name that is not UTF-8 keeps its bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from . import columns as compiled_part
 from .columns import Bytes, Columns, DamagedBatch, Header, Raw, columns_of, read_by
 from .decoder import RecordSpans
 from .longs import gathered, scaled
+from .plain_records import name_of, records_of
 from .vectors import Buffer, longs
 
 if TYPE_CHECKING:
@@ -348,7 +350,7 @@ def _read_slowly(raw: Raw, start: int, end: int) -> SpannedRecords:
 
     try:
         batch: Any = MemoryRecords(bytes(raw[start:end])).next_batch()
-        return spanned(columns_of(batch))
+        return spanned(columns_of(records_of(batch, raw, start, end)))
     except Exception as error:
         raise DamagedBatch(f"the batch cannot be read: {error}") from error
 
@@ -384,7 +386,7 @@ def headers_of(data: Bytes) -> list[Header]:
     found: list[Header] = []
     for _ in range(count):
         size, at = _varint(data, at)
-        name, at = data[at : at + size].decode(), at + size
+        name, at = name_of(data[at : at + size]), at + size
         size, at = _varint(data, at)
         found.append((name, None if size < 0 else data[at : at + size]))
         at += max(size, 0)

@@ -13,7 +13,9 @@ from aiokafka.record.util import calc_crc32c
 
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.private import _KeptRecords
+from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.records import columns
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.records.serdes import json
 from headgate.agents.runtime.intake import Intake, PartitionSource
@@ -248,6 +250,25 @@ async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monk
             got += chunk.values if chunk is not None else []
         assert sorted(got) == [b"a", b"b", b"c", b"d", b"e", b"x"]
         assert intake.head(at).degraded is None
+
+
+@pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.parametrize("raw", [True, False])
+async def test_the_name_of_a_header_may_be_any_bytes(kafka, topic, raw):
+    """Brokers accept it, and other clients read it. The whole batch was damaged, and nothing behind it was ever read."""
+    at = StreamPartition(topic(), 0)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    builder = Builder(1 << 16, None, transactional=False)
+    builder.add(None, [b"a", b"b", b"c"], 1000, [[("fine", b"1")], [("NAME", b"2")], []], 0)
+    builder.batch._parts = [part.replace(b"NAME", b"caf\xe9") for part in builder.batch._parts]
+    await (await producer.send_batch(builder.batch, at.stream, partition=at.partition))
+    await producer.stop()
+    for spanned in (False, True):
+        async with intake_on(kafka, PartitionSource(at, 0, spanned=spanned), raw=raw) as intake:
+            (chunk,) = await chunks_of(intake, at)
+            assert chunk.values == [b"a", b"b", b"c"]
+            assert chunk.headers == [[("fine", b"1")], [("caf\\xe9", b"2")], []]
 
 
 @pytest.mark.parametrize("raw", [True, False])
