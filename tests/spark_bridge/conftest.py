@@ -14,4 +14,4 @@ from ..spark_in_process import warm_sessions
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Sessions]:
     """The session of the file; it ends with the file."""
-    yield from warm_sessions(**{"spark.driver.maxResultSize": "8m"})
+    yield from warm_sessions(**{"spark.driver.maxResultSize": "16m"})

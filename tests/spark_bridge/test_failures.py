@@ -157,7 +157,7 @@ def too_much(df: Any, batch: Any) -> Any:
     from pyspark.sql import functions as F
 
     some = F.explode(F.sequence(F.lit(1), F.lit(200)))
-    return df.select(some.alias("n"), F.expr("repeat(uuid(), 1000)").alias("text")).repartition(2)
+    return df.select(some.alias("n"), F.expr("repeat(uuid(), 2000)").alias("text")).repartition(2)
 
 
 @pytest.mark.spark
