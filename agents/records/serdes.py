@@ -28,7 +28,8 @@ from ...core.errors import DataError, DeclarationError
 from ..cancellation import passes
 from . import keys
 from .column_types import is_arrow_schema, type_of_arrow
-from .typed_json import TypedJson, decoder_of, struct_of
+from .typed_json import TypedJson, struct_of
+from .typed_msgpack import TypedMsgpack
 
 T = TypeVar("T")
 _SHOWN = 80
@@ -368,7 +369,7 @@ def msgpack() -> Serde[Any]: ...
 @overload
 def msgpack(kind: type[T]) -> Serde[T]: ...
 def msgpack(kind: Any = None) -> Serde[Any]:
-    """msgpack; a type works as in `json`.
+    """msgpack; a type works as in `json`: a field that may be None may be missing.
 
     >>> msgpack().loads(msgpack().dumps([1, "a"]))
     [1, 'a']
@@ -377,9 +378,8 @@ def msgpack(kind: Any = None) -> Serde[Any]:
         library: Any = _msgpack
         return Serde("msgpack", library.Packer().pack, partial(library.unpackb, strict_map_key=False))
     library = _msgspec(kind)
-    return Serde(
-        _typed_name("msgpack", kind), library.msgpack.Encoder().encode, decoder_of(library.msgpack, kind), kind
-    )
+    typed, encode = TypedMsgpack(library, kind), library.msgpack.Encoder().encode
+    return Serde(_typed_name("msgpack", kind), encode, typed.one, kind, typed.many)
 
 
 WIDE = 1

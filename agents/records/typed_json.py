@@ -31,10 +31,8 @@ class TypedJson:
         self._kind = kind
         self._convert: Any = library.convert
         self._misfit: type[Exception] = library.ValidationError
-        fields = plain_fields(kind)
-        self._nulls = {f.column.name: None for f in fields if f.column.optional and f.required}
-        """The fields that are None where they are missing."""
-        self._whole = [(f.column.name, _getter(kind, f)) for f in fields if f.column.type == INT]
+        self._nulls = missing_nulls(kind)
+        self._whole = [(f.column.name, _getter(kind, f)) for f in plain_fields(kind) if f.column.type == INT]
 
     def one(self, data: bytes) -> Any:
         """Decode one value."""
@@ -76,6 +74,12 @@ class TypedJson:
                 return self._convert({**self._nulls, **value}, self._kind)
             except self._misfit:
                 raise misfit from None
+
+
+def missing_nulls(kind: Any) -> dict[str, None]:
+    """The fields of a type that are None where they are missing, by the names that they have when encoded. Fields with a default are not
+    among them: msgspec knows what those are."""
+    return {f.column.name: None for f in plain_fields(kind) if f.column.optional and f.required}
 
 
 def decoder_of(form: Any, kind: Any) -> Callable[[bytes], Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from dataclasses import InitVar, dataclass
+from datetime import UTC, datetime
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
@@ -119,6 +120,58 @@ def test_what_is_missing_is_none() -> None:
         "a": 1,
         "b": None,
     }
+
+
+NOBODY = {"amount": None, "ok": None, "note": None, "u": None}
+
+
+@pytest.mark.parametrize("kind", [Row, Struct, Data])
+@pytest.mark.parametrize(
+    ("fields", "is_good"),
+    [
+        ({"user": "a", "ts": 1}, True),
+        ({"user": "a", "ts": 1, "u": 7, "else": [1, {"a": b"x"}]}, True),
+        ({"user": "a", "ts": 1, **NOBODY}, True),
+        ({"user": "a"}, False),
+        ({"user": None, "ts": 1}, False),
+        ({"user": "a", "ts": "1"}, False),
+        ({"user": "a", "ts": 1, "amount": "x"}, False),
+        ({"user": b"a", "ts": 1}, False),
+        ([1], False),
+        (None, False),
+    ],
+)
+def test_what_is_missing_in_msgpack_is_what_is_missing_in_json(kind: Any, fields: Any, is_good: bool) -> None:
+    """A field that may be None may be missing in both, alone and among others."""
+    serde = msgpack(kind)
+    record, good = (msgspec.msgpack.encode(one) for one in (fields, {"user": "a", "ts": 1, **NOBODY}))
+    found = serde.loads_many([good, record, good])
+    assert [index for index, _ in found.bad] == ([] if is_good else [1])
+    assert found.values[0] == found.values[2] == json(kind).loads(b'{"user":"a","ts":1}')
+    if is_good:
+        assert found.values[1] == serde.loads(record) == msgspec.convert({**NOBODY, **fields}, kind)
+
+
+def test_msgpack_keeps_its_own_rules_where_a_field_is_missing() -> None:
+    """What JSON cannot have: bytes and times. The last of two equal keys counts, and renamed fields have the names of the record."""
+
+    class Blob(msgspec.Struct, rename={"of": "from"}):
+        data: bytes
+        at: datetime
+        of: str | None
+
+    at = datetime(2024, 5, 1, tzinfo=UTC)
+    serde = msgpack(Blob)
+    good = msgspec.msgpack.encode({"data": b"\xff", "at": at})
+    assert serde.loads(good) == Blob(b"\xff", at, None)
+    assert serde.loads_many([msgspec.msgpack.encode({"data": "AAAA", "at": at})]).bad
+    twice = b"\x82\xa4user\x01\xa4user\xa1a"
+
+    class User(TypedDict):
+        user: str
+
+    assert msgpack(User).loads(twice) == json(User).loads(b'{"user":1,"user":"a"}') == {"user": "a"}
+    assert msgpack(User).loads_many([twice]).values == [{"user": "a"}]
 
 
 def test_nested_types_are_read_as_before() -> None:
