@@ -1,22 +1,24 @@
 """Fields that verbs name where it is known which there are: behind a Spark stage, whose schema says so, and in values of a declared type.
 
-A name that is wrong is said where it is declared. An object may have more than fields: every attribute of its class may be named.
+A name that is wrong is said where it is declared, and so is a sum of what is no number. An object may have more than fields: every
+attribute of its class may be named.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, get_type_hints, is_typeddict
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from ...core.columns.schema import ColumnSchema
+from ...core.columns.schema import TEXT, ColumnSchema
 from ...core.errors import DeclarationError
 from ...core.settings import offer
 from ...core.spark_schema import check_column, without_json
 from ..records.serdes import Serde, is_json
 from . import steps as s
 from .aggregates import AggregatePlan
-from .named_fields import type_behind
+from .named_fields import OF_NUMBERS, type_behind
 from .timestamps import TimeField
 
 PASSING = (s.FilterStep, s.EventsStep, s.RekeyStep, s.MergeStep, s.ShuffleStep)
@@ -32,9 +34,57 @@ def check_field(step: s.Step, by: Any, where: str) -> None:
 
 
 def check_aggregated(step: s.Step, plan: AggregatePlan) -> None:
-    """Refuse aggregates of fields that no row behind this step has."""
+    """Refuse aggregates of fields that no row behind this step has, and sums and means of fields that never hold a number."""
     for title, part in zip(plan.names, plan.parts, strict=True):
-        check_field(step, part.of, f"agg({title}=hg.{part.name}({part.of!r}))")
+        where = f"agg({title}=hg.{part.name}({part.of!r}))"
+        check_field(step, part.of, where)
+        if part.name in OF_NUMBERS and isinstance(part.of, str):
+            _check_number(_type_of_rows(step), part.of, part.name, where)
+
+
+def _check_number(kind: Any, name: str, verb: str, where: str) -> None:
+    """Refuse a field to which a declared type gives a type that cannot be added to a number; nothing is known of other fields."""
+    hint = _hint_of(kind, name)
+    if not _adds_to_no_number(hint):
+        return
+    called = " or ".join(
+        "text" if one is str else getattr(one, "__qualname__", str(one)) for one in _alternatives(hint)
+    )
+    row = f"row[{name!r}]" if isinstance(kind, ColumnSchema) or is_typeddict(kind) else f"row.{name}"
+    raise DeclarationError(
+        f"{where} needs numbers, and '{name}' is {called}",
+        remedy=f"name a field of numbers, or make one: hg.{verb}(lambda row: float({row}))",
+    )
+
+
+def _hint_of(kind: Any, name: str) -> Any:
+    """The type that a declared type gives to a field; None if that is not known."""
+    if isinstance(kind, ColumnSchema):
+        return str if kind[name].type == TEXT else None
+    if name not in _fields_of(kind):
+        return None
+    try:
+        return get_type_hints(kind).get(name)
+    except NameError:  # of a type that only its own module can read
+        return None
+
+
+def _adds_to_no_number(hint: Any) -> bool:
+    """Whether no value of this type can be added to zero, with which each sum begins.
+
+    >>> _adds_to_no_number(str | None), _adds_to_no_number(bool), _adds_to_no_number(str | int), _adds_to_no_number(list[int])
+    (True, False, False, True)
+    """
+    kinds = [get_origin(one) or one for one in _alternatives(hint)]
+    return bool(kinds) and all(
+        isinstance(k, type) and k not in (Any, object) and not hasattr(k, "__radd__") for k in kinds
+    )
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """The types of which a value may be, without None."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [one for one in parts if one not in (None, NoneType)]
 
 
 def check_own_fields(kind: Any, key: Any, timestamp: Any, where: str) -> None:

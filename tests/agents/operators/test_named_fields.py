@@ -317,6 +317,11 @@ class Short(msgspec.Struct, omit_defaults=True):
     note: str | None = None
 
 
+class Paid(TypedDict):
+    user: str
+    paid: bool
+
+
 class Default(TypedDict):
     """A field that may be missing."""
 
@@ -342,7 +347,7 @@ class Renamed(msgspec.Struct, rename={"of": "from"}):
             "fields that are no columns",
         ),
         (lambda o: o.repartition("amount", key_serde=hg.json()).agg(n=hg.count()).to("out"), Order, "is by a float"),
-        (lambda o: o.repartition("user").agg(n=hg.sum("country")).to("out"), Order, "which is no number"),
+        (lambda o: o.repartition("user").agg(n=hg.sum("paid")).to("out"), Paid, "which is no number"),
         (lambda o: o.repartition(name="own").agg(n=hg.count()).to("out"), Order, "the key of the record"),
         (lambda o: o.to("out", serde=hg.msgpack()), Order, "writes msgpack"),
         (lambda o: o.to("out", partition=lambda record: 0), Order, "a function of the value"),
@@ -389,6 +394,37 @@ def test_a_field_that_a_declared_type_does_not_have_is_refused_at_its_line(job: 
     app = hg.App("job")
     with pytest.raises(hg.DeclarationError, match=told):
         job(lambda kind, **own: app.input("orders", serde=hg.json(kind), **own), app.input("rates").table("rates"))
+
+
+@pytest.mark.parametrize("kind", [Order, OrderStruct, OrderData, WithTags])
+@pytest.mark.parametrize("verb", [hg.sum, hg.mean])
+def test_a_sum_of_what_is_no_number_is_refused_at_its_line(kind: Any, verb: Any) -> None:
+    """As of columns: each record would fail, one by one."""
+    app, name = hg.App("job"), "tags" if kind is WithTags else "user"
+    rows = app.input("orders", serde=hg.json(kind))
+    what = f"needs numbers, and '{name}' is {'list' if kind is WithTags else 'text'}.*float\\(row"
+    for stream in (rows, rows.repartition("user"), rows.filter(bool), rows.window(hg.tumbling("1s"))):
+        with pytest.raises(hg.DeclarationError, match=what):
+            stream.agg(n=verb(name))
+
+
+def test_what_can_be_added_to_a_number_is_summed_in_rows() -> None:
+    """How many are true; numbers that may be text; the least of texts; what nothing is known of."""
+
+    class Mixed(TypedDict):
+        ok: bool
+        either: int | str
+        some: Any
+        text: str
+
+    app = hg.App("job")
+    rows = app.input("orders", serde=hg.json(Mixed))
+    rows.agg(n=hg.sum("ok"), e=hg.mean("either"), s=hg.sum("some"), low=hg.min("text"), last=hg.last("text")).to("out")
+    with hg.testing.Driver(app) as d:
+        for ok in (True, False, True):
+            d.send("orders", {"ok": ok, "either": 1, "some": 2, "text": "a"}, key="k")
+        d.advance("1s")
+        assert d.read("out")[-1].value == {"n": 2, "e": 1.0, "s": 6, "low": "a", "last": "a"}
 
 
 def test_what_may_have_a_field_is_not_refused() -> None:
