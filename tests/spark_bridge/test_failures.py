@@ -78,40 +78,6 @@ async def test_nothing_is_sent_to_the_jvm_from_the_thread_of_the_loop(spark: Spa
     assert on_the_wire == []
 
 
-def put_down(warm: Sessions) -> None:
-    """The next batch has another session."""
-    with warm._lock:
-        warm._session.stop()
-        warm._forget()
-
-
-@pytest.mark.spark
-async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> None:
-    """It keeps its connections and answers nobody; the batch runs again on the next one. Nothing of it is left on the disk."""
-    await asyncio.to_thread(put_down, warm)
-    warm.terms = Terms(probe_s=3.0)
-    try:
-        await asyncio.to_thread(warm.get)
-        before, process, home = warm.started, warm._process, warm._home
-        assert home is not None
-        assert list(home.path.glob("blockmgr-*")), "Spark writes somewhere else"
-
-        def stopped(df: Any, batch: BatchInfo) -> Any:
-            if warm.started == before:
-                os.kill(process.pid, signal.SIGSTOP)
-            return doubled(df, batch)
-
-        outcome = await passed(spark, stopped, "country string, n long")
-        assert [row["n"] for row in rows_of(spark, outcome)] == [2, 4, 8]
-        assert outcome.retried.times == 1
-        assert outcome.retried.why == "it has not answered for 3 s (spark.probe-timeout)"
-        assert warm.started == before + 1
-        assert process.poll() == -signal.SIGKILL
-        assert not home.path.exists()
-    finally:
-        warm.terms = Terms()
-
-
 @pytest.mark.spark
 async def test_a_row_that_kills_its_python_worker_is_found(spark: Spark) -> None:
     """Each time it comes to one: it is to blame, as if it had raised."""
@@ -219,6 +185,42 @@ async def test_a_jvm_without_memory_is_replaced_and_others_are_unharmed(spark: S
     assert warm.started == before + 1
     assert (fed.retried.times, other.retried.times <= 1) == (1, True)
     assert fed.retried.longest_ms > 0
+
+
+def put_down(warm: Sessions) -> None:
+    """The next batch has another session."""
+    with warm._lock:
+        if warm._session is not None:
+            warm._session.stop()
+        warm._forget()
+
+
+@pytest.mark.spark
+async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> None:
+    """It keeps its connections and answers nobody; the batch runs again on the next one. Nothing of it is left on the disk."""
+    await asyncio.to_thread(put_down, warm)
+    warm.terms = Terms(probe_s=3.0)
+    try:
+        await asyncio.to_thread(warm.get)
+        before, process, home = warm.started, warm._process, warm._home
+        assert home is not None
+        assert list(home.path.glob("blockmgr-*")), "Spark writes somewhere else"
+
+        def stopped(df: Any, batch: BatchInfo) -> Any:
+            if warm.started == before:
+                os.kill(process.pid, signal.SIGSTOP)
+            return doubled(df, batch)
+
+        outcome = await passed(spark, stopped, "country string, n long")
+        assert [row["n"] for row in rows_of(spark, outcome)] == [2, 4, 8]
+        assert outcome.retried.times == 1
+        assert outcome.retried.why == "it has not answered for 3 s (spark.probe-timeout)"
+        assert warm.started == before + 1
+        assert process.poll() == -signal.SIGKILL
+        assert not home.path.exists()
+    finally:
+        warm.terms = Terms()
+        await asyncio.to_thread(put_down, warm)  # a session keeps the patience that it began with
 
 
 # ------------------------------------------------------------------------------------------------ the law of retries, without Spark

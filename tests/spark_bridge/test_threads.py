@@ -23,17 +23,21 @@ async def test_the_loop_s_thread_is_refused_and_every_other_is_not() -> None:
 
 async def test_a_call_that_hangs_is_given_up_and_its_thread_ends_when_it_returns() -> None:
     """The others have as many threads as before, then and later."""
-    threads, never = Threads(1), threading.Event()
-    hung = threads.call(never.wait)
+    threads, never, stuck = Threads(1), threading.Event(), list[threading.Thread]()
+
+    def hangs() -> None:
+        stuck.append(threading.current_thread())
+        never.wait()
+
+    hung = threads.call(hangs)
     waiting = threads.call(threading.get_ident)
     threads.give_up(hung)
     more = threads.call(threading.get_ident)
     assert await waiting == await more
-    before = threading.active_count()
     never.set()
     await hung
-    while threading.active_count() >= before:  # noqa: ASYNC110 - it is a thread that ends
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(stuck[0].join, 60.0)
+    assert not stuck[0].is_alive()
     assert await threads.call(threading.get_ident) == await waiting
     threads.close()
 

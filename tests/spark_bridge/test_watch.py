@@ -139,7 +139,8 @@ def test_how_long_after_its_failure_spark_has_a_batch_again() -> None:
 def test_a_server_that_is_away_is_logged_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried many times a minute. What, where, since when and what to do are said; and when it is back."""
     now = [1_000.0]
-    monkeypatch.setattr("headgate.spark_bridge.watch.time.monotonic", lambda: now[0])
+    # the module's own clock, and not that of every thread of the process
+    monkeypatch.setattr("headgate.spark_bridge.watch.time", Bag(**{**vars(time), "monotonic": lambda: now[0]}))
     watch = Watch("sc://there")
     with capture_logs() as logs:
         for _ in range(600):

@@ -235,9 +235,9 @@ async def test_an_attempt_that_is_cancelled_leaves_what_the_next_one_sweeps(spar
     out = tmp_path / "out"
     write = into(out, "json")
     first = asyncio.get_running_loop().create_task(run(spark, write, slow))
-    while not started.exists():  # noqa: ASYNC110 - it is another process that writes
-        await asyncio.sleep(0.05)
-    assert [name for name in below(out) if "staging" in name]
+    async with asyncio.timeout(240):  # the function may be called before its task has opened a file
+        while not (started.exists() and [name for name in below(out) if "staging" in name]):  # noqa: ASYNC110 - others do it
+            await asyncio.sleep(0.05)
     first.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await first
