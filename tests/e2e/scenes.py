@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
+from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
@@ -36,6 +38,11 @@ def why(one, task="Partition 0"):
     said = one.worker.coordination.member.job.task_states(task)
     last = said[max(said)] if said else None
     return last.why if last is not None and last.state == "failed" else ""
+
+
+def files_below(directory):
+    """All files there, while others create and delete directories: `Path.rglob` fails at one that has gone meanwhile."""
+    return [Path(where, name) for where, _, names in os.walk(directory) for name in names]
 
 
 async def checkpointed(job):

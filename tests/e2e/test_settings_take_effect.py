@@ -285,12 +285,14 @@ async def test_what_stands_between_two_stages(job, topic):
 
     await job.ask("pause", stream=between)
     await job.write(inp, [{"k": f"{n}"} for n in range(40)], partition=0)
+    written = await started.end_of((inp, 0), committed=True)
+    await worker.until(lambda: first.machine.position((inp, 0)) == written, "all of them are taken")
     await change(job, "intermediate.max-lag", 1, worker)
 
     def closed():
         return [actor for actor in actors.values() if "lag" in actor.machine.inputs.closed.values()]
 
-    # a frame and the marker of its commit lie between, as soon as the first of these records has been passed on
+    # frames and the markers of their commits lie between
     await worker.until(closed, "a source waits for the stage behind it")
     held = closed()[0]
     partition = next(at.partition for at, why in held.machine.inputs.closed.items() if why == "lag")

@@ -24,6 +24,7 @@ import pytest
 from headgate.agents.cli import batches as verb
 
 from ..chaos.spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
+from .scenes import files_below
 from .test_batches_seen import Sight
 from .test_spark_line import PATIENCE_S, counted, orders
 from .test_spark_processes import while_it_lives
@@ -114,14 +115,17 @@ class Flow:
         """Write more, and wait until a Python worker has a row of it in its hands. Returns its process."""
         self.hold.touch()
         await self.write()
-        await self._until(lambda: self.held.exists() and self.held.read_text(), "a batch at work")
-        pid = int(self.held.read_text())
+        # one look: whoever has the next row in his hands writes it anew
+        pid = await self._until(lambda: self.held.exists() and self.held.read_text(), "a batch at work")
         self.held.unlink()
-        return pid
+        return int(pid)
 
     async def spooled(self) -> None:
         """Wait until a large batch is in the spool; all that is held there is for executors."""
-        await self._until(lambda: any((self.directory / "spool").rglob("0*.arrow")), "a large batch in the spool")
+        spool = self.directory / "spool"
+        await self._until(
+            lambda: any(one.match("0*.arrow") for one in files_below(spool)), "a large batch in the spool"
+        )
 
     def go_on(self) -> None:
         """What comes next is not held."""
@@ -142,12 +146,13 @@ class Flow:
         """Wait until the worker logs this."""
         await self._until(lambda: text in self.worker.text(), text)
 
-    async def _until(self, true: Callable[[], Any], what: str) -> None:
+    async def _until(self, true: Callable[[], Any], what: str) -> Any:
         give_up = time.monotonic() + PATIENCE_S
-        while not true():
+        while not (found := true()):
             assert self.worker.process.returncode is None, self.worker.text()[-3000:]
             assert time.monotonic() < give_up, f"never {what}:\n{self.worker.text()[-3000:]}"
             await asyncio.sleep(0.02)
+        return found
 
 
 @pytest.fixture(scope="module")

@@ -138,9 +138,8 @@ async def test_what_has_lived_its_time_is_deleted_in_the_log(job, topic):
         return {"k": value["k"], "known": before is not None}
 
     app.input(inp).map(mark).to(out)
+    await job.write(inp, [{"k": "a"}, {"k": "a"}, {"k": "b"}])  # before the start: they come in one chunk
     one = await job.start(app)
-    await one.until_running(1)
-    await job.write(inp, [{"k": "a"}, {"k": "a"}, {"k": "b"}])
     assert [v["known"] for v in await job.values(out, 3)] == [False, True, False]
     store = one.worker.actors["Partition 0"].state.store
     await job.write(inp, [{"k": f"k{n}"} for n in range(20_000)])

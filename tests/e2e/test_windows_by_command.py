@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from .conftest import WAIT_S
 from .test_cli_operations import Headgate, good_orders
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -62,18 +64,19 @@ def write(hg: Headgate, *orders: dict[str, Any], partition: int = 0) -> None:
 
 
 def read(hg: Headgate, topic: str) -> list[Any]:
-    """All committed values of a topic of the job."""
+    """All values of a topic of the job that are committed, up to where it ends by now."""
+    at = [TopicPartition(topic, n) for n in range(2 if topic.endswith("-out") else 1)]
+    reader = partial(AIOKafkaConsumer, bootstrap_servers=hg.bootstrap, enable_auto_commit=False)
 
     async def get() -> list[Any]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=hg.bootstrap, isolation_level="read_committed")
-        await consumer.start()
-        await consumer._client.force_metadata_update()
-        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)][: 2 if topic.endswith("-out") else 1])
-        await consumer.seek_to_beginning()
         found: list[Any] = []
-        while got := await consumer.getmany(timeout_ms=500):
-            found += [orjson.loads(one.value) for batch in got.values() for one in batch]
-        await consumer.stop()
+        async with asyncio.timeout(WAIT_S), reader() as all_of_it, reader(isolation_level="read_committed") as consumer:
+            ends = await all_of_it.end_offsets(at)  # a commit is answered a moment before its markers stand
+            consumer.assign(at)
+            await consumer.seek_to_beginning()
+            while any([await consumer.position(one) < ends[one] for one in at]):
+                for batch in (await consumer.getmany(timeout_ms=100)).values():
+                    found += [orjson.loads(one.value) for one in batch]
         return found
 
     return asyncio.run(get())

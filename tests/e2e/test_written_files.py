@@ -19,6 +19,8 @@ import pytest
 
 import headgate as hg
 
+from .scenes import files_below
+
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 Topic = Callable[..., str]
 PATIENCE_S = 240.0
@@ -102,12 +104,12 @@ def whole(out: Path) -> list[dict[str, Any]]:
 
 def seen(out: Path) -> set[str]:
     """The files that plain readers see."""
-    return {str(path) for path in out.rglob("part-*") if "_headgate" not in path.parts}
+    return {str(path) for path in files_below(out) if path.match("part-*") and "_headgate" not in path.parts}
 
 
 def left(out: Path) -> list[Path]:
     """The files in staging directories."""
-    return [path for path in (out / "_headgate" / "staging").rglob("*") if path.is_file()]
+    return files_below(out / "_headgate" / "staging")
 
 
 def in_one_batch(rows: list[dict[str, Any]]) -> bool:
