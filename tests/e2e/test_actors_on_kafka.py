@@ -117,8 +117,8 @@ async def test_stop_on_request_commits_and_ends_the_task(job, topic):
 
 
 def telling(job, left, right, out, **options):
-    """An actor over two inputs that says how far time is, and that the end has come."""
-    app = hg.App(job.name)
+    """An actor over two inputs that says how far time is, and that the end has come. A silent input holds the time."""
+    app = hg.App(job.name, settings={"watermark.idle-timeout": "1h"})
 
     @app.actor(app.input(left, timestamp="ts", **options), app.input(right, timestamp="ts", **options))
     class Teller(hg.Actor):

@@ -324,8 +324,9 @@ async def test_frames_of_rows_and_of_columns_on_one_stream(job, topic):
     between = job.topics.intermediate("between")
     source = SHUFFLED.replace("IN", inp).replace("OUT", out)
     number, others = 0, []
+    untrimmed = ("--set", "intermediate.trim=false")  # a job deletes the frames that it has read, every ten seconds
     for _ in range(3):
-        one = await job.process(source)
+        one = await job.process(source, "w1", *untrimmed)
         for partition in range(2):
             await job.write(inp, [order(number + n) for n in range(2000)], partition=partition)
         number += 2000
@@ -341,7 +342,7 @@ async def test_frames_of_rows_and_of_columns_on_one_stream(job, topic):
         rows = BatchFrame([b"u5"] * 5, [9] * 5, [orjson.dumps(value) for value in more])
         await job.write(between, [encode(rows)], partition=0, headers=[("hg-type", b"batch")])
         others += more
-    one = await job.process(source)
+    one = await job.process(source, "w1", *untrimmed)
     found = await job.records(out, 2 * len(good) + len(others), within_s=120)
     wanted = Counter((v["user"], v["ts"]) for v in [*good, *good, *others])
     assert Counter((v["user"], v["ts"]) for v in (orjson.loads(one.value) for one in found)) == wanted
