@@ -194,8 +194,10 @@ class Jobs:
 
     async def process(self, source: str, processor: str = "w1", *words: str, **environment: str) -> Process:
         """`headgate run` of this source in a process of its own. In it, JOB stands for the job's name."""
-        module = self.directory / "the_job.py"
-        module.write_text(source.replace("JOB", self.name))
+        module, text = self.directory / "the_job.py", source.replace("JOB", self.name)
+        if not module.exists() or module.read_text() != text:
+            (draft := module.with_suffix(".draft")).write_text(text)
+            draft.replace(module)  # whoever imports it at this moment, has the one or the other
         log = self.directory / f"{processor}-{len(self.processes)}.log"
         command = [sys.executable, "-m", "headgate.agents.cli", "run", "the_job:app", "-b", self.bootstrap]
         command += ["--app-dir", str(self.directory), "--processor-id", processor]
@@ -267,6 +269,7 @@ class Jobs:
                     found += batch
                 if len(found) >= count and more_s and end is None:
                     end = await self._written(consumer)
+                if got or end is None:
                     rest_at = time.monotonic() + OPEN_S
                 if len(found) >= count and (quiet_at is None or got):
                     behind = [tp for tp, upto in (end or {}).items() if await consumer.position(tp) < upto]

@@ -104,7 +104,12 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
     try:
         await running.until_running(1)
         await job.write(source, [{"n": n} for n in range(25)])
-        found = await sight.until(lambda one: any(b["progress"] and b["progress"]["tasks"] for b in one["batches"]))
+        found = await sight.until(
+            lambda one: (
+                any(b["progress"] and b["progress"]["tasks"] for b in one["batches"])
+                and sum(b["rows"] for b in one["batches"]) == 25
+            )
+        )
         first, second, third = found["batches"]
         assert [one["state"] for one in found["batches"]] == ["running", "closed", "open"]
         assert [one["rows"] for one in found["batches"]] == [10, 10, 5]
@@ -157,7 +162,7 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
 
 
 async def look_everywhere(sight: Sight, page: Page, ui: str) -> None:
-    """The status has the sums, as far as heartbeats have told them; metrics and the page have the same."""
+    """The status has the sums, as soon as heartbeats have told them; metrics and the page have the same."""
     metrics = await text_of(f"{page.url}/metrics")
     common = f'job="{sight.to.job}",state="{{}}",step="ten",worker="w1"'
     for state in ("open", "closed", "running"):
@@ -167,13 +172,13 @@ async def look_everywhere(sight: Sight, page: Page, ui: str) -> None:
     while True:
         status = await read_status(sight.to)
         assert wrong(status, schema("status")) == []
-        if status["batches"] and status["batches"][0]["running"] and status["workers"][0]["spark_memory"]:
+        memory = [one["process"] for one in status["workers"][0]["spark_memory"]]
+        if status["batches"] and status["batches"][0]["running"] and memory == ["heap", "jvm", "python"]:
             break
-        assert time.monotonic() < give_up, status["batches"]
+        assert time.monotonic() < give_up, (status["batches"], memory)
     (step, _) = status["batches"]
     assert (step["step"], step["open"], step["closed"], step["rows"], step["done"]) == ("ten", 1, 1, 25, 0)
     assert [one["spark"] for one in status["workers"]] == ["ready"]
-    assert [one["process"] for one in status["workers"][0]["spark_memory"]] == ["heap", "jvm", "python"]
     show_status(status)
     for process in ("jvm", "heap", "python"):
         assert f'process="{process}"' in metrics

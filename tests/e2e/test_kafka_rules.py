@@ -26,6 +26,7 @@ from headgate.agents.worker.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
+from ..conftest import READY_S
 from .commits import committed
 
 pytestmark = pytest.mark.kafka
@@ -294,8 +295,8 @@ async def test_start_waits_for_a_broker_that_is_down(kafka, private_kafka):
         Intake(KafkaPort(ClientSettings(private_kafka.bootstrap)), [], name="x"),
     )
     async with asyncio.TaskGroup() as group:
-        group.create_task(outbox.start(deadline_s=60))
-        group.create_task(intake.start(deadline_s=60))
+        group.create_task(outbox.start(deadline_s=READY_S))
+        group.create_task(intake.start(deadline_s=READY_S))
         group.create_task(asyncio.to_thread(private_kafka.restart))
     await outbox.stop()
     await intake.stop()
