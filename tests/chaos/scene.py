@@ -253,7 +253,7 @@ class Scene:
     def flowing(self, seconds: float) -> None:
         """Let it work for a while."""
         end = time.monotonic() + seconds
-        self.until(lambda: time.monotonic() > end, seconds + 1, "time to pass")
+        self.until(lambda: time.monotonic() > end, seconds + MOST_S, "time to pass")
 
     def _recovered(self, kind: str, process: Process) -> None:
         took = self.advanced(kind, process)

@@ -47,7 +47,7 @@ def test_a_bounded_input_ends_through_a_repartition_after_a_kill(private_kafka: 
             worker = scene.worker(**bounded)
             scene.advanced("the start", worker)
             worker = scene.killed(worker, **bounded)
-            scene.until(lambda: watch.counted == made, MOST_S, "everything to be counted by key", worker)
+            scene.until(lambda: watch.counted == made, 4 * MOST_S, "everything to be counted by key", worker)
             # the markers of the end are on their way, or about to be
             worker = scene.killed(worker, **bounded)
         assert closed(worker) == 0, worker.tail(40)
@@ -69,7 +69,7 @@ def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path
         scene.flowing(1.0)
         with scene.held("by-group"):  # the drain cannot come through, however quick it is
             asked = drain(scene, "--wait", "--timeout", "120s")
-            scene.until(lambda: "draining" in worker.said(), MOST_S, "the drain to be taken up", worker)
+            scene.until(lambda: "draining" in worker.said(), 4 * MOST_S, "the drain to be taken up", worker)
             worker = scene.killed(worker)
         code = closed(worker)
         said = asked.communicate(timeout=120)[0]

@@ -21,7 +21,7 @@ from .edges import Edges, Fault
 
 PARTITIONS = 2
 KEYS = 7
-LIFE_S = 60.0
+LIFE_S = 240.0
 """No life takes so long, whatever strikes: what has not ended then must say why."""
 SETTINGS = {"error.retries": 3, "chunk.max-records": 40, "chooser.batch-size": 40, "session.timeout": "3s"}
 SETTINGS |= {"release.timeout": "5s", "watermark.idle-timeout": "300ms"}

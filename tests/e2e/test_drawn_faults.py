@@ -14,7 +14,7 @@ import headgate as hg
 from .drawn_faults import run
 from .edges import Edges, Fault, drawn
 
-pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.timeout(900)]
 SEEDS = range(*map(int, os.environ.get("HEADGATE_FAULTS", "0:6").split(":")))
 """Which are drawn: from and below."""
 

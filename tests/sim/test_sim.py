@@ -16,6 +16,7 @@ from tests.sim.process import Process
 from tests.sim.world import World
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("block", fixed_blocks(0))
 def test_fixed_seeds(block: int):
     """Fixed seeds that passed must still pass."""
@@ -40,7 +41,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process():
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
-            timeout=120,
+            timeout=250,
             check=False,
         ).stdout
         assert printed.count(b"\n") > 500
