@@ -47,7 +47,8 @@ QUICK = {
     "session.timeout": "3s",
 }
 OPEN_S = 2.0
-"""So long a reader waits for a transaction that is open when it has found what it looks for. It may stay open as long as it likes."""
+"""So long nothing comes to a reader that has found what it looks for, until it takes the rest for an open transaction, which may stay
+open as long as it likes."""
 WAIT_S = 60.0
 """Far more than anything here needs; a test that waits for what never comes is the only one that it costs."""
 
@@ -269,7 +270,8 @@ class Jobs:
                     found += batch
                 if len(found) >= count and more_s and end is None:
                     end = await self._written(consumer)
-                if got or end is None:
+                    rest_at = time.monotonic() + OPEN_S
+                elif got:
                     rest_at = time.monotonic() + OPEN_S
                 if len(found) >= count and (quiet_at is None or got):
                     behind = [tp for tp, upto in (end or {}).items() if await consumer.position(tp) < upto]

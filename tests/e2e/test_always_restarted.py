@@ -71,6 +71,13 @@ class Kept:
             await asyncio.sleep(0.05)
         return self.lives[life - 1].text()
 
+    async def until_ended(self, lives: int) -> None:
+        """Wait until so many lives of the worker have ended."""
+        give_up = time.monotonic() + PATIENCE_S
+        while len(self.codes) < lives:
+            assert time.monotonic() < give_up, f"{self.codes}: {self.lives[-1].text()[-4000:]}"
+            await asyncio.sleep(0.05)
+
     def terminate(self) -> None:
         """As the supervisor does for a new version."""
         self.lives[-1].process.send_signal(signal.SIGTERM)
@@ -169,4 +176,6 @@ async def test_a_stop_and_a_drain_stay_until_somebody_goes_on(job, topic, worker
         after = (await status(job))["run"]
         assert after["id"] != run
         assert after["state"] == "running"
+        for one in them:
+            await one.until_ended(3)  # the other worker has done all, perhaps, while this one still ends
         assert {code for one in them for code in one.codes} == ({0} if workers == 1 else {0, 1})

@@ -94,7 +94,7 @@ async def test_a_slow_disk_delays_commits_and_restores_and_nothing_else(job, top
         assert "wait for the disk" in said + capsys.readouterr().err
         assert rows_of(one) == written
         await one.stop()
-        shutil.rmtree(job.directory / "state")
+        await asyncio.to_thread(shutil.rmtree, job.directory / "state")
         two = await job.start(keeping(job, inp))
         await two.until_running(1)
         assert rows_of(two) == written

@@ -176,7 +176,7 @@ async def test_a_cascade_drains_both_jobs_in_order_and_leaves_nothing_unread(job
     later = await second.start(second_of(second, shared, out, job))
     await first.until_running(2)
     await later.until_running(2)
-    answer = await said(job, "drain", job.name, "--cascade", "--timeout", "60s")
+    answer = await said(job, "drain", job.name, "--cascade", "--timeout", "240s")
     assert [(one["job"], one["run_state"]) for one in answer["drained"]] == [
         (f"{job.name}/1", "drained"),
         (f"{second.name}/1", "drained"),

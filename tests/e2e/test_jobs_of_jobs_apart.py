@@ -18,6 +18,8 @@ from .conftest import WAIT_S, Jobs
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 TEN_S = 10_000
+HELD = {"watermark.idle-timeout": "1h"}
+"""An input that is silent for a while, because the machine has other things to do, holds the time all the same."""
 
 
 @dataclass
@@ -60,19 +62,19 @@ def sums(stream, out):
 
 
 def first_of(job, inp, shared):
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     orders(app, inp).share(shared, key="k", partitions=2)
     return app
 
 
 def second_of(job, shared, out, *producers):
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     sums(app.input(shared, producers=[one.name for one in producers]), out)
     return app
 
 
 def whole_of(job, inp, out):
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     sums(orders(app, inp).repartition("k", name="priced", partitions=2), out)
     return app
 
@@ -120,7 +122,7 @@ async def announced(side, running, shared):
 
 
 async def drained(first):
-    return await asyncio.to_thread(hg.drain, first.name, bootstrap=first.bootstrap, cascade=True)
+    return await asyncio.to_thread(hg.drain, first.name, bootstrap=first.bootstrap, cascade=True, timeout="4m")
 
 
 async def test_one_job_and_two_give_the_same_results_at_the_same_times(job, make, topic):
@@ -153,13 +155,13 @@ async def test_workers_of_both_jobs_come_go_and_die_and_tasks_move_while_the_oth
     second = make()
 
     def sharing():
-        app = hg.App(job.name)
+        app = hg.App(job.name, settings=HELD)
         columns = app.input(inp, serde=hg.json(Order), timestamp="ts").columns()
         columns.with_columns(v=hg.col("v") * 2).share(shared, key="k", partitions=2)
         return app
 
     def reading():
-        app = hg.App(second.name)
+        app = hg.App(second.name, settings=HELD)
         sums(app.input(shared, serde=hg.json(Order), producers=[job.name]).columns(), out)
         return app
 
@@ -173,6 +175,7 @@ async def test_workers_of_both_jobs_come_go_and_die_and_tasks_move_while_the_oth
     two = {of: await of.start(app(), "w2") for of, app in apps.items()}  # a worker joins each job, and takes a task
     for of in apps:
         await two[of].until_running(1)
+        await one[of].until_running(1)
         await job.write(inp, rows(600, 20) if of is job else rows(620, 20))
         [mine], [others] = one[of].states(), two[of].states()
         await of.ask("move", task=mine, to="w2")
