@@ -169,7 +169,9 @@ def _admin(kafka: Broker) -> Iterator[tuple[Loop, Any]]:
     loop = Loop()
 
     async def started() -> Any:
-        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        # It does nothing by itself: every five minutes it would read the metadata of all topics, half a megabyte beside tests that count
+        # each byte which this process keeps, or that let its allocations fail.
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap, metadata_max_age_ms=24 * 3_600_000)
         await admin.start()
         return admin
 

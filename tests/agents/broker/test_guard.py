@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -59,7 +60,8 @@ def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal
         assert "headgate.node" in command_of(broker)
         run.send_signal(number)
         run.wait(60)
-    psutil.Process(guard).wait(60) if psutil.pid_exists(guard) else None
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(guard).wait(60)
     assert not psutil.pid_exists(broker) or "headgate.node" not in command_of(broker)
     assert list(tmp_path.iterdir()) == []
 
