@@ -6,8 +6,8 @@ Promises:
 - A partition that has ended, drained, waits for a newer job state or is paused is closed, with the reason.
 - A source's watermark is exactly the greatest timestamp seen minus the declared lag. A source is idle if answered fetches, the last one a
   moment ago, have shown for long enough that nothing is behind the position; silence proves nothing (`is_idle`). An answer is valid for
-  `JUST_NOW_S`, and expires without an event (`lapse`). So it makes no difference whether a worker was stopped for a while, a broker is
-  silent, or a record waits because its input is paused or its chunk fails.
+  `JUST_NOW_S`, and expires without an event (`lapse`), and at once when its input is paused. So it makes no difference whether a worker was
+  stopped for a while, a broker is silent, or a record waits because its input is paused or its chunk fails.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
 JUST_NOW_S = 2.5
 """How long a broker's answer is valid. A partition that is read gets several answers in this time."""
 NEVER = float("inf")
+NOT_YET_S = float("-inf")
+PAUSED = "paused"
 
 
 class SourceClock:
@@ -36,8 +38,8 @@ class SourceClock:
         self.max_ts: int | None = None
         self.end_since_s: float | None = None
         """Since when every answered fetch has shown that nothing is behind the position."""
-        self.answered_s: float = float("-inf")
-        self.seen_s: float = float("-inf")
+        self.answered_s: float = NOT_YET_S
+        self.seen_s: float = NOT_YET_S
         """When the last record came (not used for idleness)."""
         self.idle = False
 
@@ -174,7 +176,7 @@ class Inputs:
         return (
             bool(inside)
             and not (self.waiting or self.held or self.bootstrap)
-            and "paused" not in self.closed.values()
+            and PAUSED not in self.closed.values()
             and all(self.read_up.get(at) == self.positions.get(at) for at in inside)
         )
 
@@ -194,7 +196,10 @@ class Inputs:
     # ------------------------------------------------------------------------------------------------------------ gates
 
     def gate(self, run: RunView, *, draining: bool) -> bool:
-        """Recalculate which partitions are closed. Returns whether that changed."""
+        """Recalculate which partitions are closed. Returns whether that changed.
+
+        A partition that is paused or resumed needs a new answer to be idle: what comes meanwhile must not find that time has gone on.
+        """
         closed: dict[StreamPartition, str] = {}
         for one in self.by_stream.values():
             for at in one.owned:
@@ -202,7 +207,12 @@ class Inputs:
                 if why:
                     closed[at] = why
         changed = closed != self.closed
-        self.closed = closed
+        before, self.closed = self.closed, closed
+        for at, clock in self.clocks.items():
+            if (before.get(at) == PAUSED) != (closed.get(at) == PAUSED):
+                clock.answered_s = NOT_YET_S
+                if clock.idle:
+                    self.unobserved.add(at)
         return changed
 
     def _why_closed(self, at: StreamPartition, one: InputPlan, run: RunView, *, draining: bool) -> str:
@@ -217,7 +227,7 @@ class Inputs:
         if self.bootstrap and at not in self.bootstrap:
             return "bootstrap"
         if at.stream in run.paused_streams or (run.paused_job and one.external):
-            return "paused"
+            return PAUSED
         return "lag" if self.lagging and one.external and not one.bootstrap else ""
 
     # ------------------------------------------------------------------------------------------------------------ clocks
@@ -267,15 +277,18 @@ class Inputs:
                 self.unobserved.add(at)
 
     def _look(self, at: StreamPartition, clock: SourceClock, now: Now) -> bool:
-        if self.is_idle(clock, now) == clock.idle:
+        if self.is_idle(at, clock, now) == clock.idle:
             return False
         self.unobserved.add(at)
         return True
 
-    def is_idle(self, clock: SourceClock, now: Now) -> bool:
-        """Answered fetches have shown it for the whole timeout, the last one a moment ago; it is never inferred from silence."""
+    def is_idle(self, at: StreamPartition, clock: SourceClock, now: Now) -> bool:
+        """Answered fetches have shown it for the whole timeout, the last one a moment ago; it is never inferred from silence, and what is
+        paused is not idle.
+        """
         return (
             clock.end_since_s is not None
+            and self.closed.get(at) != PAUSED
             and clock.answered_s - clock.end_since_s >= self.plan.settings.idle_timeout_s
             and now.mono < clock.answered_s + JUST_NOW_S
         )
@@ -305,7 +318,7 @@ class Inputs:
             if at in self.finished:
                 continue
             clock = self.clocks[at]
-            clock.idle = self.is_idle(clock, now)
+            clock.idle = self.is_idle(at, clock, now)
             lag = self.by_stream[at.stream].lag_ms
             ts = NO_TIME if clock.max_ts is None else max(NO_TIME, clock.max_ts - lag)
             self.progress.observe(at.stream, at.partition, ts, idle=clock.idle)

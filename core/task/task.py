@@ -683,6 +683,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self._regate = False
             if self.inputs.gate(self.run, draining=self.completion.drain_id is not None):
                 out.append(t.Gate(self.inputs.closed))
+                if self.inputs.unobserved:
+                    self.pace.soon(now)
             self._restate()
         return out
 

@@ -246,6 +246,28 @@ def test_who_has_said_that_it_is_idle_takes_it_back_when_nobody_answers_any_more
     assert rig.task.deadline() is None
 
 
+def test_who_has_said_that_it_is_idle_takes_it_back_as_soon_as_its_input_is_paused():
+    """Records may come from now on, and other inputs go on: until it is read again, time must not pass them."""
+    rig = said_idle()
+    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({ORDERS}))))
+    rig.wait(0.2)
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+    rig.feed(AtEnd(ORDERS0, 5))  # an answer that was under way
+    rig.wait(0.2)
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+
+
+def test_who_was_idle_before_a_pause_is_idle_again_when_an_answer_shows_that_nothing_has_come():
+    rig = said_idle()
+    rig.feed(o.RunChanged(run_view(paused_streams=frozenset({ORDERS}))))
+    rig.feed(o.RunChanged(run_view()))
+    rig.wait(0.2)
+    assert rig.said()[-1] == ("wm", 100, (0, 1))
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(0.2)
+    assert rig.said()[-1] == ("idle", 100, (0, 1))
+
+
 def test_who_has_said_that_it_is_idle_takes_it_back_while_its_chunk_fails_and_is_tried_again():
     """The records of that chunk are older than what the others have: time that went on meanwhile would make them late."""
     rig = said_idle()
