@@ -30,6 +30,7 @@ from ..worker.logs import FORMS, secrets_of, set_up
 from .options import broker_options, configured
 
 RESTORE_TOLD_S = 5.0
+WAITING_TOLD_S = 1.5
 OTHER_CODE = "this code cannot go on"
 ADVICE = {
     "are those of the job": "give one of the two jobs another name or id: _ and - are the same in topics and directories",
@@ -195,10 +196,8 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     await page.bind()
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
     worker = Worker(options)
-    worker.participant.on_waiting = lambda why, state, failed: say_waiting(
-        why,
-        ADVICE[OTHER_CODE].format(job=shown(app.job)) if OTHER_CODE in why else goes_on(state, shown(app.job), failed),
-    )
+    waiting = Waiting(worker, shown(app.job))
+    worker.participant.on_waiting = waiting
     spare_the_collector()
     bound = {
         "job": str(app.job),
@@ -237,6 +236,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         return 1
     finally:
         restores.cancel()
+        waiting.no_more()
         if not worker.ending.held:
             await page.stop()
             await worker.ending.rest()
@@ -266,10 +266,31 @@ def done(why: str) -> str:
     return f"Done: {why}{f'; {AGAIN}' if 'counts as its own' in why else ''}"
 
 
-def say_waiting(why: str, helps: str) -> None:
-    """Say that the run is closed and that this worker does not begin another. Printed once, because the wait may be without end."""
-    if helps:
-        click.echo(f"Waiting: {why}.\nTo continue: {helps}", err=True)
+class Waiting:
+    """Says that the run is closed and that this worker does not begin another. Printed once, because the wait may be without end.
+
+    A run that the leader begins at once, for `--bounded`, a new `--run-id` or another graph, has not been waited for: nothing is said.
+    """
+
+    def __init__(self, worker: Any, job: str, after_s: float = WAITING_TOLD_S) -> None:
+        self.worker, self.job, self.after_s = worker, job, after_s
+        self._due: asyncio.TimerHandle | None = None
+
+    def __call__(self, why: str, state: str, failed: str) -> None:
+        """Say it, if it is still so in a moment."""
+        helps = ADVICE[OTHER_CODE].format(job=self.job) if OTHER_CODE in why else goes_on(state, self.job, failed)
+        self.no_more()
+        if helps:
+            self._due = asyncio.get_running_loop().call_later(self.after_s, self._say, why, helps)
+
+    def no_more(self) -> None:
+        """Say nothing more."""
+        if self._due is not None:
+            self._due.cancel()
+
+    def _say(self, why: str, helps: str) -> None:
+        if self.worker.participant.why == why:
+            click.echo(f"Waiting: {why}.\nTo continue: {helps}", err=True)
 
 
 def end_without_waiting(worker: Any) -> NoReturn:

@@ -20,7 +20,7 @@ from ...core.graph.keying import ENOUGH, OTHER, UNKNOWN
 from ...core.names import JobName, StreamPartition, natural
 from ...core.orders import RESTING, WORKING
 from ...core.settings import offer
-from ..process.reading import Hearing, following, heard, shown
+from ..process.reading import Hearing, following, heard, pauses, shown
 from ..status.batches import load_documents, memory_documents
 from ..status.documents import job, join_documents, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
@@ -215,13 +215,7 @@ def holder(held: dict[str, Any]) -> str:
 def show(found: dict[str, Any]) -> None:
     """Print the status for people."""
     run = found["run"]
-    paused = (
-        "paused"
-        if run and run["paused"]
-        else ", ".join(run["paused_streams"]) + " paused"
-        if run and run["paused_streams"]
-        else ""
-    )
+    paused = pauses(run["paused"], run["paused_streams"]) if run else ""
     leader = found["leader"]
     quiet = {w["processor"] for w in found["workers"] if not w["alive"]}
     gone = f", {SILENT}" if leader is not None and leader["processor"] in quiet else ""

@@ -127,7 +127,8 @@ def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> N
     if output == "json":
         show_json(outcome_document(to, request, found))
         return
-    run = f"; run {found.run_id} is {found.run_state}" if found.run_id else ""
+    paused = f", {found.paused}" if found.paused else ""
+    run = f"; run {found.run_id} is {found.run_state}{paused}" if found.run_id else ""
     why = f" ({found.why})" if found.why else ""
     back = (
         f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` withdraws it" if found.state == "written" else ""

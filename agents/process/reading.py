@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -125,6 +125,15 @@ def jobs_in(names: Iterable[str], prefix: str = "") -> list[JobName]:
 def shown(job: JobName) -> str:
     """The job as people type it."""
     return job.name if job.id == "1" else str(job)
+
+
+def pauses(job: bool, streams: Collection[str]) -> str:
+    """What of a run is paused, for people; empty if nothing is.
+
+    >>> pauses(True, []), pauses(False, ["rates", "orders"]), pauses(False, [])
+    ('paused', 'paused: orders, rates', '')
+    """
+    return "paused" if job else f"paused: {', '.join(sorted(streams))}" if streams else ""
 
 
 @dataclass(frozen=True, slots=True)

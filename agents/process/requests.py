@@ -35,7 +35,7 @@ from ..coordinator.coordinator_stream import OwnWriter
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from .launch import user_name
-from .reading import Follower, folded, following, heard, shown
+from .reading import Follower, folded, following, heard, pauses, shown
 
 TIMEOUT_S = 25.0
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -84,6 +84,8 @@ class Outcome:
     progress: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     run_id: str = ""
     run_state: str = ""
+    paused: str = ""
+    """What of the run is paused, for people."""
 
 
 def wall_ms() -> int:
@@ -228,9 +230,10 @@ def outcome(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: Jo
         raise AnsweredFailed(
             f"{request.verb} of '{shown(job)}' failed: {answer.why}", remedy=f"see `headgate status {shown(job)}`"
         )
-    return Outcome(
-        request.uuid, answer.state, answer.why, answer.progress, run.run_id if run else "", run.state if run else ""
-    )
+    if run is None:
+        return Outcome(request.uuid, answer.state, answer.why, answer.progress)
+    stands = pauses(run.paused_job, run.paused_streams)
+    return Outcome(request.uuid, answer.state, answer.why, answer.progress, run.run_id, run.state, stands)
 
 
 def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobName) -> str:

@@ -352,6 +352,7 @@ def test_pause_and_resume_are_in_the_status(hg: Headgate) -> None:
     """Intake stops and starts; a stream that is not there is refused."""
     assert hg.json("answer", "pause", hg.job, "--stream", f"{hg.job}-orders")["state"] == "done"
     assert hg.json("status", "status", hg.job)["run"]["paused_streams"] == [f"{hg.job}-orders"]
+    assert f", running, paused: {hg.job}-orders\n" in hg.run("status", hg.job)
     assert hg.json("answer", "resume", hg.job)["state"] == "done"
     assert hg.json("status", "status", hg.job)["run"]["paused_streams"] == []
     hg.run("pause", hg.job, "--stream", "nothing", code=1)
