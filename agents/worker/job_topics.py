@@ -128,7 +128,7 @@ class JobTopics:
         self._known |= found
         missing = [name for name in names if name not in found]
         if missing:
-            there = [name for name in await self.topics.names() if not name.startswith("__")]
+            there = others_topics(await self.topics.names(), self.names.prefix)
             raise EnvironmentFault(
                 f"the input topic{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))} "
                 f"do{'es' * (len(missing) == 1)} not exist",
@@ -240,3 +240,19 @@ def widest(counts: Mapping[str, int]) -> int:
 
 def _tell(outbox: Outbox, found: ExistingTopic) -> None:
     outbox.know(found.name, found.partitions, found.limit, found.rules)
+
+
+def others_topics(topics: Iterable[str], prefix: str) -> list[str]:
+    """The topics that may be inputs: neither internal ones nor those that headgate has made for a job on this cluster.
+
+    >>> others_topics(["orders", "sales-1-dead-letters", "sales-1-by-user", "__headgate_coordinator_sales_1", "sales-2"], "")
+    ['orders', 'sales-2']
+    """
+    names = list(topics)
+    found = [parse_internal(name, prefix=prefix) for name in names]
+    jobs = [Topics(job, prefix) for job in {one[1] for one in found if one is not None}]
+    return [
+        name
+        for name in names
+        if not name.startswith("__") and not any(name == job.dead_letters or job.step(name) is not None for job in jobs)
+    ]
