@@ -96,6 +96,9 @@ class App:
         include: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        for what, given in (("name", name), ("id", id)):
+            if type(given) is not str:
+                raise DeclarationError(f"App({what}={given!r}) is no text", remedy=f'{what}="sales"')
         self.job = JobName(name, id)
         self.name = name
         self.serde: Serde[Any] = serde if serde is not None else serdes.json()

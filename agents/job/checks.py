@@ -134,7 +134,8 @@ def check_serde(serde: Any, where: str) -> None:
     if isinstance(serde, Serde):
         return
     name = getattr(serde, "__name__", "")
-    remedy = f"call it: {name}()" if name else "for example hg.json(), hg.text(), hg.custom(loads, dumps, name=…)"
+    call = f"hg.json({name})" if isinstance(serde, type) and not issubclass(serde, Serde) else f"{name}()"
+    remedy = f"call it: {call}" if name else "for example hg.json(), hg.text(), hg.custom(loads, dumps, name=…)"
     closing = ")" * (where.count("(") - where.count(")"))
     raise DeclarationError(f"{where}={serde!r}{closing} is not a serde", remedy=remedy)
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from ...core.columns.schema import TEXT, ColumnSchema
+from ...core.columns.schema import FLOAT, INT, TEXT, ColumnSchema
 from ...core.errors import DeclarationError
 from ...core.settings import offer
 from ...core.spark_schema import check_column, without_json
+from ..records.column_types import plain_fields
 from ..records.serdes import Serde, is_json
 from . import steps as s
 from .aggregates import AggregatePlan
@@ -93,6 +94,25 @@ def check_own_fields(kind: Any, key: Any, timestamp: Any, where: str) -> None:
     for what, name in (("key", key), ("timestamp", time)):
         if isinstance(name, str) and name not in getattr(kind, "__struct_encode_fields__", ()):
             check_name(kind, name, f"{where}: {what}={name!r}")
+    unit = timestamp.unit if isinstance(timestamp, TimeField) else "ms"
+    kinds = _kinds_of(kind, time) if isinstance(time, str) else []
+    if kinds and not any(_is_time(one, unit) for one in kinds):
+        raise DeclarationError(
+            f"{where}: timestamp={time!r}: {kind.__qualname__} declares it as {kinds[0]}, which is no time in {unit!r}",
+            remedy="ISO text takes hg.field(…, unit='iso'), numbers take unit='s', 'ms', 'us' or 'ns'",
+        )
+
+
+def _kinds_of(kind: Any, name: str) -> list[str]:
+    """As what a declared type declares a field that could be a column; nothing is known of other fields."""
+    try:
+        return [one.column.type for one in plain_fields(kind) if name in (one.attribute, one.column.name)]
+    except NameError:  # of a type that only its own module can read
+        return []
+
+
+def _is_time(column: str, unit: str) -> bool:
+    return column == TEXT if unit == "iso" else column in (INT, FLOAT)
 
 
 def check_name(kind: Any, name: str, where: str) -> None:

@@ -195,7 +195,7 @@ def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
         return None, None
     if window.spans is None:
         raise DeclarationError(f"window(emit={emit!r}): a session gives its final result only", remedy="omit emit=")
-    if isinstance(emit, str):
+    if isinstance(emit, str) and emit[:1].isdigit():
         return _length(emit, "window(emit)"), None
     if type(emit) is not int or emit < 1:
         raise DeclarationError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -29,6 +29,12 @@ def two(a: Any, b: Any) -> Any:
 
 def words(stream: Any) -> Any:
     return stream.batch(max_rows=1).spark(two, schema="word string, n int")
+
+
+class Order(TypedDict):
+    user: str
+    paid: bool
+    ts: int
 
 
 def app() -> hg.App:
@@ -58,6 +64,13 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("a name that is no topic", lambda a, s: s.repartition("a", name="a b"), "cannot be the name"),
     ("the dead letters' name", lambda a, s: s.repartition("a", name="dead-letters"), "dead-letter"),
     ("a serde that was not called", lambda a, s: s.repartition("a", serde=hg.json), "call it: json()"),
+    ("a type as a serde", lambda a, s: a.input("x", serde=Order), "call it: hg.json(Order)"),
+    ("a name that is no text", lambda a, s: hg.App(3), "is no text"),
+    ("an id that is no text", lambda a, s: hg.App("sales", id=1), "is no text"),
+    ("event time in text", lambda a, s: a.input("x", serde=hg.json(Order), timestamp="user"), "hg.field(…, unit='iso')"),
+    ("event time in no text", lambda a, s: a.input("x", serde=hg.json(Order), timestamp=hg.field("ts", unit="iso")), "no time in 'iso'"),
+    ("event time in a flag", lambda a, s: a.input("x", serde=hg.json(Order), timestamp="paid"), "declares it as bool"),
+    ("early results at no known time", lambda a, s: s.repartition("a").window(hg.tumbling("1m"), emit="finl"), "'final', how often"),
     ("a serde that is none", lambda a, s: s.to("x", serde="json"), "is not a serde"),
     ("merge of nothing", lambda a, s: s.merge(), "at least one other"),
     ("merge with itself", lambda a, s: s.merge(s), "count every record twice"),
