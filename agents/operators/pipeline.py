@@ -7,7 +7,7 @@ work included. Afterwards either all output is in the ready buffer, or an except
 from __future__ import annotations
 
 import importlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
@@ -121,6 +121,8 @@ class Pipeline:
         self.table = table
         self.now_ms = now_ms
         self._count = count
+        self._counted: Counter[str] = Counter()
+        """What the running letter counts: it is told when the letter is complete, and forgotten if it fails, since it then runs again."""
         self.patience = patience or Patience()
         self._prepare = prepare
         self._careful = careful
@@ -389,8 +391,13 @@ class Pipeline:
         return tuple(seen.items())
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter that users see."""
-        self._count(name, amount)
+        """Add to a counter that users see, when the letter is complete."""
+        self._counted[name] += amount
+
+    def _tell_counts(self) -> None:
+        counted, self._counted = self._counted, Counter()
+        for name, amount in counted.items():
+            self._count(name, amount)
 
     # ---------------------------------------------------------------------------------------------------------- a letter
 
@@ -630,6 +637,7 @@ class Pipeline:
         for operator in self.operators:
             operator.complete()
         self.buffer.complete()
+        self._tell_counts()
         commit, stopping = self.wants_commit, self._stopping
         self.wants_commit, self._stopping = False, []
         self._before = []
@@ -643,6 +651,7 @@ class Pipeline:
         self._later.clear()
         self._unknown = None
         self._seen = {}
+        self._counted.clear()
         self.wants_commit, self._stopping = False, []
         for operator, values in self._before:
             for flag, value in zip(operator.flags, values, strict=True):
@@ -661,6 +670,7 @@ class Pipeline:
         later, self._later = self._later, deque()
         unknown, self._unknown = self._unknown, None
         push, self.push_result = self.push_result, None
+        counted, self._counted = self._counted, Counter()
         try:
             with bound(cast("Any", self)):
                 for operator in self.operators:  # parents come before children, which pass on what their parents emit
@@ -672,11 +682,12 @@ class Pipeline:
             for operator in self.operators:
                 operator.complete()
             self.buffer.complete()
+            self._tell_counts()
         except BaseException:
             self.buffer.drop()
             raise
         finally:
-            self.buffer, self._later, self._unknown = buffer, later, unknown
+            self.buffer, self._later, self._unknown, self._counted = buffer, later, unknown, counted
             self.push_result = push
             for operator, kept in zip(self.operators, aside, strict=True):
                 operator.resume(kept)

@@ -94,6 +94,43 @@ def test_a_result_that_is_to_fail_fails_the_task(policy: Any, words: str) -> Non
         assert d.read("out") == []
 
 
+@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+def test_what_is_left_out_of_a_letter_that_runs_again_is_counted_once(policy: Any) -> None:
+    """Another step fails behind it, and the letter is repeated: it was one record that failed, and one letter."""
+    calls: list[int] = []
+
+    def fails_at_first(row: Any) -> Any:
+        calls.append(row["n"])
+        if len(calls) == 3:
+            raise OSError("try again")
+        return row
+
+    app = hg.App("sales", settings={"error.retries": 2})
+    results = counted(app)
+    results.map(fussy, on_error=policy).to("out")
+    results.map(fails_at_first).to("all")
+    with Driver(app) as d:
+        send(d)
+        assert calls == [1, 2, 3, 1, 2, 3]
+        assert [one.value["n"] for one in d.read("out")] == [1, 3]
+        letters = len(d.dead_letters())
+        assert letters == (policy == "dead_letter")
+        assert d.counters["records_failed"] == 1
+        assert (d.counters.get("dead_letters", 0), d.counters.get("records_skipped", 0)) == (letters, 1 - letters)
+
+
+def test_rows_that_find_nothing_are_counted_once_though_their_chunk_fails() -> None:
+    """The chunk runs again and again while the record that fails is looked for."""
+    app = hg.App("sales", on_error="skip")
+    names = app.input("names", key="c").table("names")
+    app.input("more", key="c").join(names, into=lambda order, _: fussy(order)).to("more-out")
+    with Driver(app) as d:
+        d.send("names", {"c": "DE"}, key="DE")
+        d.send_all("more", [hg.Record(c, {"c": c, "n": n}, 5) for n, c in enumerate(("DE", "FR", "DE", "FR", "DE"))])
+        assert [one.value["n"] for one in d.read("more-out")] == [0, 4]
+        assert (d.counters["join_misses"], d.counters["records_failed"]) == (2, 1)
+
+
 def test_a_function_that_changes_tables_of_the_app_fails_the_task() -> None:
     """What a failed call has left in them could not be taken back for one row."""
     app = hg.App("sales", on_error="skip")
