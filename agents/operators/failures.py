@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import LimitReached, StoreUnreadable, causes
 from ..cancellation import said
 from ..job import steps as s
+from ..job.checks import POLICIES
 from ..records.chunks import Chunk
+from ..records.record import Record
 from ..records.target_rules import UnknownTarget
 from .bad_records import BadRecord
 from .decode import SourceOp
@@ -21,7 +24,7 @@ from .stateless import UserCodeError
 if TYPE_CHECKING:
     from .pipeline import Pipeline
 
-_HERE = Path(__file__).parents[1]
+_OURS = frozenset(Path(__file__).parents[2] / room for room in ("agents", "core", "spark_bridge"))
 
 
 def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
@@ -146,7 +149,9 @@ def traceback_of(error: BaseException) -> str:
 def own_traceback(cause: BaseException) -> str:
     """The traceback of the user's code, without the headgate frames above it and without the first try of the whole chunk."""
     tb = cause.__traceback__
-    while tb is not None and tb.tb_next is not None and _HERE in Path(tb.tb_frame.f_code.co_filename).parents:
+    while (
+        tb is not None and tb.tb_next is not None and not _OURS.isdisjoint(Path(tb.tb_frame.f_code.co_filename).parents)
+    ):
         tb = tb.tb_next
     return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
 
@@ -173,3 +178,19 @@ def policy_of(error: BaseException, source: SourceOp, app: Any) -> s.Policy:
     if not isinstance(error, BadRecord):
         return (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
     return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data
+
+
+def answer_of(found: Any, policy: str = "it") -> str:
+    """What an error policy has answered; None is "skip". Raises `ValueError` for what is no answer."""
+    if inspect.iscoroutine(found):
+        found.close()
+    if found is None:
+        return "skip"
+    if found not in POLICIES:
+        raise ValueError(f"{policy} answered {found!r:.80}, which is not one of {', '.join(POLICIES)}")
+    return found
+
+
+def answer_for_result(policy: Any, record: Record[Any, Any], cause: BaseException) -> str:
+    """What becomes of a row that no chunk has: such rows are not waited for, so a function must answer at once."""
+    return answer_of(policy(record, cause) if callable(policy) else policy, "the error policy for a result")

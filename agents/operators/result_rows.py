@@ -9,7 +9,6 @@ failed call may have left something behind (a table of the app), no row is left 
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +16,8 @@ import orjson
 import structlog
 
 from ..job import steps as s
-from ..job.checks import POLICIES
-from ..records.record import Record, Rows
-from .failures import failure_headers
+from ..records.record import Rows
+from .failures import answer_for_result, failure_headers
 from .stateless import Operator, UserCodeError
 
 log = structlog.get_logger("headgate.task")
@@ -74,14 +72,12 @@ def policy_of_results(operator: Operator) -> Any:
 def leave_out(operator: Operator, row: Rows, error: UserCodeError) -> None:
     """Leave out a row as the operator's policy says; raise `error` if the policy is to fail."""
     env: Any = operator.env
-    policy = policy_of_results(operator)
     cause = error.__cause__ or error
-    if callable(policy):
-        policy = _answer(policy, next(iter(row.records())), cause)
-    if policy == "fail":
+    answer = answer_for_result(policy_of_results(operator), next(iter(row.records())), cause)
+    if answer == "fail":
         raise error
     env.count("records_failed")
-    if policy == "skip":
+    if answer == "skip":
         env.count("records_skipped")
         log.warning(
             "a result is left out", task=env.task, step=operator.step.name or operator.step.verb, error=str(error)
@@ -96,18 +92,6 @@ def leave_out(operator: Operator, row: Rows, error: UserCodeError) -> None:
     ]
     topic = env.declared.topics.dead_letters
     env.emit(topic, 0, [_key(env, row)], [_shown(row.values[0])], [env.now_ms()], [headers])
-
-
-def _answer(policy: Any, record: Record[Any, Any], cause: BaseException) -> str:
-    found = policy(record, cause)
-    if inspect.iscoroutine(found):
-        found.close()
-    found = "skip" if found is None else found
-    if found not in POLICIES:
-        raise ValueError(
-            f"the error policy answered {found!r:.80} for a result, which is not one of {', '.join(POLICIES)}"
-        )
-    return found
 
 
 def _key(env: Any, row: Rows) -> bytes | None:

@@ -22,14 +22,14 @@ from ...core import origins
 from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
 from ...core.errors import DataError
 from ...core.ranges import RangeBroken, RangeGone
-from ..cancellation import said
 from ..job import steps as s
 from ..records.arrow_take import columns_as_they_are
 from ..records.column_chunk import ColumnChunk
-from ..records.record import Rows
+from ..records.record import Record, Rows
 from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
+from .failures import answer_for_result, failure_headers
 from .referenced import Referenced, range_key
 from .result_rows import policy_of_results, push_result
 from .spark_runs import Runs
@@ -295,18 +295,19 @@ class Results:
         runs, times = self.rows.origins(first) if self.reference is None else (self.reference.origins(first), None)
         for child, outcome in zip(self.sparks, outcomes, strict=True):
             for place, row, error in outcome.bad:
+                at_ms = first.result_ms if times is None else times[place]
+                answer = answer_for_result(child.policy, Record(None, row, at_ms), error)
+                if answer == "fail":
+                    raise UserCodeError(child.step, error) from error
                 self.env.count("records_failed")
-                if child.policy == "skip" or (callable(child.policy) and child.policy(row, error) != "dead_letter"):
+                if answer == "skip":
                     self.env.count("records_skipped")
                     continue
                 self.env.count("dead_letters")
                 headers = [
                     *self._origin_headers(origins.origin_of(runs, place)),
                     *([] if times is None else [("hg-timestamp", str(times[place]).encode())]),
-                    ("hg-task", self.env.task.encode()),
-                    ("hg-step", child.step.name.encode()),
-                    ("hg-batch", self.info(first).id.encode()),
-                    ("hg-exception", said(error).encode(errors="backslashreplace")[:2000]),
+                    *failure_headers(self.env.task, child.step, error, ("hg-batch", self.info(first).id.encode())),
                 ]
                 value = orjson.dumps(row, default=str)
                 topic = self.env.declared.topics.dead_letters

@@ -21,7 +21,7 @@ from ..records.chunks import Chunk
 from ..records.record import Record
 from ..records.target_rules import UnknownTarget
 from .bad_records import BadRecord
-from .failures import dead_letter, find_bad, policy_of
+from .failures import answer_of, dead_letter, find_bad, policy_of
 from .key_test import KeysApart
 from .pipeline import Pipeline
 
@@ -127,11 +127,7 @@ async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseExcep
         cause = error.cause if isinstance(error, BadRecord) else error.__cause__
         found = policy(record, cause or error)
         policy = await pipeline.patience.within(shown(policy), found) if inspect.isawaitable(found) else found
-    if policy is None:
-        return "skip"
-    if policy not in POLICIES:
-        raise ValueError(f"it answered {policy!r}, which is not one of {', '.join(POLICIES)}")
-    return policy
+    return answer_of(policy)
 
 
 def may_pass(error: BaseException) -> bool:

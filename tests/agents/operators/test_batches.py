@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, TypedDict
 
 import orjson
@@ -153,6 +154,54 @@ def test_a_row_that_is_left_out_of_a_window_names_its_record(
         d.drain()
         found = sorted((one.partition, one.offset, orjson.loads(one.value or b"")["n"]) for one in d.dead_letters())
         assert found == [*sorted(2 * [(1, 1, 14), (1, 3, 35), (1, 5, 28)]), (1, 7, 21)]  # late for one of its windows
+
+
+def left_out_with_trace(fn: Any, rows: Rows, batch: Any) -> BatchOutcome:
+    """The second row fails, in code of the user."""
+    try:
+        raise ValueError("two")
+    except ValueError as error:
+        return BatchOutcome([], 0, [(1, rows[1], error)])
+
+
+def test_a_dead_letter_of_spark_says_what_every_other_one_says(
+    spark: WithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step, batch, exception and traceback."""
+    monkeypatch.setattr(spark, "_outcome", left_out_with_trace)
+    app = hg.App("sales", on_error="dead_letter")
+    app.input("orders").batch(max_rows=3, name="lot").spark(summed, schema="n long", name="sum").to("out")
+    with Driver(app) as d:
+        d.send_all("orders", orders(1, 4))
+        (letter,) = d.dead_letters()
+        assert (letter.step, letter.exception, letter.offset) == ("sum", "ValueError: two", 1)
+        assert letter.traceback.endswith("ValueError: two\n")
+        assert "left_out_with_trace" in letter.traceback
+
+
+@pytest.mark.parametrize(
+    ("answer", "letters", "words"),
+    [("dead_letter", 1, ""), ("skip", 0, ""), (None, 0, ""), ("fail", 0, "two"), ("drop", 0, "answered 'drop'")],
+)
+def test_a_policy_decides_about_a_row_of_a_batch_as_about_any_record(
+    answer: Any, letters: int, words: str, spark: WithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets the row as a record. What it wants to fail was skipped, and so was what is no answer."""
+    monkeypatch.setattr(spark, "_outcome", left_out_with_trace)
+    told: list[Any] = []
+
+    def policy(record: hg.Record[Any, Any], error: BaseException) -> Any:
+        told.append((record.value, record.timestamp, str(error)))
+        return answer
+
+    app = hg.App("sales", on_error=policy)
+    app.input("orders").batch(max_rows=3, name="lot").spark(summed, schema="n long", name="sum").to("out")
+    with Driver(app) as d:
+        with pytest.raises(Exception, match=words) if words else nullcontext():
+            d.send_all("orders", [hg.Record(None, {"n": n}, 10 * n) for n in (1, 2, 3)])
+        assert told[0] == ({"n": 2}, 20, "two")
+        assert len(d.dead_letters()) == letters
+        assert d.counters.get("records_failed", 0) == (0 if words else 1)
 
 
 def test_windows_of_the_clock_close_when_it_has_passed_them() -> None:
