@@ -90,7 +90,7 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
             [
                 o["offset"],
                 o["time"],
-                f"{o['topic']}[{o['partition']}]@{o['origin_offset']}",
+                came_from(o["topic"], o["partition"], o["origin_offset"]),
                 o["step"],
                 o["exception"][:80],
             ]
@@ -98,6 +98,15 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
         ),
         none=f"{shown(to.job)} has no dead letters.",
     )
+
+
+def came_from(topic: str, partition: int, offset: int) -> str:
+    """The record that a letter was, for people. No record stands for the result of a window, only its stream.
+
+    >>> came_from("orders", 1, 7), came_from("sales-1-by-user", -1, -1)
+    ('orders[1]@7', 'sales-1-by-user')
+    """
+    return topic if partition < 0 or offset < 0 else f"{topic}[{partition}]@{offset}"
 
 
 @dead_letters.command()

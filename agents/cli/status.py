@@ -356,9 +356,13 @@ def seconds(apart: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """A duration for people."""
+    """A duration for people.
+
+    >>> age(59), age(90 * 60), age(400 * 86_400)
+    ('59s', '1.5h', '400.0d')
+    """
     if seconds < 60:
         return f"{seconds:.0f}s"
     if seconds < 3600:
         return f"{seconds / 60:.0f}m"
-    return f"{seconds / 3600:.1f}h"
+    return f"{seconds / 3600:.1f}h" if seconds < 86_400 else f"{seconds / 86_400:.1f}d"

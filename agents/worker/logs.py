@@ -24,6 +24,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 SHORTEST_SECRET = 4
 """Shorter secrets are not masked within texts, because they would mask half of every line."""
 
+COORDINATOR_OF_GROUP = "aiokafka.consumer.group_coordinator"
 REPEATED_AFTER_S = 10.0
 SELDOM_S = 300.0
 """The longest interval between two repetitions of the same message."""
@@ -72,6 +73,16 @@ class Repeats(logging.Filter):
         if kept_back:
             record.msg, record.args = f"{record.getMessage()} (and {kept_back} times more before)", None
         return True
+
+
+def unless_retried(record: logging.LogRecord) -> bool:
+    """Whether to let this record through: not if it is the coordinator of a group that aiokafka looks for again.
+
+    A new broker knows none before the first request, and only the published positions ask for it. What is not retried is raised there.
+    """
+    if record.name != COORDINATOR_OF_GROUP or not isinstance(record.args, tuple) or not record.args:
+        return True
+    return not getattr(record.args[0], "retriable", False)
 
 
 class Masking:
@@ -149,6 +160,7 @@ def set_up(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
+    handler.addFilter(unless_retried)
     handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]

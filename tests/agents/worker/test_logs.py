@@ -8,6 +8,7 @@ import logging
 
 import pytest
 import structlog
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError
 
 from headgate.agents.worker.logs import Masking, Repeats, secrets_of, set_level, set_up
 
@@ -80,6 +81,18 @@ def test_other_libraries_speak_in_the_same_form_and_only_from_warnings_on() -> N
     logging.getLogger("aiokafka").info("chatter")
     logging.getLogger("aiokafka").warning("trouble")
     assert [(one["event"], one["worker"]) for one in lines(out)] == [("trouble", "w1")]
+
+
+def test_a_new_broker_that_has_no_coordinator_of_groups_yet_is_no_error() -> None:
+    """aiokafka asks again at once; a refusal is none that it repeats."""
+    out = io.StringIO()
+    set_up(form="json", out=out)
+    log = logging.getLogger("aiokafka.consumer.group_coordinator")
+    for error in (GroupCoordinatorNotAvailableError(), GroupAuthorizationFailedError("readers")):
+        log.error("Group Coordinator Request failed: %s", error)
+    assert [one["event"] for one in lines(out)] == [
+        "Group Coordinator Request failed: [Error 30] GroupAuthorizationFailedError: readers"
+    ]
 
 
 def test_the_level_can_be_changed_while_it_runs() -> None:
