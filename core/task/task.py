@@ -493,8 +493,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.work.chunk = None
         self.work.succeeded()
         self._advance(event.at, event.upto)
-        if self.inputs.saw(event.at, event.max_ts, now):
-            self.pace.news = True
+        self.pace.news = self.inputs.saw(event.at, event.max_ts, now) or self.pace.news
         self._owes(event.owed)
         if self.state == TaskState.RELEASING:
             return self._leave()
@@ -683,8 +682,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self._regate = False
             if self.inputs.gate(self.run, draining=self.completion.drain_id is not None):
                 out.append(t.Gate(self.inputs.closed))
-                if self.inputs.unobserved:
-                    self.pace.soon(now)
+                self.pace.soon(now, self.inputs.unobserved)
             self._restate()
         return out
 

@@ -27,7 +27,7 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ..machine import Now
@@ -226,9 +226,10 @@ class Pace:
         self.news, self.owed = False, True
         return True
 
-    def soon(self, now: Now) -> None:
-        """There may be a newer time, and the next turn is to look."""
-        self.news, self._next_s = True, max(self._next_s, now.mono)
+    def soon(self, now: Now, unobserved: Collection[object]) -> None:
+        """The time of these may be another one, and the next turn is to look."""
+        if unobserved:
+            self.news, self._next_s = True, max(self._next_s, now.mono)
 
     def told(self, now: Now, interval_s: float) -> None:
         """There was a newer time. News that bring none, like the watermark of a producer that is ahead, do not delay the next one."""
