@@ -10,6 +10,7 @@ each row without a partner must have come out of the join once (`pairs`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
@@ -28,7 +29,7 @@ from typing import Any
 
 import orjson
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
@@ -64,13 +65,37 @@ class Copies(threading.Thread):
         super().__init__(name="copies", daemon=True)
         self.count = 0
         self._ended = threading.Event()
+        self._broker = bootstrap
+        self._read = {(topic, p): 0 for topic in topics for p in range(PARTITIONS)}
+        """The position in each partition."""
         self._reader = consumer(bootstrap)
-        self._reader.assign([TopicPartition(one, p, OFFSET_BEGINNING) for one in topics for p in range(PARTITIONS)])
+        self._reader.assign([TopicPartition(*at, OFFSET_BEGINNING) for at in self._read])
 
     def run(self) -> None:
         """Read until `end()`."""
         while not self._ended.is_set():
-            self.count += sum(1 for one in self._reader.consume(5000, timeout=0.1) if one.error() is None)
+            for one in self._reader.consume(5000, timeout=0.1):
+                if one.error() is None:
+                    self.count += 1
+                    self._read[one.topic() or "", one.partition() or 0] = (one.offset() or 0) + 1
+
+    def written(self) -> dict[tuple[str, int], int]:
+        """How far each partition is written."""
+        asked, give_up = consumer(self._broker, committed=False), time.monotonic() + MOST_S
+        try:
+            while True:
+                try:
+                    return {at: asked.get_watermark_offsets(TopicPartition(*at), timeout=60)[1] for at in self._read}
+                except KafkaException:  # the broker hears of new topics a moment later than their controller
+                    if time.monotonic() > give_up:
+                        raise
+                    time.sleep(0.05)
+        finally:
+            asked.close()
+
+    def behind(self, ends: dict[tuple[str, int], int]) -> bool:
+        """Whether a copy was read that stands behind these ends."""
+        return any(self._read[at] > end for at, end in ends.items())
 
     def end(self) -> None:
         """Stop reading."""
@@ -135,11 +160,17 @@ class Lives:
 
     def life(self, verb: str, *, dies: bool) -> None:
         """Start, work for a while, and end by this verb, with a kill -9 in between if asked for."""
-        before, process = self.copies.count, self._start()
-        self.until(lambda: self.copies.count > before or process.poll() is not None, "records come through")
-        assert process.poll() is None, f"the job ended by itself\n{self._tail()}"
-        time.sleep(self.chance.uniform(0.0, 1.0))
-        self.end(verb, self.chance.uniform(0.0, 0.6) if dies else None)
+        kill, most_s = f"kill -9 in a {verb}", 0.6
+        while True:
+            before, ends = self.happened[kill], self.copies.written()  # those of the last life may not have been read
+            process = self._start()
+            self.until(lambda: self.copies.behind(ends) or process.poll() is not None, "records come through")  # noqa: B023
+            assert process.poll() is None, f"the job ended by itself\n{self._tail()}"
+            time.sleep(self.chance.uniform(0.0, 1.0))
+            self.end(verb, self.chance.uniform(0.0, most_s) if dies else None)
+            if not dies or self.happened[kill] > before:
+                return
+            most_s /= 2  # all workers had ended before the kill: there is one more life, whose kill comes sooner
 
     def end(self, verb: str, dies_after_s: float | None = None) -> None:
         """End the current life by this verb; a worker dies so long after the request."""
@@ -151,9 +182,7 @@ class Lives:
         asking.start()
         if dies_after_s is not None:
             time.sleep(dies_after_s)
-            children = psutil.Process(process.pid).children() if process.poll() is None else []
-            if children:
-                self.chance.choice(children).send_signal(signal.SIGKILL)
+            if self._killed(process):
                 self.happened[f"kill -9 in a {verb}"] += 1
         asking.join(MOST_S)
         answered_s = time.monotonic() - began
@@ -167,6 +196,15 @@ class Lives:
         self.happened[verb] += 1
         self.took[verb if dies_after_s is None else f"{verb}, kill -9"].append(answered_s)
         self.run += verb == "drain"
+
+    def _killed(self, supervisor: subprocess.Popen[bytes]) -> bool:
+        """kill -9 of a worker; false if one has just ended by itself."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(supervisor.pid).children()
+            if workers := [one for one in children if one.status() != psutil.STATUS_ZOMBIE]:
+                self.chance.choice(workers).send_signal(signal.SIGKILL)
+                return True
+        return False
 
     def _asked(self, verb: str) -> Any:
         client = ClientSettings(self.bootstrap)

@@ -20,7 +20,9 @@ def test_every_record_counts_once_over_drains_stops_and_kills(kafka: Any, tmp_pa
         made = torment(lives, 1, 1, time.monotonic() + 300)
     finally:
         lives.close()
-    assert lives.happened == {"drain": 2, "stop": 1, "kill -9 in a drain": 1, "kill -9 in a stop": 1}
+    assert (lives.happened["kill -9 in a drain"], lives.happened["kill -9 in a stop"]) == (1, 1)
+    assert lives.happened["drain"] >= 2  # one more for each that was through before the kill
+    assert lives.happened["stop"] >= 1
     assert made > 0
     assert lives.account() == []
     assert lives.joined["pairs"] > 0
