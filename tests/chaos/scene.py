@@ -218,7 +218,7 @@ class Scene:
         assert before, "the broker was not there: no fault happened"
         assert not self.broker.is_running(), "the broker is still there: no fault happened"
         time.sleep(away_s)
-        self.broker.restart()
+        self.broker.restart(timeout_s=4 * MOST_S)
         self._recovered("broker kill -9", process)
 
     def broker_paused(self, process: Process, away_s: float) -> None:

@@ -239,7 +239,7 @@ async def test_a_partition_without_a_leader_holds_up_its_writer_and_not_the_neig
             assert "it has no leader" in why(one)
             await one.until(lambda: one.state("Partition 3") == "running", "the neighbour goes on")
             neighbour = await asked_in_vain(job, one, said, written, good, ["Partition 0"])
-            await asyncio.to_thread(cluster.restart, 3)
+            await asyncio.to_thread(cluster.restart, 3, timeout_s=240)
             await one.until_running(4, within_s=120)
         assert one.worker.actors["Partition 3"] is neighbour
         assert [v["n"] for v in await job.values(bad, 10)] == list(range(10))

@@ -17,6 +17,7 @@ from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
+from ..conftest import READY_S
 from .scenes import COUNTS, made, named
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -37,9 +38,11 @@ async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
     consumers = [intake._consumer.consumer for intake in intakes]
     log, reads = StreamPartition(name, 1), asyncio.Event()
     replay = restore(
-        KafkaPort(client), log, MemoryStore("j"), start=0, end=10, deadline_s=5.0, progress=lambda _: reads.set()
+        KafkaPort(client), log, MemoryStore("j"), start=0, end=10, deadline_s=10.0, progress=lambda _: reads.set()
     )
     restoring = asyncio.get_running_loop().create_task(replay)
+    # on a machine so busy that it cannot even start, its error is told below
+    restoring.add_done_callback(lambda _: reads.set())
     await reads.wait()
     await asyncio.to_thread(private_kafka.kill)
     try:
@@ -50,7 +53,7 @@ async def test_a_consumer_is_closed_while_the_broker_is_away(private_kafka):
         assert asyncio.current_task().cancelling() == 0
         assert [c for one in consumers for c in one._client._conns.values() if c.connected()] == []
     finally:
-        await asyncio.to_thread(private_kafka.restart)
+        await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
 
 
 async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, private_kafka, tmp_path):
@@ -92,7 +95,7 @@ async def test_sigterm_ends_a_process_whose_brokers_are_gone(job_on, private_kaf
             one.process.send_signal(signal.SIGTERM)
             code = await one.ended(60)
         finally:
-            await asyncio.to_thread(private_kafka.restart)
+            await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
     assert code == 3, one.text()[-3000:]
     assert "could not stop within stop.timeout (5 s)" in one.text()
     assert "To do: committed work is safe" in one.text()

@@ -33,7 +33,7 @@ def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:
     hg.start("--run-id", "r1")
     hg.running()
     hg.until(lambda: counted(hg) == 40, "all orders are counted")
-    stopped = hg.json("answer", "stop", hg.job, "--wait", "--timeout", "30s")
+    stopped = hg.json("answer", "stop", hg.job, "--wait", "--timeout", "150s")
     assert (stopped["state"], stopped["run"], stopped["run_state"]) == ("done", "r1", "stopped")
     assert hg.ended() == 0
     hg.run("drain", hg.job, code=4)
@@ -41,10 +41,10 @@ def test_a_run_is_stopped_resumed_drained_and_begun_again(hg: Headgate) -> None:
     assert hg.json("status", "status", hg.job)["workers"] == []
 
     hg.start()
-    started = hg.json("answer", "start", hg.job, "--timeout", "40s")
+    started = hg.json("answer", "start", hg.job, "--timeout", "150s")
     assert (started["state"], started["run"], started["run_state"]) == ("done", "r1", "running")
     hg.running()
-    drained = hg.json("answer", "drain", hg.job, "--wait", "--timeout", "40s")
+    drained = hg.json("answer", "drain", hg.job, "--wait", "--timeout", "150s")
     assert (drained["state"], drained["run_state"]) == ("done", "drained")
     assert hg.ended() == 0
     rows = hg.json("tables", "tables", hg.job, "totals")["rows"]
@@ -58,14 +58,14 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     """The worker of that run drains what it is given at once, reads no new input, and goes."""
     hg.start()
     hg.running()
-    hg.run("stop", hg.job, "--wait", "--timeout", "30s")
+    hg.run("stop", hg.job, "--wait", "--timeout", "150s")
     hg.ended()
     hg.run("start", hg.job, "--timeout", "1s", code=3)
     assert "it has not been accepted yet" in hg.said
     other = hg.json("status", "status", hg.job)["run"]["id"]
     hg.start("--run-id", other)
     hg.running()
-    hg.run("drain", hg.job, "--wait", "--timeout", "40s")
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
     hg.run("drain", hg.job, "--run-id", "tonight", "--mode", "fast")
     [fast] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
@@ -197,7 +197,7 @@ def test_a_supervisor_replaces_a_killed_worker_at_once_and_ends_with_the_run(hg:
         return found if found and found["workers"][1]["pid"] != before["w1-1"]["pid"] else None
 
     hg.until(back, "the killed one is back")
-    hg.run("drain", hg.job, "--wait", "--timeout", "40s")
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
     assert "w1-1 ended by SIGKILL" in hg.log.read_text()
 
@@ -220,7 +220,7 @@ def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headga
     """Waiting for a run to begin is not ready; living all the same."""
     hg.start("--run-id", "r1")
     hg.running()
-    hg.run("drain", hg.job, "--wait", "--timeout", "40s")
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
     hg.log.write_text("")
     hg.start("--web-port", "0")

@@ -297,7 +297,7 @@ async def test_start_waits_for_a_broker_that_is_down(kafka, private_kafka):
     async with asyncio.TaskGroup() as group:
         group.create_task(outbox.start(deadline_s=READY_S))
         group.create_task(intake.start(deadline_s=READY_S))
-        group.create_task(asyncio.to_thread(private_kafka.restart))
+        group.create_task(asyncio.to_thread(private_kafka.restart, timeout_s=READY_S))
     await outbox.stop()
     await intake.stop()
 
@@ -429,7 +429,7 @@ async def test_a_missing_broker_does_not_make_a_client_spin(private_kafka):
         while time.monotonic() - wall < 4:
             await intake.fill(0.2)
         assert time.process_time() - cpu < 1.5
-        await asyncio.to_thread(private_kafka.restart)
+        await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
         await asyncio.wait_for(committed(outbox), 90)
 
 
