@@ -46,10 +46,10 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 
 def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, none: str = "") -> None:
-    """Print many things of one kind in aligned columns, without colours or frames, so that other tools can process them. `none`: what to
-    print if there are no rows, instead of headers alone.
+    """Print many things of one kind in aligned columns, a line for each, without colours or frames, so that other tools can process them.
+    `none`: what to print if there are no rows, instead of headers alone.
     """
-    lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    lines = [list(headers), *([" ".join(str(cell).splitlines()) for cell in row] for row in rows)]
     if none and len(lines) == 1:
         click.echo(none)
         return

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from headgate.agents.cli import model
 from headgate.agents.cli.coordinator import INSTEAD, TYPES, request_of
 from headgate.agents.cli.group import LazyGroup, Mistyped
+from headgate.agents.cli.output import show_table
 from headgate.agents.cli.run import last_words
 from headgate.agents.status.documents import whole_model
 from headgate.core.coordination.member.admission import refusal
@@ -110,4 +111,12 @@ def test_the_status_brings_neither_a_web_client_nor_a_runtime() -> None:
     )
     assert (
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
+
+
+def test_what_is_said_in_several_lines_stands_in_one_line_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark's messages have several lines, and whoever processes a table takes each line for a row."""
+    show_table(["TASK", "WHY"], [["Partition 0", "An error occurred.\n: it is no directory"], ["Partition 1", "-"]])
+    assert capsys.readouterr().out == (
+        "TASK         WHY\nPartition 0  An error occurred. : it is no directory\nPartition 1  -\n"
     )
