@@ -65,8 +65,8 @@ def orders(**options: Any) -> hg.ColumnStream[Any, Order]:
         (lambda: orders(key=lambda o: o["user"]), "key= of the input 'orders' is a function"),
         (lambda: orders(key="amount"), "key= of the input 'orders' names the column amount: float64.*makes no key"),
         (lambda: orders(timestamp="tz"), "no field 'tz'.*did you mean 'ts'"),
-        (lambda: orders(timestamp="user"), "names the column user: text"),
-        (lambda: orders(timestamp=hg.field("ts", unit="iso")), "names the column ts: int64"),
+        (lambda: orders(timestamp="user"), "timestamp=.user.: Order declares it as text"),
+        (lambda: orders(timestamp=hg.field("ts", unit="iso")), "timestamp=.ts.: Order declares it as int64"),
         (lambda: hg.App("job").input("orders").filter(hg.col("amount") > 1), r"have no declared type"),
         (lambda: hg.App("job").input("orders").map(hg.col("amount") > 1), r"\.columns\(\)"),  # type: ignore[call-overload]
     ],

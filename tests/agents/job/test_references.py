@@ -96,7 +96,7 @@ def test_large_batches_by_size(rows: int | None, referenced: bool) -> None:
         ),
         (
             lambda app: app.input("in", serde=hg.json(Order), timestamp="user").batch(max_rows=1, by="reference"),
-            "names the column user",
+            "declares it as text",
         ),
         (
             lambda app: app.input("in", serde=hg.json(Order), on_bad_data=lambda r, e: "skip").batch(
