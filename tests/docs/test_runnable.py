@@ -143,9 +143,11 @@ class Reader:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    """A reader with an empty home; what he started is ended."""
-    someone = Reader(tmp_path)
+def reader(guarded: Path, tmp_path: Path) -> Iterator[Reader]:
+    """A reader with an empty home; what he started is ended, also if this process is killed."""
+    home = guarded / tmp_path.name
+    home.mkdir()
+    someone = Reader(home)
     try:
         yield someone
     finally:
