@@ -16,6 +16,7 @@ import headgate as hg
 from headgate.agents.broker.acls import Acl
 from headgate.agents.kafka.settings import ClientSettings
 
+from ..conftest import READY_S
 from .scenes import made, named, why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -35,7 +36,7 @@ async def test_a_broker_that_restarts_holds_a_job_up_and_breaks_nothing(job_on, 
         await job.records(out, 10)
         await asyncio.to_thread(private_kafka.kill)
         await asyncio.sleep(seconds)
-        await asyncio.to_thread(private_kafka.restart)
+        await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
         await one.until_running(2, within_s=120)
         await job.write(inp, [{"k": f"k{n % 10}"} for n in range(200)])
         async with asyncio.timeout(90):

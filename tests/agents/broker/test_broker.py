@@ -16,6 +16,8 @@ from headgate.agents.broker import broker as module
 from headgate.agents.broker.broker import Broker, telling
 from headgate.core.errors import EnvironmentFault
 
+from ...conftest import READY_S
+
 pytestmark = pytest.mark.kafka
 
 
@@ -95,7 +97,7 @@ async def test_what_was_acknowledged_survives_kill_nine(private_kafka: Broker) -
     before = private_kafka.bootstrap
     private_kafka.kill()
     assert private_kafka.pids() == []
-    private_kafka.restart()
+    private_kafka.restart(timeout_s=READY_S)
     assert await produce(private_kafka.bootstrap, "t", [b"c"]) == [2]
     assert private_kafka.bootstrap == before
     assert await values(private_kafka.bootstrap, "t", 3) == [b"a", b"b", b"c"]

@@ -15,6 +15,8 @@ from headgate.agents.broker.acls import Acl
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.secrets import USERS, passwords
 
+from ...conftest import READY_S
+
 pytestmark = pytest.mark.kafka
 
 
@@ -127,7 +129,7 @@ def test_client_settings_are_written_for_every_user(secure_kafka: Broker) -> Non
 async def test_users_and_rights_survive_kill_nine(secure_kafka: Broker, orders: str) -> None:
     """The last test of this file: the broker comes back with the same users."""
     secure_kafka.kill()
-    secure_kafka.restart()
+    secure_kafka.restart(timeout_s=READY_S)
     assert await send(secure_kafka, orders, "app") >= 0
     with pytest.raises(TopicAuthorizationFailedError):
         await send(secure_kafka, orders, "stranger")

@@ -12,6 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
 
+from ...conftest import READY_S
+
 pytestmark = pytest.mark.kafka
 
 
@@ -41,7 +43,7 @@ async def test_one_of_three_may_be_killed(cluster: Broker) -> None:
         cluster.kill(leader)
         assert len(cluster.pids()) == 2
         assert (await producer.send_and_wait("t", b"while", partition=0)).offset == 1
-        cluster.restart(leader)
+        cluster.restart(leader, timeout_s=READY_S)
         assert (await producer.send_and_wait("t", b"after", partition=0)).offset == 2
     async with AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap) as consumer:
         consumer.assign([TopicPartition("t", 0)])
