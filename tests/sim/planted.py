@@ -175,7 +175,7 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
     from headgate.agents.runtime import task_intake
     from headgate.core.task.inputs import Inputs
 
-    def is_idle(self: Inputs, clock: Any, now: Any) -> bool:
+    def is_idle(self: Inputs, at: Any, clock: Any, now: Any) -> bool:
         return now.mono - max(clock.seen_s, clock.end_since_s or float("-inf")) >= self.plan.settings.idle_timeout_s
 
     def hold(self: Inputs) -> None:
