@@ -34,6 +34,7 @@ FOR_OTHERS = {
     "BatchInfo.window_start": "a function of Spark is told it",
     "BatchInfo.window_end": "a function of Spark is told it",
     "Merged.addInPlace": "Spark calls it",
+    "PlainRecord.timestamp_type": "aiokafka's consumers ask for it",
     "Protocol.get_buffer": "asyncio calls it",
     "Protocol.buffer_updated": "asyncio calls it",
     "Stream.as_events": "jobs call it",
