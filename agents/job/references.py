@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.columns.schema import BOOL, FLOAT, TEXT
+from ...core.columns.schema import FLOAT
 from ...core.errors import DeclarationError
 from ..records.column_types import columns_of_type
 from ..records.serdes import is_json
 from . import steps as s
-from .timestamps import TimeField
+from .timestamps import TimeField, is_time
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
@@ -152,7 +152,7 @@ def check_columns_of(step: s.InputStep, schema: ColumnSchema) -> None:
                 remedy=f'name a column: {what}="…"',
             )
         column = schema[given]
-        if what == "timestamp" and (column.type == BOOL or (column.type == TEXT) != _is_iso(step.timestamp)):
+        if what == "timestamp" and not is_time(column.type, step.timestamp):
             raise DeclarationError(
                 f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
                 remedy="a number, or with hg.field(…, unit='iso') text",
@@ -162,7 +162,3 @@ def check_columns_of(step: s.InputStep, schema: ColumnSchema) -> None:
                 f"columns(): key= of the input '{step.topic}' names the column {column}, which makes no key",
                 remedy="text, a whole number or a boolean",
             )
-
-
-def _is_iso(of: Any) -> bool:
-    return isinstance(of, TimeField) and of.unit == "iso"

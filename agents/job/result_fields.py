@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from ...core.columns.schema import FLOAT, INT, TEXT, ColumnSchema
+from ...core.columns.schema import TEXT, ColumnSchema
 from ...core.errors import DeclarationError
 from ...core.settings import offer
 from ...core.spark_schema import check_column, without_json
@@ -20,7 +20,7 @@ from ..records.serdes import Serde, is_json
 from . import steps as s
 from .aggregates import AggregatePlan
 from .named_fields import OF_NUMBERS, type_behind
-from .timestamps import TimeField
+from .timestamps import TimeField, is_time
 
 PASSING = (s.FilterStep, s.EventsStep, s.RekeyStep, s.MergeStep, s.ShuffleStep)
 """Steps whose rows are those that came in."""
@@ -94,9 +94,9 @@ def check_own_fields(kind: Any, key: Any, timestamp: Any, where: str) -> None:
     for what, name in (("key", key), ("timestamp", time)):
         if isinstance(name, str) and name not in getattr(kind, "__struct_encode_fields__", ()):
             check_name(kind, name, f"{where}: {what}={name!r}")
-    unit = timestamp.unit if isinstance(timestamp, TimeField) else "ms"
     kinds = _kinds_of(kind, time) if isinstance(time, str) else []
-    if kinds and not any(_is_time(one, unit) for one in kinds):
+    if kinds and not any(is_time(one, timestamp) for one in kinds):
+        unit = timestamp.unit if isinstance(timestamp, TimeField) else "ms"
         raise DeclarationError(
             f"{where}: timestamp={time!r}: {kind.__qualname__} declares it as {kinds[0]}, which is no time in {unit!r}",
             remedy="ISO text takes hg.field(…, unit='iso'), numbers take unit='s', 'ms', 'us' or 'ns'",
@@ -109,10 +109,6 @@ def _kinds_of(kind: Any, name: str) -> list[str]:
         return [one.column.type for one in plain_fields(kind) if name in (one.attribute, one.column.name)]
     except NameError:  # of a type that only its own module can read
         return []
-
-
-def _is_time(column: str, unit: str) -> bool:
-    return column == TEXT if unit == "iso" else column in (INT, FLOAT)
 
 
 def check_name(kind: Any, name: str, where: str) -> None:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from math import floor
 from typing import Any
 
+from ...core.columns.schema import BOOL, TEXT
 from ...core.errors import DeclarationError
 from ..cancellation import passes, said
 from ..records.selecting import Column, column_of
@@ -43,6 +44,15 @@ class TimeField:
 
     def __str__(self) -> str:
         return self.name if self.unit == "ms" else f"{self.name} in {self.unit}"
+
+
+def is_time(column: str, of: Any) -> bool:
+    """Whether a column of this type can be the event time that `of` names: a number, or text for ISO.
+
+    >>> is_time(TEXT, TimeField("ts", unit="iso")), is_time(TEXT, "ts"), is_time(BOOL, "ts")
+    (True, False, False)
+    """
+    return column != BOOL and (column == TEXT) == (isinstance(of, TimeField) and of.unit == "iso")
 
 
 def field(name: str, *, unit: str = "ms") -> TimeField:
