@@ -40,10 +40,12 @@ def timed_out_in_drain(error: BaseException) -> bool:
 class _Awaited:
     """A function that is awaited now."""
 
-    __slots__ = ("began_s", "hung", "limit", "setting", "what")
+    __slots__ = ("began_s", "hung", "limit", "setting", "step", "what")
 
-    def __init__(self, what: str, began_s: float) -> None:
+    def __init__(self, what: str, began_s: float, step: str) -> None:
         self.what = what
+        self.step = step
+        """The step that calls it; empty for a policy."""
         self.began_s = began_s
         self.limit = asyncio.timeout(None)
         self.setting = AWAIT
@@ -80,9 +82,14 @@ class Patience:
             self._draining_since_s = asyncio.get_running_loop().time()
             self.look()
 
-    async def within(self, what: str, answer: Awaitable[T]) -> T:
+    def longest(self) -> str:
+        """The function that has been awaited for longest, and its step; empty if none is. Any thread may call this."""
+        one = min(list(self._awaited), key=lambda one: one.began_s, default=None)
+        return "" if one is None else f"{one.what} in {one.step}" if one.step else one.what
+
+    async def within(self, what: str, answer: Awaitable[T], step: str = "") -> T:
         """Await the result of the user function `what`. Raises `TimeoutError` if it takes too long; `DrainTimeout` in a drain."""
-        one = _Awaited(what, asyncio.get_running_loop().time())
+        one = _Awaited(what, asyncio.get_running_loop().time(), step)
         try:
             async with one.limit:
                 self._awaited.add(one)

@@ -29,7 +29,7 @@ from headgate.agents.broker.broker import Broker
 from headgate.agents.records import serdes as serde
 from headgate.agents.runtime.log import log_write
 from headgate.agents.state.rocks import StoreMemory, open_rocks
-from headgate.agents.state.store import StoreBusy
+from headgate.agents.state.store import Owner, StoreBusy
 from headgate.agents.state.tables import TaskTables
 from headgate.core.names import StreamPartition
 from headgate.core.task.checkpoint import table_prefix
@@ -48,7 +48,7 @@ PREFIX = table_prefix("seen")
 def on_rocks(directory: Path, keys: int, ttl_s: float) -> dict[str, float]:
     """Microseconds of CPU for each key, by stage. A simulated clock runs at 50,000 keys a second."""
     now = [0]
-    store = open_rocks(directory / f"rocks-{uuid.uuid4().hex[:6]}", StoreMemory(), "bench")
+    store = open_rocks(directory / f"rocks-{uuid.uuid4().hex[:6]}", StoreMemory(), Owner("bench"))
     tables = TaskTables(store, clock=lambda: now[0])
     table = tables.declare("seen", serde.text(), serde.json(), ttl_ms=int(ttl_s * 1000))
     names = [f"user-{n:010d}" for n in range(keys)]

@@ -34,7 +34,7 @@ from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.log import log_write, restore
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
-from headgate.agents.state.store import MemoryStore
+from headgate.agents.state.store import MemoryStore, Owner
 from headgate.agents.state.tables import TaskTables
 from headgate.core.names import StreamPartition
 
@@ -207,7 +207,7 @@ class Bench:
         """Count and sum by key in a logged table, then restore the log into a new store."""
         log = StreamPartition(self.topic + "-log", 0)
         memory = StoreMemory(256 << 20)
-        store = open_rocks(directory / "written", memory, "bench")
+        store = open_rocks(directory / "written", memory, Owner("bench"))
         tables = TaskTables(store)
         counts: Any = tables.declare("counts", serde.text(), serde.msgpack())
         logged = 0
@@ -236,8 +236,8 @@ class Bench:
                 await outbox.room()
             end = (await committed(outbox))[log]
         for name, target in (
-            ("memory", MemoryStore("bench")),
-            ("RocksDB", open_rocks(directory / "restored", memory, "bench")),
+            ("memory", MemoryStore(Owner("bench"))),
+            ("RocksDB", open_rocks(directory / "restored", memory, Owner("bench"))),
         ):
             with self.measured(f"task log → {name} ({logged + self.records} records)", logged + self.records):
                 done = await restore(KafkaPort(self.client), log, target, start=0, end=end)

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -91,7 +92,8 @@ class Run:
             name = f"bench-in{kind.lower()}-{given.records}-{uuid.uuid4().hex[:6]}"
             began = time.monotonic()
             if kind == "W":
-                fill(self.bootstrap, name, given.records + tumbling.BEYOND, tumbling.row)
+                row = partial(tumbling.row, partitions=given.partitions)
+                fill(self.bootstrap, name, given.records + tumbling.BEYOND, row, partitions=given.partitions)
             elif kind == "J":
                 pairing.fill(self.bootstrap, name, given.records)
             else:

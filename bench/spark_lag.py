@@ -21,6 +21,8 @@ from collections.abc import AsyncIterator, Callable
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
+
 from headgate.agents.worker.spark_jvm import java_home
 from headgate.core.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge.session import Spark
@@ -88,7 +90,7 @@ async def hogs() -> AsyncIterator[Callable[[], int]]:
 
 def batches(spark: Spark, fn: Any, schema: str) -> Beside:
     """Two batches at Spark at any time."""
-    contents = Inline([spark.encode([spark.pack([{"n": n} for n in range(ROWS)])])])
+    contents = Inline([spark.encode([pa.table({"n": range(ROWS)})])])
     done = 0
 
     async def work(number: int) -> None:

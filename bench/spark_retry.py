@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 from headgate.agents.worker.spark_jvm import java_home
 from headgate.core.batches import BatchInfo, Inline, SparkStage
@@ -91,7 +92,7 @@ async def measure(rounds: int) -> dict[str, dict[str, float]]:
     """All faults, a few times."""
     spark = Spark(java_home=java_home, terms=Terms(probe_s=PROBE_S))
     await spark.warm()
-    contents = Inline([spark.encode([spark.pack([{"n": n} for n in range(ROWS)])])])
+    contents = Inline([spark.encode([pa.table({"n": range(ROWS)})])])
 
     async def run(task: str, number: int, fn: Any) -> Any:
         (outcome,) = await spark.run(

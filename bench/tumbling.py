@@ -44,9 +44,9 @@ class Result(NamedTuple):
     total: int
 
 
-def row(p: int, i: int) -> bytes:
+def row(p: int, i: int, partitions: int = PARTITIONS) -> bytes:
     """Record number `i` of partition `p`; about 100 bytes."""
-    ts = BASE_MS + (i * PARTITIONS + p) // PER_MS
+    ts = BASE_MS + (i * partitions + p) // PER_MS
     return b'{"user":"user%d","amount":%d,"ts":%d,"city":"Leuven","pad":"%s"}' % (
         EVENTS.user(p, i), EVENTS.amount(p, i), ts, PAD.encode(),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import NEVER_RETRIED, AtSpark, Retried
@@ -77,6 +77,11 @@ class BatchInfo:
     def id(self) -> str:
         """Task, stage and number."""
         return f"{self.task}/{self.stage}/{self.number}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In an executor, where a function that uses it is sent, it has the same facts, and needs no package."""
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+        return SimpleNamespace, (), {**facts, "id": self.id}
 
 
 class WindowBounds(NamedTuple):
@@ -403,10 +408,6 @@ class BatchOutcome:
 class Bridge(Protocol):
     """What a task needs from the package that runs batches. A *table* is that package's column type, opaque here."""
 
-    def pack(self, rows: Sequence[Any]) -> Any:
-        """Rows as a table; raises `DataError` for rows that cannot form one."""
-        ...
-
     def select(self, batch: Any, picked: Any) -> Any:
         """The rows at these places (None: all) of columns that speak the Arrow capsule interface, as a table."""
         ...
@@ -415,12 +416,8 @@ class Bridge(Protocol):
         """The rows of a table at these places, 64-bit integers."""
         ...
 
-    def fits(self, kind: Any, table: Any) -> Any:
-        """The kind of table that can hold both this table and tables of `kind` (None: nothing yet); raises `DataError`."""
-        ...
-
-    def kind_of(self, blocks: Sequence[bytes]) -> Any:
-        """The kind of table that holds the rows of all these blocks."""
+    def alike(self, table: Any, other: Any) -> bool:
+        """Whether both tables have the same columns, so that one block can hold the rows of both."""
         ...
 
     def split(self, table: Any, rows: int | None, size: int | None) -> tuple[Any, int, int, Any]:
@@ -428,7 +425,7 @@ class Bridge(Protocol):
         ...
 
     def encode(self, tables: Sequence[Any]) -> bytes:
-        """A block with the rows of these tables."""
+        """A block with the rows of these tables, which have the same columns."""
         ...
 
     def table(self, block: bytes) -> Any:

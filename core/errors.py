@@ -59,6 +59,10 @@ class EnvironmentFault(HeadgateError):
     """The environment is at fault: broker, permission, disk, Java, a port."""
 
 
+class TopicsDiffer(EnvironmentFault):
+    """The job's own topics are there, and are not as it needs them. Only a person changes that."""
+
+
 class StoreUnreadable(EnvironmentFault):
     """A store could not be read. No record is to blame, so no policy may leave one out because of it."""
 

@@ -6,6 +6,8 @@ Promises:
 - `_` in a job's name or id becomes `-` in its internal topics, so that these can be parsed: `_` is only a separator.
 - Two jobs that would share a topic are distinguished by their exact names, and `collision` names the topic that they would share.
 - Transactional ids contain the exact name, so that a job whose topics collide with another's can never fence it by mistake.
+- Two jobs never share a directory, and neither do two tasks: the names of directories are an injective encoding, and are legal names of
+  files whatever a grouper calls its tasks.
 - Incarnations of a processor are ordered by their leading counter (`incarnation_order`).
 """
 
@@ -14,13 +16,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 from .errors import DeclarationError
 
 MAX_TOPIC = 249
 """Kafka's limit: a partition is a directory, `<topic>-<partition>`, on the broker's disk."""
+KAFKAS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""The topics of the brokers."""
 MAX_PROCESSOR = 200
+MAX_DIRECTORY = 180
+"""What of a task's name a directory shows at most; with a digest behind it, it stays below the 255 bytes that file systems allow."""
 DEFAULT_ID = "1"
 DEAD_LETTERS = "dead-letters"
 
@@ -100,8 +107,17 @@ class JobName:
 
     @property
     def slug(self) -> str:
-        """`name-id`: the prefix of the job's own topics, its group id and its directory."""
+        """`name-id`: the prefix of the job's own topics, and its group id."""
         return "-".join(self.safe)
+
+    @property
+    def directory(self) -> str:
+        """The name of the job's directory. Unlike the slug it differs for any two jobs: an id has no `-` there, so the last one separates.
+
+        >>> JobName("sales").directory, JobName("sales-1").directory, JobName("sales", "1-1").directory
+        ('sales-1', 'sales-1-1', 'sales-1%2D1')
+        """
+        return f"{self.name}-{self.id.replace('-', '%2D')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +155,7 @@ class Topics:
 
     @property
     def dead_letters(self) -> str:
-        return f"{self.prefix}{self.job.slug}-{DEAD_LETTERS}"
+        return f"{self.own}{DEAD_LETTERS}"
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -153,17 +169,26 @@ class Topics:
             raise DeclarationError(
                 f"step name {step!r} is taken by the job's dead-letter topic", remedy="give the step another name"
             )
-        return topic_name(f"{self.prefix}{self.job.slug}-{step}", what=f"the topic of step {step!r},")
+        return topic_name(f"{self.own}{step}", what=f"the topic of step {step!r},")
 
-    def step(self, topic: str) -> str | None:
-        """The step that a topic belongs to if it is one of this job's intermediate topics; otherwise None.
+    @property
+    def own(self) -> str:
+        """How the names of the job's own streams begin."""
+        return f"{self.prefix}{self.job.slug}-"
 
-        >>> Topics(JobName("sales")).step("sales-1-by-country")
-        'by-country'
+    def kept(self, topic: str, *, written: bool) -> str:
+        """Why no input, or no topic that the job writes, may have this name; empty if it may.
+
+        >>> Topics(JobName("sales")).kept("sales-1-orders", written=False)
+        "names that begin with 'sales-1-' are kept for the job's own streams"
+        >>> Topics(JobName("sales")).kept("sales-orders", written=True)
+        ''
         """
-        front = f"{self.prefix}{self.job.slug}-"
-        step = topic[len(front) :] if topic.startswith(front) else ""
-        return None if step in ("", DEAD_LETTERS) else step
+        if topic.startswith(self.own):
+            return f"names that begin with '{self.own}' are kept for the job's own streams"
+        if _INTERNAL.search(topic):
+            return "it is a topic of headgate itself"
+        return "it is a topic of Kafka itself" if written and topic in KAFKAS else ""
 
 
 def parse_internal(topic: str, *, prefix: str = "") -> tuple[str, JobName] | None:
@@ -179,6 +204,25 @@ def parse_internal(topic: str, *, prefix: str = "") -> tuple[str, JobName] | Non
     if name in (".", "..") or number in (".", ".."):
         return None
     return kind, JobName(name, number)
+
+
+def jobs_in(topics: Iterable[str], prefix: str = "") -> list[JobName]:
+    """The jobs whose coordinator streams are among these topics; `_` in their names reads `-`.
+
+    >>> jobs_in(["orders", "__headgate_coordinator_my-sales_2", "__headgate_log_my-sales_2"])
+    [JobName(name='my-sales', id='2')]
+    """
+    found = [parse_internal(name, prefix=prefix) for name in topics]
+    return sorted(one[1] for one in found if one is not None and one[0] == "coordinator")
+
+
+def kept_by_others(topic: str, jobs: Iterable[JobName], prefix: str = "") -> JobName | None:
+    """The job, of these, that keeps the names that begin like this topic's; None if the topic is open.
+
+    >>> kept_by_others("sales-1-by-user", [JobName("sales")]), kept_by_others("sales-2", [JobName("sales")])
+    (JobName(name='sales', id='1'), None)
+    """
+    return next((job for job in jobs if topic.startswith(Topics(job, prefix).own)), None)
 
 
 def collision(
@@ -204,6 +248,26 @@ def collision(
 def task_name(partition: int) -> str:
     """The name of the task that owns this partition of every partitioned stream."""
     return f"Partition {partition}"
+
+
+def task_directory(task: str) -> str:
+    """The name of a task's directory. It differs for any two tasks, and is no path, whatever the name is.
+
+    >>> task_directory("Partition 3"), task_directory("Partition-3"), task_directory("../r.15")
+    ('Partition-3', 'Partition%2D3', '%2E.%2Fr.15')
+    """
+    plain = "".join(_SHOWN.get(char) or _escaped(char) for char in task)
+    made = f"%2E{plain[1:]}" if plain.startswith(".") else plain or "%"
+    if len(made) <= MAX_DIRECTORY:
+        return made
+    return f"{made[:MAX_DIRECTORY]}%{sha256(task.encode(errors='surrogatepass')).hexdigest()}"
+
+
+_SHOWN = {char: char for char in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."} | {" ": "-"}
+
+
+def _escaped(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode(errors="surrogatepass"))
 
 
 # ------------------------------------------------------------------------------------------------- processors, incarnations

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any, cast
 
 
 class TaskState(StrEnum):
@@ -83,6 +84,8 @@ class Start:
     grant: int
     run: RunView
     log_partition: int
+    after_death: bool = False
+    """Whether the previous owner was fenced, dead or in the middle of its work: one of its letters may be to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +109,39 @@ class Abandon:
     why: str
 
 
+SKIP = "skip"
+Goal = str | int | tuple[str, int] | tuple[str, int, int]
+"""Where a seek leads."""
+
+
+def skips(to: Any) -> bool:
+    """Whether a seek with this goal leaves out one record, and moves no position.
+
+    >>> skips(("skip", 7)), skips("newest")
+    (True, False)
+    """
+    return isinstance(to, list | tuple) and cast("tuple[Any, ...]", to)[:1] in ((SKIP,), [SKIP])
+
+
 NO_POSITION = -1
 """Stands for a position that does not exist yet: no checkpoint of the task contains the partition."""
 
 
+HERE = "here"
+"""A seek to where the task is: the topic was replaced by a copy of the same records, and its new id is accepted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Continue at another position. `to` is `oldest`, `newest`, an offset, or a time as `("time", ms)`. Applied once per `request`."""
+    """Continue at another position. `to` is `oldest`, `newest`, `HERE`, an offset, or a time as `("time", ms)`. Applied once per `request`.
+
+    Or leave out one record, and go on from where the task is: `("skip", offset)`, or `("skip", offset, row)` for one row of a frame.
+    """
 
     request: str
     stream: str
     partition: int
-    to: str | int | tuple[str, int]
+    to: Goal
     expected: int | None = None
     """The position that the requester saw, or `NO_POSITION`; if the task is elsewhere, the seek is refused. None: any position."""
 

@@ -25,6 +25,8 @@ class Range:
     partition: int
     first: int
     behind: int
+    topic_id: str = ""
+    """The id of the topic, by which one that was made again under its name is told; empty: unknown, equals any."""
 
     @property
     def size(self) -> int:
@@ -57,6 +59,17 @@ def gone(topic: str, partition: int, first: int, log_start: int | None) -> Range
     return RangeGone(
         f"{topic}[{partition}]: the records from offset {first} on were removed before Spark had read them{starts}",
         remedy="keep the topic longer: a batch by reference reads its records from Kafka at each attempt",
+    )
+
+
+def remade(one: Range, found: str) -> RangeGone | None:
+    """The error for a range whose topic has this id; None if it is the range's topic, or one of both ids is not known."""
+    if not found or found == (one.topic_id or found):
+        return None
+    return RangeGone(
+        f"{one.topic}[{one.partition}]: the topic was deleted and made again before Spark had read the records from offset {one.first} on: "
+        f"its id was {one.topic_id}, and is {found} now",
+        remedy=f"if it holds the same records at the same offsets, `headgate topics adopt JOB {one.topic}` accepts it",
     )
 
 

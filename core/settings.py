@@ -8,14 +8,15 @@ for the job; the source nearest to the worker wins (`resolve` says which one tha
 - `dynamic`    takes effect at once, in every worker; each acknowledges the offset that it has applied.
 
 Promises: an unknown name is an error that suggests the nearest known one; a value is checked and parsed before it is used; a secret is
-masked wherever it is shown, and is never written to a topic.
+masked wherever it is shown, and is never written to a topic. What is secret is known by the row of the setting, by its name, or, inside of
+an address or of options, by the name in front of it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -38,9 +39,18 @@ _UNITS_BYTES = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _NUMBERS = re.compile(r"\d+")
 _LETTERS = re.compile(r"[^a-z0-9]")
-_SECRET = re.compile(
-    r"password|passwd|secret|token|credential|api[._-]?key|private[._-]?key|jaas|passphrase", re.IGNORECASE
+_SECRETS = (
+    r"passw|passphrase|pass(?![a-z])|pwd|secret|token|credential|jaas|key\.pem|keystore\.key"
+    r"|(?:api|access|account|private|encryption|session)[._-]?key"
 )
+_SECRET = re.compile(_SECRETS, re.IGNORECASE)
+_SAID = re.compile(
+    rf"""[\w.-]*(?:{_SECRETS})[\w.-]*["']?\s*[:=]\s*(?P<quote>["']?)(?P<secret>(?(quote)[^"'\s,;&]+|[^\s,;&]+))""",
+    re.IGNORECASE,
+)
+"""A secret inside of a text: `token=…` in an address, `-Dx.password=…` among options, `"password": "…"`."""
+_IN_ADDRESS = re.compile(r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@")
+"""The password of `scheme://user:password@host`."""
 MAX_MS = 2**53
 
 
@@ -56,10 +66,41 @@ class Setting:
     doc: str
     choices: tuple[str, ...] = ()
     secret: bool = False
+    least: str = ""
+    """The least value that makes sense; empty if any does."""
+
+
+LEAST: Mapping[str, str] = MappingProxyType({
+    "heartbeat.interval": "50ms",
+    "session.timeout": "500ms",
+    "stall.timeout": "1s",
+    "stop.timeout": "100ms",
+    "release.timeout": "100ms",
+    "fence.timeout": "100ms",
+    "fetch.watchdog": "100ms",
+    "buffer.bytes": "1KiB",
+    "chunk.max-bytes": "1",
+    "transaction.timeout": "1s",
+    "watermark.idle-timeout": "50ms",
+    "share.restate": "100ms",
+    "state.memory": "256KiB",
+    "spark.batch-timeout": "1s",
+    "spark.batch-memory": "1KiB",
+    "spark.probe-timeout": "1s",
+    "spark.executors-timeout": "1s",
+    "gather.max-bytes": "1",
+    "answers.keep": "1s",
+})  # fmt: skip
+"""Below these values a worker would fence healthy ones, refuse all work, or do nothing but say the same again."""
+TIMES: Mapping[str, tuple[str, int, str]] = MappingProxyType({
+    "session.timeout": ("heartbeat.interval", 2, "a worker would be dead before its next heartbeat"),
+    "transaction.timeout": ("commit.interval", 2, "the broker would abort transactions before they commit"),
+})  # fmt: skip
+"""Settings that must be so many times another one, and what would happen otherwise."""
 
 
 def _rows(*rows: tuple[Any, ...]) -> Mapping[str, Setting]:
-    return MappingProxyType({row[0]: Setting(*row) for row in rows})
+    return MappingProxyType({row[0]: replace(Setting(*row), least=LEAST.get(row[0], "")) for row in rows})
 
 
 SETTINGS: Mapping[str, Setting] = _rows(
@@ -82,6 +123,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     # ---------------------------------------------------------------------------------------------------- reading
     ("fetch.watchdog", "duration", "30s", DYNAMIC, JOB, "An input without an answered fetch for this long is considered degraded."),
     ("buffer.bytes", "size", "4MiB", NEXT_RUN, JOB, "How many bytes of one partition are read ahead."),
+    ("fetch.max-batch-bytes", "size", "64MiB", NEXT_RUN, JOB, "A record batch that is larger once it is decompressed is bad data."),
     ("chunk.max-records", "positive", 2000, DYNAMIC, JOB, "Maximum number of records in a chunk of rows."),
     ("chunk.max-bytes", "size", "1MiB", DYNAMIC, JOB, "Maximum size of the records in a chunk of columns; one record always fits."),
     ("chooser", "text", "round-robin", NEXT_RUN, JOB, "What is read next: round-robin, time-aligned, starting-alignment, an import path."),
@@ -97,6 +139,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("commit.interval", "duration", "200ms", DYNAMIC, JOB, "How often completed work is committed."),
     ("transaction.timeout", "duration", "1m", NEXT_RUN, JOB, "The broker aborts a transaction that is open for longer."),
     ("error.retries", "count", 3, DYNAMIC, JOB, "How often a failed chunk is retried."),
+    ("letter.warn-after", "duration", "30s", DYNAMIC, JOB, "A letter that takes longer is reported, and its worker not ready; 0s: never."),
     ("await.timeout", "duration", "0s", DYNAMIC, JOB, "How long awaited user code may take before it fails; 0s means no limit."),
     ("drain.callback-timeout", "duration", "5m", DYNAMIC, JOB, "As await.timeout, during a drain; the task fails at once. 0s: no limit."),
     ("failure.policy", "text", "task", DYNAMIC, JOB, "If a task fails for good: only it stops, or its worker exits.", ("task", "exit")),
@@ -126,6 +169,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("processor.id", "text", "", NEXT_RUN, WORKER, "Stable name of this worker."),
     ("web.host", "text", "127.0.0.1", NEXT_RUN, WORKER, "Address of this worker's pages."),
     ("web.port", "count", 0, NEXT_RUN, WORKER, "Port of this worker's pages; 0 means a free port."),
+    ("web.token", "text", "", NEXT_RUN, WORKER, "What readers of the pages must give: as a bearer token, or as a password.", (), True),
     ("log.level", "text", "info", DYNAMIC, JOB, "Minimum level of log messages.", ("debug", "info", "warning", "error")),
     ("answers.keep", "duration", "1d", DYNAMIC, JOB, "How long the answer to a request is kept."),
 )  # fmt: skip
@@ -143,6 +187,8 @@ BEFORE_THE_STREAM = frozenset({
 """The settings that a process needs before it can read an override. All other settings of a run are stored in the run, for all its
 tasks."""
 
+ADDRESSES = frozenset({"spark.master", "spark.remote", "spark.package"})
+"""Settings that say where something is, for one process. Addresses may hold passwords in more ways than are known."""
 OF_SPARK = "spark.<name>"
 SHORT_OF_SPARK = frozenset({
     "spark.archives", "spark.authenticate", "spark.extraListeners", "spark.files", "spark.home", "spark.jars", "spark.logConf",
@@ -170,6 +216,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "commit.interval": ("committer", "task"),
     "error.retries": ("task",),
     "stop.timeout": ("worker",),
+    "letter.warn-after": ("task",),
     "await.timeout": ("task",),
     "drain.callback-timeout": ("task",),
     "failure.policy": ("worker",),
@@ -316,11 +363,30 @@ def parse(name: str, value: Any) -> Any:
     except (SettingError, ValueError, TypeError, OverflowError) as error:
         said = error.what if isinstance(error, SettingError) else f"{value!r:.60} is not a {row.type}"
         remedy = error.remedy if isinstance(error, SettingError) else f"its default is {row.default!r}"
-        shown = f"'{MASK}' is not a {row.type}" if row.secret else said
-        raise SettingError(f"'{name}': {shown}", remedy=remedy) from None
+        hidden = f"'{MASK}' is not a {row.type}" if secrets_in(name, value) else said
+        raise SettingError(f"'{name}': {hidden}", remedy=remedy) from None
     if row.choices and parsed not in row.choices:
         raise SettingError(f"'{name}' cannot be {parsed!r:.60}", remedy=f"one of {', '.join(row.choices)}")
+    if row.least and parsed < _parse(row.type, row.least):
+        raise SettingError(f"'{name}' cannot be {value!r:.60}", remedy=f"at least {row.least}")
     return parsed
+
+
+def conflict(values: Mapping[str, Any]) -> str:
+    """Why these values make no sense together, the defaults of the others included; empty if they do.
+
+    >>> conflict({"heartbeat.interval": "10s"})
+    "'session.timeout' (6s) must be at least 2 times 'heartbeat.interval' (10s): a worker would be dead before its next heartbeat"
+    """
+    for name, (other, times, otherwise) in TIMES.items():
+        given = {one: values.get(one, find(one).default) for one in (name, other)}
+        try:
+            together = parse(name, given[name]) >= times * parse(other, given[other])
+        except SettingError:  # a value that an earlier version has taken; what is given now is parsed where it is given
+            continue
+        if not together:
+            return f"'{name}' ({given[name]}) must be at least {times} times '{other}' ({given[other]}): {otherwise}"
+    return ""
 
 
 def _parse(kind: str, value: Any) -> Any:
@@ -400,14 +466,48 @@ def _resolve(name: str, sources: Sequence[tuple[str, Mapping[str, Any]]]) -> Res
     return Resolved(parse(name, raw), origin, raw, tuple(other for other, _ in saying[1:]))
 
 
-def shown(name: str, value: Any) -> Any:
-    """The value as it may be shown: masked if it is a secret or looks like one.
+def is_secret(name: str) -> bool:
+    """Whether the whole value of a setting of this name is a secret.
 
-    >>> shown("sasl.password", "hunter2"), shown("commit.interval", "1s")
-    ('***', '1s')
+    >>> [is_secret(name) for name in ("ssl.key.password", "spark.executorEnv.PGPASS", "fs.s3a.access.key", "commit.interval")]
+    [True, True, True, False]
     """
-    secret = name in SETTINGS and SETTINGS[name].secret
-    return MASK if value not in ("", None) and (secret or _SECRET.search(name)) else value
+    return (name in SETTINGS and SETTINGS[name].secret) or _SECRET.search(name) is not None
+
+
+def secrets_in(name: str, value: Any) -> list[str]:
+    """The secrets that a value holds: all of it, or parts of a text.
+
+    >>> secrets_in("spark.remote", "sc://host:15002/;token=hunter2;user_id=ann"), secrets_in("x", "s3://me:hunter2@bucket/a")
+    (['hunter2'], ['hunter2'])
+    """
+    if is_secret(name):
+        return [] if value in ("", None) else [str(value)]
+    if not isinstance(value, str):
+        return []
+    return [found["secret"] for pattern in (_SAID, _IN_ADDRESS) for found in pattern.finditer(value)]
+
+
+def shown(name: str, value: Any) -> Any:
+    """The value as it may be shown: secrets are masked, also those inside of it.
+
+    >>> shown("sasl.password", "hunter2"), shown("commit.interval", "1s"), shown("spark.remote", "sc://host/;token=hunter2")
+    ('***', '1s', 'sc://host/;token=***')
+    """
+    if is_secret(name):
+        return MASK if value not in ("", None) else value
+    for secret in secrets_in(name, value):
+        value = value.replace(secret, MASK)
+    return value
+
+
+def kept_in_run(name: str, value: Any) -> bool:
+    """Whether a setting is written into the run, for all its workers: one of the job's, without a secret, that a process does not need
+    before it can read the run.
+    """
+    if name not in SETTINGS or SETTINGS[name].owner != JOB or name in ADDRESSES:
+        return False
+    return not secrets_in(name, value)
 
 
 def stream_of(name: str) -> str:
@@ -433,8 +533,8 @@ def stream_problem(name: str, inputs: Iterable[str]) -> str:
 
 def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -> str:
     """Why this override is not allowed in the coordinator stream; empty if it is allowed. `ran`: the job has had a run."""
-    if _SECRET.search(name):
-        return f"'{name}' looks like a secret; client settings are never written to a topic. Set it on each worker"
+    if is_secret(name) or (not unset and secrets_in(name, value)):
+        return f"'{name}' holds what looks like a secret; secrets are never written to a topic. Set it on each worker"
     try:
         row = find(name)
         if not unset:

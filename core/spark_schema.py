@@ -81,18 +81,30 @@ def without_json(schema: Any) -> dict[str, str]:
     >>> without_json("country string, revenue decimal(18, 2), parts array<struct<raw: binary>>")
     {'revenue': 'decimal', 'parts': 'binary'}
     """
+    return {
+        name: next(word for word in words if word in NO_JSON)
+        for name, words in _words_of(schema).items()
+        if not NO_JSON.isdisjoint(words)
+    }
+
+
+def result_types(schema: Any) -> dict[str, str]:
+    """The columns of a valid schema, each with the name of its type, without what that holds.
+
+    >>> result_types("country string, n int, parts array<int>")
+    {'country': 'string', 'n': 'int', 'parts': 'array'}
+    """
+    return {name: words[0] for name, words in _words_of(schema).items()}
+
+
+def _words_of(schema: Any) -> dict[str, list[str]]:
+    """By column of a valid schema, the words of its type, the outermost first."""
     if isinstance(schema, str):
         read = _Text(schema)
         read.columns()
-        found = read.types
-    else:
-        kinds = {one.name: re.sub(r"[^<,>]*:", "", one.dataType.simpleString()) for one in schema.fields}
-        found = {name: re.findall(r"[a-z_]+", kind) for name, kind in kinds.items()}
-    return {
-        name: next(word for word in words if word in NO_JSON)
-        for name, words in found.items()
-        if not NO_JSON.isdisjoint(words)
-    }
+        return read.types
+    kinds = {one.name: re.sub(r"[^<,>]*:", "", one.dataType.simpleString()) for one in schema.fields}
+    return {name: re.findall(r"[a-z_]+", kind) for name, kind in kinds.items()}
 
 
 def check_column(name: Any, columns: tuple[str, ...], where: str) -> None:

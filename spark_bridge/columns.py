@@ -1,44 +1,17 @@
-"""Rows as Arrow tables, and as the blocks in which they wait. Rows never go to Spark as Python rows, nor one key per row.
+"""Arrow tables, and the blocks in which their rows wait. Rows never go to Spark as Python rows, nor one key per row.
 
-Promises:
-
-- A field that only some rows have is not lost; the other rows have None there.
-- Rows that do not fit into one table are detected when they come, not when the batch is full.
-- The same blocks always make the same table.
+Promises: the columns of a table are those that the job declares, and nothing here follows from what its rows hold. The same blocks always
+make the same table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ..core.errors import DataError
-
-REMEDY = "rows must be flat, and each field must have one type: use .map() before .batch()"
-
-
-def pack(rows: Sequence[Any]) -> pa.Table:
-    """Rows as a table. A row may be a mapping, a dataclass or a Struct.
-
-    >>> pack([{"n": 1}, {"n": 2, "s": "x"}]).to_pylist()
-    [{'n': 1, 's': None}, {'n': 2, 's': 'x'}]
-    """
-    if any(type(row) is not dict for row in rows):
-        rows = [as_mapping(row) for row in rows]
-    names = rows[0].keys() if rows else ()
-    if any(row.keys() != names for row in rows):
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        rows = [{name: row.get(name) for name in names} for row in rows]
-    try:
-        table = pa.table({str(name): pa.array([row[name] for row in rows]) for name in names})
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise DataError(f"the rows do not form a table: {error}", remedy=REMEDY) from error
-    if rows and not table.num_columns:
-        raise DataError("the rows have no fields, so they do not form a table", remedy=REMEDY)
-    return table
 
 
 def select(batch: Any, picked: Any) -> pa.Table:
@@ -60,24 +33,8 @@ def without(table: pa.Table, places: Sequence[int]) -> pa.Table:
     return table.filter(keep)
 
 
-def as_mapping(row: Any) -> Mapping[str, Any]:
-    """One row as a mapping of its fields."""
-    if isinstance(row, Mapping):
-        return row
-    if row is None:
-        raise DataError(
-            "a null value is not a row", remedy=".filter(lambda value: value is not None) before .batch() or .window()"
-        )
-    if is_dataclass(row):
-        return {field.name: getattr(row, field.name) for field in fields(row)}
-    names = getattr(row, "__struct_fields__", None)
-    if names is None:
-        raise DataError(f"a value of type {type(row).__name__} is not a row", remedy=REMEDY)
-    return {name: getattr(row, name) for name in names}
-
-
 def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
-    """The schema that fits both. Raises `DataError` if a field has two incompatible types."""
+    """The schema that fits both. Blocks of a batch differ only if the job's code has declared other columns since it was opened."""
     if kind is None:
         return table.schema
     if kind.equals(table.schema):
@@ -85,13 +42,10 @@ def unite(kind: pa.Schema | None, table: pa.Table) -> pa.Schema:
     try:
         return pa.unify_schemas([kind, table.schema], promote_options="permissive")
     except pa.ArrowException as error:
-        raise DataError(f"a row does not fit its batch: {error}", remedy=REMEDY) from error
-
-
-def kind_of(blocks: Sequence[bytes]) -> pa.Schema | None:
-    """The common schema of the blocks."""
-    schemas = [pa.ipc.open_stream(block).schema for block in blocks]
-    return pa.unify_schemas(schemas, promote_options="permissive") if schemas else None
+        raise DataError(
+            f"the rows of a batch were stored with columns that do not fit together: {error}",
+            remedy="the columns of the batch were declared otherwise when it was opened: run that code until a drain has closed it",
+        ) from error
 
 
 def split(table: pa.Table, rows: int | None, size: int | None) -> tuple[pa.Table, int, int, pa.Table | None]:
@@ -109,24 +63,64 @@ def split(table: pa.Table, rows: int | None, size: int | None) -> tuple[pa.Table
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
     """One table with the rows of all tables."""
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+    if len(tables) == 1:
+        return tables[0]
+    kind: pa.Schema | None = None
+    for table in tables:
+        kind = unite(kind, table)
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table. A map whose keys are text is a dict, as in the JSON that Spark writes; any other one is a list of pairs.
+    """The rows of a table. A map whose keys are text is a dict, as in the JSON that Spark writes; any other one is a list of pairs. Each
+    map is what its own type says, whatever the other columns are.
 
     >>> rows_of(pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}))
     [{'m': {'a': 1}}]
     """
-    by_text = all(_maps_by_text(field.type) for field in table.schema)
-    return table.to_pylist(maps_as_pydicts="lossy") if by_text else table.to_pylist()
+    kinds = _maps_by_text(table.schema)
+    if kinds <= {True}:
+        return table.to_pylist(maps_as_pydicts="lossy") if kinds else table.to_pylist()
+    columns = [_values(column, field.type) for column, field in zip(table.columns, table.schema, strict=True)]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _maps_by_text(kind: pa.DataType) -> bool:
-    """Whether all maps in a type, if there are any, have text as keys."""
-    if pa.types.is_map(kind) and not (pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)):
-        return False
-    return all(_maps_by_text(kind.field(at).type) for at in range(kind.num_fields))
+def _maps_by_text(fields: Iterable[pa.Field]) -> set[bool]:
+    """Of each map in these fields, whether its keys are text."""
+    found: set[bool] = set()
+    for field in fields:
+        kind = field.type
+        if pa.types.is_map(kind):
+            found.add(_by_text(kind))
+        found |= _maps_by_text(kind.field(at) for at in range(kind.num_fields))
+    return found
+
+
+def _by_text(kind: Any) -> bool:
+    return pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type)
+
+
+def _values(column: Any, kind: Any) -> list[Any]:
+    """The values of a column: at once if none of its maps, or each, has text as keys."""
+    kinds = _maps_by_text([pa.field("", kind)])
+    if kinds == {True}:
+        return column.to_pylist(maps_as_pydicts="lossy")
+    values = column.to_pylist()
+    return values if kinds <= {False} else [_value(one, kind) for one in values]
+
+
+def _value(value: Any, kind: Any) -> Any:
+    """A value whose maps are all lists of pairs, with those maps as dicts whose keys are text."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        pairs = [(_value(key, kind.key_type), _value(one, kind.item_type)) for key, one in value]
+        return dict(pairs) if _by_text(kind) else pairs
+    if pa.types.is_struct(kind):
+        return {field.name: _value(value[field.name], field.type) for field in kind}
+    if pa.types.is_nested(kind):
+        return [_value(one, kind.value_type) for one in value]
+    return value
 
 
 def encode(tables: Sequence[pa.Table]) -> bytes:

@@ -14,9 +14,13 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 
+from . import standard_error
+
 CONF: Mapping[str, str] = {
     "spark.app.name": "headgate",
     "spark.ui.enabled": "false",
+    # if the pages are on, nobody ends a batch there: its task would take that for a failure
+    "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
@@ -29,6 +33,8 @@ CONF: Mapping[str, str] = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # a Python worker whose job was cancelled would delay the next batch by two seconds
     "spark.python.task.killTimeout": "100ms",
+    # what Spark broadcasts for itself, and nothing refers to any more, goes when the JVM collects: every 30 minutes by default
+    "spark.cleaner.periodicGC.interval": "5min",
     "spark.scheduler.mode": "FAIR",
     "spark.driver.memory": "1g",
 }
@@ -60,6 +66,7 @@ JAVA = (
     # a JVM that is out of memory is in no defined state; another one takes its place
     "-XX:+ExitOnOutOfMemoryError"
 )
+CATALOG = "spark.sql.catalogImplementation"
 LONGEST_SOCKET = 100
 """A longer path is no address of a Unix domain socket."""
 
@@ -78,11 +85,18 @@ def for_jvm(master: str, given: Mapping[str, str], directory: str) -> dict[str, 
     place = HERE if is_local(master) else {**THERE, "spark.executor.pyspark.memory": _python_memory(given)}
     if master == "yarn" and "spark.python.unix.domain.socket.dir" not in given:
         place = {**place, **YARN}
-    conf = {**CONF, **place, **given, "spark.master": master, "spark.local.dir": directory}
+    # the catalog in memory ends with the JVM; its first use would make a directory for tables wherever the worker was started
+    tables = {} if given.get(CATALOG) == "hive" else {"spark.sql.warehouse.dir": f"{directory}/warehouse"}
+    conf = {**CONF, **place, **tables, **given, "spark.master": master, "spark.local.dir": directory}
     if (heap := bytes_of(conf["spark.driver.memory"])) is not None:
         # a result that fills the heap ends the JVM; one that is refused says so
         conf.setdefault("spark.driver.maxResultSize", f"{max(1, heap >> 21)}m")
-    java = [JAVA, f"-Djava.io.tmpdir={directory}", given.get("spark.driver.defaultJavaOptions", "")]
+    java = [
+        JAVA,
+        f"-Djava.io.tmpdir={directory}",
+        *standard_error.options(directory, given),
+        given.get("spark.driver.defaultJavaOptions", ""),
+    ]
     conf["spark.driver.defaultJavaOptions"] = " ".join(filter(None, java))
     if len(directory) + len("/.") + 36 + len(".sock") > LONGEST_SOCKET:
         conf["spark.python.unix.domain.socket.enabled"] = "false"

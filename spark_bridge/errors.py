@@ -6,51 +6,42 @@ no log line and no traceback of the worker ever waits for a JVM.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
 from ..core.batch_progress import NEVER_RETRIED
 from ..core.errors import EnvironmentFault, HeadgateError, cause_for, causes
-from .spool_reader import UNREACHED
+from .faults import Fault, fault_of
 
 MOST_TEXT = 2000
 MOST_TRACE = 20_000
-GONE = (
-    "Python worker exited unexpectedly",
-    "ExecutorLostFailure",
-    "Executor heartbeat timed out",
-    "SPARK_JOB_CANCELLED",
-    "OPERATION_CANCELED",
-)
-"""Texts in Spark's errors if a process died during the batch, or if its jobs were cancelled."""
-OVER = (
+GONE = ("Python worker exited unexpectedly", "[SPARK_JOB_CANCELLED]")
+"""How messages of a SparkException begin if a process died during the batch, or if its jobs were cancelled."""
+CANCELLED = frozenset({"SPARK_JOB_CANCELLED", "OPERATION_CANCELED"})
+OVER = frozenset({"NO_ACTIVE_SESSION", "INVALID_HANDLE", "RESPONSE_ALREADY_RECEIVED", "SESSION_CLOSED"})
+"""Error classes if the whole session is over."""
+STOPPED = (
+    "Cannot call methods on a stopped SparkContext",
+    "SparkContext has been shutdown",
     "SparkContext was shut down",
-    "stopped SparkContext",
-    "NO_ACTIVE_SESSION",
-    "INVALID_HANDLE",
-    "RESPONSE_ALREADY_RECEIVED",
-    "SESSION_CLOSED",
-    "StatusCode.UNAVAILABLE",
-    "failed to connect to all addresses",
-    "Cannot invoke RPC on closed channel",
 )
-"""Texts in Spark's errors if the whole session is over."""
+_SHUT_DOWN = re.compile(r"Job \d+ cancelled because SparkContext was shut down")
+RESULTS, TASK = "Total size of serialized results of ", "Serialized task "
+"""How the scheduler begins when results, or a task with its rows, are larger than it may send."""
 TOO_LARGE = {
-    "spark.driver.maxResultSize": "make smaller batches, return less from each, let Spark write the result itself (.write), or raise "
+    RESULTS: "make smaller batches, return less from each, let Spark write the result itself (.write), or raise "
     "spark.driver.maxResultSize together with spark.driver.memory",
-    "spark.rpc.message.maxSize": "make smaller batches, or raise spark.rpc.message.maxSize (in MiB)",
+    TASK: "make smaller batches, or raise spark.rpc.message.maxSize (in MiB)",
     "RESOURCE_EXHAUSTED": "make smaller batches, or raise spark.connect.grpc.maxInboundMessageSize on the Connect server",
     "LOCAL_RELATION_SIZE_LIMIT_EXCEEDED": "make smaller batches, or raise spark.sql.session.localRelationSizeLimit",
 }
-"""Texts in Spark's errors if something is larger than a limit, and what to do."""
-MEMORY = ("OutOfMemoryError", "GC overhead limit exceeded", "MemoryError", "Cannot allocate memory")
-NO_MODULE = "ModuleNotFoundError: "
-NO_COLUMN = ("ArrayIndexOutOfBoundsException", "ArrowColumnVector.getChild")
-"""Texts in Spark's error if record batches that a Python function gives lack a declared column; all are there."""
-
-
+"""What to do if something is larger than a limit."""
+MEMORY = frozenset({"MemoryError", "ArrowMemoryError"})
 NO_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
+NO_COLUMN = "ArrowColumnVector.getChild"
+"""Where Spark fails if record batches that a Python function gives lack a declared column."""
 
 
 class SparkError(HeadgateError):
@@ -72,6 +63,10 @@ class SparkRowError(SparkError):
     """Code or data of the batch's rows made Spark fail. `inside`: of a batch of frames, the row that did, with its number in its frame."""
 
     inside: tuple[int, Mapping[str, Any]] | None = None
+
+
+class SparkFunctionError(SparkRowError):
+    """The function itself raised, on the driver: what it asks may be away, or some of its rows are not what it expects."""
 
 
 class SparkLost(SparkError):
@@ -102,54 +97,83 @@ class SparkSaid(Exception):
 def typed(error: BaseException) -> SparkError:
     """The typed error for an exception of a Spark call, with Spark's own message.
 
-    It judges by the error alone. The owner of the session must decide whether the session was still alive.
+    It judges by the facts of the error alone, never by a text that may hold data. The owner of the session must decide whether the session
+    was still alive.
     """
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import AnalysisException, ParseException, PySparkException
-
-    text = said(error)
     if isinstance(error, SparkError):
         return error
-    if any(sign in text for sign in GONE):
-        return SparkLost(first_lines(text))
-    if UNREACHED in text:
-        return SparkPlanError(
-            first_lines(text), remedy="set spark.spool to a directory that this worker and all executors share"
-        )
-    if any(sign in text for sign in OVER):
-        return lost_session(first_lines(text))
-    if any(sign in text for sign in MEMORY):
+    fault, told = fault_of(error), first_lines(said(error))
+    if not fault.of_spark:
+        return SparkFunctionError(f"{type(error).__name__}: {told}")
+    return _lost(fault, told) or _too_large(fault, told) or _of_code(fault, error, told) or _other(fault, error, told)
+
+
+def _lost(fault: Fault, told: str) -> SparkError | None:
+    """What has died, or has no memory left."""
+    away = any(one.kind == "" and one.what.startswith("ExecutorLostFailure") for one in fault.chain)
+    if away or fault.condition in CANCELLED or fault.threw("SparkException", *GONE):
+        return SparkLost(told)
+    stopped = any(_SHUT_DOWN.match(one.what) for one in fault.chain if one.kind.endswith("SparkException"))
+    if (
+        stopped
+        or fault.condition.partition(".")[0] in OVER
+        or fault.status == "UNAVAILABLE"
+        or fault.threw("IllegalStateException", *STOPPED)
+        or fault.threw("SparkException", *STOPPED)
+    ):
+        return lost_session(told)
+    if fault.threw("OutOfMemoryError") or fault.raised.rpartition(".")[2] in MEMORY:
         return SparkLost(
-            first_lines(text),
+            told,
             remedy="make smaller batches, or give more memory: spark.driver.memory, spark.executor.memory, "
             "spark.executor.pyspark.memory",
         )
+    return None
+
+
+def _too_large(fault: Fault, told: str) -> SparkError | None:
     for sign, remedy in TOO_LARGE.items():
-        if sign in text:
-            return SparkPlanError(first_lines(text), remedy=remedy)
-    if NO_MODULE in text and isinstance(error, Py4JJavaError | PySparkException):
+        scheduler = any(one.kind == "" and one.what.startswith(sign) for one in fault.chain)
+        if scheduler or sign == fault.status or sign == fault.condition.partition(".")[0]:
+            return SparkPlanError(told, remedy=remedy)
+    return None
+
+
+def _of_code(fault: Fault, error: BaseException, told: str) -> SparkError | None:
+    """What runs on executors, and cannot for any row."""
+    if any(place.endswith("spool_reader.py") for place in fault.places):
+        return SparkPlanError(told, remedy="set spark.spool to a directory that this worker and all executors share")
+    if fault.raised == "ModuleNotFoundError":
         return SparkPlanError(
-            f"on Spark's executors: {text[text.index(NO_MODULE) :].splitlines()[0]}",
-            remedy="name the code in spark.package, or install it on the executors",
+            f"on Spark's executors: {told}", remedy="name the code in spark.package, or install it on the executors"
         )
-    if all(sign in text for sign in NO_COLUMN):
+    if fault.threw("ArrayIndexOutOfBoundsException") and re.search(
+        rf"^\s+at \S*{NO_COLUMN}\(", said(error), re.MULTILINE
+    ):
         return SparkPlanError(
             "a function of record batches (mapInArrow, applyInArrow …) gives fewer columns than its schema declares",
             remedy="give each declared column, in the declared order, or fix the schema that was passed with the function",
         )
-    if NO_VIEW in text and isinstance(error, AnalysisException):
+    return None
+
+
+def _other(fault: Fault, error: BaseException, told: str) -> SparkError:
+    """A plan that Spark refuses, rows on which it fails, or a JVM that does not answer."""
+    if fault.analysis and fault.condition.partition(".")[0] == NO_VIEW:
         return SparkPlanError(
-            first_lines(text),
+            told,
             remedy="each batch has a session of its own, df.sparkSession, with the temporary views that its function has created: "
             "use df.sparkSession.sql(…) or .table(…)",
         )
-    if isinstance(error, AnalysisException | ParseException):
-        return SparkPlanError(first_lines(text), remedy="fix the function or the schema= of .spark()")
-    if isinstance(error, Py4JJavaError | PySparkException):
-        return SparkRowError(first_lines(text))
-    if isinstance(error, Py4JError | ConnectionError | EOFError | OSError):
-        return lost_session(f"the JVM cannot be reached: {first_lines(text)}")
-    return SparkPlanError(f"{type(error).__name__}: {first_lines(text)}")
+    if fault.analysis:
+        return SparkPlanError(told, remedy="fix the function or the schema= of .spark()")
+    if fault.ran:
+        return SparkRowError(told)
+    if fault.checked or isinstance(error, TypeError | AttributeError | LookupError | NotImplementedError):
+        return SparkPlanError(
+            f"{type(error).__name__}: {told}", remedy="fix the function: PySpark refuses what it passes"
+        )
+    return lost_session(f"the JVM cannot be reached: {told}")
 
 
 def lost_session(what: str, *, remedy: str = "") -> SparkLost:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -31,6 +33,10 @@ ARROW_SCHEMES = {
     "file": "file",
 }
 """The schemes that pyarrow has a file system for, and what it calls them."""
+
+
+DRAFT = re.compile(r"\.+[0-9a-f]{32}\.tmp(\.crc)?")
+"""The names of files that are being created."""
 
 
 class Files(Protocol):
@@ -62,6 +68,10 @@ class Files(Protocol):
 
     def delete(self, path: str) -> None:
         """Delete a file, or a directory with everything below it, if it exists."""
+        ...
+
+    def settle(self, top: str, directories: Iterable[str]) -> None:
+        """Return when these directories, by their paths below `top`, are found again after a power cut, whoever made them."""
         ...
 
 
@@ -114,6 +124,9 @@ class LocalFiles:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(target)
+        except FileNotFoundError:
+            if not target.exists():  # another process has put the same, and taken this draft for one of a dead process
+                raise
         finally:
             draft.unlink(missing_ok=True)
         _sync(target.parent)
@@ -137,6 +150,15 @@ class LocalFiles:
             shutil.rmtree(where, ignore_errors=True)
         else:
             where.unlink(missing_ok=True)
+
+    def settle(self, top: str, directories: Iterable[str]) -> None:
+        """Sync the directories that hold the names of these."""
+        root = self._path(top)
+        above = {at for one in directories for at in (root / one).parents if at.is_relative_to(root)}
+        for at in sorted(above | {root}):
+            _sync(at)
+        with contextlib.suppress(PermissionError):  # somebody else's, who has made `root`
+            _sync(root.parent)
 
 
 def _sync(path: Path) -> None:
@@ -200,7 +222,8 @@ class HadoopFiles:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        self.move(draft, path)
+        if not self.move(draft, path) and self.size(path) is None:
+            raise FileNotFoundError(f"{draft} is gone: another process took it for that of a dead one")
         self.delete(draft)  # the name was taken: by another process, which writes the same
 
     def move(self, source: str, target: str) -> bool:
@@ -219,6 +242,9 @@ class HadoopFiles:
     def delete(self, path: str) -> None:
         """Delete a tree."""
         self._files.delete(self._path(path), True)
+
+    def settle(self, top: str, directories: Iterable[str]) -> None:
+        """Nothing is to be done: a file system of Hadoop keeps the names that it has accepted."""
 
 
 class _none_if_missing(contextlib.AbstractContextManager[None]):
@@ -281,7 +307,8 @@ class ArrowFiles:
         self._fs.create_dir(self._path(directory), recursive=True)
         with self._fs.open_output_stream(self._path(draft)) as stream:
             stream.write(text.encode())
-        self.move(draft, path)
+        if not self.move(draft, path) and self.size(path) is None:
+            raise FileNotFoundError(f"{draft} is gone: another process took it for that of a dead one")
 
     def move(self, source: str, target: str) -> bool:
         """Move a file."""
@@ -300,6 +327,9 @@ class ArrowFiles:
                 self._fs.delete_dir(self._path(path))
             elif kind == self._kinds.FileType.File:
                 self._fs.delete_file(self._path(path))
+
+    def settle(self, top: str, directories: Iterable[str]) -> None:
+        """Nothing is to be done: these file systems keep the names that they have accepted."""
 
 
 def files_of(target: str, session: Any = None) -> Files:

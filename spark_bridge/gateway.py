@@ -7,6 +7,7 @@ from the beginning, has a directory of its own (`home`), and is killed if it doe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import shlex
@@ -15,12 +16,15 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..core.settings import shown
+from ..core.settings import is_secret
+from . import standard_error
+from .conf import is_local
 from .errors import SparkPlanError
 from .home import Home
 from .launched import Launched, Program
@@ -28,6 +32,9 @@ from .launched import Launched, Program
 UP_S = 120.0
 """How long a JVM may take to say its port. It takes two seconds on an idle machine."""
 END_S = 5.0
+PR_SET_PDEATHSIG = 1
+_prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
+_parent = ThreadPoolExecutor(1, "spark-parent")
 _environment = threading.Lock()
 _launched = Launched()
 OVER = "a DataFrame, or another object of Spark, that was kept from an earlier batch belongs to a session that is over"
@@ -45,22 +52,22 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
     from .names import remember
 
     told = home.path / "port"
+    standard_error.write(home.path)
     command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
     for name, value in conf.items():
-        if shown(name, value) == value:  # anybody may list processes; a secret reaches the JVM with its context
+        if not is_secret(name):  # anybody may list processes; a secret reaches the JVM with its context
             command += ["--conf", f"{name}={value}"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over `spark.local.dir`, which is inside of `home`
+    if is_local(
+        conf.get("spark.master", "")
+    ):  # no executor connects from elsewhere; Spark's pages would listen on all addresses
+        environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     wanted = Program(command, environment, str(home.path))
     program = _launched.instead_of(wanted)
-    process = subprocess.Popen(
-        program.command,
-        stdin=subprocess.PIPE,  # it ends when this is closed: it never outlives the worker
-        env=program.environment,
-        pass_fds=(home.lock,),
-        start_new_session=True,  # an interrupt at the keyboard is the worker's business
-    )
+    process = child(program.command, program.environment, (home.lock,))
+    standard_error.passed_on(process.stderr)
     try:
         begun(process)
         _wait(process, told)
@@ -74,6 +81,29 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
     context: Any = SparkContext
     context._gateway, context._jvm = gateway, gateway.jvm
     return gateway
+
+
+def child(command: Sequence[str], environment: Mapping[str, str], kept: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Begin a program that ends when its input does: it never outlives this process, even if this one is killed while that one is stopped.
+
+    On Linux it is told to go on (SIGCONT) when the thread that has begun it ends, so that is one that lasts as long as the process.
+    """
+    return _parent.submit(
+        subprocess.Popen,
+        command,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        pass_fds=kept,
+        start_new_session=True,  # an interrupt at the keyboard is the worker's business
+        preexec_fn=None if _prctl is None else _goes_on_alone,
+    ).result()
+
+
+def _goes_on_alone() -> None:
+    """In the child: nothing is imported here, for another thread may hold a lock."""
+    assert _prctl is not None
+    _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def _wait(process: subprocess.Popen[bytes], told: Path) -> None:

@@ -32,6 +32,7 @@ class Door(NamedTuple):
     activate: Any
     read: Any
     frame: Any
+    uncache: Any
     """Functions of the JVM."""
     zone: str
     ntz: bool
@@ -79,6 +80,24 @@ def own_session(session: Any, *, as_it_is: bool) -> Any:
     return made
 
 
+def forget(session: Any, frame: Any) -> None:
+    """The attempt with this DataFrame is over: drop from Spark's cache all that holds rows of it. What was cached of other data stays. Of a
+    Connect server, only the DataFrame itself can be named.
+
+    The cache belongs to the context. Spark would hold the rows for as long as its JVM lives, and nobody can ask for them any more.
+    """
+    with suppress(Exception):  # if the session is over, so is its cache
+        if is_connect(session):
+            frame.unpersist()
+        elif (door := _door(session)) is not None:
+            door.uncache(frame._jdf, True)
+
+
+def plan_of(frame: Any) -> Any:
+    """What a DataFrame shows, in the JVM."""
+    return frame._jdf.queryExecution().analyzed()
+
+
 def elements(array: Any, count: int) -> list[Any]:
     """The elements of an array of the JVM; a `JavaArray` asks for its length with each."""
     from py4j import protocol
@@ -113,6 +132,7 @@ def _asked(session: Any) -> Door | None:
         session._get_j_spark_session_class(jvm).setActiveSession,
         utils.readArrowStreamFromFile,
         utils.toDataFrame,
+        session._jsparkSession.sharedState().cacheManager().uncacheQuery,
         conf.get("spark.sql.session.timeZone"),
         conf.get("spark.sql.timestampType") == "TIMESTAMP_NTZ",
         conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true",

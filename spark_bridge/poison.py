@@ -6,8 +6,11 @@ the second one. Then one job tries all rows behind it, and so on.
 The frames of an intermediate stream hold many rows each. The frame is found in this way, and then the row among those of the frame, which
 are read here.
 
-Promise: a row is left out only if the function fails on that row alone. If rows fail only together, or there are more bad rows than
-`MOST_BAD`, the batch fails.
+Rows may also fail only together, as two numbers whose sum is too large. Then a prefix that succeeds and fails with the next row is looked
+for, by halving, and that row is left out.
+
+Promise: a row is left out only if the function fails on that row alone, or on it behind the rows before it that are not left out, without
+which it succeeds. If more rows than `MOST_BAD` would be left out, none is, and the batch fails.
 """
 
 from __future__ import annotations
@@ -23,32 +26,89 @@ from .errors import SparkRowError
 from .ranges import Unfetched
 
 MOST_BAD = 100
-"""With more bad rows than these, something else is wrong, and nobody wants so many letters about it."""
+"""The maximum number of rows that are left out of one batch. If there are more, the function is wrong rather than its rows."""
 
 Attempt = Callable[[pa.Table], Awaitable[pa.Table]]
 Bad = list[tuple[int, SparkRowError]]
 
 
 async def without_poison(attempt: Attempt, table: pa.Table, error: SparkRowError) -> tuple[pa.Table | None, Bad]:
-    """The result of the good rows (None if all are bad), and the bad ones by their position. Raises `error` if this does not help."""
+    """The result of the good rows (None if all are bad), and the bad ones by their position. Raises an error that says so if there are too
+    many."""
+    bad = await _alone(attempt, table, error)
+    succeeds = 0
+    while (good := good_rows(table, bad)) is not None:
+        try:
+            return await attempt(good), bad
+        except SparkRowError as failed:
+            one, succeeds = await _behind_prefix(attempt, table, bad, failed, succeeds)
+            bad.append(one)
+            _not_too_many(bad, error)
+    return None, bad
+
+
+async def _alone(attempt: Attempt, table: pa.Table, error: SparkRowError) -> Bad:
+    """The rows that fail alone, up to where rows fail only together."""
     bad: Bad = []
     start, failed = 0, error
     while failed is not None:
         place, failed = await _first(attempt, table, start, failed)
         if failed is None:
-            raise error
+            return bad
         bad += await _in_frame(attempt, table, place, failed) if is_framed(table) else [(place, failed)]
-        if len(bad) > MOST_BAD:
-            raise _too_many(error)
+        _not_too_many(bad, error)
         start = place + 1
         failed = await _failure(attempt, table.slice(start)) if start < table.num_rows else None
+    return bad
+
+
+async def _behind_prefix(
+    attempt: Attempt, table: Any, bad: Bad, failed: SparkRowError, succeeds: int
+) -> tuple[tuple[int, SparkRowError], int]:
+    """The row that makes a prefix of the good rows fail, and how long a prefix succeeds. `succeeds`: how long one is known to."""
+    if is_framed(table):
+        return await _row_of_frame(attempt, table, bad, failed), 0
     good = good_rows(table, bad)
-    if good is None:
-        return None, bad
-    try:
-        return await attempt(good), bad
-    except SparkRowError:
-        raise error from None
+    behind, found = await _shortest(lambda count: attempt(good.slice(0, count)), good.num_rows, failed, succeeds)
+    out = {place for place, _ in bad}
+    left = [place for place in range(table.num_rows) if place not in out]
+    return (left[behind - 1], found), behind - 1
+
+
+async def _row_of_frame(attempt: Attempt, table: Any, bad: Bad, failed: SparkRowError) -> tuple[int, SparkRowError]:
+    """The same where a place is that of a frame: first the frame is found, then its row."""
+    out = [(place, error.inside[0]) for place, error in bad if error.inside is not None]
+
+    def of_frames(count: int) -> Awaitable[pa.Table]:
+        return attempt(table.slice(0, count).without_rows([one for one in out if one[0] < count]))
+
+    frames, failed = await _shortest(of_frames, table.num_rows, failed)
+    rows = await asyncio.to_thread(table.frame_at, frames - 1)
+    own = [row for row in range(rows.num_rows) if (frames - 1, row) not in out]
+
+    def of_rows(count: int) -> Awaitable[pa.Table]:
+        later = [(frames - 1, row) for row in own[count:]]
+        return attempt(table.slice(0, frames).without_rows([*(one for one in out if one[0] < frames), *later]))
+
+    count, failed = await _shortest(of_rows, len(own), failed)
+    row = own[count - 1]
+    failed.inside = row, rows.slice(row, 1).to_pylist()[0]
+    return frames - 1, failed
+
+
+async def _shortest(
+    first: Callable[[int], Awaitable[pa.Table]], count: int, failed: SparkRowError, succeeds: int = 0
+) -> tuple[int, SparkRowError]:
+    """The length of a prefix that fails and, without its last part, succeeds; and how it fails. All `count` parts together have failed."""
+    while count - succeeds > 1:
+        middle = (succeeds + count) // 2
+        try:
+            await first(middle)
+        except SparkRowError as error:
+            count, failed = middle, error
+        else:
+            succeeds = middle
+    return count, failed
 
 
 def is_framed(table: Any) -> bool:
@@ -70,7 +130,7 @@ def bad_row(table: Any, place: int, error: SparkRowError) -> Mapping[str, Any]:
 
 
 async def _in_frame(attempt: Attempt, table: Any, place: int, failed: SparkRowError) -> Bad:
-    """The bad rows of the frame at this place, which fails alone. Raises `failed` if its rows fail only together."""
+    """The bad rows of the frame at this place, which fails alone."""
     rows = await asyncio.to_thread(table.frame_at, place)
     _, found = await without_poison(attempt, rows, failed)
     for row, error in found:
@@ -101,8 +161,10 @@ async def _failure(attempt: Attempt, rows: pa.Table) -> SparkRowError | None:
     return None
 
 
-def _too_many(error: SparkRowError) -> SparkRowError:
-    return SparkRowError(
-        f"more than {MOST_BAD} rows of the batch fail, the first ones with: {error.what}",
-        remedy="correct the function, or leave out such rows before .batch()",
-    )
+def _not_too_many(bad: Bad, error: SparkRowError) -> None:
+    if len(bad) > MOST_BAD:
+        raise SparkRowError(
+            f"more than {MOST_BAD} rows of the batch fail, the first ones with: {error.what}",
+            remedy="correct the function, or leave out such rows before .batch(); no row of a batch is left out if more than "
+            f"{MOST_BAD} would be",
+        )

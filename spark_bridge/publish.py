@@ -7,7 +7,7 @@ What it promises:
 
 - `publish` may be repeated, interrupted anywhere, and done by two processes at a time: the files and the entry are the same in the end.
   The transaction names one attempt of a batch, so no other one is ever published.
-- An entry exists only when all files of its batch have their final names.
+- An entry exists only when all files of its batch have their final names, and these survive a power cut.
 - What has been named cannot get lost in silence: if its staging directory is gone and there is no entry, publishing fails and says so.
 - Staging directories are deleted when their batch is published: those of other attempts, too. What belongs to a batch that is done, because
   a late job has written to it again or because the batch had no result, is deleted the next time anything is published. What a `reset` has
@@ -37,7 +37,7 @@ from ..core.publishing import (
     to_merge,
     whole,
 )
-from .files import Files, files_of
+from .files import DRAFT, Files, files_of
 
 TRIES = 20
 """How often a reader lists the manifest again because files of entries were merged meanwhile."""
@@ -66,6 +66,7 @@ class Publisher:
                 self.files.put(self.layout.entry(number), f"{plan.published().line()}\n")
                 names = [*names, self.layout.entry(number).rpartition("/")[2]]
         self._sweep(number, undone)
+        self._sweep_drafts(names)
         self._sweep_before(names)
         self._merge(names)
 
@@ -111,12 +112,19 @@ class Publisher:
                 self.files.delete(target)  # a copy that was cut off, on a file system that shows it
             if not self.files.move(f"{source}/{file.source}", target) and self.files.size(target) != file.bytes:
                 self._must_be_whole(plan.number, plan.attempt, f"{source}/{file.source} is gone")
+        self.files.settle(self.layout.path, {file.path.rpartition("/")[0] for file in plan.files})
 
     def _sweep(self, number: int, undone: Undone) -> None:
         """Delete the staging directories of this batch, and of all that were done before."""
         for name in self.files.names(self.layout.staging):
             if name.isdecimal() and (int(name) == number or undone.done(int(name))):
                 self.files.delete(f"{self.layout.staging}/{name}")
+
+    def _sweep_drafts(self, names: list[str]) -> None:
+        """Delete the drafts of entries that killed publishers have left."""
+        for name in names:
+            if DRAFT.fullmatch(name):
+                self.files.delete(f"{self.layout.manifest}/{name}")
 
     def _sweep_before(self, names: list[str]) -> None:
         """With the first batches of a series, delete what its forebears have left: nobody knows of it any more."""

@@ -19,7 +19,6 @@ import asyncio
 import importlib
 import itertools
 import os
-import pickle
 import re
 import threading
 import uuid
@@ -30,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core import range_notes
 from ..core import ranges as core_ranges
 from ..core.errors import EnvironmentFault, cause_for
 from ..core.ranges import (
@@ -45,8 +45,10 @@ from ..core.ranges import (
     cut,
     divided,
     gone,
+    remade,
 )
 from .errors import SparkError, said
+from .faults import fault_of
 
 PARTS_PER_SLOT = 2
 TYPES = {"int64": "bigint", "float64": "double", "bool": "boolean", "text": "string"}
@@ -162,6 +164,8 @@ class RangePart:
                 greatest = found.greatest_ms if greatest is None else max(greatest, found.greatest_ms)
             if (batch := self._batch(found)) is not None:
                 yield batch
+        if part.topic_id and (other := remade(part, self._link.call("topic_id", part.topic).result())) is not None:
+            raise other  # an id never comes back: if it is right behind the last record, it was for all
         self.seen = RangeRead(part, rows, tombstones, greatest, tuple(bad))
 
     def _batch(self, found: Any) -> pa.RecordBatch | None:
@@ -207,9 +211,9 @@ def reader(
                 if notes is not None:
                     yield batch
             if notes is not None:
-                notes.add({(attempt, parts[number]): part.seen})
+                notes.add({range_notes.key_of(attempt, parts[number]): range_notes.encode(part.seen)})
             else:
-                yield pa.record_batch({"notes": pa.array([pickle.dumps(part.seen)], pa.binary())})
+                yield pa.record_batch({"notes": pa.array([range_notes.encode(part.seen)], pa.binary())})
 
     return read
 
@@ -217,8 +221,8 @@ def reader(
 # -------------------------------------------------------------------------------------------------------------- a batch
 
 
-Notes = dict[tuple[str, Range], RangeRead]
-"""What was seen, by attempt and part: a part that was read twice counts once."""
+Notes = dict[bytes, bytes]
+"""What was seen, by attempt and part: a part that was read twice counts once. All is bytes, for PySpark pickles what accumulators add."""
 
 
 class Merged:
@@ -275,8 +279,12 @@ class RangeAttempt:
         )
 
     def check(self) -> None:
-        """Raise `RangeGone` if the log does not begin before all ranges."""
+        """Raise `RangeGone` if the log does not begin before all ranges, or belongs to a topic that was made again."""
         linked = link(self._connect)
+        known = {(one.topic, one.topic_id): one for one in self._ranges.parts if one.topic_id}
+        for one, found in [(one, linked.call("topic_id", one.topic)) for one in known.values()]:
+            if (other := remade(one, found.result())) is not None:
+                raise other
         first: dict[tuple[str, int], int] = {}
         for one in self._ranges.parts:
             at = one.topic, one.partition
@@ -289,12 +297,13 @@ class RangeAttempt:
     def seen(self) -> list[RangeRead]:
         """What was seen of each part, after the result was made. Raises `RangeGone` if the log has lost records of the batch since."""
         notes: Notes = {} if self._notes is None else self._notes.value
-        noted = {part: seen for (attempt, part), seen in list(notes.items()) if attempt == self._attempt}
+        packed = {one: notes.get(range_notes.key_of(self._attempt, one)) for one in self._parts}
+        noted = {one: range_notes.decode(data) for one, data in packed.items() if data is not None}
         missing = [one for one in self._parts if one not in noted]
         if missing:
             scanned = self._numbers(len(missing)).mapInArrow(reader(missing, self._ranges, self._connect, None), NOTES)
-            for packed in scanned.toArrow().column(0).to_pylist():
-                one = pickle.loads(packed)  # noqa: S301 - made by our own function in our own job
+            for data in scanned.toArrow().column(0).to_pylist():
+                one = range_notes.decode(data)
                 noted[one.part] = one
         self.check()
         return [noted[one] for one in self._parts]
@@ -303,7 +312,7 @@ class RangeAttempt:
         """The attempt is over: forget its notes, and those of cancelled attempts whose tasks ended late."""
         _running.discard(self._attempt)
         notes: Notes = {} if self._notes is None else self._notes.value
-        for key in [key for key in list(notes) if key[0] not in _running]:
+        for key in [key for key in list(notes) if range_notes.attempt_of(key) not in _running]:
             notes.pop(key, None)
 
     def _numbers(self, count: int) -> Any:
@@ -410,7 +419,9 @@ class SparkRangeAway(SparkError, EnvironmentFault):
     """Executors, or this worker, have not reached Kafka in time."""
 
 
-_RAISED = re.compile(r"headgate\.core\.ranges\.(\w+): (.+)")
+_RAISED = re.compile(r"^headgate\.core\.ranges\.(\w+): (.+)", re.MULTILINE)
+_READERS = ("spark_bridge/ranges.py", "agents/kafka/range_client.py")
+"""The files in which executors read; what a function of the user raises does not come through them."""
 
 
 def blamed(error: Exception) -> SparkError | None:
@@ -418,7 +429,8 @@ def blamed(error: Exception) -> SparkError | None:
     kind: Any = type(error)
     what = str(error)
     if not isinstance(error, RangeError):
-        found = _RAISED.search(said(error))
+        ours = any(place.endswith(_READERS) for place in fault_of(error).places)
+        found = _RAISED.search(said(error)) if ours else None
         if found is None:
             return None
         kind, what = getattr(core_ranges, found[1], RangeError), found[2]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,19 +20,20 @@ from ..core.batch_progress import AtSpark
 from ..core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
 from ..core.publishing import SparkWrite, Undone
 from ..core.ranges import RangeRead, Ranges
-from . import columns, ranges, writing
+from . import columns, ranges, released, standard_error, writing
 from .connect import Remote
 from .errors import (
     SparkAway,
     SparkDown,
     SparkError,
+    SparkFunctionError,
     SparkLost,
     SparkRowError,
     cause_of,
     lost_session,
     typed,
 )
-from .handover import own_session
+from .handover import forget, own_session
 from .jobs import Jobs
 from .jvm import Sessions
 from .poison import Bad, bad_row, good_rows, without_poison
@@ -52,6 +54,8 @@ CANCEL_EVERY_S = 2.0
 AWAY_S = (0.25, 5.0)
 """The first and the longest pause before a cluster that is away is tried again."""
 BATCH_MEMORY = 256 << 20
+FUNCTION_S = (0.5, 2.0)
+"""The pauses before a batch whose function has raised on the driver runs again."""
 KILLER = (
     "a row or a function of this batch ends the process that runs it, or needs more memory than it has: make smaller batches, "
     "or raise spark.driver.memory, spark.executor.memory or spark.executor.pyspark.memory"
@@ -95,6 +99,7 @@ class Spark:
         carrier: Carrier | None = None,
         kafka: tuple[str, tuple[Any, ...]] | None = None,
     ) -> None:
+        standard_error.expect_harmless()
         self.carrier = carrier or Carrier(BATCH_MEMORY, Spool())
         self.watch = Watch(remote or master)
         self.sessions: Any = (
@@ -113,10 +118,6 @@ class Spark:
 
     # ------------------------------------------------------------------------------------------------------------- columns
 
-    def pack(self, rows: Sequence[Any]) -> Any:
-        """Rows as a table."""
-        return columns.pack(rows)
-
     def select(self, batch: Any, picked: Any) -> Any:
         """The rows at these places (None: all) of columns that speak the Arrow capsule interface, as a table."""
         return columns.select(batch, picked)
@@ -125,13 +126,9 @@ class Spark:
         """The rows of a table at these places."""
         return columns.take(table, places)
 
-    def fits(self, kind: Any, table: Any) -> Any:
-        """The schema that fits both."""
-        return columns.unite(kind, table)
-
-    def kind_of(self, blocks: Sequence[bytes]) -> Any:
-        """The common schema of these blocks."""
-        return columns.kind_of(blocks)
+    def alike(self, table: Any, other: Any) -> bool:
+        """Whether both have the same columns."""
+        return table.schema.equals(other.schema)
 
     def split(self, table: Any, rows: int | None, size: int | None) -> tuple[Any, int, int, Any]:
         """As many rows as fit, their number and bytes, and the rest."""
@@ -196,7 +193,7 @@ class Spark:
             return await self.apply(stage.fn, rows, batch, stage.schema, stage.name)
 
         try:
-            result, bad = await attempt(table), []
+            result, bad = await _again(lambda: attempt(table)), []
         except SparkRowError as error:
             if not stage.keeps_going:
                 raise
@@ -217,7 +214,7 @@ class Spark:
             return writing.save(session, frame, batch, stage)
 
         try:
-            written, read = _parted(await attempt(table, save))
+            written, read = _parted(await _again(lambda: attempt(table, save)))
             return BatchOutcome([], 0, attempt=written, read=read)
         except SparkRowError as error:
             if not stage.keeps_going:
@@ -308,19 +305,22 @@ class Spark:
             if jobs.called_off:
                 raise SparkLost("cancelled")
             watched.at_work(session, jobs.group)
-            own = own_session(session, as_it_is=self.sessions.lent)
-            fn, batch = demand.fn, demand.batch
-            if isinstance(demand.rows, ranges.Unfetched):
-                return demand.rows.result(
-                    own, lambda frame: demand.finish(own, shaped(fn, fn(frame, batch), demand.schema))
-                )
-            frame = frame_of(own, demand.rows)
-            if is_small(demand.rows):
-                frame = frame.coalesce(1)
-            return demand.finish(own, shaped(fn, fn(frame, batch), demand.schema))
+            with released.noted(session) as left:
+                return self._in_own_session(demand, session, left)
         except Exception as error:  # noqa: BLE001 - raised again as a typed error
             found = self._why(error, session)
             raise found from cause_of(found, error)
+
+    def _in_own_session(self, demand: Demand, session: Any, left: released.Left) -> Any:
+        own = own_session(session, as_it_is=self.sessions.lent)
+        released.belongs(left, own)
+        try:
+            if isinstance(demand.rows, ranges.Unfetched):
+                return demand.rows.result(own, partial(_made, demand, own, left))
+            frame = frame_of(own, demand.rows)
+            return _made(demand, own, left, frame, small=is_small(demand.rows))
+        finally:
+            released.let_go(own, session)
 
     def _why(self, error: Exception, session: Any) -> SparkError:
         """The typed error. If the session has ended, PySpark may raise anything, so neither plan nor rows are to blame."""
@@ -341,6 +341,26 @@ class Spark:
         self._orders.close()
         self._publishing.close()
         await asyncio.to_thread(self.carrier.close)
+
+
+def _made(demand: Demand, session: Any, left: released.Left, frame: Any, *, small: bool = False) -> Any:
+    """What is made of the function's result for these rows. `small`: one task takes them."""
+    try:
+        result = demand.fn(frame.coalesce(1) if small else frame, demand.batch)
+        return demand.finish(session, shaped(demand.fn, result, demand.schema))
+    finally:
+        forget(session, frame)
+        released.forget_views(left, session, frame)
+
+
+async def _again(attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """What an attempt gives. One whose function raises on the driver is repeated: what the function asks may be away for a moment."""
+    for pause in FUNCTION_S:
+        try:
+            return await attempt()
+        except SparkFunctionError:
+            await asyncio.sleep(pause)
+    return await attempt()
 
 
 def _given_up(lost: SparkLost, batch: BatchInfo, alone: bool) -> SparkError:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-UNREACHED = "a file of spark.spool cannot be read"
-
 
 def batches_of(path: str, first: int, rows: int) -> Iterator[Any]:
     """So many rows of a file from one on, a record batch at a time."""
@@ -59,6 +57,6 @@ def reader(kind: bytes, zone: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
                     for batch in batches_of(part["path"], part["first"], part["rows"]):
                         yield fitted(batch, schema, zone)
                 except OSError as error:
-                    raise RuntimeError(f"{UNREACHED}: {part['path']}: {error}") from error
+                    raise RuntimeError(f"a file of spark.spool cannot be read: {part['path']}: {error}") from error
 
     return read

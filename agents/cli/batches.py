@@ -69,10 +69,10 @@ async def read(to: Target, task: str, step: str, last: int) -> dict[str, Any]:
     """The batches as a document; its schema is `schemas/batches.json`."""
     async with following(to.client, to.topics) as stream:
         state = stream.job
-    workers = [one for one in stored(state, LOCALITY, 0).values() if one["tasks"]]
+    workers = [one for one in stored(state, LOCALITY).values() if one["tasks"]]
     answers = await asyncio.gather(*(_ask(one["url"]) for one in workers))
     heard = [one for one in answers if one is not None]
-    tasks = {one["task"]: one["worker"] for one in stored(state, ASSIGNMENTS, 0).values()}
+    tasks = {one["task"]: one["worker"] for one in stored(state, ASSIGNMENTS).values()}
     if task and task not in tasks:
         raise NotFound(f"{to.job} has no task '{task}'", remedy=offer(task, tasks))
     found = merged(heard)

@@ -16,7 +16,6 @@ import click
 from ...core.coordination.metadata import CONFIG, stored
 from ...core.settings import find, parse, shown
 from ..process.reading import following, heard
-from ..process.requests import wall_ms
 from ..status.documents import config_document
 from .group import Group
 from .options import Target, broker_options, run_async, target
@@ -48,7 +47,7 @@ def get(
     to = target(job, bootstrap, pairs, config)
     if setting is not None:
         find(setting)
-    found = config_document(to.configuration, stored(to.folded(), CONFIG, wall_ms()))
+    found = config_document(to.configuration, stored(to.folded(), CONFIG))
     rows = [one for one in found["settings"] if setting in (None, one["name"])]
     if output == "json":
         show_json({"job": str(to.job), **found, "settings": rows})

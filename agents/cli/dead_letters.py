@@ -1,15 +1,18 @@
 """`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, with their origin and the error.
 
-`replay` writes them to their input again, as they were: without headgate's own headers, and with their original time. The dead letters stay
-until `purge` deletes them. A dead letter of Spark contains a row that was made from a record: that record is read from its topic and
-written again. If it no longer exists, or if the row was made from several records, the replay is refused. A dead letter from between two
-stages can only be replayed to a topic given with `--to`, because only the job writes between its stages. What goes to a given topic is the
-content of the dead letter.
+`replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time. The
+record of a letter that was too large for the dead-letter topic is read from its own topic. The dead letters stay until
+`purge` deletes them. A dead letter of Spark contains a row that was made from a record: that record is read from its topic and written
+again. If it no longer exists, or if the row was made from several records, the replay is refused. A dead letter from between two stages can
+only be replayed to a topic given with `--to`, because only the job writes between its stages. What goes to a given topic is the content of
+the dead letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,15 @@ import click
 
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
+from ..coordinator.job_states import framed_streams, states_of_all
+from ..kafka.connect import CONNECT_S
 from ..kafka.plainwrite import Plain, put
+from ..kafka.port import KafkaPort
 from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
 from ..process.reading import must_exist, shown
+from ..records.columns import LIMIT
+from ..records.timestamps import EVENT_TIME, TIME_HEADER
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
@@ -64,9 +72,19 @@ def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
             "key": None if record.key is None else guess_key(record.key),
             "value": None if record.value is None else guess(record.value),
             "headers": {name: value for name, value in headers.items() if not name.startswith(OWN)},
+            "cut": headers.get("hg-cut", ""),
+            "raw": {
+                "key": _base64(record.key),
+                "value": _base64(record.value),
+                "headers": [[name, _base64(one)] for name, one in record.headers if not name.startswith(OWN)],
+            },
             "traceback": headers.get("hg-traceback", ""),
         }
     return found
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
 
 
 def _is_number(text: str) -> bool:
@@ -123,7 +141,7 @@ def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: 
         show_json({"job": str(to.job), **found})
         return
     found["key"] = None if found["key"] is None else as_typed(found["key"])
-    show_fields((name, value) for name, value in found.items() if name != "traceback")
+    show_fields((name, value) for name, value in found.items() if name not in ("traceback", "raw"))
     click.echo(found["traceback"])
 
 
@@ -172,7 +190,10 @@ def replay(
     For a row that failed in Spark, the record that the row was made from is written again, if it still exists."""
     to = target(job, bootstrap, pairs, config)
     letters = chosen(run_async(_letters(to)), offsets, everything)
-    records = run_async(_again(to, letters, topic))
+    framed = run_async(_framed(to))
+    if topic:
+        open_target(to, topic, framed)
+    records = run_async(_again(to, letters, topic, framed))
     places = sorted({record.topic for record in records})
     for place in places:
         run_async(width_of(to.client, place))
@@ -185,13 +206,34 @@ def replay(
         click.echo(f"{len(records)} replayed")
 
 
-async def _again(to: Target, letters: Iterable[Any], topic: str) -> list[Plain]:
+async def _framed(to: Target) -> dict[str, str]:
+    """The streams of frames of all jobs on the cluster, each with a job that writes it."""
+    admin = TopicsAdmin(to.client)
+    await admin.start(deadline_s=CONNECT_S)
+    try:
+        states = await states_of_all(KafkaPort(to.client), admin.names, to.topics.prefix, within_s=CONNECT_S)
+    finally:
+        await admin.stop()
+    return framed_streams(states)
+
+
+def open_target(to: Target, topic: str, framed: Mapping[str, str]) -> None:
+    """Raise if records may not be written to this topic: only jobs write frames, and each stream of a job only its steps."""
+    why = to.topics.kept(topic, written=True)
+    if topic in framed:
+        why = f"it holds the frames of the job '{framed[topic]}', and a record that is none would stop every job that reads it"
+    if why:
+        raise HeadgateError(f"nothing is written to '{topic}': {why}", remedy="name another topic with --to TOPIC")
+
+
+async def _again(to: Target, letters: Iterable[Any], topic: str, framed: Mapping[str, str]) -> list[Plain]:
     """The records to write. Raises if one dead letter cannot be replayed; nothing is written then."""
-    found = [again(to, letter, topic) for letter in letters]
-    return [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
+    found = [again(to, letter, topic, framed) for letter in letters]
+    whole = [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
+    return [replace(one, topic=topic, partition=None) if topic else one for one in whole]
 
 
-def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, int]:
+def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Plain | tuple[int, str, int, int]:
     """The original record; for a Spark row, the offset of the dead letter and the position of the record that the row was made from."""
     said = letter_document(letter)
     if not topic and not said["topic"]:
@@ -199,11 +241,13 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
             f"the record at {letter.offset} does not say where it came from: {said['exception']}",
             remedy="name a topic with --to TOPIC",
         )
-    if not topic and to.topics.step(said["topic"]) is not None:
+    if not topic and framed.get(said["topic"]) == str(to.job):
         raise HeadgateError(
             f"the letter at {letter.offset} came from '{said['topic']}', between two stages of the job",
             remedy="only the job writes there; replay it to an input with --to TOPIC",
         )
+    if not topic:
+        open_target(to, said["topic"], framed)
     headers = {name: value for name, value in letter.headers if name.startswith(OWN)}
     if not topic and "hg-result" in headers:
         raise HeadgateError(
@@ -223,6 +267,13 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
                 remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
             )
         return letter.offset, said["topic"], said["partition"], said["origin_offset"]
+    if not topic and "hg-offset-last" in headers:
+        raise HeadgateError(
+            f"the letter at {letter.offset} holds a whole batch of records, which was not decompressed",
+            remedy=f"raise {LIMIT}, and `headgate seek {to.job} {said['topic']}:{said['partition']} --to {said['origin_offset']}`",
+        )
+    if "hg-cut" in headers:
+        return _cut(letter, said, headers, framed)
     at = headers.get("hg-timestamp", b"").decode(errors="replace")
     return Plain(
         topic or said["topic"],
@@ -230,19 +281,35 @@ def again(to: Target, letter: Any, topic: str) -> Plain | tuple[int, str, int, i
         letter.value,
         None if topic or said["partition"] < 0 else said["partition"],
         max(0, int(at)) if _is_number(at) else letter.timestamp,
-        [(name, value) for name, value in letter.headers if not name.startswith(OWN)],
+        [
+            *((name, value) for name, value in letter.headers if not name.startswith(OWN)),
+            *((TIME_HEADER, value) for name, value in headers.items() if name == EVENT_TIME),
+        ],
     )
 
 
+def _cut(
+    letter: Any, said: dict[str, Any], headers: dict[str, Any], framed: Mapping[str, str]
+) -> tuple[int, str, int, int]:
+    """The position of the record of a letter that holds only a part of it. Raises if the record does not stand alone in its topic."""
+    if said["topic"] in framed or said["partition"] < 0 or said["origin_offset"] < 0:
+        size = headers.get("hg-size", b"").decode(errors="replace")
+        raise HeadgateError(
+            f"the letter at {letter.offset} holds only the first {len(letter.value or b'')} of {size} bytes of its record",
+            remedy="write the record again from its source, and raise max.message.bytes of the dead-letter topic",
+        )
+    return letter.offset, said["topic"], said["partition"], said["origin_offset"]
+
+
 async def _original(to: Target, letter: int, topic: str, partition: int, offset: int) -> Plain:
-    """The record that a Spark row was made from, read from its topic."""
+    """The record that a Spark row was made from, or that a letter holds a part of, read from its topic."""
     await width_of(to.client, topic)
     async for record in scan_topic(to.client, topic, partition=partition, first=offset):
         if record.offset == offset:
             return Plain(topic, record.key, record.value, partition, record.timestamp, list(record.headers))
         break
     raise HeadgateError(
-        f"the letter at {letter} holds a Spark row, and its record, {topic}[{partition}] offset {offset}, no longer exists",
+        f"the letter at {letter} does not hold its record, and {topic}[{partition}] offset {offset} no longer exists",
         remedy=f"write that record again from its source; {ROW_ITSELF}",
     )
 

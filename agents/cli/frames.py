@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ...core.progress.frames import (
+    FROM_HEADER,
     HEADER,
     TYPE_NAMES,
     ArrowFrame,
@@ -24,6 +25,7 @@ from ...core.progress.frames import (
     UserFrame,
     Watermark,
     decode,
+    said_of,
 )
 from ..kafka.scan import scan_topic
 from ..process.configuration import CommandLine
@@ -117,16 +119,24 @@ def frame_document(record: Any) -> dict[str, Any]:
     if isinstance(frame, Watermark):
         return {**front, **_said(frame), "ts": time_of(frame.ts), "idle": frame.idle, "away": frame.away}
     if isinstance(frame, EndOfStream):
-        return {**front, **_said(frame)}
+        return {**front, **_said(frame), "left": frame.left}
     if isinstance(frame, Drain):
         return {**front, **_said(frame), "drain": frame.id}
     if isinstance(frame, UserFrame):
         own = [one for one in record.headers if one[0] != HEADER]
         return {**front, **_rows(None, [record.key], [record.timestamp], [frame.body], [own])}
     if isinstance(frame, BatchFrame):
+        front |= _made_of(record)
         return {**front, **_rows(frame.plan, frame.keys, frame.timestamps, frame.values, frame.headers)}
     assert rows is not None
+    front |= _made_of(record)
     return {**front, "schema": frame.schema, **_rows(frame.plan, rows.keys, rows.timestamps, rows.values, rows.headers)}
+
+
+def _made_of(record: Any) -> dict[str, Any]:
+    """The records that the rows of a frame were made of, if its writer says it."""
+    said = said_of(dict(record.headers).get(FROM_HEADER))
+    return {"from": said} if said else {}
 
 
 def _rows(

@@ -36,7 +36,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "coordinator": ("coordinator:coordinator", "Show the coordinator stream, message by message."),
     "frames": ("frames:frames", "Show what is sent between the stages of a job."),
     "dead-letters": ("dead_letters:dead_letters", "Show and replay records that could not be processed."),
-    "topics": ("plan:topics", "Print the commands that create the topics of a job."),
+    "send": ("records:send", "Write records to a topic."),
+    "tail": ("records:tail", "Show the last records of a topic, or follow it."),
+    "topics": ("plan:topics", "Create, list and show topics; print what a job needs."),
     "reset": ("reset:reset", "Delete all state of a job; it starts from scratch."),
 }
 """All verbs. Their help lines are here, so that `--help` imports no verb."""

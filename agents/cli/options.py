@@ -126,9 +126,16 @@ class Duration(click.ParamType):
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a verb's coroutine. aiokafka's own log about missing brokers is suppressed, because headgate reports them itself."""
+    """Run a verb's coroutine. aiokafka's own log about missing brokers is suppressed, because headgate reports them itself. What headgate
+    logs goes to standard error: standard output is the verb's.
+    """
     import logging
+    import sys
 
+    import structlog
+
+    if not structlog.is_configured():
+        structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     quiet = logging.getLogger("aiokafka")
     quiet.propagate = False
     quiet.addHandler(logging.NullHandler())

@@ -37,9 +37,23 @@ def quoted(key: Any) -> str:
     return json.dumps(key, default=str, ensure_ascii=False)
 
 
+def plain(cell: object) -> str:
+    """A text as a terminal may get it, in one line: what would steer the terminal is shown instead.
+
+    >>> plain("a\\x1b[2Jb"), plain("x\\ny")
+    ('a\\\\x1b[2Jb', 'x y')
+    """
+    text = " ".join(str(cell).splitlines())
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
+
+
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Print the fields of one thing, one name and value on each line."""
-    pairs = [(name, str(value)) for name, value in fields]
+    pairs = [(name, plain(value)) for name, value in fields]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         click.echo(f"{name:<{width}}  {value}")
@@ -49,7 +63,7 @@ def show_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, none
     """Print many things of one kind in aligned columns, a line for each, without colours or frames, so that other tools can process them.
     `none`: what to print if there are no rows, instead of headers alone.
     """
-    lines = [list(headers), *([" ".join(str(cell).splitlines()) for cell in row] for row in rows)]
+    lines = [list(headers), *([plain(cell) for cell in row] for row in rows)]
     if none and len(lines) == 1:
         click.echo(none)
         return

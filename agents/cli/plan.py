@@ -1,4 +1,6 @@
-"""`headgate plan MODULE:app` and `headgate topics plan MODULE:app`: what would be created and placed. They change nothing."""
+"""`headgate plan MODULE:app` and `headgate topics plan MODULE:app`: what would be created and placed, and what a start would be refused
+with. They change nothing, and judge by the functions by which a worker and its tasks do (`process.planning`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ import click
 from ...core.coordination.leader.assignment import tasks_of
 from ...core.coordination.leader.plan import Plan
 from ...core.coordination.placement import asked
-from ...core.errors import DeclarationError, NotFound
+from ...core.coordination.state import JobState
+from ...core.errors import DeclarationError, HeadgateError, NotFound
+from ...core.graph.graph import Graph, Input
 from ...core.graph.grouping import Grouping
 from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
@@ -22,16 +26,19 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.in_arrays import makes_rows
 from ..job.named_fields import on_columns
-from ..kafka.topics import ABOUT_PROPERTIES, ExistingTopic, TopicSpec, differences
+from ..kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
 from ..process.configuration import CommandLine, Configuration
 from ..process.launch import load_app
-from ..process.reading import OtherJob, following
-from ..worker.job_topics import JobTopics
-from ..worker.machine_settings import leader_config
+from ..process.planning import StateChange, joins, misfits, state_changes
+from ..process.reading import OtherJob, folded
+from ..worker.job_topics import TO_COME, JobTopics
+from ..worker.machine_settings import leader_config, member_config
 from ..worker.options import WorkerOptions
+from .adopt import adopt
 from .group import Group
 from .options import broker_options, configured, run_async
 from .output import output_option, show_fields, show_json, show_table
+from .topic_verbs import create, delete, describe, list_topics
 
 app_dir_option = click.option(
     "--app-dir",
@@ -60,10 +67,25 @@ def plan(
     """Show what would be created and placed if this job ran now. Changes nothing."""
     app = load_app(target, app_dir)
     configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
-    found = run_async(_plan(Declared(app), configuration, workers))
+    found, refused = run_async(_plan(Declared(app), configuration, workers))
     if output == "json":
         show_json(found)
-        return
+    else:
+        show_plan(found, workers)
+    refuse(refused)
+
+
+def refuse(errors: list[HeadgateError]) -> None:
+    """Raise what the start would be refused with, if there is anything."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        remedies = dict.fromkeys(one.remedy for one in errors if one.remedy)
+        raise HeadgateError("\n".join(one.what for one in errors), remedy="\n".join(remedies))
+
+
+def show_plan(found: dict[str, Any], workers: int) -> None:
+    """Print the plan for people."""
     show_fields(
         [("job", found["job"]), ("deployment", found["deployment"]), ("state", "yes" if found["stateful"] else "no")]
     )
@@ -76,6 +98,11 @@ def plan(
     show_table(
         ["TASK", "WORKER", "PARTITIONS"], ([t["task"], t["worker"], ", ".join(t["partitions"])] for t in found["tasks"])
     )
+    if found["ends"]:
+        click.echo()
+        show_table(
+            ["INPUT", "ENDS AT", "THEN ITS TIME"], ([one["input"], one["at"], one["time"]] for one in found["ends"])
+        )
     click.echo()
     show_table(["STEP", "WORKS ON"], ([one["step"], one["works_on"]] for one in found["steps"]))
     for one in found["steps"]:
@@ -85,8 +112,9 @@ def plan(
         click.echo(
             f"Note: {len(found['tasks'])} tasks keep {workers - idle} workers busy; {idle} would be idle", err=True
         )
-    for one in found["problems"]:
-        click.echo(f"Problem: {one}", err=True)
+    for one in found["state"]:
+        if not one["refused"]:
+            click.echo(f"Note: the state of {', '.join(one['tasks'])}: {one['what']}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,33 +128,75 @@ class Intended:
     own: list[TopicSpec]
     outputs: list[TopicSpec]
     found: Mapping[str, ExistingTopic]
+    compared: Compared
     commands: list[str]
-    problems: list[str]
+    refused: list[HeadgateError]
+    """What the start would be refused with."""
 
 
-async def _intended(declared: Declared, configuration: Configuration) -> tuple[JobTopics, Intended]:
+def _options(declared: Declared, configuration: Configuration) -> WorkerOptions:
+    """The options of a worker that this plan is about."""
+    return WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
+
+
+async def _intended(
+    declared: Declared, configuration: Configuration, state: JobState | None
+) -> tuple[JobTopics, Intended]:
     topics = JobTopics(configuration.client, declared)
-    options = WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
-    plan = leader_config(options, configuration.given).plan
-    before = await _model(configuration, declared)
+    plan = leader_config(_options(declared, configuration), configuration.given).plan
+    before = None if state is None else state.model
+    refused: list[HeadgateError] = []
     await topics.start()
     try:
+        await topics.refuse_names()
+        if missing := await topics.streams_to_come():
+            raise HeadgateError(f"{TO_COME}: {', '.join(missing)}", remedy="start these jobs, then plan again")
         inputs = await topics.input_counts()
+        await topics.refuse_targets()
         tasks = tasks_of(plan, inputs, before)
         assert tasks is not None, "every input was counted"
         streams = widths(tasks)
         shared = shared_widths(plan.graph, streams, {} if before is None else before.shared)
         own, outputs = topics.all_specs(inputs, {**streams, **shared}, len(tasks))
         found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
+        try:
+            await topics.check_widths({} if before is None else before.widths)
+        except HeadgateError as error:
+            refused.append(error)
     finally:
         await topics.stop()
     commands = [spec.command(configuration.client) for spec in (*own, *outputs) if spec.name not in found]
-    problems = _problems(own, found, configuration)
-    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, commands, problems)
+    judged = compared(own, found, configuration.client)
+    try:
+        judged.must_fit(configuration.client)
+    except HeadgateError as error:
+        refused.append(error)
+    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, judged, commands, refused)
 
 
-async def _plan(declared: Declared, configuration: Configuration, workers: int) -> dict[str, Any]:
-    topics, made = await _intended(declared, configuration)
+async def _plan(
+    declared: Declared, configuration: Configuration, workers: int
+) -> tuple[dict[str, Any], list[HeadgateError]]:
+    """The plan, and what the start would be refused with."""
+    state = await _state(configuration, declared)
+    topics, made = await _intended(declared, configuration, state)
+    changes: tuple[StateChange, ...] = ()
+    refused = list(made.refused)
+    if state is not None:
+        refused += joins(state.run, member_config(_options(declared, configuration), configuration.given))
+        changes = await state_changes(configuration.client, topics.names.log, state, declared)
+        refused += misfits(changes)
+    return _document(declared, topics, made, changes, refused, workers), refused
+
+
+def _document(
+    declared: Declared,
+    topics: JobTopics,
+    made: Intended,
+    changes: tuple[StateChange, ...],
+    refused: list[HeadgateError],
+    workers: int,
+) -> dict[str, Any]:
     intended, before, grouping, found = made.plan, made.before, made.tasks, made.found
     rows = [
         {"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(made.inputs.items())
@@ -141,7 +211,7 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
                 "topic": spec.name,
                 "role": role,
                 "partitions": found[spec.name].partitions if there else spec.partitions,
-                "now": "there" if there else "to be created",
+                "now": "to be widened" if spec in made.compared.narrow else "there" if there else "to be created",
             }
         )
     wanted = dict(before.wanted) if before is not None else {}
@@ -159,13 +229,28 @@ async def _plan(declared: Declared, configuration: Configuration, workers: int) 
             {"task": task, "worker": owner.get(task), "partitions": [f"{s}[{p}]" for s, p in grouping[task]]}
             for task in sorted(grouping, key=natural)
         ],
+        "ends": [_end(intended.graph, one) for one in intended.graph.counted if one.until is not None],
         "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps)],
         "producers": [
             {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
             for one in producer_sets(intended.graph.fed, grouping, {}).values()
         ],
-        "problems": made.problems,
+        "state": [{"what": one.what, "tasks": list(one.tasks), "refused": one.refused} for one in changes],
+        "problems": [one.what for one in refused],
     }
+
+
+def _end(graph: Graph, one: Input) -> dict[str, str]:
+    """Where an input ends, and what becomes of its time then."""
+    endless = next((other.stream for other in graph.counted if other.until is None), None)
+    if one.until == "producers":
+        time = "does not count: the run of its jobs is over"
+    elif endless is not None:
+        time = f"does not count: '{endless}' has no end"
+    else:
+        time = "counts until every part has ended"
+    at = one.until if isinstance(one.until, str) else "offsets" if isinstance(one.until, tuple) else f"{one.until} ms"
+    return {"input": one.stream, "at": at, "time": time}
 
 
 def _step(declared: Declared, step: s.Step, columns: bool) -> dict[str, str | None]:
@@ -182,11 +267,10 @@ def _role(topics: JobTopics, name: str) -> str:
     return fixed.get(name) or ("dead letters" if name == names.dead_letters else "between stages")
 
 
-async def _model(configuration: Configuration, declared: Declared) -> JobModel | None:
-    """The job's current model; None if it never ran."""
+async def _state(configuration: Configuration, declared: Declared) -> JobState | None:
+    """The job's current state; None if it never ran."""
     try:
-        async with following(configuration.client, declared.topics) as stream:
-            return stream.job.model
+        return await folded(configuration.client, declared.topics)
     except OtherJob as error:
         raise DeclarationError(error.what, remedy=error.remedy) from None
     except NotFound:
@@ -195,7 +279,11 @@ async def _model(configuration: Configuration, declared: Declared) -> JobModel |
 
 @click.group(cls=Group)
 def topics() -> None:
-    """Print the commands that create the topics of a job."""
+    """Create, list, show and delete topics; print the commands that create those of a job; adopt a copy of a topic."""
+
+
+for verb in (create, list_topics, describe, delete, adopt):
+    topics.add_command(verb)
 
 
 @topics.command(name="plan")
@@ -209,26 +297,19 @@ def topics_plan(
     """Print the commands that create missing topics, for teams whose applications may not create topics."""
     app = load_app(target, app_dir)
     configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
-    _, made = run_async(_intended(Declared(app), configuration))
-    found = {"job": str(app.job), "commands": made.commands, "problems": made.problems}
+    made = run_async(_topics_plan(Declared(app), configuration))
     if output == "json":
-        show_json(found)
-        return
-    for command in found["commands"]:
-        click.echo(command)
-    for one in found["problems"]:
-        click.echo(f"Problem: {one}", err=True)
-    if not found["commands"]:
-        click.echo("All topics exist.", err=True)
-    elif configuration.client.guarded:
-        click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
+        show_json({"job": str(app.job), "commands": made.commands, "problems": [one.what for one in made.refused]})
+    else:
+        for command in made.commands:
+            click.echo(command)
+        if not made.commands:
+            click.echo("All topics exist.", err=True)
+        elif configuration.client.guarded:
+            click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
+    refuse(made.refused)
 
 
-def _problems(specs: list[TopicSpec], found: Mapping[str, ExistingTopic], configuration: Configuration) -> list[str]:
-    """The differences of existing topics from what the job needs."""
-    return [
-        str(one)
-        for spec in specs
-        if spec.name in found
-        for one in differences(spec, found[spec.name], configuration.client)
-    ]
+async def _topics_plan(declared: Declared, configuration: Configuration) -> Intended:
+    _, made = await _intended(declared, configuration, await _state(configuration, declared))
+    return made

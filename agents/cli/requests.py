@@ -39,10 +39,10 @@ def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None,
         show_json({"job": str(to.job), "requests": found})
         return
     show_table(
-        ["REQUEST", "WRITTEN", "VERB", "ARGUMENTS", "RUN", "BY", "STATE"],
+        ["REQUEST", "WRITTEN", "EXPIRES", "VERB", "ARGUMENTS", "RUN", "BY", "STATE"],
         (
             [
-                o["request"], o["written"], o["verb"],
+                o["request"], o["written"], o["expires"] or "-", o["verb"],
                 " ".join(f"{name}={value}" for name, value in o["arguments"].items()) or "-",
                 o["run"] or "-", o["by"], o["state"],
             ]

@@ -9,14 +9,11 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
 
 from ...core.errors import HeadgateError
-from ..kafka.connect import CONNECT_S, closed, started
+from ..kafka.connect import CONNECT_S
 from ..kafka.topics import TopicsAdmin
 from ..process.launch import state_root
 from .options import Target, broker_options, confirmed, run_async, target
@@ -26,7 +23,6 @@ from .unattended import (
     fence_all,
     leading,
     lives_of,
-    not_while,
     refuse_living,
     resign,
     run_told,
@@ -85,6 +81,8 @@ def reset(
         )
     elif not only_plan:
         click.echo(f"{to.job} was reset.")
+    if only_plan:
+        refuse_living(to, found.alive)
 
 
 def text(to: Target, found: ResetPlan) -> str:
@@ -95,7 +93,6 @@ def text(to: Target, found: ResetPlan) -> str:
     ]
     if found.directory is not None:
         lines.append(f"  directory {found.directory}")
-    lines += not_while(found.alive)
     return "\n".join(
         [*lines, "Inputs and outputs are kept. Positions are lost: the next run starts where its inputs say."]
     )
@@ -105,7 +102,7 @@ async def _look(to: Target, dead_letters: bool) -> ResetPlan:
     names = to.topics
     state, alive = await state_and_living(to)
     wanted = [
-        *between_stages(to, state),
+        *between_stages(state),
         names.log,
         names.heartbeat,
         names.coordinator,
@@ -137,21 +134,13 @@ async def _reset(to: Target, agreed: ResetPlan, dead_letters: bool) -> ResetPlan
             raise HeadgateError(f"{to.job} has changed since the plan was made", remedy="run the same command again")
         await fence_all(to, found.incarnations)
         await resign(leader, to, found.term + 1)
-    admin = await started(
-        lambda: AIOKafkaAdminClient(**to.client.admin()), "topics", deadline_s=CONNECT_S, close="close"
-    )
+    topics = TopicsAdmin(to.client)
+    await topics.start(deadline_s=CONNECT_S)
     try:
         # the coordinator stream goes last: until then the job exists, and another reset can finish this one
-        for topic in found.topics:
-            answer: Any = await admin.delete_topics([topic])
-            for name, code, *_ in answer.topic_error_codes:
-                if for_code(code) not in (NoError, UnknownTopicOrPartitionError):
-                    raise HeadgateError(
-                        f"the topic {name} cannot be deleted: {for_code(code).__name__}",
-                        remedy="grant the permission DELETE on it",
-                    )
+        await topics.delete(found.topics)
     finally:
-        await closed(admin.close)
+        await topics.stop()
     if found.directory is not None:
         shutil.rmtree(found.directory)
     return found

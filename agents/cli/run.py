@@ -188,11 +188,13 @@ def child_arguments() -> list[str]:
 async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, root: Path, log_format: str) -> int:
     """Run one worker, from its page to its exit code."""
     from ..process.memory import prepare_process
+    from ..web.door import PageDoor
     from ..web.service import Page
     from ..worker.worker import Worker
 
     prepare_process()
-    page = Page(str(configuration.value("web.host")), int(configuration.value("web.port")))
+    web = {name: configuration.value(f"web.{name}") for name in ("host", "port", "token")}
+    page = Page(str(web["host"]), int(web["port"]), PageDoor(str(web["host"]), str(web["token"])))
     await page.bind()
     options = worker_options(app, configuration, seat, identity, root=root, url=page.url)
     worker = Worker(options)
@@ -208,7 +210,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     set_up(
         form=log_format,
         level=str(configuration.value("log.level")),
-        secrets=secrets_of(configuration.client.given),
+        secrets=secrets_of(configuration.client.given, configuration.given),
         bound=bound,
     )
     click.echo(f"{seat.processor} of {app.job}: {page.url}", err=True)
@@ -354,7 +356,13 @@ class Leaving:
         Signals(
             lambda number: loop.call_soon_threadsafe(self.heard, number),
             lambda: self.worker.settings.seconds("stop.timeout"),
+            self._nothing_suspected,
         ).listen()
+
+    def _nothing_suspected(self) -> None:
+        """A process that a person ends at once has not died of its letters."""
+        for actor in list(self.worker.actors.values()):
+            actor.site.marks.end()
 
     def heard(self, number: signal.Signals) -> None:
         """Handle one signal."""

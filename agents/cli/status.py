@@ -25,6 +25,7 @@ from ..status.batches import load_documents, memory_documents
 from ..status.documents import job, join_documents, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
 from ..worker.batch_load import batches_of_load, memory_of_load, spark_of_load, summed_batches
+from ..worker.health import letters_of_load
 from ..worker.join_load import joins_of_load, joins_summed
 from ..worker.load import key_load, task_load
 from ..worker.times import merged, times_of_load
@@ -119,10 +120,12 @@ def show_why(found: dict[str, Any]) -> None:
 def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     """The status from the stream and the heartbeats together."""
     now_ms = int(time.time() * 1000)
-    found = job(state, now_ms)
+    found = job(state)
     loads: dict[str, Any] = {}
     present: dict[str, Any] = {}
     """Only of workers with a recent heartbeat: an older one may be outdated."""
+    blocked: set[str] = set()
+    """Workers whose main loop is blocked: what only it knows, it knew when it last turned."""
     for worker in found["workers"]:
         beat = hearing.beats.get(worker["process"])
         silent = beat is None or not beat.lives
@@ -140,6 +143,8 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
             )
         if beat is not None and not silent:
             loads[worker["processor"]] = beat.beat.load
+            if beat.beat.turn_age_s >= AFTER_S:
+                blocked.add(worker["processor"])
             if beat.age_s <= beat.pace.speaks_s:
                 present[worker["processor"]] = beat.beat.load
     silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}
@@ -154,7 +159,9 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
             task["state"] = SILENT
         task["since"] = time_of(said["since_ms"])
         task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
-        task["lag"] = said["lag"]
+        task["lag"] = None if task["worker"] in blocked else said["lag"]
+        letter = letters_of_load(loads.get(task["worker"] or "", {}), now_ms).get(task["task"])
+        task["letter"] = None if letter is None else {"what": letter.what, "for_s": round(letter.for_s, 1)}
         task["watermark"] = time_of(said["watermark_ms"])
         task["restore_left"] = said["restore_left"]
     tasks = found["tasks"]
@@ -343,6 +350,8 @@ def lag(found: dict[str, Any]) -> str:
 
 def why(task: dict[str, Any]) -> str:
     """Additional information about a task."""
+    if task["letter"]:
+        return f"working on {task['letter']['what']} for {age(task['letter']['for_s'])}"
     if task["restore_left"]:
         return f"{task['restore_left']:,} records to replay"
     if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:

@@ -21,7 +21,7 @@ from ...core.errors import EnvironmentFault
 from ...core.names import JobName
 from ..process.cascade import cascade
 from ..process.reading import heard, shown
-from ..process.requests import Outcome, Request, ask, drains_of, to_withdraw, wall_ms
+from ..process.requests import Outcome, Request, ask, drains_of, to_withdraw
 from .draining import progress_lines
 from .options import Target, broker_options, run_async, target, wait_options
 from .output import output_option, show_json, show_table
@@ -91,7 +91,7 @@ class Asker:
     @property
     def metadata(self) -> MetadataStore:
         """The metadata of the job. A write becomes a request, which is sent and shown like any other."""
-        return MetadataStore(self.to.folded, lambda request: self(Request.of(request)), wall_ms)
+        return MetadataStore(self.to.folded, lambda request: self(Request.of(request)))
 
 
 def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -215,10 +215,16 @@ def show_drains(to: Target, found: list[dict[str, Any]], output: str) -> None:
         show_json({"job": str(to.job), "drains": found})
         return
     show_table(
-        ["REQUEST", "WRITTEN", "RUN", "MODE", "BY", "STATE"],
-        ([one["request"], one["written"], one["run"] or "-", one["mode"], one["by"], one["state"]] for one in found),
+        ["REQUEST", "WRITTEN", "RUN", "MODE", "BY", "STATE", "DRAINED", "WHY"],
+        (
+            [
+                one["request"], one["written"] or "-", one["run"] or "-", one["mode"], one["by"], one["state"],
+                f"{one['done']} of {one['of']} tasks" if one["of"] else "-", one["why"] or "-",
+            ]
+            for one in found
+        ),
         none=f"No drain of {shown(to.job)} is pending or in progress.",
-    )
+    )  # fmt: skip
 
 
 @click.command()

@@ -31,6 +31,9 @@ from .options import Target, broker_options, run_async, target
 from .output import as_typed, output_option, quoted, show_json, show_table
 from .pages import page
 
+MISDIRECTED = 421
+"""The answer of a worker that does not have the key, while other workers run tasks of the job: they are asked, too."""
+
 
 class TablesCommand(WithVerbs):
     """Reads tables; `clear` empties them."""
@@ -84,7 +87,7 @@ def tables(
 async def _read(to: Target, table: str, key: str, task: str, limit: int, from_log: bool) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
         state = stream.job
-        workers = [] if from_log else [w for w in stored(state, LOCALITY, 0).values() if w["url"] and w["tasks"]]
+        workers = [] if from_log else [w for w in stored(state, LOCALITY).values() if w["url"] and w["tasks"]]
         answers = await asyncio.gather(*(_ask(worker["url"], table, key, task, limit) for worker in workers))
         heard = [one for one in answers if one is not None]
         known = {name for one in heard for name in (one.get("tasks") or _tasks_of(one))}
@@ -126,7 +129,7 @@ async def _ask(url: str, table: str, key: str, task: str, limit: int) -> dict[st
     status, answer = await page(url, path, query)
     if status == 404:
         raise NotFound(answer["error"], remedy=answer["remedy"])
-    return answer if status == 200 else None
+    return answer if status in (200, MISDIRECTED) else None
 
 
 async def _from_log(to: Target, state: JobState, task: str, table: str, key: str, limit: int) -> dict[str, Any]:

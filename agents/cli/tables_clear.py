@@ -17,7 +17,7 @@ import click
 
 from ...core.coordination.state import JobState
 from ...core.errors import HeadgateError, NotFound
-from ...core.names import StreamPartition, Topics
+from ...core.names import StreamPartition
 from ...core.settings import offer
 from ..job.schemas import AGGREGATE, BATCHES, TABLE, TIMERS
 from ..process.clearing import Census, Kept, LogContents, leading, put_together, read_logs
@@ -26,7 +26,7 @@ from ..state.opening import OWN
 from ..state.scan import CHECKPOINT
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
-from .unattended import between_stages, fence_all, lives_of, not_while, refuse_living, run_told, state_and_living
+from .unattended import between_stages, fence_all, lives_of, refuse_living, run_told, state_and_living
 
 NAMED = 8
 """The most partitions of a stream that are listed one by one."""
@@ -44,8 +44,10 @@ class ClearPlan:
     others: tuple[str, ...]
     positions: tuple[tuple[StreamPartition, int], ...]
     run: str
+    between: tuple[str, ...]
+    """The job's own streams between its stages."""
     waiting: bool
-    """There may be records between the stages of the job."""
+    """There may be records in them."""
     alive: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -97,6 +99,8 @@ def clear(
         show_json(document(to, agreed, done=not only_plan))
     elif not only_plan:
         click.echo(outcome(to, agreed))
+    if only_plan:
+        refuse_living(to, agreed.alive)
 
 
 def outcome(to: Target, done: ClearPlan) -> str:
@@ -124,13 +128,15 @@ def plan_of(
             )
         if name not in found.tables:
             raise NotFound(f"no task log of {shown(to.job)} holds a table '{name}'", remedy=there_are(name, found))
+    between = tuple(between_stages(state))
     chosen = set(names) or {name for name, one in found.tables.items() if one.kind in (TABLE, AGGREGATE)}
     return ClearPlan(
         cleared=tuple(one for name, one in found.tables.items() if name in chosen),
         others=tuple(name for name, one in found.tables.items() if name not in chosen and one.parts),
         positions=tuple(found.positions.items()),
         run=run_told(state),
-        waiting=state.live and bool(between_stages(to, state)),
+        between=between,
+        waiting=state.live and bool(between),
         alive=tuple(alive),
     )
 
@@ -177,10 +183,9 @@ def text(to: Target, plan: ClearPlan) -> str:
     job = shown(to.job)
     lines = [f"This empties tables of {to.job} ({plan.run}), and deletes their schemas:"]
     lines += [f"  {_line(one)}" for one in plan.cleared] or ["  none: there are no tables"]
-    lines += not_while(plan.alive)
     if plan.others:
         lines.append(f"Kept: {', '.join(plan.others)}.")
-    inputs = [stream for stream in _streams(plan) if _is_input(to.topics, stream)]
+    inputs = [stream for stream in _streams(plan) if stream not in plan.between]
     if inputs:
         standing = "; ".join(_stands(plan, stream) for stream in inputs)
         lines.append(
@@ -209,10 +214,6 @@ def _many(number: int, thing: str) -> str:
 
 def _streams(plan: ClearPlan) -> list[str]:
     return list(dict.fromkeys(at.stream for at, _ in plan.positions))
-
-
-def _is_input(topics: Topics, stream: str) -> bool:
-    return topics.step(stream) is None
 
 
 def _stands(plan: ClearPlan, stream: str) -> str:

@@ -42,20 +42,14 @@ def refuse_living(to: Target, alive: Iterable[str]) -> None:
         )
 
 
-def not_while(alive: Iterable[str]) -> list[str]:
-    """The line of a plan that says why it cannot be carried out now; none if it can."""
-    names = ", ".join(alive)
-    return [f"Not possible while workers are running: {names}."] if names else []
-
-
 def run_told(state: JobState) -> str:
     """The state of the job's run, for a plan."""
     return f"run {state.run.run_id} is {state.run.state}" if state.run is not None else "it never ran"
 
 
-def between_stages(to: Target, state: JobState) -> list[str]:
-    """The job's own streams between its stages."""
-    return [stream for stream in (state.model.streams if state.model else ()) if to.topics.step(stream) is not None]
+def between_stages(state: JobState) -> list[str]:
+    """The job's own streams between its stages, as its model has them: a name alone does not make a topic the job's own."""
+    return [] if state.model is None else [name for name in state.model.producers if name not in state.model.shared]
 
 
 def lives_of(state: JobState) -> list[tuple[str, str]]:

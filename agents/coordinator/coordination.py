@@ -61,7 +61,7 @@ class Coordination:
         self.leader: Leader
         self.member_edge: MemberEdge
         self.leader_edge: LeaderEdge
-        self.pulse = Pulse(port, world.load)
+        self.pulse = Pulse(port, world.load, world.under_way)
         self._world = world
         self._process = process
         self._port = port

@@ -42,6 +42,8 @@ class CoordinatorReader:
         self._offsets = offsets
         self._consumer: Consumer | None = None
         self._answered = asyncio.Event()
+        self.answers = 0
+        """How many answers of brokers this reader has got, errors included."""
 
     async def start(self, *, deadline_s: float = 60.0) -> None:
         """Connect, and read from the beginning."""
@@ -58,6 +60,7 @@ class CoordinatorReader:
         self._consumer = consumer
 
     def _on_answer(self, at: StreamPartition, answer: FetchAnswer) -> None:
+        self.answers += 1
         self._answered.set()
 
     async def read(self) -> c.Read | None:
@@ -82,7 +85,10 @@ class CoordinatorReader:
         before, entries = self.position, list[c.Entry]()
         try:
             for batch in taken.batches:
-                entries += entries_of(batch, self.position)
+                found = entries_of(batch, self.position)
+                for one in found[-1:]:
+                    self._port.broker.saw(one.append_ms, self._port.clock.now())
+                entries += found
                 self.position = batch.next
         except EnvironmentFault:
             if self._consumer is not None:
@@ -109,7 +115,13 @@ def entries_of(batch: RecordBatch, since: int) -> list[c.Entry]:
     columns = batch.columns()
     keys = columns.keys
     return [
-        cb.read(columns.offset(i), None if keys is None else keys[i], columns.values[i], columns.timestamps[i])
+        cb.read(
+            columns.offset(i),
+            None if keys is None else keys[i],
+            columns.values[i],
+            columns.timestamps[i],
+            transactional=batch.transactional,
+        )
         for i in range(columns.index_from(since), len(columns))
     ]
 

@@ -4,12 +4,15 @@ Every second a worker sends who it is and how long ago its main loop last turned
 silence. Received heartbeats, the worker's own included, become events on the main loop. Old heartbeats are worthless, so a producer that
 cannot send drops them; nothing is ever retried.
 
-Promise: no record of the topic stops the listener. A record that is no heartbeat of this version is reported and skipped.
+Promises: no record of the topic stops the listener. A record that is no heartbeat of this version is reported and skipped. So is one in
+this process's name that it did not send: its own heartbeats are the clock by which it judges others (`core.coordination.liveness`), and
+nothing but itself may move that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -30,6 +33,8 @@ log = structlog.get_logger("headgate.heartbeat")
 CONNECT_S = 5.0
 SEND_S = 5.0
 POLL_MS = 500
+REMEMBERED = 600
+"""How many of its own heartbeats a process knows again; one comes back within seconds, or never."""
 TURN_S = 0.5
 """How often the main loop records that it turns."""
 
@@ -58,6 +63,7 @@ class Heartbeats:
         self._interval_s = interval_s
         self._position: int | None = None
         """The next offset to read; None to continue at the end of the topic."""
+        self._sent: deque[Heartbeat] = deque(maxlen=REMEMBERED)
         self._apart: Apart | None = None
 
     def start(self) -> None:
@@ -90,7 +96,9 @@ class Heartbeats:
                 while True:
                     due = clock.now().mono + self._interval_s
                     batch = producer.batch(2 * MAX_BEAT)
-                    batch.add(None, [encode_beat(self.say())], clock.now().wall, None, 0)
+                    beat = self.say()
+                    self._sent.append(beat)
+                    batch.add(None, [encode_beat(beat)], clock.now().wall, None, 0)
                     sent = await in_time(clock, SEND_S, producer.send(self._at, batch))
                     await in_time(clock, 2 * SEND_S, sent)
                     await pause(clock, max(0.0, due - clock.now().mono))
@@ -159,16 +167,28 @@ class Heartbeats:
         except DataError as error:
             tell(self._unread, *self._at, offset, str(error))
         else:
-            tell(self._heard, Beat(beat))
+            if self._forged(beat):
+                tell(self._unread, *self._at, offset, "a heartbeat in the name of this process, which did not send it")
+            else:
+                tell(self._heard, Beat(beat))
+
+    def _forged(self, beat: Heartbeat) -> bool:
+        """Whether it claims to be one of this process's own and is not. That its supervisor says it is gone may be true."""
+        own = bool(self._sent) and beat.process == self._sent[-1].process
+        return own and not beat.gone and all(beat.sent_s != one.sent_s for one in reversed(self._sent))
 
 
 class Pulse:
     """What the heartbeats of this process say: that it lives, how long ago its main loop turned, and its load."""
 
-    def __init__(self, port: Port, load: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(
+        self, port: Port, load: Callable[[], Mapping[str, float]], under_way: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """`load` is called on the main loop, `under_way` in the thread of the heartbeats."""
         self.heartbeats: Heartbeats | None = None
         self._clock = port.clock
         self._load_of = load
+        self._under_way = under_way
         self._load: Mapping[str, float] = {}
         self._turned = self._clock.now().mono
         self._member: Member
@@ -186,6 +206,11 @@ class Pulse:
             self._load = self._load_of()
             await pause(self._clock, TURN_S)
 
+    @property
+    def turned_s(self) -> float:
+        """When the main loop last turned, by the monotonic clock. Any thread may ask."""
+        return self._turned
+
     def age(self) -> float:
         """How long ago the main loop turned. Any thread may call this."""
         return self._clock.now().mono - self._turned
@@ -200,7 +225,7 @@ class Pulse:
             sent_s=self._clock.now().mono,
             turn_age_s=self.age(),
             term=leader.term,
-            load=self._load,
+            load={**self._load, **self._under_way()},
         )
 
     async def hush(self) -> None:

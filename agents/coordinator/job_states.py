@@ -10,11 +10,11 @@ job whose topic was deleted meanwhile is left out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from ...core.coordination.state import JobState
 from ...core.errors import EnvironmentFault
-from ...core.names import StreamPartition
+from ...core.names import StreamPartition, Topics, jobs_in
 from ..port.port import Consumer, Port
 from ..port.waiting import fetched
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
@@ -50,6 +50,27 @@ async def states_of(
     be silent.
     """
     return await _Reading(port, topics, within_s).all(existing)
+
+
+async def states_of_all(
+    port: Port, names: Callable[[], Awaitable[Collection[str]]], prefix: str, *, within_s: float
+) -> dict[str, JobState]:
+    """The state of every job on the cluster, by its exact name. `names`: the topics that exist now."""
+    jobs = {Topics(job, prefix).coordinator: job for job in jobs_in(await names(), prefix)}
+    found = await states_of(port, jobs, existing=names, within_s=within_s)
+    return {_exact(state, str(jobs[topic])): state for topic, state in found.items()}
+
+
+def _exact(state: JobState, found: str) -> str:
+    """The exact name of a job; `found`: as its topics have it, where `_` is `-`."""
+    leader = state.leader
+    return leader.job if leader is not None and leader.job else found
+
+
+def framed_streams(states: Mapping[str, JobState]) -> dict[str, str]:
+    """The streams that hold frames, each with a job that writes it."""
+    models = {job: state.model for job, state in states.items() if state.model is not None}
+    return {stream: job for job, model in models.items() for stream in model.producers}
 
 
 class _Reading:

@@ -14,7 +14,7 @@ import structlog
 from ...core.coordination import messages as c
 from ...core.coordination.leader import protocol as lw
 from ...core.coordination.leader.leader import Leader
-from ...core.errors import DeclarationError, EnvironmentFault
+from ...core.errors import DeclarationError, EnvironmentFault, TopicsDiffer
 from ...core.graph.graph import Graph
 from ...core.graph.model import JobModel
 from ...core.names import Topics
@@ -29,6 +29,8 @@ from .machine_edge import Driven
 log = structlog.get_logger("headgate.coordination")
 COUNT_S = 30.0
 """How often the partitions of the inputs are counted."""
+DIFFER_S = (1.0, 30.0)
+"""The first and the longest pause before topics that were not as they must be are looked at again."""
 RESIGN_S = 5.0
 
 
@@ -88,6 +90,7 @@ class LeaderEdge:
         self._stamp = stamp
         self._refused = refuse
         self._writer: LeaderWriter | None = None
+        self._differ_s = DIFFER_S[0]
 
     def _init_leader(self, order: lw.InitLeaderId) -> None:
         async def work() -> None:
@@ -114,13 +117,29 @@ class LeaderEdge:
                 last = await self._writer.commit(order.writes)
             except LeaderLost as error:
                 self.driven.feed(lw.LeaderIdLost(error.fenced, str(error)))
+            except TopicsDiffer as error:
+                await self._differ(error)
+                self.driven.feed(lw.LeaderIdLost(False, str(error)))
             except Exception as error:  # noqa: BLE001 - a topic cannot be created: logged here, and tried again in a new term
                 log.error("the leader could not write", error=str(error))
                 self.driven.feed(lw.LeaderIdLost(False, str(error)))
             else:
+                self._differ_s = DIFFER_S[0]
                 self.driven.feed(lw.TransactionWritten(last))
 
         self._process.spawn(work, "leader's commit")
+
+    async def _differ(self, error: TopicsDiffer) -> None:
+        """The job's topics are not as it needs them. No worker can begin then, so this one ends. While tasks run, they go on, and the
+        leader looks again, with growing pauses.
+        """
+        job = self.leader.job
+        if not any(job.held(grant.task) for grant in job.grants()):
+            self._refused(DeclarationError(error.what, remedy=error.remedy))
+            return
+        log.error("the leader could not write", error=str(error), again_in_s=self._differ_s)
+        await pause(self._port.clock, self._differ_s)
+        self._differ_s = min(DIFFER_S[1], 2 * self._differ_s)
 
     async def _make_topics(self, writes: tuple[c.Write, ...]) -> None:
         """Create the topics that these writes refer to."""

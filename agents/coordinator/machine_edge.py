@@ -6,13 +6,14 @@ Instructions that take time run in the background, and their results come back a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from ...core.coordination import events as ce
 from ...core.coordination import messages as c
-from ...core.machine import Machine, Tick
+from ...core.machine import Machine, Now, Tick
 from ...core.names import JobName
 from ..cancellation import answered
 from ..port.alarm import Alarm
@@ -49,9 +50,17 @@ class Driven:
         """Feed one event to the machine, and carry out its instructions."""
         if self._stopped:
             return
-        for instruction in self._machine.handle(event, self._port.clock.now()):
+        for instruction in self._machine.handle(event, self._now()):
             self._handlers[type(instruction)](instruction)
         self._alarm.see()
+
+    def _now(self) -> Now:
+        """What the machine takes for the wall clock is the broker's time: it compares that with append times of the stream, whatever the
+        clocks of workers and of commands say.
+        """
+        now = self._port.clock.now()
+        broker_ms = self._port.broker.ms(now)
+        return now if broker_ms is None else replace(now, wall=broker_ms)
 
     def stop(self) -> None:
         """Feed nothing more."""

@@ -34,6 +34,10 @@ class World(Protocol):
         """The load values that a heartbeat contains."""
         ...
 
+    def under_way(self) -> Mapping[str, float]:
+        """What takes long now, for a heartbeat. Called in the thread of the heartbeats, also while the main loop is blocked."""
+        ...
+
     def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
         """Note that a record of one of the job's own topics could not be understood and was skipped."""
         ...
@@ -70,6 +74,8 @@ class MemberEdge:
     ) -> None:
         self.member = member
         self.own = OwnWriter(port, names.coordinator, stamp)
+        self._letters = OwnWriter(port, names.coordinator, stamp)
+        self._saying = asyncio.Lock()
         self.driven = Driven(
             member,
             process,
@@ -145,6 +151,12 @@ class MemberEdge:
             await self._world.learn(target.stream)
         return why
 
+    async def say(self, message: c.SetLetters) -> None:
+        """Write what a task says of its letters. This does not wait for the member's own messages. Raises `WriteUnknown`."""
+        async with self._saying:
+            await self._letters.write([message])
+
     async def close(self) -> None:
-        """Close the producer."""
+        """Close the producers."""
         await self.own.stop()
+        await self._letters.stop()

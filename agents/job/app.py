@@ -63,6 +63,8 @@ class InputOptions(TypedDict, total=False):
     key: Selector | None
     timestamp: When | None
     max_out_of_order: str | float
+    earliest: Moment | None
+    max_future: str | float | None
     start: Moment
     until: Until
     priority: int
@@ -149,12 +151,15 @@ class App:
 
         `key_serde` decodes keys. Without it, a step that needs keys reads them in the form in which headgate writes them, for example
         as text. `key="field"` says that the topic is partitioned by that field. `timestamp` is a field, `hg.field(…)` or a function;
-        without it, Kafka's timestamp is the event time.
+        without it, Kafka's timestamp is the event time. A record whose time is before `earliest`, or further than `max_future` ahead of the
+        broker's time, is bad data: one record of the year 2099 would move time for good. `max_future=None` takes every time: for times
+        that are made up. (A test driver knows a broker's time only if it is given `now=`.)
         `start` is where a run without a checkpoint begins: `"oldest"`, `"newest"` or a time. `until` bounds the input, which ends there:
         `"newest"`, a dict of partition → offset, or a time. A time is a number of ms, ISO text or a `datetime` (UTC without a time zone),
         and is compared with Kafka's timestamps. `bootstrap=True`: no other records flow before the task has read this input to the end
         that it had at start. `broadcast=True`: every task reads the whole input. `on_lost`: what to do when records were deleted before
-        they were read. `partitioner`: how producers partition by key, `"murmur2"` (Java clients) or `"crc32"` (librdkafka's default).
+        they were read, or the topic was deleted and made again. `partitioner`: how producers partition by key, `"murmur2"` (Java
+        clients) or `"crc32"` (librdkafka's default).
         Without it, the task tests the keys, and a join of inputs that are partitioned differently fails.
         `producers=["pricing"]`: the topic is a stream that this other job writes by `.share(…)`; several jobs may share one. Its records
         have the times that they had there, its watermark is that of its producers, and with `until="producers"` the input ends when all
@@ -190,6 +195,10 @@ class App:
                     key=options.get("key"),
                     timestamp=options.get("timestamp"),
                     max_out_of_order_ms=duration(options.get("max_out_of_order", 0), f"{where}: max_out_of_order"),
+                    earliest_ms=earliest_of(options.get("earliest", 0), where),
+                    max_future_ms=None
+                    if (future := options.get("max_future", "1h")) is None
+                    else duration(future, f"{where}: max_future"),
                     start=moment(options.get("start", "oldest")),
                     until=moment(options.get("until")),
                     priority=options.get("priority", 0),
@@ -355,11 +364,7 @@ class App:
                     )
         if isinstance(step, STATE):
             self._table_is_free(step.name)
-        topic = getattr(step, "sink", None) or (step.topic if isinstance(step, s.ToStep | s.ShareStep) else None)
-        if topic in self.topics.fixed:
-            raise DeclarationError(
-                f"'{topic}' is a topic of headgate itself ({step.where})", remedy="write to another topic"
-            )
+        self._topic_is_open(step)
         from .declaration import Declared
 
         self.steps.append(step)
@@ -369,6 +374,21 @@ class App:
             self.steps.pop()
             raise DeclarationError(f"{error.what} (declared at {step.where})", remedy=error.remedy) from None
         return step
+
+    def _topic_is_open(self, step: Any) -> None:
+        """Refuse topics that are not the user's to read or write."""
+        reads = isinstance(step, s.InputStep)
+        named = (
+            step.topic if isinstance(step, s.InputStep | s.ToStep | s.ShareStep) else None,
+            step.sink if isinstance(step, s.AgentStep) else None,
+            getattr(step, "late", None),
+        )
+        for topic in named:
+            if topic and (why := self.topics.kept(topic, written=not reads)):
+                raise DeclarationError(
+                    f"the job '{self.job}' cannot {'read' if reads else 'write'} '{topic}' ({step.where}): {why}",
+                    remedy=f"{'read from' if reads else 'write to'} a topic of another name",
+                )
 
     def _table_is_free(self, name: str) -> None:
         if name in self.tables:
@@ -398,6 +418,20 @@ class App:
         from .declaration import graph_of
 
         return graph_of(self)
+
+
+def earliest_of(given: Moment | None, where: str) -> int | None:
+    """The least event time of an input in ms; None: any.
+
+    >>> earliest_of("1970-01-01", "input('orders')"), earliest_of(None, "input('orders')")
+    (0, None)
+    """
+    found = moment(given)
+    if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        return found
+    raise DeclarationError(
+        f"{where}: earliest={given!r:.60}", remedy="a time: ms, ISO text or a datetime; None takes all"
+    )
 
 
 def check_input(topic: str, options: InputOptions) -> None:

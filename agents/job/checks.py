@@ -14,7 +14,8 @@ from typing import Any, get_origin, get_type_hints
 
 from ...core.columns.expressions import Expression
 from ...core.errors import DeclarationError, SettingError
-from ...core.names import topic_name
+from ...core.graph.graph import Graph
+from ...core.names import Topics, topic_name
 from ...core.settings import duration_ms, nearest
 from ..records.serdes import Serde
 from . import steps as s
@@ -194,6 +195,20 @@ def check_topic(topic: Any, verb: str) -> str:
         remedy = f'{argument}"name-of-the-topic")' if argument != verb else f'{verb}("name-of-the-topic")'
         raise DeclarationError(f"{given} does not name a topic", remedy=remedy)
     return topic_name(topic, what=f"{verb}: topic")
+
+
+def check_target(topic: Any, verb: str, topics: Topics, graph: Graph) -> str:
+    """Return the name of a topic that user code may write records to while it runs; raise `DeclarationError` for any other value.
+
+    Streams of frames are written by their steps alone: a plain record there would stop every job that reads them.
+    """
+    check_topic(topic, verb)
+    why = topics.kept(topic, written=True)
+    if not why and (topic in graph.framed or (topic in graph.input and graph.input[topic].producers)):
+        why = "it holds the frames of a shared stream"
+    if why:
+        raise DeclarationError(f"{verb}({topic!r}): {why}", remedy="write to another topic")
+    return topic
 
 
 def duration(value: str | float, what: str) -> int:

@@ -204,7 +204,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         *,
         emit: str | int = "final",
         late: str | None = None,
-        at_end: Literal["close", "keep"] = "close",
+        at_end: Literal["close", "keep"] | None = None,
         name: str | None = None,
     ) -> WindowedColumns[K]:
         """Group the records by key and time window, as rows are. The results of `.agg(…)` are rows.

@@ -7,7 +7,7 @@ depends. `task_plan(...)` says what one task reads and writes under a job model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -18,9 +18,11 @@ from ...core.graph.checks import validate
 from ...core.graph.graph import Graph, Input, Stage, loose_name
 from ...core.graph.keying import check_stated
 from ...core.graph.model import JobModel
+from ...core.settings import shown
 from ...core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ..records.serdes import stored
 from . import steps as s
+from .batch_columns import with_columns_of_batches
 from .joins import kind_of
 from .named_fields import with_named_fields
 from .references import check_alone, inline
@@ -49,7 +51,7 @@ class Declared:
         """`fetches_all`: batches by reference are collected like others, where no executor could read a topic."""
         self.app = app if unfinished else app.finish()
         self.topics = app.topics
-        self.steps = _with_combining(app.steps)
+        self.steps = with_columns_of_batches(_with_combining(app.steps))
         why: dict[str, str] = {}
         if not unfinished:
             _has_effect(app)
@@ -151,7 +153,7 @@ class Declared:
             writes = (step.sink,)
         if isinstance(step, s.WriteStep):
             into = step.write
-            between = (("into", into.path or _text(into.save)), ("format", into.format))
+            between = (("into", shown("into", into.path) or _text(into.save)), ("format", into.format))
             between += (("partition_by", ", ".join(into.partition_by)),) if into.partition_by else ()
         if isinstance(step, s.WindowStep | s.BatchStep) and step.window is not None:
             writes = (step.late,) if step.late else ()
@@ -161,6 +163,8 @@ class Declared:
             between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
         if isinstance(step, s.BatchStep) and step.reference is not None:
             between = (("by", "reference"),)
+        elif isinstance(step, s.BatchStep) and step.rows is not None:
+            between += (("rows", str(step.rows)),)
         if isinstance(step, s.JoinStep):
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.grace_ms)),)
@@ -230,7 +234,16 @@ class Declared:
         for stream, partitions in sorted(owned.items()):
             declared = self.graph.input.get(stream)
             if declared is None:
-                inputs.append(InputPlan(stream, tuple(partitions), widths[stream], kind=INTERMEDIATE))
+                origins = self.graph.origins(stream)
+                inputs.append(
+                    InputPlan(
+                        stream,
+                        tuple(partitions),
+                        widths[stream],
+                        kind=INTERMEDIATE,
+                        ahead_ms=_farthest(by_topic[one].max_future_ms for one in origins),
+                    )
+                )
                 continue
             until = by_topic[stream].until
             foreign = bool(declared.producers)
@@ -247,6 +260,7 @@ class Declared:
                     until_of=dict(until) if isinstance(until, Mapping) else {},
                     on_lost=declared.on_lost,
                     jobs=declared.producers,
+                    ahead_ms=by_topic[stream].max_future_ms,
                     ends=until == "producers",
                 )
             )
@@ -261,7 +275,13 @@ class Declared:
             for step in self.steps
             if (name := self.name(step)) in hearing
         )
-        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps)
+        return TaskPlan(str(self.app.job), task, tuple(inputs), outputs, settings, steps, self.graph.bounded)
+
+
+def _farthest(ahead: Iterable[int | None]) -> int | None:
+    """The largest of these; None, which is any, if one of them is."""
+    found = list(ahead)
+    return None if None in found else max((one for one in found if one is not None), default=None)
 
 
 def graph_of(app: App) -> Graph:

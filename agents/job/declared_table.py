@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from ...core.errors import DeclarationError
@@ -49,7 +49,7 @@ def current_table(name: str) -> Any:
     return tables.table(name)
 
 
-class DeclaredTable(Generic[K, V]):
+class DeclaredTable(MutableMapping[K, V], Generic[K, V]):
     """A table of an app. Inside operators, agents and actors it is a mapping: the running task's part of the table.
 
     >>> counts = app.table("counts", key=hg.text(), value=hg.json())
@@ -69,6 +69,12 @@ class DeclaredTable(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # whatever is in the table
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def _bound(self) -> Any:
 
@@ -95,6 +101,8 @@ class DeclaredTable(Generic[K, V]):
     @overload
     def get(self, key: K) -> V | None: ...
     @overload
+    def get(self, key: K, default: V) -> V: ...
+    @overload
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
         """The value of a key, or the default."""
@@ -104,9 +112,9 @@ class DeclaredTable(Generic[K, V]):
         """The values of many keys in one look-up; None for a key without a value."""
         return self._bound().get_many(list(keys))
 
-    def update(self, changes: Mapping[K, V]) -> None:
+    def update(self, changes: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Set many keys."""
-        self._bound().update(changes)
+        self._bound().update(changes, **named)
 
     def range(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """Keys and values from `start` up to but not including `end`, in the order of the keys' bytes."""

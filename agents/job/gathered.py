@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from ...core.errors import DeclarationError
 from . import steps as s
 from .checks import called_from, check_topic, name_of
-from .named_fields import rows_behind
 from .refused_verbs import RefusesVerbs
 from .stream_ends import BatchedStream, batch_step
 from .windows import Window
@@ -62,7 +61,6 @@ def window_batches(
         late_serde=app.serde,
         keeps_open=at_end == "keep",
         schema=schema,
-        declared=rows_behind(parent) if schema is None else None,
         gathered=gathered,
         where=called_from(),
     )

@@ -51,19 +51,6 @@ def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, Decl
     return schema, refused
 
 
-def rows_behind(step: s.Step) -> ColumnSchema | None:
-    """The columns that hold the values behind this step whole; None if their type is not known, or has fields that are no columns."""
-    kind = type_behind(step)
-    renamed = getattr(kind, "__struct_fields__", ()) != getattr(kind, "__struct_encode_fields__", ())
-    if kind is None or renamed:
-        return None
-    try:
-        schema, refused = fields_behind(step, "batch()")
-    except DeclarationError:
-        return None
-    return schema if schema.columns and not refused else None
-
-
 def serde_behind(step: s.Step, default: Serde[Any]) -> Serde[Any]:
     """The serde of the values behind a step on their way through streams and tables, unless one is given: `default`, or that of the type of
     the values if they are objects, so that functions find objects there, too."""

@@ -70,7 +70,13 @@ def by_reference(
             f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",
             remedy="on_bad_data='fail', 'skip' or 'dead_letter'",
         )
-    return s.ByReference(_columns(schema), source.timestamp, policy)
+    return s.ByReference(
+        _columns(schema),
+        source.timestamp,
+        policy,
+        earliest_ms=source.earliest_ms,
+        max_future_ms=source.max_future_ms,
+    )
 
 
 def _columns(schema: ColumnSchema) -> tuple[tuple[str, str, bool], ...]:

@@ -25,6 +25,10 @@ Policy = str | Callable[..., Any] | None
 """`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the policy one level up."""
 
 
+MAX_FUTURE_MS = 3_600_000
+"""`max_future=` of an input, unless it is declared."""
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Step:
     """Base class of all steps. `name` is empty for steps that keep no state and shuffle nothing."""
@@ -59,6 +63,11 @@ class Step:
         return self.VERB
 
     @property
+    def place(self) -> str:
+        """Its name, or else its verb and the line of its declaration."""
+        return self.name or f"{self.verb} ({self.where})"
+
+    @property
     def updates(self) -> bool:
         """Whether each output row replaces the earlier one of its key; otherwise the output rows are events."""
         return False
@@ -81,6 +90,10 @@ class InputStep(Step):
     key: str | Callable[[Any], Any] | None = None
     timestamp: Any = None
     max_out_of_order_ms: int = 0
+    earliest_ms: int | None = 0
+    """The least event time that is no bad data; None: any."""
+    max_future_ms: int | None = MAX_FUTURE_MS
+    """How far ahead of the broker's time an event time may be; None: any."""
     start: str | int = "oldest"
     until: Any = None
     priority: int = 0
@@ -309,6 +322,8 @@ class WindowStep(Step):
     late_serde: Any = None
     keeps_open: bool = False
     """An end of stream or a drain closes no window."""
+    end_said: bool = False
+    """The declaration says what becomes of open windows at an end."""
     early_ms: int | None = None
     """The interval between early results."""
     early_rows: int | None = None
@@ -409,6 +424,9 @@ class ByReference:
     framed: bool = False
     """The records are frames of an intermediate stream. The task reads them, too, for control messages and the time are among them; but it
     keeps only their offsets."""
+    earliest_ms: int | None = None
+    max_future_ms: int | None = None
+    """As of the input."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -424,8 +442,8 @@ class BatchStep(Step):
     max_age_ms: int | None = None
     schema: ColumnSchema | None = None
     """The columns of the batches; None if rows are collected."""
-    declared: ColumnSchema | None = None
-    """The columns of rows of a declared type; None: they follow from the values."""
+    rows: ColumnSchema | None = None
+    """The declared columns of rows that are collected, set when the declaration is finished; None if columns are."""
     reference: ByReference | None = None
     """No rows are collected: executors read them from the input or the intermediate stream."""
     window: Window | None = None
@@ -456,6 +474,8 @@ class SparkStep(Step):
     schema: Any
     columns: tuple[str, ...] = ()
     """The names of the columns in `schema`."""
+    rows: ColumnSchema | None = None
+    """The columns of the DataFrame that it gets."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from .references import by_reference
 from .refused_verbs import RefusesVerbs, no_verb
 from .result_fields import check_aggregated, check_field, check_written
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
-from .windows import Window, WindowedStream, check_behind_window, window_key
+from .windows import Window, WindowedStream, check_behind_window, check_keyed_by_window, window_key
 
 if TYPE_CHECKING:
     from ..records.serdes import ArrowSchema, Serde
@@ -400,7 +400,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         *,
         emit: str | int = "final",
         late: str | None = None,
-        at_end: Literal["close", "keep"] = "close",
+        at_end: Literal["close", "keep"] | None = None,
         name: str | None = None,
     ) -> WindowedStream[K, V]:
         """Group rows by key and time window; `.agg(…)` says how to aggregate them, `.process(…)` and `.spark(…)` pass them on.
@@ -409,7 +409,8 @@ class Stream(RefusesVerbs, Generic[K, V]):
         have arrived. They are updates: the newest one counts.
 
         `late`: the topic to which rows of closed windows are written unchanged; without it they are only counted. The end of the stream
-        and a drain close all windows, and the next run starts with none; with `at_end="keep"` it continues with the open ones.
+        and a drain close all windows (`at_end="close"`, the default), and the next run starts with none; with `at_end="keep"` it continues
+        with the open ones. In front of `to(key=hg.window_key)` one of the two must be written out.
         """
         return WindowedStream(self, window, emit, late, at_end, name)
 
@@ -573,13 +574,14 @@ class Stream(RefusesVerbs, Generic[K, V]):
     ) -> Ended:
         """Write to an output topic, exactly once.
 
-        Without `key`, the record's own key is written. `key=hg.window_key`, behind a window, is the record's key together with the start
-        of its window: a compacted topic then keeps a result for each. The partition is the one that Kafka's Java client would choose,
-        unless `partition(record)` says otherwise.
+        Without `key`, the record's own key is written. `key=hg.window_key`, behind a window that says `at_end=`, is the record's key and
+        the start of its window: a compacted topic then keeps a result for each. The partition is the one that Kafka's Java client
+        would choose, unless `partition(record)` says otherwise.
         """
         check_topic(topic, "to")
         if key is window_key:
             check_behind_window(self.step, topic)
+            check_keyed_by_window(self.step, topic)
             key_serde = key_serde if key_serde is not None else own_key()
         elif key is not None:
             check_selector(key, f"to('{topic}', key=…)")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ...core.errors import DeclarationError
 from ...core.spark_schema import result_columns
 from . import steps as s
+from .batch_columns import columns_of_batch
 from .checks import (
     Selector,
     called_from,
@@ -18,7 +19,6 @@ from .checks import (
     duration,
     name_of,
 )
-from .named_fields import rows_behind
 from .refused_verbs import RefusesVerbs
 from .result_fields import check_field, check_written
 
@@ -88,7 +88,6 @@ def batch_step(
         max_bytes=max_bytes,
         max_age_ms=duration(max_age, "batch(max_age)") if max_age is not None else None,
         schema=schema,
-        declared=rows_behind(parent) if schema is None else None,
         gathered=gathered,
         reference=reference,
         where=called_from(),
@@ -140,6 +139,8 @@ class BatchedStream(RefusesVerbs, Generic[K, V]):
     def __init__(self, app: App, step: s.BatchStep) -> None:
         self.app = app
         self.step = step
+        self._rows: ColumnSchema | None = None
+        """The columns of its rows, as the first `.spark(…)` declares them."""
 
     def _refused(self, verb: str) -> DeclarationError:
         made = ".batch" if self.step.window is None else ".window"
@@ -152,20 +153,36 @@ class BatchedStream(RefusesVerbs, Generic[K, V]):
         return f"<batches {self.step.name} of {self.app.name}>"
 
     def spark(
-        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: s.Policy = None
+        self,
+        fn: Callable[[Any, Any], Any],
+        *,
+        schema: Any,
+        rows: Any = None,
+        name: str | None = None,
+        on_error: s.Policy = None,
     ) -> SparkStream[Any, Any]:
         """Pass each batch to `fn(df, batch)`: ordinary PySpark on a DataFrame of the batch's rows. The rows that it returns are passed on.
 
-        `schema` describes the output columns, as PySpark writes them: `"country string, revenue double"`. `on_error` decides about rows
-        that make Spark fail.
+        `schema` describes the output columns, as PySpark writes them: `"country string, revenue double"`. `rows` is the class (or
+        `pyarrow.Schema`) of the fields that the DataFrame has; it may be omitted where they are known: of an input with a type, of columns,
+        of a function that is annotated with what it returns. `on_error` decides about rows that do not fit, or that make Spark fail.
         """
         from .spark_stream import SparkStream
 
         check_function(fn, "spark", number=2, signature="(df, batch)")
         columns = result_columns(schema)
+        called = name_of("spark", fn, name)
+        own = columns_of_batch(self.step, rows, f"spark('{called}')")
+        if self._rows is not None and own != self._rows:
+            raise DeclarationError(
+                f"spark('{called}'): all stages of batch '{self.step.name}' get the same rows, and an earlier one declares {self._rows}",
+                remedy="pass the same rows=, or make a batch of its own for this stage",
+            )
+        self._rows = own
         step = s.SparkStep(
             parents=(self.step,),
-            name=name_of("spark", fn, name),
+            name=called,
+            rows=own,
             fn=fn,
             schema=schema,
             columns=columns,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from ...core.errors import DeclarationError
 from ...core.windows.results import RESERVED, START_FIELD
 from ...core.windows.slots import SlotKey, pack_slot, unpack_slot
-from ...core.windows.spans import Spans
+from ...core.windows.spans import MOST_WINDOWS, Spans
 from ..records.record import Record
 from ..records.serdes import Serde
 from . import steps as s
@@ -113,7 +113,8 @@ def hopping(
     offset: str | float = 0,
     time: Literal["event", "processing"] = "event",
 ) -> Window:
-    """Windows of one size that start at intervals of `every`. A row is in every window that contains its time.
+    """Windows of one size that start at intervals of `every`. A row is in every window that contains its time, of which there may be
+    1,500. Each of them takes work and memory, so let windows overlap no more than you need.
 
     >>> str(hopping("1m", every="10s"))
     'hopping-1m-every-10s'
@@ -124,7 +125,15 @@ def hopping(
             f"hopping({size!r}, every={every!r}): rows between two windows would be in none",
             remedy="every= is at most the size; leave rows out with .filter(…)",
         )
-    return _fixed("hopping", length, step, grace, offset, time)
+    found = _fixed("hopping", length, step, grace, offset, time)
+    assert found.spans is not None
+    if found.spans.held_by > MOST_WINDOWS:
+        raise DeclarationError(
+            f"hopping({size!r}, every={every!r}): each row would be in {found.spans.held_by:,} windows, and each of them keeps a state of "
+            f"its own; at most {MOST_WINDOWS:,} may hold a row",
+            remedy=f"a larger every= (at least {said(-(-length // MOST_WINDOWS))}), or shorter windows",
+        )
+    return found
 
 
 def session(gap: str | float, *, grace: str | float = 0, time: Literal["event", "processing"] = "event") -> Window:
@@ -189,6 +198,28 @@ def check_behind_window(step: s.Step, topic: str) -> None:
         )
 
 
+def check_keyed_by_window(step: s.Step, topic: str) -> None:
+    """Refuse `hg.window_key` behind a window of which nobody has said what becomes of it at an end.
+
+    What an end or a drain closes may be opened again by the next run, from nothing: under the same key, its result replaces the first one.
+    """
+    steps, seen = [step], set[int]()
+    while steps:
+        one = steps.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if not isinstance(one, s.WindowStep):
+            steps += one.parents
+        elif not one.end_said:
+            raise DeclarationError(
+                f"to('{topic}', key=hg.window_key): a drain, or the end of a bounded run, closes what is open in '{one.name}' "
+                f"({one.where}); the next run may open such a window again, from nothing, and its result overwrites the first one",
+                remedy='window(…, at_end="keep"): windows stay open over drains and ends, and each gives one result of all its rows; '
+                'window(…, at_end="close"): each run gives a result of its own rows, of which a compacted topic keeps the last',
+            )
+
+
 def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
     """When early results are emitted: after how many ms, or after how many rows."""
     if emit == "final":
@@ -214,7 +245,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         window: Any,
         emit: Any,
         late: str | None,
-        at_end: str,
+        at_end: str | None,
         name: str | None,
         schema: ColumnSchema | None = None,
     ) -> None:
@@ -226,7 +257,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         self._schema = schema
         self._window = window
         self._late = None if late is None else check_topic(late, "window(late=…)")
-        if at_end not in ("close", "keep"):
+        if at_end not in (None, "close", "keep"):
             raise DeclarationError(f"window(at_end={at_end!r})", remedy="'close' or 'keep'")
         self._keeps_open = at_end == "keep"
         if window.by_clock and late is not None:
@@ -237,7 +268,8 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         self._name = name_of("window", None, name or str(window))
         self._where = called_from()
         self._used = False
-        self._at_end = at_end
+        self._at_end = at_end or "close"
+        self._end_said = at_end is not None
         self._batches: BatchedStream[Any, Any] | None = None
         stream.app.windows.append(self)
 
@@ -331,14 +363,21 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         return Stream(app, app.add(step))
 
     def spark(
-        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: s.Policy = None
+        self,
+        fn: Callable[[Any, Any], Any],
+        *,
+        schema: Any,
+        rows: Any = None,
+        name: str | None = None,
+        on_error: s.Policy = None,
     ) -> SparkStream[Any, Any]:
         """Pass the rows of each window to `fn(df, batch)` in Spark when the window closes: the rows of all keys of a task together.
 
         >>> orders.window(hg.tumbling("1m", grace="10s")).spark(revenue, schema="country string, revenue double").to("revenue")
 
         `batch` has `window_start` and `window_end`. The rows that the function returns are passed on, with the last ms of the window as
-        their timestamp. `.gather()` before the window brings the rows of all tasks together.
+        their timestamp. `rows` declares the fields of the DataFrame where they are not known, as for `.batch(…)`. `.gather()` before the
+        window brings the rows of all tasks together.
         """
         if self._early != (None, None):
             raise DeclarationError(
@@ -350,7 +389,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
             app, step = self._stream.app, self._stream.step
             made = (self._window, self._late, self._at_end, self._name, self._schema)
             self._batches = window_batches(app, step, *made)
-        stream = self._batches.spark(fn, schema=schema, name=name, on_error=on_error)
+        stream = self._batches.spark(fn, schema=schema, rows=rows, name=name, on_error=on_error)
         self._used = True
         return stream
 
@@ -365,6 +404,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
             late=self._late,
             late_serde=app.serde,
             keeps_open=self._keeps_open,
+            end_said=self._end_said,
             schema=self._schema,
             where=called_from(),
             **more,

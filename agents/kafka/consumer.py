@@ -12,8 +12,9 @@ from aiokafka.errors import KafkaError
 from ...core.names import StreamPartition
 from ..records.fetched import FetchAnswer, Taken
 from .connect import closed, started
-from .private import observe, reads_no_more, set_long_poll, taker
+from .private import asked_again, client_of, observe, reads_no_more, set_long_poll, taker
 from .settings import ClientSettings
+from .topic_ids import topic_id
 
 
 class KafkaConsumer:
@@ -38,6 +39,12 @@ class KafkaConsumer:
             "client_id": name,
         }
         self._raw = raw
+        self._doubtful: set[str] = set()
+        """Topics of which an answer was an error since the metadata was read: they may have been made again."""
+        self._looking: Any = None
+        self._looks = 0
+        self._withheld: list[Taken] = []
+        """What was fetched of doubtful topics."""
         self._take: Any = None
         self.consumer: AIOKafkaConsumer | None = None
 
@@ -45,7 +52,7 @@ class KafkaConsumer:
         """See `port`."""
         consumer = await started(self._make, f"intake of {self._name}", deadline_s=deadline_s)
         self.consumer = consumer
-        observe(consumer, self._answered)
+        observe(consumer, self._heard)
         self._take = taker(consumer, raw=self._raw)
         if positions := where():
             consumer.assign([TopicPartition(*at) for at in positions])
@@ -69,8 +76,38 @@ class KafkaConsumer:
         return self.consumer
 
     async def take(self) -> list[Taken]:
-        """See `port`."""
-        return await self._take()
+        """See `port`. After an error, records of its topic wait for new metadata, which tells whether they are another topic's."""
+        found = [*self._withheld, *await self._take()]
+        self._withheld = []
+        if self._doubtful:
+            self._look()
+            self._withheld = [one for one in found if one.at.stream in self._doubtful and one.error is None]
+            found = [one for one in found if one.at.stream not in self._doubtful or one.error is not None]
+        return found
+
+    def _heard(self, at: StreamPartition, answer: FetchAnswer) -> None:
+        if answer.error:
+            self._doubtful.add(at.stream)
+            self._looks = 0
+            self._look()
+        self._answered(at, answer)
+
+    def _look(self) -> None:
+        """Ask for metadata, unless that is under way."""
+        if self._looking is None and self.consumer is not None:
+            self._looking = asked_again(self.consumer)
+            self._looking.add_done_callback(self._looked)
+
+    def _looked(self, done: asyncio.Future[bool]) -> None:
+        """Two answers clear the doubt: the first may have been asked for before the error."""
+        self._looking = None
+        if done.cancelled() or done.exception() is not None or not done.result():
+            return  # the next `take` asks again
+        self._looks += 1
+        if self._looks < 2:
+            self._look()
+        else:
+            self._doubtful.clear()
 
     def seek(self, at: StreamPartition, offset: int) -> None:
         """See `port`."""
@@ -101,6 +138,10 @@ class KafkaConsumer:
     def knows(self, topic: str) -> bool:
         """See `port`."""
         return self._live().partitions_for_topic(topic) is not None
+
+    def topic_id(self, topic: str) -> str:
+        """See `port`."""
+        return topic_id(client_of(self._live()), topic)
 
     @property
     def dead(self) -> bool:

@@ -11,14 +11,17 @@ from typing import Any
 
 import aiokafka.admin.client as admin_module
 import aiokafka.client as client_module
+import aiokafka.cluster as cluster_module
 import aiokafka.conn as conn_module
 import aiokafka.consumer.fetcher as fetcher_module
 import aiokafka.protocol.fetch as fetch_module
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
+from aiokafka.producer.sender import BaseHandler, EndTxnHandler
 from aiokafka.producer.transaction_manager import TransactionManager
 
+UPDATE = cluster_module.ClusterMetadata.update_metadata
 _PROTOCOL, _CONNECTION = conn_module.AIOKafkaProtocol, conn_module.AIOKafkaConnection
-"""aiokafka's own, before `private` puts others in their place."""
+"""aiokafka's own, before others are put in their place."""
 
 
 def shortcomings() -> list[str]:
@@ -35,7 +38,6 @@ def shortcomings() -> list[str]:
             missing.extend(f"{owner.__name__}.{name} no longer says `{word}`" for word in words if word not in source)
 
     need(fetcher_module, "FetchResult", "self._partition_records")
-    need(fetcher_module, "MemoryRecords")
     need(fetcher_module, "PartitionRecords", "self._records", "self._aborted_transactions", "self.next_fetch_offset")
     need(fetcher_module, "FetchError", "def check_raise")
     need(
@@ -48,7 +50,6 @@ def shortcomings() -> list[str]:
     )
     need(fetcher_module.Fetcher, "_notify")
     need(fetcher_module.Fetcher, "_proc_fetch_request", "self._client.send(node_id, request)", "tp_state.position")
-    need(fetcher_module.Fetcher, "_proc_fetch_request", "MemoryRecords(")
     need(BatchBuilder, "__init__", "self._builder", "self._relative_offset", "is_transactional")
     need(BatchBuilder, "append", "self._builder.append(", "self._relative_offset += 1")
     need(BatchBuilder, "_build", "self._buffer")
@@ -57,8 +58,16 @@ def shortcomings() -> list[str]:
     need(MessageBatch, "record_count")
     need(MessageAccumulator, "_pop_batch", "self._txn_manager.increment_sequence_number(batch.tp, batch.record_count)")
     need(TransactionManager, "increment_sequence_number", "self._sequence_numbers[tp]")
+    need(TransactionManager, "fatal_error", "self._transaction_waiter.set_exception(exc)")
+    need(TransactionManager, "needs_transaction_commit", "TransactionState.COMMITTING_TRANSACTION")
+    need(BaseHandler, "do", "await self._sender.client.send(node_id, req, group=self.group)", "except KafkaError")
+    need(EndTxnHandler, "create_request", "EndTxnRequest(")
+    need(client_module.AIOKafkaClient, "send", "raise NodeNotReadyError(", ".send(\n            request,")
     need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
     need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
+    need(client_module.AIOKafkaClient, "_metadata_update", "cluster_metadata.update_metadata(metadata)")
+    if "error_code, topic, is_internal, partitions = topic_data" not in _source(UPDATE):
+        missing.append("ClusterMetadata.update_metadata reads topics otherwise")
     need(admin_module.AIOKafkaAdminClient, "_get_cluster_metadata", "MetadataRequest(")
     need(_PROTOCOL, "__init__", "super().__init__(")
     need(_CONNECTION, "connect", "AIOKafkaProtocol(self._closed_fut, reader, loop=loop)")
@@ -102,6 +111,8 @@ def reading_shortcomings() -> list[str]:
     wanted = (
         ("FetchResult", "getall", "for msg in self._partition_records:"),
         ("PartitionRecords", "_contains_abort_marker", "next(next_batch)"),
+        ("Fetcher", "_proc_fetch_request", "MemoryRecords("),
+        ("PartitionRecords", "_unpack_records", "for record in next_batch:"),
     )
     found: list[str] = []
     for owner, name, word in wanted:

@@ -10,7 +10,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...core.names import StreamPartition
 from .connect import closed, retried, started
+from .private import client_of
 from .settings import ClientSettings
+from .topic_ids import ask_ids
 
 
 class KafkaOffsets:
@@ -55,3 +57,7 @@ class KafkaOffsets:
         tp = TopicPartition(*at)
         found = (await retried(partial(self._all.offsets_for_times, {tp: ms}), f"time in {at}"))[tp]
         return None if found is None else found.offset
+
+    async def topic_id(self, topic: str) -> str:
+        """See `port`."""
+        return (await retried(partial(ask_ids, client_of(self._all), [topic]), f"id of {topic}")).get(topic, "")

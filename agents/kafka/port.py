@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ...core.machine import Now
 from ...core.names import StreamPartition
+from ..port.broker_clock import BrokerClock
 from ..port.port import Tell, Timer
 from ..records.fetched import FetchAnswer
 from .consumer import KafkaConsumer
@@ -79,6 +80,7 @@ class KafkaPort:
     def __init__(self, client: ClientSettings) -> None:
         self.client = client
         self.clock = WallClock()
+        self.broker = BrokerClock()
 
     @property
     def where(self) -> str:

@@ -1,7 +1,7 @@
 """Reaches into aiokafka: takes whole record batches, and corrects faults of its clients.
 
-Only this file, `receiving` and `connection`, `record_batch` (writing), `refusal` (rejected batches) and `contract` (what they rely on) use
-aiokafka's private names.
+Only this file, `receiving` and `connection`, `record_batch` (writing), `refusal` (rejected batches), `topic_ids` and `contract` (what they
+rely on) use aiokafka's private names.
 
 It decides how fetched batches are taken before aiokafka makes an object of each record, and which of aiokafka's faults are corrected.
 Corrections apply to the clients that headgate starts; those that apply to the whole process are named below.
@@ -16,6 +16,8 @@ Promises:
   lose records.
 - A header whose name is not UTF-8 is read like any other. This, too, is corrected for every consumer of the process; aiokafka's parser
   refuses the whole batch.
+- An EndTxn that has left is sent once. Without an answer the producer is dead, and the outcome unknown: aiokafka would send it again
+  in the same epoch, and a delayed first one would end the next transaction.
 - Sequence numbers continue at zero after 2**31-1, as in the Java client. aiokafka's become negative, and brokers then reject them for good.
 - A client that is started under `quiet_metadata()` never makes a broker create a topic. A corrected client requests metadata at most once
   every `PACE_S`, where aiokafka keeps a core busy while a leader is missing.
@@ -40,27 +42,30 @@ from aiokafka.errors import (
     ConsumerStoppedError,
     CorruptRecordException,
     KafkaError,
+    NodeNotReadyError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
     TopicAuthorizationFailedError,
     for_code,
 )
-from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.protocol.transaction import EndTxnRequest
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.structs import ConsumerRecord
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ..records import columns
-from ..records.columns import CHECKED_FROM, HEAD, DamagedBatch, Raw, columns_of
+from ..records.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, OversizedBatch, Raw, columns_of, crc32c
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
-from ..records.plain_records import records_of
+from ..records.plain_records import PlainRecord, records_of, records_plainly
 from ..records.spans import SpannedRecords, read_run, read_spans
+from ..records.visible import CONTROL, TRANSACTIONAL
 from . import contract as rawcontract
 from .connection import Connection
 from .receiving import Protocol
 from .refusal import hear_refusals
+from .topic_ids import IdentifyingRequest
 
 MAX_SEQUENCE = 0x7FFFFFFF
 PACE_S = 0.1
@@ -80,14 +85,16 @@ _quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("headgate_quiet_me
 _MetadataRequest = client_module.MetadataRequest
 
 
-def _metadata_request(topics: list[str] | None = None, allow_auto_topic_creation: bool | None = None) -> Any:
+def _metadata_request(
+    topics: list[str] | None = None, allow_auto_topic_creation: bool | None = None, *, make: Any = IdentifyingRequest
+) -> Any:
     if _quiet.get() and allow_auto_topic_creation is None:
         allow_auto_topic_creation = False
-    return _MetadataRequest(topics, allow_auto_topic_creation)
+    return make(topics, allow_auto_topic_creation)
 
 
 client_module.MetadataRequest = _metadata_request
-admin_module.MetadataRequest = _metadata_request
+admin_module.MetadataRequest = partial(_metadata_request, make=_MetadataRequest)
 
 
 @contextlib.contextmanager
@@ -125,7 +132,9 @@ def _pace(client: Any) -> None:
 
 
 def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
-    """Correct a producer: sequence numbers wrap, metadata requests are paced, and the broker's reasons for rejecting a batch are kept."""
+    """Correct a producer: sequence numbers wrap, transactions are ended once, metadata requests are paced, and the broker's reasons for
+    rejecting a batch are kept.
+    """
     any_producer: Any = producer
     manager = any_producer._txn_manager
     if manager is not None:
@@ -134,9 +143,32 @@ def correct_producer(producer: AIOKafkaProducer) -> AIOKafkaProducer:
             manager._sequence_numbers[tp] = (manager._sequence_numbers[tp] + increment) & MAX_SEQUENCE
 
         manager.increment_sequence_number = increment_sequence_number
+        _end_once(any_producer.client, manager)
     _pace(any_producer.client)
     hear_refusals(any_producer.client)
     return producer
+
+
+class Unanswered(KafkaError):
+    """A request that ends a transaction has left, and its answer will not come."""
+
+
+def _end_once(client: Any, manager: Any) -> None:
+    """Make an EndTxn without an answer fatal for its producer. Answers that ask for a repetition are answers: nothing is under way."""
+    send = client.send
+
+    async def sent_once(node_id: Any, request: Any, **options: Any) -> Any:
+        if type(request) is not EndTxnRequest:
+            return await send(node_id, request, **options)
+        try:
+            return await send(node_id, request, **options)
+        except NodeNotReadyError:  # there was no connection: nothing has left
+            raise
+        except KafkaError as error:
+            manager.fatal_error(Unanswered(f"EndTxn was not answered: {error!r}"))
+            raise
+
+    client.send = sent_once
 
 
 def is_dead(producer: AIOKafkaProducer) -> bool:
@@ -178,18 +210,51 @@ if not rawcontract.SHORTCOMINGS:
 
 
 class _Batch:
-    """aiokafka's reader of a batch, which gives the records also if the names of their headers are not UTF-8."""
+    """A batch of version 2, with what aiokafka's consumers ask of their own reader of one."""
 
-    __slots__ = ("_parser", "_raw")
+    __slots__ = ("_head", "_raw")
 
     def __init__(self, raw: Raw) -> None:
-        self._raw, self._parser = raw, DefaultRecordBatch(raw)
+        self._raw, self._head = raw, HEAD.unpack_from(raw)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._parser, name)
+    def validate_crc(self) -> bool:
+        """Whether the checksum is right."""
+        return self._head[4] == crc32c(self._raw, CHECKED_FROM, len(self._raw))
 
-    def __iter__(self) -> Iterator[Any]:
-        return records_of(self._parser, self._raw, 0, len(self._raw))
+    @property
+    def base_offset(self) -> int:
+        return self._head[0]
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self._head[6]
+
+    @property
+    def next_offset(self) -> int:
+        return self._head[0] + self._head[6] + 1
+
+    @property
+    def first_timestamp(self) -> int:
+        return self._head[7]
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._head[8]
+
+    @property
+    def producer_id(self) -> int:
+        return self._head[9]
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self._head[5] & TRANSACTIONAL)
+
+    @property
+    def is_control_batch(self) -> bool:
+        return bool(self._head[5] & CONTROL)
+
+    def __iter__(self) -> Iterator[PlainRecord]:
+        return records_of(self._raw, 0, len(self._raw))
 
 
 class _KeptRecords:
@@ -230,7 +295,7 @@ class _KeptRecords:
         self.raw = b""
 
 
-if not rawcontract.SHORTCOMINGS:
+if not rawcontract.READING_SHORTCOMINGS:
     fetcher_module.MemoryRecords = _KeptRecords
 
 
@@ -302,6 +367,17 @@ def observe(consumer: AIOKafkaConsumer, answered: Callable[[StreamPartition, Fet
         return response
 
     client.send = observed
+
+
+def client_of(consumer: AIOKafkaConsumer) -> client_module.AIOKafkaClient:
+    """The client below a consumer."""
+    return consumer._client
+
+
+def asked_again(consumer: AIOKafkaConsumer) -> asyncio.Future[bool]:
+    """Metadata that is requested now, or was a moment ago; whether it came."""
+    with quiet_metadata():
+        return consumer._client.force_metadata_update()
 
 
 def set_long_poll(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
@@ -399,9 +475,29 @@ class _RawTaker:
                 yield _describe(batch, size, raw, start, end)
 
 
+def _not_decompressed(error: OversizedBatch) -> RecordBatch:
+    """A batch that was found to be too large."""
+
+    def read(most: int) -> Columns:
+        raise error
+
+    count, ms = error.following - error.base, error.greatest_ms
+    return RecordBatch(read, error.base, error.following, count, ms, ms, len(error.packed))
+
+
 def _run_of(spans: SpannedRecords, following: int, size: int) -> RecordBatch:
     base = spans.base
-    return RecordBatch(spans.columns, base, following, len(spans), 0, 0, size, spans=lambda: spans)
+    return RecordBatch(
+        lambda most: spans.columns(),
+        base,
+        following,
+        len(spans),
+        0,
+        0,
+        size,
+        spans=lambda most: spans,
+        transactional=False,
+    )
 
 
 def _ends_abort(batch: Any) -> bool:
@@ -423,11 +519,22 @@ def _describe(batch: Any, size: int, raw: Raw, start: int, end: int) -> RecordBa
     base = getattr(batch, "base_offset", None)
     if base is None:  # a format before version 2: there is no header to read
         records = list(batch)
-        return RecordBatch.of(records, following=batch.next_offset, size=size)
+        made = RecordBatch.of(records, following=batch.next_offset, size=size)
+        made.transactional = False
+        return made
     count = batch.last_offset_delta + 1
-    read = partial(columns_of, batch) if columns.compiled is None else partial(columns.read_batch, raw, start, end)
     times = batch.first_timestamp, batch.max_timestamp
-    return RecordBatch(read, base, batch.next_offset, count, *times, size, spans=partial(read_spans, raw, start, end))
+    spans = partial(read_spans, raw, start, end)
+    return RecordBatch(
+        partial(_listed, raw, start, end), base, batch.next_offset, count, *times, size, spans=spans,
+        transactional=batch.is_transactional,
+    )  # fmt: skip
+
+
+def _listed(raw: Raw, start: int, end: int, most: int) -> Columns:
+    if columns.compiled is None:
+        return columns_of(records_plainly(raw, start, end, most))
+    return columns.read_batch(raw, start, end, most)
 
 
 class _PlainTaker:
@@ -446,6 +553,10 @@ class _PlainTaker:
                 raise
             except KafkaError as error:
                 out.append(Taken(StreamPartition(*tp), start, error=unread(tp, error)))
+                continue
+            except OversizedBatch as error:
+                self.consumer.seek(tp, error.following)
+                out.append(Taken(StreamPartition(*tp), start, [_not_decompressed(error)], error.following))
                 continue
             except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
                 why = DamagedBatch(f"a batch behind offset {start} cannot be read: {error!r}")

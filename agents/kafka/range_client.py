@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
@@ -28,9 +29,10 @@ from aiokafka.protocol.offset import OffsetRequest
 from ...core.names import StreamPartition
 from ...core.ranges import RangeAway, RangeBroken, gone
 from ..port.outlasting import BrokerAway
-from .connect import AWAY, CHECK, closed, plain, started
+from .connect import AWAY, CHECK, closed, plain, retried, started
 from .private import quiet_metadata
 from .settings import ClientSettings
+from .topic_ids import ask_ids
 
 RANGE_CLIENT = f"{__name__}:RangeClient"
 """The import path of the client, for executors."""
@@ -119,6 +121,13 @@ class RangeClient:
             lambda version, found: found[-1] if version else found[2][0],
             f"the start of {at}",
         )
+
+    async def topic_id(self, topic: str) -> str:
+        """The id of the topic as of now; empty if it is not known."""
+        try:
+            return (await retried(partial(ask_ids, self._client, [topic]), f"the id of {topic}")).get(topic, "")
+        except BrokerAway as error:
+            raise RangeAway(error.what, remedy=error.remedy) from error
 
     async def _asked(
         self, at: StreamPartition, request: Callable[[], Any], read: Callable[[int, Any], Any], what: str

@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any, cast
 
-import aiokafka.consumer.fetcher as fetcher_module
 from aiokafka import AIOKafkaProducer
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 
 from ...core.names import StreamPartition
 from ..port.errors import Refusal
-
-_memory_records: Any = getattr(fetcher_module, "MemoryRecords", None)
+from ..records.plain_records import records_of
 
 
 def hear_refusals(client: Any) -> None:
@@ -54,7 +52,7 @@ def _refusal(request: Any, topic: str, partition: int, code: int, rest: list[Any
 def _shown(batch: bytes, index: int) -> str:
     """Key and timestamp of one record of a batch, for people."""
     with contextlib.suppress(Exception):  # the broker's reason matters more than the record's description
-        record = list(_memory_records(batch).next_batch())[index]
+        record = list(records_of(batch, 0, len(batch)))[index]
         key = record.key if record.key is None else bytes(record.key)[:80]
         return f"key {key!r}, timestamp {record.timestamp}"
     return ""

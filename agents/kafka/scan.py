@@ -42,11 +42,12 @@ async def scan_topic(
     partition: int | None = None,
     first: int | None = None,
     last: int | None = None,
+    since_ms: int | None = None,
     committed: bool = True,
     follow: bool = False,
 ) -> AsyncIterator[Any]:
     """The records of a topic, in the order of each partition. `first`: the offset to start at; `last`: only so many records from the end of
-    each partition; `follow`: continue behind the end without limit.
+    each partition; `since_ms`: from the first record of this time on; `follow`: continue behind the end without limit.
     """
     width = await width_of(client, topic)
     wanted = [TopicPartition(topic, n) for n in range(width) if partition in (None, n)]
@@ -62,8 +63,14 @@ async def scan_topic(
         consumer.assign(wanted)
         starts = await retried(lambda: consumer.beginning_offsets(wanted), topic, deadline_s=CONNECT_S)
         ends = await retried(lambda: consumer.end_offsets(wanted), topic, deadline_s=CONNECT_S)
+        found: dict[TopicPartition, Any] = {}
+        if since_ms is not None:
+            times = dict.fromkeys(wanted, since_ms)
+            found = await retried(lambda: consumer.offsets_for_times(times), topic, deadline_s=CONNECT_S)
         for at in wanted:
             start = starts[at] if first is None else max(starts[at], first)
+            if since_ms is not None:
+                start = ends[at] if found[at] is None else max(start, found[at].offset)
             consumer.seek(at, start if last is None else max(start, ends[at] - last))
         left = {at for at in wanted if await consumer.position(at) < ends[at]}
         while left or follow:

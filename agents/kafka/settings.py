@@ -13,7 +13,6 @@ Promises:
 
 from __future__ import annotations
 
-import re
 import shlex
 import ssl
 import tempfile
@@ -25,16 +24,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ...core.errors import EnvironmentFault, SettingError
-from ...core.settings import did_you_mean
+from ...core.settings import did_you_mean, is_secret
 
 MASK = "********"
-_SECRET = re.compile(r"passw|secret|jaas|\.key(\.|$)|key\.pem|keystore\.key|token|credential", re.IGNORECASE)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting of this name contains a secret."""
-    return bool(_SECRET.search(name))
 
 
 def mask(settings: Mapping[str, str]) -> dict[str, str]:

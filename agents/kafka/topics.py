@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
@@ -31,9 +31,9 @@ from aiokafka.errors import (
     for_code,
 )
 
-from ...core.errors import EnvironmentFault, HeadgateError
+from ...core.errors import EnvironmentFault, HeadgateError, TopicsDiffer
 from ...core.names import StreamPartition
-from ..port.bounds import LOG_DELETE_RETENTION_MS
+from ..port.port import LOG_DELETE_RETENTION_MS
 from ..records.target_rules import FOREVER_MS, Rules
 from .connect import closed, retried, started
 from .private import quiet_metadata
@@ -194,6 +194,40 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
     return out
 
 
+class Compared(NamedTuple):
+    """What is to be done so that topics are as a job needs them."""
+
+    missing: list[TopicSpec]
+    """They are created."""
+    narrow: list[TopicSpec]
+    """They are given more partitions."""
+    wrong: list[Difference]
+    """What the job does not change by itself: the start is refused."""
+
+    def must_fit(self, client: ClientSettings) -> None:
+        """Raise every difference, each with its remedy, in one message."""
+        if self.wrong:
+            raise TopicsDiffer(
+                "topics are not as this job needs them:\n  " + "\n  ".join(f"{d.topic}: {d.what}" for d in self.wrong),
+                remedy="\n  " + "\n  ".join(dict.fromkeys(d.remedy for d in self.wrong)) + _client_file(client),
+            )
+
+
+def compared(
+    specs: Iterable[TopicSpec], found: Mapping[str, ExistingTopic], client: ClientSettings | None = None
+) -> Compared:
+    """Compare topics with what is needed, before anything is created: for the worker that creates them, and for a plan."""
+    there = [(spec, found[spec.name]) for spec in specs if spec.name in found]
+    narrow = [spec for spec, one in there if spec.grows and one.partitions < spec.partitions]
+    wider = [(replace(spec, partitions=one.partitions) if spec in narrow else spec, one) for spec, one in there]
+    wrong = [d for spec, one in wider for d in differences(spec, one, client)]
+    return Compared([spec for spec in specs if spec.name not in found], narrow, wrong)
+
+
+def _client_file(client: ClientSettings) -> str:
+    return f"\n{ABOUT_PROPERTIES}" if client.guarded else ""
+
+
 def _normal(value: str) -> str:
     return ",".join(sorted(part.strip() for part in value.split(",")))
 
@@ -267,21 +301,16 @@ class TopicsAdmin:
         """Create what is missing, widen what grows, then compare all topics. One error lists every difference with its remedy."""
         wanted = {spec.name: spec for spec in specs}
         found = await self.find(wanted)
-        missing = [spec for name, spec in wanted.items() if name not in found]
-        if missing and create:
-            await self._create(missing)
-        narrow = [s for s in wanted.values() if s.grows and s.name in found and found[s.name].partitions < s.partitions]
+        first = compared(list(wanted.values()), found, self._client)
+        if create and first.missing:
+            await self._create(first.missing)
         if create:
-            for spec in narrow:
+            for spec in first.narrow:
                 await self._widen(spec)
-        if create and (missing or narrow):
+        if create and (first.missing or first.narrow):
             found = await self._appeared(wanted, deadline_s)
         wrong = [d for spec in wanted.values() for d in differences(spec, found.get(spec.name), self._client)]
-        if wrong:
-            raise EnvironmentFault(
-                "topics are not as this job needs them:\n  " + "\n  ".join(f"{d.topic}: {d.what}" for d in wrong),
-                remedy="\n  " + "\n  ".join(dict.fromkeys(d.remedy for d in wrong)) + self._client_file(),
-            )
+        Compared([], [], wrong).must_fit(self._client)
         return found
 
     async def _create(self, specs: list[TopicSpec]) -> None:
@@ -301,7 +330,7 @@ class TopicsAdmin:
             raise EnvironmentFault(
                 f"the topic {name} cannot be created: {why}",
                 remedy=f"have it created by somebody with the permission: {by_name[name].command(self._client)}\n"
-                f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{self._client_file()}",
+                f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{_client_file(self._client)}",
             )
         if older:
             await self._create(older)
@@ -315,11 +344,8 @@ class TopicsAdmin:
         except KafkaError as error:
             raise EnvironmentFault(
                 f"the topic {spec.name} cannot be given {spec.partitions} partitions: {error}",
-                remedy=f"have it done by somebody with the permission: {spec.wider(self._client)}{self._client_file()}",
+                remedy=f"have it done by somebody with the permission: {spec.wider(self._client)}{_client_file(self._client)}",
             ) from error
-
-    def _client_file(self) -> str:
-        return f"\n{ABOUT_PROPERTIES}" if self._client.guarded else ""
 
     async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, ExistingTopic]:
         """Wait until the topics are visible: a broker may confirm a creation a moment before it knows the topic."""
@@ -353,6 +379,19 @@ class TopicsAdmin:
                 except KafkaError as error:
                     out[at] = _not_trimmed(at, error)
             return out
+
+    async def delete(self, names: Iterable[str]) -> None:
+        """Delete topics, one after the other. One that does not exist is deleted already."""
+        admin = self._open()
+        for topic in names:
+            answer: Any = await admin.delete_topics([topic])
+            for name, code, *_ in answer.topic_error_codes:
+                error = for_code(code)
+                if error not in (NoError, UnknownTopicOrPartitionError):
+                    raise EnvironmentFault(
+                        f"the topic {name} cannot be deleted: {error.__name__}",
+                        remedy="grant the permission DELETE on it; `delete.topic.enable` of the brokers must be true",
+                    )
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:

@@ -17,7 +17,7 @@ from ...core.settings import duration_ms
 from ...core.windows.results import END_FIELD, WINDOW_HEADER, result_time
 from ..job import steps as s
 from ..job.actors import Actor, hooks_of
-from ..job.checks import check_topic
+from ..job.checks import check_target
 from ..job.schemas import CLOSED
 from ..records.record import Batch, Headers, Rows
 from ..records.writable import check_headers, whole_ms
@@ -271,14 +271,10 @@ class ActorContext:
         """Write a record to a topic, as part of this letter."""
         op = self._op
         app = op.env.app
-        check_topic(topic, "ctx.emit")
+        check_target(topic, "ctx.emit", app.topics, op.env.graph)
         keys = None if key is None else encode_keys(op.step, app.output_key_serde, [key])
         values = encode(op.step, app.serde, [value])
-        when = self._time(timestamp)
-        if timestamp is None and op.event_ms is not None:
-            # brokers accept no timestamps before 1970 or in the future, and a drain fires timers long before their time
-            when = min(max(when, 0), self.now_ms)
-        op.env.emit(topic, partition, keys, values, [when], [headers] if headers else None)
+        op.env.emit(topic, partition, keys, values, [self._time(timestamp)], [headers] if headers else None)
 
     def forward(self, value: Any, *, key: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
         """Pass a record to the step behind this one."""

@@ -41,4 +41,5 @@ def arrived_chunk(
         key_values=values,
         header_spans=columns.header_spans if source.wants_headers else None,
         positions=columns.every_offset() if source.wants_offsets else None,
+        records=int,  # itself: all rows of the chunk are base rows
     )

@@ -33,6 +33,7 @@ class MapAsyncOp(Operator):
     def __init__(self, step: s.MapAsyncStep, env: Env) -> None:
         super().__init__(step, env)
         self.map = step
+        self.rows_at_once = step.concurrency
         self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
@@ -43,6 +44,7 @@ class MapAsyncOp(Operator):
         results: list[Any] = [_MISSING] * len(items)
         waiting = iter(enumerate(items))
         fn, step, patience, name = self.map.fn, self.step, self.env.patience, shown(self.map.fn)
+        place = step.place
 
         failed: list[UserCodeError] = []
         workers: list[asyncio.Task[None]] = []
@@ -53,7 +55,7 @@ class MapAsyncOp(Operator):
                     answer = fn(item)
                     if not inspect.isawaitable(answer):
                         raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, which cannot be awaited: use map()")
-                    results[index] = await patience.within(name, answer)
+                    results[index] = await patience.within(name, answer, place)
                 except BaseException as cause:
                     if passes(cause):
                         raise
@@ -68,7 +70,8 @@ class MapAsyncOp(Operator):
                     return
 
         async with asyncio.TaskGroup() as group:
-            workers += [group.create_task(work()) for _ in range(min(self.map.concurrency, len(items)))]
+            measured = self.env.meter.measured
+            workers += [group.create_task(measured(work)) for _ in range(min(self.map.concurrency, len(items)))]
         if failed:
             first = min(failed, key=lambda one: one.index or 0)
             raise first from cause_for(first, first.__cause__)
@@ -117,7 +120,7 @@ async def call(step: s.Step, patience: Patience | None, fn: Callable[..., Any], 
         result = fn(*args)
         if not inspect.isawaitable(result):
             return result
-        return await result if patience is None else await patience.within(shown(fn), result)
+        return await result if patience is None else await patience.within(shown(fn), result, step.place)
 
 
 class AgentOp(Operator):
@@ -148,8 +151,8 @@ class AgentOp(Operator):
         try:
             with blaming(self.step):
                 if self.running is None:
-                    self.running = _Running(self.agent.fn, self.tables, self.env.task)
-                await self.env.patience.within(shown(self.agent.fn), self._take(self.running, batch))
+                    self.running = _Running(self.agent.fn, self.tables, self.env)
+                await self.env.patience.within(shown(self.agent.fn), self._take(self.running, batch), self.step.place)
         except BaseException as cause:
             try:
                 await self.env.patience.within(shown(self.agent.fn), self.close())
@@ -184,13 +187,14 @@ class AgentOp(Operator):
 class _Running:
     """One run of an agent function, as an asyncio task that waits whenever it is not its turn."""
 
-    def __init__(self, fn: Callable[..., Any], tables: Callable[[str], Any], task: str) -> None:
+    def __init__(self, fn: Callable[..., Any], tables: Callable[[str], Any], env: Env) -> None:
         self._inbox: asyncio.Queue[Batch[Any, Any]] = asyncio.Queue(1)
         self._outbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(1)
         self._asked = False
         self._closing = False
-        batches: Batches[Any, Any] = Batches(self._feed(), tables, task)
-        self._task = asyncio.get_running_loop().create_task(self._run(fn(batches)), name=f"agent of {task}")
+        batches: Batches[Any, Any] = Batches(self._feed(), tables, env.task)
+        work = env.meter.measured(lambda: self._run(fn(batches)))
+        self._task = asyncio.get_running_loop().create_task(work, name=f"agent of {env.task}")
 
     async def _feed(self) -> AsyncIterator[Batch[Any, Any]]:
         while not self._closing:  # a function that catches its cancellation and continues gets no more batches

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from types import MappingProxyType
 
 from ...core.errors import cause_for
-from ..records.writable import TIME_LIMIT, Unwritable
 
 NOTHING: Mapping[int, BaseException] = MappingProxyType({})
 
@@ -43,25 +42,3 @@ def refuse(bad: list[tuple[int, BaseException]]) -> None:
 
 class NoColumns(Exception):
     """A chunk can be run as rows only."""
-
-
-def greatest_of(times: list[int], kept: Sequence[int] | None) -> int | None:
-    """The greatest event time. A time out of range is bad data: a producer may write it, but nothing could be subtracted from it.
-
-    `kept`: which records of the chunk these are; None for all.
-    """
-    if not times:
-        return None
-    greatest = max(times)
-    if greatest >= TIME_LIMIT or min(times) <= -TIME_LIMIT:
-        refuse([(place if kept is None else kept[place], error) for place, error in out_of_range(times)])
-    return greatest
-
-
-def out_of_range(times: Sequence[int]) -> list[tuple[int, BaseException]]:
-    """The event times that no time may be, with the reason."""
-    return [
-        (place, Unwritable(place, f"the event time {time} is out of range"))
-        for place, time in enumerate(times)
-        if not -TIME_LIMIT < time < TIME_LIMIT
-    ]

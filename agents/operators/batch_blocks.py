@@ -131,14 +131,6 @@ class BatchBlocks:
                 block = _block(bridge, [head])
                 must_fit(self._table, sum(map(len, (block.rows, block.stamps))) + _ENVELOPE, "a row")
 
-    def kind(self, bridge: Bridge, number: int) -> Any:
-        """The kind of table that holds all rows of a batch; None if it has none."""
-        found = bridge.kind_of([block.rows for block in self.of(number)])
-        for piece in self._fresh:
-            if piece.number == number:
-                found = bridge.fits(found, piece.table)
-        return found
-
     # ------------------------------------------------------------------------------------------------------------ and are read
 
     def count(self, number: int) -> int:
@@ -199,6 +191,8 @@ class BatchBlocks:
         for number, pieces in batches.items():
             before = self._written.get(number, Written())
             tail = self._tail(bridge, number, before)
+            if tail and not bridge.alike(tail[0].table, pieces[0].table):
+                tail = []  # code with other columns has stored it: it stays a block of its own
             first = before.blocks - (1 if tail else 0)
             blocks = list(self._cut(bridge, [*tail, *pieces]))
             for at, block in enumerate(blocks, first):

@@ -61,12 +61,10 @@ class BatchRows:
         self.kept = self.book
         self.blocks.complete()
 
-    def drop(self) -> bool:
-        """The letter failed. Returns whether it had changed the book."""
-        changed = self.book is not self.kept
+    def drop(self) -> None:
+        """The letter failed."""
         self.book = self.kept
         self.blocks.drop()
-        return changed
 
     def suspend(self) -> Any:
         """Set aside the changes of the letter."""

@@ -7,7 +7,7 @@ the streams that lead here are known.
 Promises:
 
 - A batch has its rows in the order in which they came. It is closed as soon as it is full.
-- A row that cannot be stored with the others of its batch is refused when it comes.
+- A row that cannot be stored is refused when it comes.
 - No object is made of a row that came in columns.
 """
 
@@ -39,8 +39,6 @@ class Collector:
     def __init__(self, rows: BatchRows, limits: Limits) -> None:
         self.rows = rows
         self.limits = limits
-        self._kinds: dict[int, Any] = {}
-        """By the number of an open batch, the kind of table that holds its rows."""
 
     def add(self, bridge: Bridge, window: WindowBounds | None, incoming: Incoming, now_ms: int) -> None:
         """Add these rows to the open batch of this window; whenever it is full, close it and open the next one."""
@@ -55,9 +53,6 @@ class Collector:
         """Add as many rows as fit into the open batch. Returns the rest."""
         book, store = self.rows.book, self.rows
         one = book.opened(window)
-        if one.rows and one.number not in self._kinds:
-            self._kinds[one.number] = store.blocks.kind(bridge, one.number)
-        kind = bridge.fits(self._kinds.get(one.number), piece.table)
         room, size = book.room(self.limits, window)
         if room is not None and room <= 0:  # the limit has been lowered since
             self.close(ROWS, (window,))
@@ -70,9 +65,7 @@ class Collector:
             return piece
         grown = book.with_rows(window, head.rows, head.size, now_ms=now_ms, times=extremes(head.stamps))
         store.blocks.add(bridge, head._replace(number=one.number))
-        self._kinds[one.number] = kind
         store.write(grown.when_full(self.limits, window))
-        self._forget()
         return rest
 
     def close(self, why: str, windows: Sequence[WindowBounds | None]) -> bool:
@@ -81,15 +74,4 @@ class Collector:
         if closed is self.rows.book:
             return False
         self.rows.write(closed)
-        self._forget()
         return True
-
-    def _forget(self) -> None:
-        """Forget the kinds of batches that are not open any more."""
-        if len(self._kinds) > len(self.rows.book.open):
-            still = {one.number for one in self.rows.book.open.values()}
-            self._kinds = {number: kind for number, kind in self._kinds.items() if number in still}
-
-    def dropped(self) -> None:
-        """The letter failed: the rows that it added are gone, and what they were does not count."""
-        self._kinds = {}

@@ -25,8 +25,9 @@ from ..records.spans import SpannedColumns, SpannedRecords, as_spans, piece, pie
 from ..records.vectors import Buffer, longs
 from .arrived import arrived_chunk
 from .bad_records import NoColumns, refuse
-from .column_times import BadRows, ColumnTimes
+from .column_times import ColumnTimes
 from .columnar import ColumnsOp
+from .event_times import BadRows, EventLimits
 from .stateless import VALUES, Operator
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ColumnSource:
         self._counts = counts
         step = source.step
         self._key = step.key if isinstance(step, s.InputStep) and isinstance(step.key, str) else None
-        self._times = ColumnTimes(step.timestamp if isinstance(step, s.InputStep) else None)
+        self._times = ColumnTimes(step.timestamp if isinstance(step, s.InputStep) else None, framed=source.framed)
         self._schema = schema
         self._decoder = Decoder(schema.columns, watched=watched)
 
@@ -65,7 +66,7 @@ class ColumnSource:
         source = self._source
         if isinstance(chunk.columns, ArrivedColumns):
             arrived = arrived_chunk(source, self._schema, chunk.columns, skip)
-            if arrived is not None:
+            if arrived is not None and not source.limits(chunk).outside(longs(arrived.times)):
                 return self._push_arrived(chunk, arrived, skip)
         records = as_spans(chunk.columns)
         tried: Buffer | None = None
@@ -79,8 +80,9 @@ class ColumnSource:
         if self._counts is not None:
             self._counts.tombstones += len(found.tombstones)
         base = records if found.rows is None else records.picked(found.rows)
-        made, bad = self._chunk(base, found)
+        made, bad = self._chunk(base, found, source.limits(chunk))
         where = _Where(tried, found.rows)
+        made.records = where.row
         broken = [
             (where.record(one.record), why_bad(one, piece(records.values, one.record) or b"")) for one in found.bad
         ]
@@ -106,7 +108,7 @@ class ColumnSource:
             child.push_columns(made)
         return extremes(made.times if made.picked is None else gathered(made.times, made.picked))[1]
 
-    def _chunk(self, base: SpannedRecords, found: DecodedColumns) -> tuple[ColumnChunk, BadRows]:
+    def _chunk(self, base: SpannedRecords, found: DecodedColumns, limits: EventLimits) -> tuple[ColumnChunk, BadRows]:
         """The rows with all that they need of their records, and which of them have an unreadable key or time."""
         source, bad = self._source, BadRows()
         vectors = dict(zip(found.columns.names, found.columns.vectors, strict=True))
@@ -123,7 +125,7 @@ class ColumnSource:
                 source.check_keys(base.keys, bad)
         if source.wants_headers:
             made.header_spans = base.headers
-        made.times, wrong = self._times.of(vectors, base.timestamps)
+        made.times, wrong = self._times.of(vectors, base, limits)
         return made, [*bad, *wrong]
 
     def _test_keys(self, chunk: Chunk, made: ColumnChunk, where: _Where) -> None:

@@ -6,10 +6,12 @@ is an error of that step, with the index of the record; the policy of the step d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import NoneType
 from typing import Any
 
-from ...core.columns.evaluate import compiled
+from ...core.columns.evaluate import NotComputable, compiled
 from ...core.columns.expressions import columns_in
 from ..job import steps as s
 from ..records.column_chunk import ColumnChunk, columns_of_values
@@ -92,9 +94,23 @@ class FilterColumnsOp(Operator):
         self.forward(kept)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        with blaming(self.step):
+        with blaming_rows(self.step, chunk):
             kept = chunk.kept(self.keep.picked(chunk))
         self.forward_columns(kept)
+
+
+@contextmanager
+def blaming_rows(step: s.Step, chunk: ColumnChunk) -> Iterator[None]:
+    """As `blaming`, of expressions: the error names all records of the letter that have no value."""
+    with blaming(step):
+        try:
+            yield
+        except NotComputable as error:
+            if chunk.records is None:
+                raise
+            rows, records = chunk.indexes(), chunk.records
+            found = {records(rows[place]): UserCodeError(step, cause, place) for place, cause in error.all.items()}
+            raise UserCodeError(step, error, error.index, found=found) from error
 
 
 class WithColumnsOp(Operator):
@@ -109,7 +125,7 @@ class WithColumnsOp(Operator):
         return (behind - self.made.keys()) | self.needs
 
     def push_columns(self, chunk: ColumnChunk) -> None:
-        with blaming(self.step):
+        with blaming_rows(self.step, chunk):
             made = {name: one.vector(chunk) for name, one in self.made.items()}
         self.forward_columns(chunk.extended(made))
 

@@ -19,7 +19,7 @@ from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.schemas import NOT_TEXT
-from ..job.timestamps import BadTimestamp, TimeField, timestamps_of
+from ..job.timestamps import TimeField
 from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
 from ..records.decoder import RecordSpans
@@ -29,10 +29,12 @@ from ..records.record import Rows
 from ..records.selecting import column_of, lacking
 from ..records.serdes import writes_utf8
 from ..records.spans import is_text, pieces
+from ..records.timestamps import times_of
 from ..records.writable import TIME_LIMIT
-from .bad_records import BadRecord, greatest_of, named, refuse
+from .bad_records import BadRecord, named, refuse
 from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
+from .event_times import EventLimits, RowTimes, guard_of
 from .shuffles import PARTIAL
 from .stateless import VALUES, Operator
 
@@ -78,7 +80,8 @@ class SourceOp(Operator):
         self.only_text = False
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
         self.key = None
-        self.timestamp = None
+        self.guard = guard_of(step)
+        self._times = RowTimes(step)
         self.column_sources: list[ColumnSource] = []
         self._partials: Operator | None = None
         """What takes frames of partial states as columns."""
@@ -87,9 +90,10 @@ class SourceOp(Operator):
         self._row_children: list[Operator] = []
         self.wants_headers = True
         self.wants_offsets = False
+        self.framed = not isinstance(step, s.InputStep) or bool(step.producers)
+        """Whether its records come in frames, which have their event times."""
         if isinstance(step, s.InputStep):
             self.key = column_of(step.key) if step.key is not None else None
-            self.timestamp = timestamps_of(step.timestamp) if step.timestamp is not None else None
             self.serde = step.named or self.serde
 
     def judged(self, chunk: Chunk, found: BadRecord) -> BadRecord | None:
@@ -113,7 +117,7 @@ class SourceOp(Operator):
         """Decode a chunk and push its rows on. Returns their greatest event time."""
         if isinstance(chunk.columns, UnreadRecords):
             for batch in self.referenced:
-                batch.push_range(chunk.at, chunk.columns.base, chunk.next_position)
+                batch.push_range(chunk.at, chunk.columns.base, chunk.next_position, self.limits(chunk).greatest)
             return None
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
@@ -130,13 +134,16 @@ class SourceOp(Operator):
                 self.pipeline.runs(chunk, lambda: Rows([], []), lambda: None, skip)
                 if self._partials.push_partials(chunk.columns, self.key_serde):
                     return greatest
-        rows, offsets = self._rows(chunk, skip)
-        greatest = greatest_of(rows.timestamps, [i for i in range(len(chunk)) if i not in skip] if skip else None)
+        rows, offsets, greatest = self._rows(chunk, skip)
         if self.wants_offsets:
             rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
         self.pipeline.runs(chunk, lambda: rows, lambda: offsets, skip)
         self.forward(rows)
         return greatest
+
+    def limits(self, chunk: Chunk) -> EventLimits:
+        """The event times that the records of a chunk may have."""
+        return self.guard.limits(chunk.now_ms)
 
     def forward(self, rows: Rows) -> None:
         if rows.values:
@@ -199,14 +206,15 @@ class SourceOp(Operator):
         own = {step.key, step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp}
         return schema.only(name for name in schema.names if name in needed or name in own)
 
-    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None]:
+    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None, int | None]:
+        """The rows of a chunk, their offsets if they are not those of the chunk, and the greatest time that moves the partition's time."""
         decoded = self.serde.loads_many(chunk.values)
         bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
         if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
             self.pipeline.keys.see(self.step, chunk, lambda: keys)
-        timestamps: list[int] = chunk.timestamps
+        timestamps: list[int] = chunk.timestamps if self.framed else times_of(chunk.columns)
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
         key_serde = self.key_serde if self.key is None and self.wants_keys != VALUES else None
         offsets: list[int] | None = None
@@ -220,12 +228,9 @@ class SourceOp(Operator):
             offsets = [own[i] for i in keep]
             keys = [keys[i] for i in keep] if keys is not None else None
             headers = [headers[i] for i in keep] if headers is not None else None
-        if self.timestamp is not None:
-            try:
-                timestamps = self.timestamp(values, timestamps)
-            except BadTimestamp as error:
-                raise BadRecord(keep[error.index] if keep else error.index, error) from error
-        return Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde), offsets
+        timestamps, greatest, late = self._times.of(values, timestamps, chunk.so_far_ms, self.limits(chunk))
+        refuse([(keep[place] if keep else place, cause) for place, cause in late])
+        return Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde), offsets, greatest
 
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:

@@ -15,8 +15,10 @@ from ..cancellation import said
 from ..job import steps as s
 from ..job.checks import POLICIES
 from ..records.chunks import Chunk
+from ..records.columns import OversizedData
 from ..records.record import Record
 from ..records.target_rules import UnknownTarget
+from ..records.timestamps import EVENT_TIME, TIME_HEADER
 from .bad_records import BadRecord
 from .decode import SourceOp
 from .stateless import UserCodeError
@@ -40,7 +42,8 @@ async def find_bad(
     """Find the rows of a chunk that fail, which has just raised `error`. No output of the tries is kept. The search ends at the first row
     whose policy is to fail.
 
-    It is a bisection, but for rows that cannot be read: the decoder names all of them at once, and the chunk is tried without them.
+    It is a bisection, but for rows that cannot be read, or that have no value for an expression of columns: the decoder, or the step, names
+    all of them at once, and the chunk is tried without them.
 
     Where steps keep state, a row may fail or succeed only because of earlier rows. Each part is then tried behind all good rows before it,
     from an untouched state (`drop` discards what a try has changed in tables). So every row that is blamed fails in its place. If a
@@ -59,10 +62,11 @@ async def find_bad(
 
     def failed(first: int, behind: int, begin: int, error: BaseException) -> None:
         """The rows of a part raised this; the try began at row `begin`."""
-        if isinstance(error, BadRecord) and error.all:
-            found.update({begin + index: BadRecord(begin + index, cause) for index, cause in error.all.items()})
+        if each := each_of(error):
+            found.update({begin + index: one for index, one in each.items()})
             if policy_of(error, source, pipeline.app) == "fail":  # only rows before it may still matter
-                parts[:] = [(first, begin + error.index)] if begin + error.index > first else []
+                least = begin + min(each)
+                parts[:] = [(first, least)] if least > first else []
             else:
                 parts.append((first, behind))
         elif behind - first == 1:
@@ -73,7 +77,7 @@ async def find_bad(
             middle = (first + behind) // 2
             parts.extend([(middle, behind), (first, middle)])  # the left one is next
 
-    if len(chunk) > 1 or (isinstance(error, BadRecord) and error.all):
+    if len(chunk) > 1 or each_of(error):
         failed(0, len(chunk), 0, error)
     else:
         parts.append((0, 1))
@@ -101,6 +105,13 @@ async def find_bad(
     return bad
 
 
+def each_of(error: BaseException) -> dict[int, BaseException]:
+    """The errors of all rows of the chunk that fail like this one; empty if they are not known."""
+    if isinstance(error, BadRecord):
+        return {index: BadRecord(index, cause) for index, cause in error.all.items()}
+    return dict(error.all) if isinstance(error, UserCodeError) else {}
+
+
 def keeps_state(pipeline: Pipeline, stream: str) -> bool:
     """Whether the effect of a row of this stream may depend on earlier rows."""
     behind = (op.step for op in pipeline.operators if stream in pipeline.reads[id(op)])
@@ -116,22 +127,25 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
     """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
-    headers = [
-        *(chunk.headers[index] if chunk.has_headers else ()),
+    whole = [("hg-offset-last", str(cause.last).encode())] if isinstance(cause, OversizedData) else []
+    own = chunk.headers[index] if chunk.has_headers else []
+    headers: list[tuple[str, Any]] = [
+        *((EVENT_TIME if name == TIME_HEADER else name, value) for name, value in own),
         ("hg-topic", chunk.at.stream.encode()),
         ("hg-partition", str(chunk.at.partition).encode()),
         ("hg-offset", str(chunk.columns.offset(index)).encode()),
+        *whole,
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
         *failure_headers(task, step, cause),
     ]
-    return chunk.keys[index], chunk.values[index], headers
+    return chunk.keys[index] if chunk.has_keys else None, chunk.columns.value(index), headers
 
 
 def failure_headers(
     task: str, step: s.Step | None, cause: BaseException, *more: tuple[str, bytes]
 ) -> list[tuple[str, bytes]]:
     """Where and why a record failed, as headers of its dead letter. `step`: None if it was not decoded. `more`: others between them."""
-    where = step.name or f"{step.verb} ({step.where})" if step else "decode"
+    where = step.place if step else "decode"
     return [
         ("hg-task", task.encode()),
         ("hg-step", where.encode()),

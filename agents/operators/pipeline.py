@@ -6,9 +6,8 @@ work included. Afterwards either all output is in the ready buffer, or an except
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -16,46 +15,41 @@ from ...core.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.names import StreamPartition
+from ...core.progress.frames import made_of
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.declared_table import bound
 from ..job.schemas import CLOSED
+from ..measured import Meter
 from ..patience import Patience
 from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.chunks import Chunk
+from ..records.columns import MOST_BYTES
 from ..records.range_buffer import UnreadRecords
 from ..records.record import Batch, Headers, Rows
 from ..records.spans import SpannedRecords
 from ..records.target_rules import UnknownTarget
 from ..records.vectors import Buffer
-from .actor import ActorOp
 from .aggregating import AggregateOp
-from .asynchronous import AgentOp, Deferred, MapAsyncOp, SinkOp
+from .asynchronous import Deferred
 from .bad_records import BadRecord, NoColumns
 from .column_source import ColumnSource
-from .columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from .combined_windows import WindowCombineOp
 from .decode import SourceOp
 from .failures import chunk_id
-from .framed import FrameOp
 from .joined import JoinOp, SideRows
 from .key_test import KeyTest
-from .keyed import JoinTableOp, TableOp
+from .letter_bounds import frame_bounds, letter_bounds
+from .made import operator_of
 from .open_windows import OpenCounts
-from .output import ToOp
 from .result_rows import push_result
-from .shared import ShareOp
-from .shuffles import CombineOp, ShuffleOp
+from .shuffles import CombineOp
 from .spreading import Spread
 from .stateless import (
     BYTES,
     VALUES,
-    FilterOp,
-    FlatMapOp,
-    MapOp,
     Operator,
-    RekeyOp,
     Relay,
     Uncaught,
     UserCodeError,
@@ -79,12 +73,22 @@ class ReadyBuffer(Protocol):
         values: list[bytes | None],
         timestamps: list[int] | int,
         headers: list[Any] | None = None,
-    ) -> None: ...
+    ) -> int:
+        """Returns how many of the records have another timestamp in Kafka than their event time."""
+        ...
+
     def emit_spans(
         self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
-    ) -> None: ...
+    ) -> int: ...
     def complete(self) -> None: ...
     def drop(self) -> None: ...
+
+
+class _Nothing:
+    """The source of a chunk of which nothing is read: an unreadable frame that is left out."""
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """See `SourceOp`."""
 
 
 class Pipeline:
@@ -114,6 +118,7 @@ class Pipeline:
         `patience`: how long user code may be awaited; without it there is no limit.
         """
         self.declared = declared
+        self.graph = declared.graph
         self.app = declared.app
         self.task = task
         self.buffer = buffer
@@ -142,6 +147,8 @@ class Pipeline:
         """The actors that the running letter stops."""
         self._before: list[tuple[Operator, tuple[Any, ...]]] = []
         """The flags of the operators when the letter began."""
+        self.meter = Meter()
+        """What measures the running letter."""
         self.keys: KeyTest | None = None
         """Tests by which partitioner the inputs were partitioned."""
         self.spark: Any = None
@@ -149,13 +156,18 @@ class Pipeline:
         self.spark_in_flight = 4
         self.spark_timeout_s = 3600.0
         self.gather_max_bytes = 1 << 30
+        self.batch_max_bytes = MOST_BYTES
+        self.topic_id: Callable[[StreamPartition], str] = lambda at: ""
+        """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
+        self.adopted: Callable[[], Collection[str]] = tuple
+        """The ids of topics that are taken for the same as their successors."""
         self.poke: Callable[[], None] = _nothing
         """Called when the result of `due()` may have changed without a letter."""
         self.operators: list[Operator] = []
         self.sources: dict[str, SourceOp] = {}
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
-        self._spread = Spread(widths, self.emit)
+        self._spread = Spread(widths, self.emit, self._made_of)
         self._assemble(set(streams), careful)
 
     # --------------------------------------------------------------------------------------------------- put together
@@ -167,7 +179,7 @@ class Pipeline:
             if isinstance(step, s.InputStep):
                 made[id(step)] = self.sources[step.topic] = SourceOp(step, self)
                 continue
-            operator = self._operator(step)
+            operator = operator_of(step, self)
             takes: list[Operator] = [operator] * len(step.parents)
             if isinstance(operator, JoinOp):
                 takes = [*operator.sides()]
@@ -198,6 +210,7 @@ class Pipeline:
                 operator.be_careful()
             if isinstance(operator, AggregateOp):
                 operator.at_once = careful or below
+        self.bounds = letter_bounds(self.operators, self.sources)
         needed: dict[int, frozenset[str]] = {}
         """The columns that an operator needs of its rows, by the operator's id."""
         for operator in reversed(self.operators):
@@ -205,6 +218,7 @@ class Pipeline:
         for source in self.sources.values():
             source.wants_keys = _wanted(source)
             source.see_children(lambda child: needed[id(child)])
+        self._spread.most = frame_bounds(self.bounds, self.sources)
         graph = self.declared.graph
         for one in map(partial(met, graph), graph.stages):
             for stream in one if len(one) > 1 else ():
@@ -228,62 +242,6 @@ class Pipeline:
         )
         lenient = any(policy not in (None, "fail") for policy in policies)
         return operator.step.by_row and lenient
-
-    def _operator(self, step: s.Step) -> Operator:
-        origin = self.origin
-        match step:
-            case s.MapStep():
-                return MapOp(step, self)
-            case s.FilterStep():
-                return FilterOp(step, self)
-            case s.ColumnsStep():
-                return ColumnsOp(step, self)
-            case s.FilterColumnsStep():
-                return FilterColumnsOp(step, self)
-            case s.WithColumnsStep():
-                return WithColumnsOp(step, self)
-            case s.FrameStep():
-                return FrameOp(step, self)
-            case s.RowsStep():
-                return RowsOp(step, self)
-            case s.FlatMapStep():
-                return FlatMapOp(step, self)
-            case s.MapAsyncStep():
-                return MapAsyncOp(step, self)
-            case s.RekeyStep():
-                return RekeyOp(step, self)
-            case s.ShuffleStep():
-                if isinstance(step.combine, s.WindowStep):
-                    return WindowCombineOp(step, self)
-                return CombineOp(step, self) if step.combine else ShuffleOp(step, self)
-            case s.AggregateStep():
-                return AggregateOp(step, self)
-            case s.WindowStep():
-                return WindowOp(step, self)
-            case s.TableStep():
-                return TableOp(step, self)
-            case s.JoinTableStep():
-                return JoinTableOp(step, self)
-            case s.JoinStep():
-                return JoinOp(step, self)
-            case s.ToStep():
-                return ToOp(step, self)
-            case s.ShareStep():
-                return ShareOp(step, self)
-            case s.SinkStep():
-                return SinkOp(step, self, origin)
-            case s.AgentStep():
-                return AgentOp(step, self, origin, self.table)
-            case s.ActorStep():
-                return ActorOp(step, self, origin)
-            case s.BatchStep():
-                return _bridge("spark").BatchOp(step, self)
-            case s.SparkStep():
-                return _bridge("spark_results").SparkOp(step, self)
-            case s.WriteStep():
-                return _bridge("written").WriteOp(step, self)
-            case _:
-                return Operator(step, self)
 
     # ------------------------------------------------------------------------------------------------- what operators need
 
@@ -314,20 +272,34 @@ class Pipeline:
     ) -> None:
         """Write rows to a topic, as part of the running letter."""
         try:
-            self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+            changed = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
         except UnknownTarget as error:
             self._unknown = error  # user code may catch it, or raise another error instead
             raise
+        self._restamped(changed)
 
     def emit_spans(
         self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
     ) -> None:
         """As `emit`, of records that lie in buffers."""
         try:
-            self.buffer.emit_spans(topic, partition, records, rows)
+            changed = self.buffer.emit_spans(topic, partition, records, rows)
         except UnknownTarget as error:
             self._unknown = error
             raise
+        self._restamped(changed)
+
+    def _restamped(self, changed: int) -> None:
+        if changed:
+            self.count("records_restamped", changed)
+
+    def _made_of(self) -> bytes:
+        """The records of the running chunk, as a frame of its rows names them; empty for a letter that is not a chunk."""
+        if self._running is None:
+            return b""
+        chunk = self._running[0]
+        first, last = chunk.columns.offset(0), chunk.columns.offset(len(chunk.columns) - 1)
+        return made_of(chunk.at.stream, chunk.at.partition, first, last)
 
     def shuffle(
         self,
@@ -409,6 +381,10 @@ class Pipeline:
         Raises `UnknownTarget`, even if user code has caught it, when the metadata of a topic must be fetched before the chunk can run.
         """
         source = self.sources[chunk.at.stream]
+        if chunk.skipped:
+            skip |= chunk.skipped
+            if chunk.bad is not None:
+                return await self._run(_Nothing(), chunk, skip)
         unread = isinstance(chunk.columns, UnreadRecords)
         if source.instead is not None and not unread and not self._careful and chunk.bad is None and chunk.plan is None:
             try:
@@ -421,8 +397,31 @@ class Pipeline:
                     raise told from None
         return await self._run(source, chunk, skip)
 
-    async def _run(self, source: SourceOp | ColumnSource, chunk: Chunk, skip: frozenset[int]) -> int | None:
+    async def by_row(self, chunk: Chunk, skip: frozenset[int], each: Callable[[int], Awaitable[None]]) -> int | None:
+        """As `chunk`, but the rows run one at a time, still as one letter. `each` is called with the index of each row before it runs, and
+        with -1 when all have run.
+        """
         self._begin()
+        greatest: int | None = None
+        rows = chunk.pick(0, len(chunk))
+        for index in range(len(chunk)):
+            if index in skip or index in chunk.skipped:
+                continue
+            await each(index)
+            found = await self._run(
+                self.sources[chunk.at.stream], rows.pick(index, index + 1), frozenset(), begin=False
+            )
+            greatest = found if greatest is None or (found is not None and found > greatest) else greatest
+        await each(-1)
+        if chunk.skipped:
+            self.count("records_skipped", len(chunk.skipped))
+        return greatest
+
+    async def _run(
+        self, source: SourceOp | ColumnSource | _Nothing, chunk: Chunk, skip: frozenset[int], *, begin: bool = True
+    ) -> int | None:
+        if begin:
+            self._begin()
         try:
             with bound(cast("Any", self)):
                 greatest = source.push_chunk(chunk, skip)
@@ -433,6 +432,8 @@ class Pipeline:
             self.trouble = error
             self._failed(error)
             raise
+        if chunk.skipped:
+            self.count("records_skipped", len(chunk.skipped))
         return greatest
 
     async def step(
@@ -749,11 +750,6 @@ def _reaches(source: Operator) -> bool:
             return True
         stack += operator.children
     return False
-
-
-def _bridge(module: str) -> Any:
-    """A module of the Spark operators. Only jobs that use Spark import them."""
-    return importlib.import_module(f".{module}", __package__)
 
 
 def _nothing() -> None:

@@ -9,7 +9,8 @@ A record of an intermediate stream is a frame. Frames of columns and of rows bec
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...core.columns.schema import ColumnSchema, ColumnSpec
@@ -19,6 +20,7 @@ from ...core.ranges import RangeBroken, UndecodedRecord
 from ..records.arrow_columns import ArrivedColumns, in_vectors
 from ..records.arrow_rows import as_batch
 from ..records.column_chunk import why_bad
+from ..records.columns import MOST_BYTES, OversizedBatch
 from ..records.decoder import DecodedColumns, Decoder
 from ..records.longs import extremes
 from ..records.serdes import json
@@ -26,6 +28,7 @@ from ..records.spans import SpannedRecords, headers_of, packed, piece, pieces
 from ..records.vectors import Buffer, VectorBatch, longs
 from ..records.visible import FetchedRange
 from .column_times import ColumnTimes
+from .event_times import EventLimits
 
 
 class RangeRows(NamedTuple):
@@ -47,20 +50,30 @@ class RangeRows(NamedTuple):
 class RangeDecoder:
     """Decodes the answers of one topic."""
 
-    def __init__(self, columns: Iterable[tuple[str, Any, bool]], when: Any, *, checked: bool = True) -> None:
-        """`columns`: name, type and whether it may be null. `when`: the column of the event time; None for Kafka's timestamps."""
+    def __init__(
+        self,
+        columns: Iterable[tuple[str, Any, bool]],
+        when: Any,
+        most: int = MOST_BYTES,
+        limits: Sequence[Any] = (),
+        *,
+        checked: bool = True,
+    ) -> None:
+        """`columns`: name, type and whether it may be null. `when`: the column of the event time; None for Kafka's timestamps.
+        `most`: how many bytes a record batch may have once it is decompressed. `limits`: of the event times, when the batch was closed."""
+        self._limits = EventLimits(*limits)
         schema = ColumnSchema(tuple(ColumnSpec(*one) for one in columns))
         self._decoder = Decoder(schema.columns)
-        self._times = ColumnTimes(when)
-        self._checked = checked
+        self._times = ColumnTimes(when, framed=False)
+        self._read = partial(_visible, checked=checked, most=most)
 
     def __call__(
         self, topic: str, partition: int, raw: bytes, position: int, behind: int, aborted: Iterable[tuple[int, int]]
     ) -> RangeRows:
         """The rows of an answer to a fetch at `position`, below the offset `behind`.."""
-        position, records = _visible(topic, partition, raw, position, behind, aborted, self._checked)
+        position, records, whole = self._read(topic, partition, raw, position, behind, aborted)
         if records is None:
-            return RangeRows(position)
+            return RangeRows(position, bad=tuple(whole))
         bad: dict[int, UndecodedRecord] = {}
         found, times = self._decoded(records, bad, topic, partition)
         rows = found.columns.length
@@ -70,7 +83,7 @@ class RangeDecoder:
             rows,
             len(found.tombstones),
             extremes(times)[1] if rows else None,
-            tuple(bad[index] for index in sorted(bad)),
+            (*whole, *(bad[index] for index in sorted(bad))),
         )
 
     def _decoded(
@@ -86,7 +99,7 @@ class RangeDecoder:
             leave_out(one.record, why_bad(one, piece(records.values, one.record) or b""))
         kept = records if found.rows is None else records.picked(found.rows)
         vectors = dict(zip(found.columns.names, found.columns.vectors, strict=True))
-        times, late = self._times.of(vectors, kept.timestamps)
+        times, late = self._times.of(vectors, kept, self._limits)
         if not late:
             return found, times
         places = range(len(records)) if found.rows is None else longs(found.rows)
@@ -98,27 +111,28 @@ class RangeDecoder:
         found = self._decoder.decode(*kept.values)
         found.tombstones = tombstones
         vectors = dict(zip(found.columns.names, found.columns.vectors, strict=True))
-        return found, self._times.of(vectors, kept.timestamps)[0]
+        return found, self._times.of(vectors, kept, self._limits)[0]
 
 
 class FrameDecoder:
     """Decodes the answers of an intermediate stream. It finds the rows that the task has found."""
 
-    def __init__(self, columns: Iterable[tuple[str, Any, bool]], *, checked: bool = True) -> None:
-        """`columns`: as in `RangeDecoder`."""
+    def __init__(
+        self, columns: Iterable[tuple[str, Any, bool]], most: int = MOST_BYTES, *, checked: bool = True
+    ) -> None:
+        """`columns`, `most`: as in `RangeDecoder`."""
         self._schema = ColumnSchema(tuple(ColumnSpec(*one) for one in columns))
         self._decoder = Decoder(self._schema.columns)
         self._serde = json()
-        self._checked = checked
+        self._read = partial(_visible, checked=checked, most=most)
 
     def __call__(
         self, topic: str, partition: int, raw: bytes, position: int, behind: int, aborted: Iterable[tuple[int, int]]
     ) -> RangeRows:
         """As `RangeDecoder`."""
-        position, records = _visible(topic, partition, raw, position, behind, aborted, self._checked)
+        position, records, bad = self._read(topic, partition, raw, position, behind, aborted)
         if records is None:
-            return RangeRows(position)
-        bad: list[UndecodedRecord] = []
+            return RangeRows(position, bad=tuple(bad))
         frames: list[tuple[int, VectorBatch]] = []
         for index, value in enumerate(pieces(records.values)):
             try:
@@ -159,15 +173,24 @@ def _visible(
     position: int,
     behind: int,
     aborted: Iterable[tuple[int, int]],
+    *,
     checked: bool,
-) -> tuple[int, SpannedRecords | None]:
-    """Where reading continues behind an answer, and the records that a reader may see in it."""
-    answer = FetchedRange(raw, position, aborted, checked=checked)
+    most: int,
+) -> tuple[int, SpannedRecords | None, list[UndecodedRecord]]:
+    """Where reading continues behind an answer, the records that a reader may see in it, and the batches that are too large."""
+    answer = FetchedRange(raw, position, aborted, checked=checked, most=most)
     try:
         records = answer.records(behind)
-        return answer.position, records
     except EnvironmentFault as error:
         raise RangeBroken(f"{topic}[{partition}]: {error.what}", remedy=error.remedy) from error
+    return answer.position, records, [_whole(topic, partition, position, one) for one in answer.oversized]
+
+
+def _whole(topic: str, partition: int, position: int, error: OversizedBatch) -> UndecodedRecord:
+    """A batch that is not decompressed, as one record."""
+    first = max(position, error.base)
+    why = str(error.as_data(f"{topic}[{partition}]", first))
+    return UndecodedRecord(topic, partition, first, error.greatest_ms, None, error.packed, (), why)
 
 
 def _offset(records: SpannedRecords, index: int) -> int:

@@ -1,6 +1,7 @@
 """Batches by reference: a batch step cuts ranges of offsets, executors read the records, and what they saw comes back with the result.
 
-    r<number>   the ranges of a batch: topic, partition, first offset, offset behind the last one
+    r<number>   the ranges of a batch: topic, partition, first offset, offset behind the last one, and the topic's id where it is known
+    g<number>   of an input: the greatest event time that its records may have, as of its last offsets
 
 Of an input only offsets are known. Of an intermediate stream the task has seen the rows, too, and keeps how many there are and their times.
 
@@ -38,7 +39,9 @@ from ..records.longs import extremes
 from ..records.vectors import Buffer, longs
 from .bad_records import BadRecord
 from .batch_rows import BatchRows
+from .event_times import EventLimits, Guard
 from .failures import dead_letter
+from .letters import bury
 
 if TYPE_CHECKING:
     from .stateless import Operator
@@ -52,6 +55,11 @@ NAMED = 20
 def range_key(number: int) -> str:
     """Where the ranges of a batch are stored."""
     return f"r{number:012d}"
+
+
+def latest_key(number: int) -> str:
+    """Where the greatest event time that the records of a batch may have is stored."""
+    return f"g{number:012d}"
 
 
 class Referenced:
@@ -76,8 +84,9 @@ class Referenced:
 
     # -------------------------------------------------------------------------------------------------------- offsets come in
 
-    def add(self, found: Range, limits: Limits) -> None:
-        """Add offsets to the open batch; whenever it is full, close it and open the next one."""
+    def add(self, found: Range, limits: Limits, latest_ms: int) -> None:
+        """Add offsets to the open batch; whenever it is full, close it and open the next one. `latest_ms`: the greatest event time
+        that their records may have."""
         left: Range | None = found
         while left is not None:
             book = self._rows.book
@@ -87,7 +96,8 @@ class Referenced:
             number = book.opened().number
             self._noted[number] = ranges = _extended(self.ranges(number), head)
             grown = book.with_rows(None, head.size, 0, now_ms=self._env.now_ms(), times=(0, 0))
-            self._rows.write(grown.when_full(limits), {range_key(number): [list(one) for one in map(_packed, ranges)]})
+            stored = {range_key(number): [list(one) for one in map(_packed, ranges)], latest_key(number): latest_ms}
+            self._rows.write(grown.when_full(limits), stored)
 
     def add_rows(self, at: StreamPartition, offsets: Sequence[int], times: Buffer, limits: Limits) -> None:
         """Add rows of frames to the open batch: the offset of the frame of each, and their times."""
@@ -95,7 +105,9 @@ class Referenced:
         start = 0
         for offset, some in groupby(offsets):
             behind = start + sum(1 for _ in some)
-            self._add_frame(Range(*at, offset, offset + 1), behind - start, stamps[start:behind], limits)
+            self._add_frame(
+                Range(*at, offset, offset + 1, self._env.topic_id(at)), behind - start, stamps[start:behind], limits
+            )
             start = behind
 
     def _add_frame(self, frame: Range, rows: int, times: Buffer, limits: Limits) -> None:
@@ -133,21 +145,33 @@ class Referenced:
         (found,) = self._rows.table.get_many([range_key(number)])
         return [Range(*one) for one in found or ()]
 
+    def _limits(self, number: int) -> EventLimits:
+        """The event times that the records of a batch may have: the same at each attempt."""
+        (latest_ms,) = self._rows.table.get_many([latest_key(number)])
+        how = self._how
+        found = Guard(how.earliest_ms, how.max_future_ms, how.when is None).limits(None)
+        return found if latest_ms is None else found._replace(greatest=latest_ms, ahead_ms=how.max_future_ms)
+
     def contents(self, one: Closed) -> Ranges:
-        """What Spark is given."""
+        """What Spark is given. A topic that was adopted under another id holds the records of its range, too."""
+        adopted = self._env.adopted()
+        parts = tuple(
+            replace(part, topic_id="") if part.topic_id in adopted else part for part in self.ranges(one.number)
+        )
         if self.framed:
             return Ranges(
-                tuple(self.ranges(one.number)),
+                parts,
                 self._how.columns,
                 OF_FRAMES,
+                (self._env.batch_max_bytes,),
                 keeps_bad=self._how.on_bad_data != "fail",
                 rows=one.rows,
             )
         return Ranges(
-            tuple(self.ranges(one.number)),
+            parts,
             self._how.columns,
             DECODER,
-            (self._how.when,),
+            (self._how.when, self._env.batch_max_bytes, tuple(self._limits(one.number))),
             keeps_bad=self._how.on_bad_data != "fail",
         )
 
@@ -231,13 +255,15 @@ class Referenced:
         error = BadRecord(0, DataError(record.why))
         key, value, headers = dead_letter(chunk, 0, error, self._env.task)
         batch = first.info(self._env.task, self._name).id
-        headers = [*headers, ("hg-batch", batch.encode())]
-        topic = self._env.declared.topics.dead_letters
-        self._env.emit(topic, 0, [key], [value], [self._env.now_ms()], [headers])
+        bury(self._env, key, value, [*headers, ("hg-batch", batch.encode())])
 
 
-def _packed(one: Range) -> tuple[str, int, int, int]:
-    return one.topic, one.partition, one.first, one.behind
+def _packed(one: Range) -> tuple[str | int, ...]:
+    return one.topic, one.partition, one.first, one.behind, *([one.topic_id] if one.topic_id else [])
+
+
+def _place(one: Range) -> tuple[str, int, str]:
+    return one.topic, one.partition, one.topic_id
 
 
 def _other_rows(batch: str, seen: int, read: int) -> RangeBroken:
@@ -252,12 +278,12 @@ def _reaching(ranges: list[Range], frame: Range) -> list[Range]:
     transactions, aborted records.
 
     >>> _reaching([Range("t", 0, 5, 9)], Range("t", 0, 12, 13))
-    [Range(topic='t', partition=0, first=5, behind=13)]
+    [Range(topic='t', partition=0, first=5, behind=13, topic_id='')]
     """
     for place, one in enumerate(ranges):
-        if (one.topic, one.partition) == (frame.topic, frame.partition) and one.behind <= frame.first:
+        if _place(one) == _place(frame) and one.behind <= frame.first:
             return [*ranges[:place], replace(one, behind=frame.behind), *ranges[place + 1 :]]
-        if (one.topic, one.partition) == (frame.topic, frame.partition) and one.behind == frame.behind:
+        if _place(one) == _place(frame) and one.behind == frame.behind:
             return ranges
     return [*ranges, frame]
 
@@ -266,9 +292,9 @@ def _extended(ranges: list[Range], found: Range) -> list[Range]:
     """The ranges with a further one, which usually continues one of them.
 
     >>> _extended([Range("t", 0, 5, 9)], Range("t", 0, 9, 12))
-    [Range(topic='t', partition=0, first=5, behind=12)]
+    [Range(topic='t', partition=0, first=5, behind=12, topic_id='')]
     """
     for place, one in enumerate(ranges):
-        if (one.topic, one.partition, one.behind) == (found.topic, found.partition, found.first):
+        if (_place(one), one.behind) == (_place(found), found.first):
             return [*ranges[:place], replace(one, behind=found.behind), *ranges[place + 1 :]]
     return [*ranges, found]

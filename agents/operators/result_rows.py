@@ -12,16 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import structlog
 
 from ..job import steps as s
 from ..records.record import Rows
 from .failures import answer_for_result, failure_headers
+from .letters import bury, row_bytes
 from .stateless import Operator, UserCodeError
 
 log = structlog.get_logger("headgate.task")
-AT_ONCE = (s.MapStep, s.FilterStep, s.FlatMapStep, s.RekeyStep, s.ToStep)
+AT_ONCE = (s.MapStep, s.FilterStep, s.FlatMapStep, s.RekeyStep, s.ToStep, s.BatchStep)
 """Steps that do nothing with any of their rows before all have passed the user's function."""
 ONE_BY_ONE = (s.JoinTableStep,)
 
@@ -90,8 +90,7 @@ def leave_out(operator: Operator, row: Rows, error: UserCodeError) -> None:
         ("hg-timestamp", str(row.timestamps[0]).encode()),
         *failure_headers(env.task, operator.step, cause, ("hg-result", b"")),
     ]
-    topic = env.declared.topics.dead_letters
-    env.emit(topic, 0, [_key(env, row)], [_shown(row.values[0])], [env.now_ms()], [headers])
+    bury(env, _key(env, row), row_bytes(row.values[0]), headers)
 
 
 def _key(env: Any, row: Rows) -> bytes | None:
@@ -99,10 +98,3 @@ def _key(env: Any, row: Rows) -> bytes | None:
         return None if row.keys is None else row.keys[0]
     encoded = env.app.output_key_serde.dumps_many(row.keys)
     return None if encoded.bad else encoded.values[0]
-
-
-def _shown(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, default=str)
-    except orjson.JSONEncodeError:
-        return repr(value).encode(errors="backslashreplace")

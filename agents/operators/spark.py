@@ -12,6 +12,8 @@ What it promises:
 - While a result is missing, no end, drain or maximal watermark passes, and no event time that is newer than the oldest missing result
   (`owed_ms`).
 - While more batches wait than may be in flight, no more chunks are taken from the streams that lead here.
+- A row whose fields do not fit the declared columns is that row's error, before anything of it is stored. What a seal writes was checked
+  when it came: all rows have the columns that the step declares.
 - A window that a watermark has closed stays closed, also across restarts and runs: rows for it are late, and are counted.
 """
 
@@ -107,14 +109,14 @@ class BatchOp(Operator):
         self._collect(rows, lambda: self._table_of(rows))
 
     def _table_of(self, rows: Rows) -> Any:
-        """The rows as a table: with the columns of their declared type, so that a column without any value has its type, too."""
-        declared = self.batch_step.declared
-        if declared is not None:
-            columns, bad = columns_of_values(rows.values, declared)
-            if not bad:
-                vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
-                return self._bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
-        return self._bridge.pack(rows.values)
+        """The declared columns of the rows, by name. Raises a `UserCodeError` for the first row that does not fit."""
+        declared = self.batch_step.rows
+        assert declared is not None, "rows reach a batch only with the columns that its stages declare"
+        columns, bad = columns_of_values(rows.values, declared)
+        for index, error in bad:
+            raise UserCodeError(self.step, error, index) from error
+        vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
+        return self._bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         """As `push`, without an object for each row."""
@@ -122,11 +124,11 @@ class BatchOp(Operator):
         assert schema is not None, "columns reach a batch only if it is declared to collect them"
         self._collect(chunk, lambda: self._bridge.select(*chunk.batch(schema)))
 
-    def push_range(self, at: StreamPartition, first: int, behind: int) -> None:
-        """Add offsets to the open batch; close it whenever it is full."""
+    def push_range(self, at: StreamPartition, first: int, behind: int, latest_ms: int) -> None:
+        """Add offsets to the open batch; close it whenever it is full. `latest_ms`: the greatest event time that their records may have."""
         assert self.reference is not None, "offsets reach a batch only if it is declared to be by reference"
         before = self.rows.book.turn
-        self.reference.add(Range(at.stream, at.partition, first, behind), self.limits)
+        self.reference.add(Range(*at, first, behind, self.env.topic_id(at)), self.limits, latest_ms)
         if self.rows.book.turn != before:
             self.env.wants_commit = True
 
@@ -148,6 +150,8 @@ class BatchOp(Operator):
                 self._add(None, Incoming(table(), self._came_from(offsets, len(rows)), times))
             else:
                 self._into_windows(self.spans, rows, table(), offsets, times)
+        except UserCodeError:
+            raise
         except Exception as cause:
             raise UserCodeError(self.step, cause) from cause
         if self.batch_step.gathered:
@@ -274,8 +278,7 @@ class BatchOp(Operator):
 
     def drop(self) -> None:
         """The letter failed."""
-        if self.rows.drop():
-            self.collector.dropped()
+        self.rows.drop()
         self.results.drop()
         self._late_now = LateCounts()
 

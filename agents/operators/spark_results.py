@@ -16,8 +16,6 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from ...core import origins
 from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
 from ...core.errors import DataError
@@ -30,7 +28,8 @@ from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
 from .failures import answer_for_result, failure_headers
-from .referenced import Referenced, range_key
+from .letters import bury, row_bytes
+from .referenced import Referenced, latest_key, range_key
 from .result_rows import policy_of_results, push_result
 from .spark_runs import Runs
 from .stateless import Env, Operator, UserCodeError
@@ -280,7 +279,7 @@ class Results:
                     child.give(self.env.spark, block, first.result_ms)
 
     def _forget(self, first: Closed) -> None:
-        self.rows.forget_first([] if self.reference is None else [range_key(first.number)])
+        self.rows.forget_first([] if self.reference is None else [range_key(first.number), latest_key(first.number)])
         self.env.count("batches")
         self.env.count("batch_rows", first.rows)
 
@@ -309,9 +308,7 @@ class Results:
                     *([] if times is None else [("hg-timestamp", str(times[place]).encode())]),
                     *failure_headers(self.env.task, child.step, error, ("hg-batch", self.info(first).id.encode())),
                 ]
-                value = orjson.dumps(row, default=str)
-                topic = self.env.declared.topics.dead_letters
-                self.env.emit(topic, 0, [None], [value], [self.env.now_ms()], [headers])
+                bury(self.env, None, row_bytes(row), headers)
 
     def _origin_headers(self, origin: origins.Run) -> list[tuple[str, bytes]]:
         if not origin.stream:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...core.progress.frames import HEADER, BatchFrame, header_value
+from ...core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
-from ..records.arrow_frames import FrameRecord, FrameRows, FrameWriter
+from ..records.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
 from ..records.columns import pick
-from ..records.framing import frame_cuts
+from ..records.framing import FRAME_RECORDS, frame_cuts
 from ..records.partitioner import Partitioner
 from ..records.writable import NO_TIMESTAMP
 
@@ -20,10 +20,14 @@ from ..records.writable import NO_TIMESTAMP
 class Spread:
     """Writes rows to the partitions of the streams of one task."""
 
-    def __init__(self, widths: Mapping[str, int], emit: Callable[..., None]) -> None:
-        """`widths`: the number of partitions of each stream. `emit` writes records to a partition, as `Env.emit` does."""
+    def __init__(self, widths: Mapping[str, int], emit: Callable[..., None], made_of: Callable[[], bytes]) -> None:
+        """`widths`: the number of partitions of each stream. `emit` writes records to a partition, as `Env.emit` does. `made_of` names the
+        records that the running rows are made of; it is empty for a letter that is not a chunk."""
         self.widths = widths
+        self.most: Mapping[str, int] = {}
+        """How many rows a frame of a stream may have. A stream that another job reads is not named."""
         self._emit = emit
+        self._made_of = made_of
         self._partitioners: dict[str, Partitioner] = {}
 
     def rows(
@@ -54,7 +58,7 @@ class Spread:
         else:
             parts = self._partitioner(topic, width).split_spans(of.keys, of.rows)
         for partition, rows in enumerate(parts):
-            for one in writer.records(of._replace(rows=rows)):
+            for one in writer.records(of._replace(rows=rows), self.most.get(topic, COLUMN_FRAME_RECORDS)):
                 self._frame(topic, partition, one)
 
     def _partitioner(self, topic: str, width: int) -> Partitioner:
@@ -73,7 +77,8 @@ class Spread:
         headers: list[Any] | None,
         plan: int | None,
     ) -> None:
-        for start, stop in frame_cuts(keys, values, headers):
+        most = min(self.most.get(topic, FRAME_RECORDS), FRAME_RECORDS)
+        for start, stop in frame_cuts(keys, values, headers, most):
             own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
             self._frame(topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start]))
@@ -81,4 +86,7 @@ class Spread:
     def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
         # event times before 1970 are valid, but Kafka does not accept them
         first = max(frame.first_ms, NO_TIMESTAMP)
-        self._emit(topic, partition, None, [frame.value], [first], [[(HEADER, frame.type)]])
+        headers = [(HEADER, frame.type)]
+        if made_of := self._made_of():
+            headers.append((FROM_HEADER, made_of))
+        self._emit(topic, partition, None, [frame.value], [first], [headers])

@@ -17,14 +17,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, compress, repeat
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
 from ...core.batch_progress import StepBatches
 from ...core.errors import DataError, HeadgateError, cause_for
+from ...core.graph.graph import Graph
 from ...core.names import StreamPartition
 from ..cancellation import passes, said
 from ..job import steps as s
+from ..measured import Meter
 from ..patience import Patience
 from ..records.arrow_columns import ArrivedColumns
 from ..records.arrow_frames import FrameRows, FrameWriter
@@ -41,12 +43,28 @@ BYTES, VALUES = "bytes", "values"
 """The form in which an operator may need keys."""
 
 
-class UserCodeError(HeadgateError):
-    """A user function raised. `step` says where; `__cause__` is the exception."""
+NONE_FOUND: Mapping[int, UserCodeError] = MappingProxyType({})
 
-    def __init__(self, step: s.Step, cause: BaseException, index: int | None = None, hint: str = "") -> None:
+
+class UserCodeError(HeadgateError):
+    """A user function raised. `step` says where; `__cause__` is the exception.
+
+    `all`: by record of the letter's chunk, the errors of all records on which this step fails by itself, whatever the others are. Empty if
+    they are not known.
+    """
+
+    def __init__(
+        self,
+        step: s.Step,
+        cause: BaseException,
+        index: int | None = None,
+        hint: str = "",
+        *,
+        found: Mapping[int, UserCodeError] = NONE_FOUND,
+    ) -> None:
         self.step = step
         self.index = index
+        self.all = found
         name = f" '{step.name}'" if step.name else ""
         what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
         super().__init__(f"{step.verb}{name} ({step.where}){what}{'; ' if hint else ''}{hint}")
@@ -91,9 +109,20 @@ class Env(Protocol):
         """The app, for its default serdes."""
         ...
 
+    @property
+    def graph(self) -> Graph:
+        """The checked graph of the job."""
+        ...
+
     wants_commit: bool
     push_result: Callable[[Operator, Rows], None] | None
     """In a letter without a chunk: pushes rows to an operator, and leaves out those that it fails on, as its policy says."""
+
+    meter: Meter
+    """What measures for how long the running letter holds the loop."""
+
+    topic_id: Callable[[StreamPartition], str]
+    """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
 
     def stop(self, actor: Operator, /) -> None:
         """After this letter, this actor takes no more rows."""
@@ -167,6 +196,10 @@ class Operator:
     """Whether the operator defers work."""
     letters = False
     """Whether the operator needs watermarks, ends and drains."""
+    windows_of_row = 0
+    """Into how many windows it puts a row, at most."""
+    rows_at_once = 1
+    """How many rows of a letter it awaits at a time."""
     watermark: int | None = None
     """The event time that the operator was last told."""
     wants_keys = ""

@@ -8,12 +8,13 @@ kept.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import EnvironmentFault, HeadgateError, causes
 from ..cancellation import Unasked, passes, said
+from ..job import steps as s
 from ..job.checks import POLICIES, shown
 from ..patience import timed_out_in_drain
 from ..records.arrow_take import NoFrame
@@ -21,9 +22,11 @@ from ..records.chunks import Chunk
 from ..records.record import Record
 from ..records.target_rules import UnknownTarget
 from .bad_records import BadRecord
-from .failures import answer_of, dead_letter, find_bad, policy_of
+from .failures import answer_of, dead_letter, each_of, find_bad, policy_of
 from .key_test import KeysApart
+from .letters import bury
 from .pipeline import Pipeline
+from .stateless import UserCodeError
 
 LENIENT = tuple(policy for policy in POLICIES if policy != "fail")
 
@@ -75,9 +78,9 @@ async def recover(
         except BaseException as broken:  # a policy is user code, too
             if passes(broken):
                 raise
-            return Failed(f"the error policy for {_where(chunk, index)} raised {said(broken)}", broken)
+            return Failed(f"the error policy for {_where(pipeline, chunk, index)} raised {said(broken)}", broken)
         if answer == "fail":
-            return Failed(f"{_where(chunk, index)}: {cause}", cause)
+            return Failed(f"{_where(pipeline, chunk, index)}: {cause}{_passable(pipeline, chunk, index)}", cause)
         answers[index] = cause, answer
     if not bad:
         return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
@@ -91,25 +94,78 @@ async def recover(
 
 
 def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, str]]:
-    """The rows that cannot be read, if all of them are known and nobody has to be asked about them: the chunk can run without them."""
-    if not isinstance(error, BadRecord):
+    """The rows that fail, if all of them are known and nobody has to be asked about them: the chunk can run without them."""
+    if not isinstance(error, BadRecord | UserCodeError):
         return {}
     policy = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
     if policy not in LENIENT:
         return {}
-    return {index: (BadRecord(index, cause), str(policy)) for index, cause in error.all.items()}
+    return {index: (one, str(policy)) for index, one in each_of(error).items()}
 
 
-async def _without(pipeline: Pipeline, chunk: Chunk, left_out: dict[int, tuple[BaseException, str]]) -> Recovered:
+async def judged(
+    pipeline: Pipeline,
+    chunk: Chunk,
+    bad: Mapping[int, BaseException],
+    *,
+    each: Callable[[int], Awaitable[None]],
+    drop: Callable[[], None],
+) -> Recovered | Failed:
+    """Run a chunk without these rows, which must not run at all: their policies decide about them. The others run one at a time; `each` is
+    called before each of them, and with -1 after the last. A row that raises is left out, too, if its policy says so.
+
+    `drop`: see `recover`.
+    """
+    answers: dict[int, tuple[BaseException, str]] = {}
+    for index, cause in sorted(bad.items()):
+        if index in chunk.skipped:
+            continue
+        answer = await _answer(pipeline, chunk, index, cause)
+        if answer == "fail":
+            return Failed(
+                f"{_where(pipeline, chunk, index)}: {cause}{_passable(pipeline, chunk, index)}", cause, final=True
+            )
+        answers[index] = cause, answer
+    running = -1
+
+    async def begins(index: int) -> None:
+        nonlocal running
+        running = index
+        await each(index)
+
+    while True:
+        try:
+            return await _without(pipeline, chunk, answers, begins)
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            drop()
+            if running < 0 or running in answers:
+                return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
+            answer = await _answer(pipeline, chunk, running, error)
+            if answer == "fail":
+                return Failed(
+                    f"{_where(pipeline, chunk, running)}: {error}{_passable(pipeline, chunk, running)}", error
+                )
+            answers[running] = error, answer
+
+
+async def _without(
+    pipeline: Pipeline,
+    chunk: Chunk,
+    left_out: dict[int, tuple[BaseException, str]],
+    each: Callable[[int], Awaitable[None]] | None = None,
+) -> Recovered:
     """Run the chunk without these rows, each with its error and the answer of its policy. If it raises, nothing is kept."""
+    skip = frozenset(left_out)
     try:
-        greatest = await pipeline.chunk(chunk, frozenset(left_out)) if len(chunk) else None
+        if not len(chunk):
+            greatest = None
+        else:
+            greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
         dead = [(index, cause) for index, (cause, answer) in left_out.items() if answer == "dead_letter"]
         for index, cause in dead:
-            key, value, headers = dead_letter(chunk, index, cause, pipeline.task)
-            # with the current time, because retention goes by it; a header has the record's own time
-            now_ms = pipeline.now_ms()
-            pipeline.buffer.emit(pipeline.declared.topics.dead_letters, 0, [key], [value], [now_ms], [headers])
+            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task))
     except BaseException:
         pipeline.drop()
         raise
@@ -155,6 +211,35 @@ def told(error: BaseException) -> str:
     return str(error) if isinstance(error, HeadgateError) else said(error)
 
 
-def _where(chunk: Chunk, index: int) -> str:
+def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
     offset = chunk.columns.offset(index) if len(chunk.columns) else chunk.next_position - 1
-    return f"record at {chunk.at.stream}[{chunk.at.partition}] offset {offset}"
+    where = f"record at {chunk.at.stream}[{chunk.at.partition}] offset {offset}"
+    row = row_of(pipeline, chunk, index)
+    if row is None:
+        return where
+    made_of = chunk.made_of(offset)
+    return f"{where}, row {row} of the frame" + (f", which was made of {made_of}" if made_of else "")
+
+
+def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
+    """Which row of its frame a record is; None if the stream has no frames, or the frame cannot be read."""
+    step = pipeline.sources[chunk.at.stream].step
+    framed = isinstance(step, s.ShuffleStep) or (isinstance(step, s.InputStep) and bool(step.producers))
+    if not framed or chunk.bad is not None:
+        return None
+    offset, row = chunk.columns.offset(index), 0
+    while row < index and chunk.columns.offset(index - row - 1) == offset:
+        row += 1
+    return row
+
+
+def _passable(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
+    """The command that leaves out a record of a stream of frames: no position is between two of its rows."""
+    step, row = pipeline.sources[chunk.at.stream].step, row_of(pipeline, chunk, index)
+    if row is None and not (chunk.bad is not None and isinstance(step, s.ShuffleStep)):
+        return ""
+    place = chunk.columns.offset(index) if row is None else f"{chunk.columns.offset(index)}.{row}"
+    job = pipeline.app.job
+    return (
+        f"; to leave out this record alone: headgate seek {job} {chunk.at.stream}:{chunk.at.partition} --skip {place}"
+    )

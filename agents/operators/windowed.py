@@ -98,6 +98,7 @@ class WindowOp(Operator):
             self.kept = self._of_spans(window.spans, arrays=in_arrays(step))
         self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
+        self.windows_of_row = 1 if window.spans is None else window.spans.held_by
         self.by_clock = window.by_clock
         self.next_early = env.now_ms() + (step.early_ms or 0)
         """When early results are due next, if anything has changed."""

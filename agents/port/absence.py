@@ -4,7 +4,9 @@ Each is a single log line, repeated at growing intervals, however many clients o
 
 - `brokers`: clients of this process that cannot connect or get no answer. The first warning comes after three seconds; the interval then
   doubles, up to five minutes. Any answer ends the series.
-- `Unread`: the inputs of one worker that are not read, each with its reason. The first is logged at once, later ones together.
+- `Unread`: the inputs of one worker that are not read, each with its reason. The first is logged at once, later ones together. What is
+  reported is withdrawn when the input is read again, and when the task that reads it leaves this worker.
+- `WatchedTime`: a clock for silence. It advances only while somebody looks, so a blocked or suspended process blames no broker.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import structlog
 FIRST_S = 3.0
 LONGEST_S = 300.0
 NAMED = 3
+MOST_S = 2.0
+"""The most that one look can wait for an answer, and a little more."""
 log = structlog.get_logger("headgate.connect")
 
 
@@ -60,6 +64,25 @@ class Absence:
 brokers = Absence()
 
 
+class WatchedTime:
+    """Time as far as somebody has looked: at most `MOST_S` pass between two looks.
+
+    >>> watched = WatchedTime(100.0)
+    >>> watched.look(101.0), watched.look(161.0)
+    (1.0, 3.0)
+    """
+
+    def __init__(self, mono: float) -> None:
+        self._mono = mono
+        self._s = 0.0
+
+    def look(self, mono: float) -> float:
+        """The time now."""
+        self._s += min(max(0.0, mono - self._mono), MOST_S)
+        self._mono = mono
+        return self._s
+
+
 class Unread:
     """The inputs of a worker that are not read, and the reason for each."""
 
@@ -81,12 +104,23 @@ class Unread:
             self._now()
 
     def back(self, at: str) -> None:
-        """Note that this input is read again, or was given to another worker."""
+        """Note that this input is read again."""
+        if self._withdrawn(at):
+            word = "input is read again" if self._most == 1 else "inputs are read again"
+            self._say.info(word, inputs=self._most, after_s=round(self._clock() - self._since))
+
+    def left(self, at: str) -> None:
+        """Note that the task which reads this input has left this worker, or has failed; others may read it now."""
+        if self._withdrawn(at):
+            word = "input is not read here any more" if self._most == 1 else "inputs are not read here any more"
+            self._say.info(word, inputs=self._most, after_s=round(self._clock() - self._since))
+
+    def _withdrawn(self, at: str) -> bool:
+        """Withdraw one report. Returns whether it was the last one."""
         if self._why.pop(at, None) is None or self._why:
-            return
+            return False
         self.stop()
-        word = "input is read again" if self._most == 1 else "inputs are read again"
-        self._say.info(word, inputs=self._most, after_s=round(self._clock() - self._since))
+        return True
 
     def stop(self) -> None:
         """Log nothing more."""

@@ -8,12 +8,7 @@ from ...core.graph.graph import Graph
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ...core.task.plan import Bound
-from .port import Offsets
-
-LOG_DELETE_RETENTION_MS = 24 * 3_600_000
-"""How long Kafka keeps the tombstones of a task log, and the marker of each transaction: 80 bytes per commit, so up to 35 MB in a busy job.
-A store that was away for half of this time restores from the log.
-"""
+from .port import LOG_DELETE_RETENTION_MS, Offsets
 
 
 async def log_ends(offsets: Offsets, at: StreamPartition) -> tuple[int, int, int]:

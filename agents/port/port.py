@@ -18,9 +18,14 @@ from ...core.names import StreamPartition
 from ..records.fetched import FetchAnswer, Taken
 from ..records.spans import SpannedRecords
 from ..records.vectors import Buffer
+from .broker_clock import BrokerClock
 from .errors import Cause
 
 R = TypeVar("R")
+LOG_DELETE_RETENTION_MS = 24 * 3_600_000
+"""How long Kafka keeps the tombstones of a task log, and the marker of each transaction: 80 bytes per commit, so up to 35 MB in a busy job.
+A store that was away for half of this time restores from the log.
+"""
 
 
 class Timer(Protocol):
@@ -76,6 +81,10 @@ class Offsets(Protocol):
 
     async def of_time(self, at: StreamPartition, ms: int) -> int | None:
         """The offset of the first record with this timestamp or a later one; None if there is none."""
+        ...
+
+    async def topic_id(self, topic: str) -> str:
+        """The id of the topic as of now; empty if the broker has no ids, or there is no such topic."""
         ...
 
 
@@ -215,6 +224,13 @@ class Consumer(Protocol):
         """The start and the end of the partition's log for this reader; None if no answer comes in time."""
         ...
 
+    def topic_id(self, topic: str) -> str:
+        """The id of the topic from which `take` brings records, according to the latest metadata; empty if it is not known.
+
+        Records of a topic that was made again are not brought before this tells its id.
+        """
+        ...
+
     def knows(self, topic: str) -> bool:
         """Whether the topic exists, according to the latest metadata."""
         ...
@@ -280,6 +296,11 @@ class Port(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def broker(self) -> BrokerClock:
+        """The time of the brokers."""
+        ...
 
     @property
     def silent(self) -> bool:

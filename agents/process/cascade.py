@@ -24,13 +24,13 @@ from ...core.coordination.messages import RunState
 from ...core.coordination.state import JobState
 from ...core.errors import DeadlinePassed, EnvironmentFault, HeadgateError, NotFound
 from ...core.names import JobName, StreamPartition, Topics
-from ..coordinator.job_states import states_of
+from ..coordinator.job_states import states_of_all
 from ..kafka.connect import CONNECT_S
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
-from .reading import jobs_in, shown
+from .reading import shown
 from .requests import Outcome, Request, ask
 
 TellDrained = Callable[[JobName, Outcome | None], None]
@@ -89,15 +89,13 @@ async def drained(
 async def _states(client: ClientSettings, prefix: str, within_s: float) -> dict[str, JobState]:
     """The state of every job on the cluster that has had a run, by its exact name."""
     admin = TopicsAdmin(client)
-    names: dict[str, JobName] = {}
     await admin.start(deadline_s=CONNECT_S)
     try:
-        names = {Topics(name, prefix).coordinator: name for name in jobs_in(await admin.names(), prefix)}
         async with asyncio.timeout(within_s):
-            found = await states_of(KafkaPort(client), names, existing=admin.names, within_s=CONNECT_S)
+            return await states_of_all(KafkaPort(client), admin.names, prefix, within_s=CONNECT_S)
     except TimeoutError as error:
         raise DeadlinePassed(
-            f"the deadline passed while it was read which jobs follow ({len(names)} jobs are there); nothing is drained",
+            "the deadline passed while it was read which jobs follow; nothing is drained",
             remedy="give a longer --timeout",
         ) from error
     except EnvironmentFault as error:
@@ -107,13 +105,6 @@ async def _states(client: ClientSettings, prefix: str, within_s: float) -> dict[
         ) from error
     finally:
         await admin.stop()
-    return {_name(state, str(names[topic])): state for topic, state in found.items()}
-
-
-def _name(state: JobState, found: str) -> str:
-    """The exact name of the job; `found`: as its topics have it, where `_` is `-`."""
-    leader = state.leader
-    return leader.job if leader is not None and leader.job else found
 
 
 def _reads(state: JobState) -> Mapping[str, tuple[str, ...]]:

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ...core.errors import SettingError
-from ...core.settings import SETTINGS, Resolved, did_you_mean, find, parse, resolve
+from ...core.settings import SETTINGS, Resolved, conflict, did_you_mean, find, parse, resolve
 from ..kafka.settings import KNOWN, ClientSettings
 
 FILE = "headgate.toml"
@@ -122,6 +122,9 @@ def configure(
     for _, values in sources:
         for name, value in values.items():
             parse(name, value)
+    given = {name: value for _, values in reversed(sources) for name, value in values.items()}
+    if why := conflict(given):
+        raise SettingError(why, remedy="change one of the two")
     bootstrap, origin = _broker(said, environ, variables, file, client_file, path, need_broker)
     if origin.startswith("the embedded"):
         remarks.append(f"no broker was given; using {origin} at {bootstrap}")

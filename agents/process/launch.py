@@ -115,7 +115,7 @@ def bound_inputs(app: App) -> None:
 
 def state_root(configuration: Configuration, job: JobName) -> Path:
     """The directory of this job's tables, locks and location on this machine."""
-    return Path(str(configuration.value("state.dir"))).expanduser().absolute() / job.slug
+    return Path(str(configuration.value("state.dir"))).expanduser().absolute() / job.directory
 
 
 @dataclass
@@ -138,7 +138,8 @@ def take_seat(root: Path, given: str = "", *, host: str = "") -> Seat:
     """The processor id of this process: the given one, or the first free one of this host."""
     locks = root / LOCKS
     try:
-        locks.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # tables hold what users' records hold
+        locks.mkdir(exist_ok=True)
         if given:
             return _sit(locks, processor_id(given)) or Seat(given, False)
         name = host_word(host or socket.gethostname())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +23,7 @@ from ...core.coordination.events import Heartbeat
 from ...core.coordination.liveness import decode_beat
 from ...core.coordination.state import JobState
 from ...core.errors import DataError, DeclarationError, NotFound
-from ...core.names import JobName, Topics, incarnation_order, parse_internal
+from ...core.names import JobName, Topics, incarnation_order, jobs_in
 from ...core.settings import find, offer, parse
 from ..coordinator.coordinator_stream import CoordinatorReader
 from ..kafka.connect import CONNECT_S, closed, retried, started
@@ -110,16 +110,6 @@ async def must_exist(client: ClientSettings, topics: Topics) -> None:
         remedy=offer(shown(topics.job), map(shown, there))
         or "no job was ever run there; check the broker. A job exists from its first `headgate run` on",
     )
-
-
-def jobs_in(names: Iterable[str], prefix: str = "") -> list[JobName]:
-    """The jobs whose coordinator streams are among these topics.
-
-    >>> jobs_in(["orders", "__headgate_coordinator_my-sales_2", "__headgate_log_my-sales_2"])
-    [JobName(name='my-sales', id='2')]
-    """
-    found = [parse_internal(name, prefix=prefix) for name in names]
-    return sorted(one[1] for one in found if one is not None and one[0] == "coordinator")
 
 
 def shown(job: JobName) -> str:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from ...core.coordination import messages as c
 from ...core.coordination import requests as r
+from ...core.coordination.drains import Meaning, drain_verdict, open_drains
 from ...core.coordination.metadata import MetadataStore, open_requests
 from ...core.coordination.state import FINAL, JobState
 from ...core.errors import DeadlinePassed, HeadgateError, NotFound
@@ -127,13 +128,25 @@ async def ask(
             asker(),
         )
         if not _asked(stream.job, message):
-            absent(stream.job, request, topics.job)
+            if (over := refused(stream.job, message, topics.job, wait=wait)) is not None:
+                return over
+            waits = waits or await _waits(client, topics, stream, request)
             await _write(client, topics, message)
-            if lasting and not wait and (waits or not stream.job.live):
-                return Outcome(message.uuid, "written", waits or f"it waits for run {request.run_id} to begin")
+            if lasting and not wait and waits:
+                return Outcome(message.uuid, "written", waits)
         return await _follow(
             stream, message, topics.job, wait=wait, deadline=deadline, timeout_s=timeout_s, say=say, look=look
         )
+
+
+async def _waits(client: ClientSettings, topics: Topics, stream: Follower, request: Request) -> str:
+    """What a drain of a named run waits for; empty if it is taken up at once, or is another request."""
+    if request.verb != r.DRAIN or not request.run_id:
+        return ""
+    verdict = drain_verdict(stream.job.run, request.run_id)
+    if verdict.meaning == Meaning.WAITS:
+        return verdict.why
+    return "" if await _anybody(client, topics, stream) else "it waits for a worker"
 
 
 def _asked(state: JobState, request: c.SetRequest) -> bool:
@@ -253,7 +266,25 @@ def meant(request: c.SetRequest, answer: c.SetAnswer, state: JobState, job: JobN
     return ""
 
 
-def absent(state: JobState, request: Request, job: JobName) -> None:
+def refused(state: JobState, request: c.SetRequest, job: JobName, *, wait: bool) -> Outcome | None:
+    """Raise what the leader would answer if it cannot carry the request out, also if no worker is there to say so. Returns the outcome of
+    what is done already: a drain, with `wait`, of a run that has drained.
+    """
+    if wrong := r.problem(request):
+        outcome(request, c.SetAnswer(request.uuid, c.AnswerState.REFUSED, wrong), state, job)
+    if request.verb != r.DRAIN:
+        absent(state, request, job)
+        return None
+    verdict = drain_verdict(state.run, request.run_id)
+    if verdict.meaning == Meaning.OVER and not (wait or request.run_id):
+        absent(state, request, job)
+    if verdict.meaning not in (Meaning.OVER, Meaning.REFUSED):
+        return None
+    final = c.AnswerState.DONE if verdict.meaning == Meaning.OVER else c.AnswerState.REFUSED
+    return outcome(request, c.SetAnswer(request.uuid, final, verdict.why, reason=verdict.reason), state, job)
+
+
+def absent(state: JobState, request: Request | c.SetRequest, job: JobName) -> None:
     """Raise `NotFound` if the request needs a live run and there is none; there may be no worker to answer it."""
     run = state.run
     needs = request.verb in (r.DRAIN, r.PAUSE, r.RESUME, r.MOVE) or (
@@ -270,6 +301,10 @@ def absent(state: JobState, request: Request, job: JobName) -> None:
 def missing(state: JobState, request: c.SetRequest) -> list[str]:
     """What is not done yet, for a caller whose deadline has passed."""
     answer = state.answer(request.uuid)
+    if answer is None and request.verb == r.DRAIN:
+        mine = next((one for one in open_drains(state) if one.request == request.uuid), None)
+        if mine is not None and mine.run and (state.run is None or state.run.run_id != mine.run):
+            return [mine.why]
     if answer is None:
         leader = state.leader
         who = (
@@ -298,21 +333,33 @@ def pending(state: JobState, verb: str = "") -> list[dict[str, Any]]:
         {
             **{name: one[name] for name in ("request", "verb", "run", "by", "state", "why")},
             "arguments": dict(one["arguments"]),
-            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one["written_ms"] / 1000)),
+            "written": _iso(one["written_ms"]),
+            "expires": _iso(one["not_after_ms"]),
         }
-        for one in open_requests(state, wall_ms())
+        for one in open_requests(state)
         if verb in ("", one["verb"])
     ]
 
 
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))
+
+
 def drains_of(state: JobState) -> list[dict[str, Any]]:
-    """The drains that are pending or in progress, oldest first."""
+    """The drains that are pending or in progress."""
     return [
         {
-            **{name: one[name] for name in ("request", "run", "by", "state", "why", "written")},
-            "mode": one["arguments"].get("mode", r.DEFAULT_MODE),
+            "request": one.request,
+            "run": one.run or None,
+            "mode": one.mode,
+            "by": one.by,
+            "state": one.state,
+            "why": one.why,
+            "written": _iso(one.written_ms),
+            "done": one.done,
+            "of": one.of,
         }
-        for one in pending(state, r.DRAIN)
+        for one in open_drains(state)
     ]
 
 
@@ -371,7 +418,7 @@ def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S)
     def carried(request: c.SetRequest) -> None:
         _run(ask(client, topics, Request.of(request), wait=False, timeout_s=limit_s))
 
-    return MetadataStore(lambda: _run(folded(client, topics)), carried, wall_ms)
+    return MetadataStore(lambda: _run(folded(client, topics)), carried)
 
 
 def drain(

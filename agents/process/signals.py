@@ -5,6 +5,7 @@
 
 Promises: signals work however the process was started (a shell's background job or `nohup` starts it with SIGINT ignored), and whatever the
 main thread does, as long as it releases Python's lock now and then. If the process is ended by force, it prints where the main thread was.
+A process that user code forks has none of this: signals end it, and what it hears does not reach its parent.
 """
 
 from __future__ import annotations
@@ -33,10 +34,25 @@ def main_stack(frames: int = 12) -> str:
     return "" if frame is None else "".join(traceback.format_stack(frame)[-frames:])
 
 
+def main_frame_file() -> str:
+    """The file of the code that the main thread runs now."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return "" if frame is None else frame.f_code.co_filename
+
+
 class Signals:
     """Handles signals after the main thread has called `listen()`. Calls `told` once, in its thread, on the first signal."""
 
-    def __init__(self, told: Callable[[signal.Signals], object], seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        told: Callable[[signal.Signals], object],
+        seconds: Callable[[], float],
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`before` is called before the process is ended at once, in the thread of the signals. It is not called at the deadline: the
+        letters that are under way then have not ended for as long as a stop may take, and the next process must know of them.
+        """
+        self._before = before
         self._told = told
         self._seconds = seconds
         """How long the process may take to end."""
@@ -52,6 +68,7 @@ class Signals:
             signal.signal(number, _noted)
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._run, name="headgate-signals", daemon=True).start()
+        os.register_at_fork(after_in_child=_as_before)
 
     def _run(self) -> None:
         while True:
@@ -72,6 +89,7 @@ class Signals:
             self._told(number)
         elif number == signal.SIGINT:
             click.echo("Exited at once.", err=True)
+            self._before()
             os._exit(ENDED_AT_ONCE)
 
     def _end(self) -> None:
@@ -85,6 +103,14 @@ class Signals:
         )
         sys.stderr.flush()
         os._exit(DEADLINE_PASSED)
+
+
+def _as_before() -> None:
+    """In a process that was forked: the thread that takes signals is not there, and the wakeup socket is the parent's. With what it has
+    inherited it could not be ended by a signal, and `multiprocessing` would wait for it at the exit of its parent."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _noted(number: int, frame: object) -> None:

@@ -41,13 +41,13 @@ from ...core.progress.frames import encode as encode_frame
 from .arrow_columns import LITTLE
 from .columns import Header
 from .decoder import RecordSpans
-from .framing import FRAME_BYTES, frame_cuts
+from .framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
 from .spans import headers_of, pieces
 from .taking import spans_of, take_batch, take_longs, take_spans
 from .vectors import Buffer, Vector, VectorBatch, longs
 
 FEWEST = 64
-COLUMN_FRAME_RECORDS = 16_384
+COLUMN_FRAME_RECORDS = 4_096
 
 FrameColumn = str | tuple[str, Sequence[str]]
 """A column of a frame, or a struct of several: each of these is a vector of the batch, in this order."""
@@ -113,13 +113,13 @@ class FrameWriter:
             self._streams[kinds] = found
         return found
 
-    def records(self, of: FrameRows) -> Iterator[FrameRecord]:
-        """The frames of these rows."""
+    def records(self, of: FrameRows, most: int = COLUMN_FRAME_RECORDS) -> Iterator[FrameRecord]:
+        """The frames of these rows, each of at most `most` rows."""
         keys, times, batch, rows, headers = of
         count = of.length
-        parts = -(-count // COLUMN_FRAME_RECORDS)
+        parts = -(-count // most)
         if count < FEWEST or not self._named or not all(one.kind in _WRITTEN for one in batch.vectors):
-            yield from self._as_batches(of)
+            yield from self._as_batches(of, most)
             return
         if parts == 1:
             value = self._frame(
@@ -134,14 +134,14 @@ class FrameWriter:
         cut = -(-count // parts)
         every = memoryview(array("q", range(count))) if rows is None else longs(rows)
         for first in range(0, count, cut):
-            yield from self.records(of._replace(rows=every[first : first + cut]))
+            yield from self.records(of._replace(rows=every[first : first + cut]), most)
 
-    def _as_batches(self, of: FrameRows) -> Iterator[FrameRecord]:
+    def _as_batches(self, of: FrameRows, most: int) -> Iterator[FrameRecord]:
         keys, times, batch, rows, headers = of
         texts = _keys(keys, rows, of.length)
         own, stamps = pieces(spans_of(texts)), longs(take_longs(times, rows)).tolist()
         values, pairs = pieces(self.encode(take_batch(batch, rows))), _pairs(headers, rows)
-        for start, stop in frame_cuts(own, values, pairs):
+        for start, stop in frame_cuts(own, values, pairs, min(most, FRAME_RECORDS)):
             some = None if pairs is None or not any(pairs[start:stop]) else pairs[start:stop]
             frame = BatchFrame(own[start:stop], stamps[start:stop], values[start:stop], some, self.plan)
             yield FrameRecord(encode_frame(frame), header_value(frame), stamps[start])

@@ -12,7 +12,8 @@ What it decides: where a chunk ends. Promises:
 - `next_position` is a Kafka offset; it skips what cannot be read (control batches, aborted and compacted records).
 - A column that is not used is never built. Of records that are read in spans, no object is made until somebody asks for a list.
 - Reading properties changes nothing: only `put`, `take` and `clear` move a buffer. A batch that cannot be decoded stays in place as
-  `damaged`, and nothing behind it is handed out.
+  `damaged`, and nothing behind it is handed out. One that is too large once it is decompressed is a chunk of its own, with one record,
+  the batch as it was received: it is bad data.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ...core.errors import DataError
 from ...core.names import StreamPartition
 from ...core.progress.frames import (
+    FROM_HEADER,
     HEADER,
     NO_TIME,
     ArrowFrame,
@@ -32,10 +35,11 @@ from ...core.progress.frames import (
     UserFrame,
     decode,
     is_control,
+    said_of,
 )
 from .arrow_columns import ArrivedColumns, in_vectors
 from .arrow_rows import as_batch
-from .columns import Bytes, Columns, DamagedBatch, Header, joined
+from .columns import MOST_BYTES, Bytes, Columns, DamagedBatch, Header, OversizedBatch, joined
 from .fetched import RecordBatch
 from .longs import first_above
 from .serdes import Serde
@@ -56,11 +60,23 @@ class Next(NamedTuple):
 class Chunk:
     """A run of records of one partition; the unit of all work. Its columns have equal lengths.
 
-    `control` is set if the chunk is a control message, `bad` if it is an unreadable frame. `plan` is the digest of the aggregate plan whose
-    partial states the values are; None for rows.
+    `control` is set if the chunk is a control message, `bad` if it is an unreadable frame or a batch that is too large. `plan` is the
+    digest of the aggregate plan whose partial states the values are; None for rows.
     """
 
-    __slots__ = ("at", "bad", "columns", "control", "next_position", "plan")
+    __slots__ = (
+        "_frames",
+        "at",
+        "bad",
+        "columns",
+        "control",
+        "next_position",
+        "now_ms",
+        "plan",
+        "skipped",
+        "so_far_ms",
+        "taken_ns",
+    )
 
     def __init__(
         self,
@@ -69,15 +85,26 @@ class Chunk:
         columns: Records | ArrivedColumns,
         *,
         control: ControlFrame | None = None,
-        bad: FrameError | None = None,
+        bad: DataError | None = None,
         plan: int | None = None,
+        frames: Sequence[tuple[int, Records, int]] = (),
     ) -> None:
         self.at = at
         self.plan = plan
+        self._frames = frames
+        """By offset: where the record of each of its frames lies."""
         self.next_position = next_position
         self.columns = columns
         self.control = control
         self.bad = bad
+        self.skipped = frozenset[int]()
+        """The rows that an operator wants left out."""
+        self.now_ms: int | None = None
+        """The broker's time when it was cut, by which its event times are judged; None if it is unknown."""
+        self.taken_ns = 0
+        """How long it took to choose and cut it."""
+        self.so_far_ms: int | None = None
+        """The greatest event time of its partition before it; None if there is none yet."""
 
     @classmethod
     def of(
@@ -102,10 +129,22 @@ class Chunk:
 
     def pick(self, first: int, behind: int) -> Chunk:
         """The records from `first` up to but not including `behind`, as a chunk with the same next position."""
-        return Chunk(self.at, self.next_position, self.columns.cut(first, behind), plan=self.plan)
+        cut = self.columns.cut(first, behind)
+        picked = Chunk(self.at, self.next_position, cut, plan=self.plan, frames=self._frames)
+        picked.now_ms, picked.so_far_ms = self.now_ms, self.so_far_ms
+        picked.skipped = frozenset(row - first for row in self.skipped if first <= row < behind)
+        return picked
 
     def __len__(self) -> int:
         return len(self.columns) if self.is_data else 0
+
+    def made_of(self, offset: int) -> str:
+        """The records of which the rows of the frame at this offset were made, as its writer says; empty if it does not say it."""
+        for at, head, index in self._frames:
+            if at == offset and head.headers is not None:
+                own = dict(head.headers[index])
+                return said_of(own.get(FROM_HEADER))
+        return ""
 
     @property
     def is_data(self) -> bool:
@@ -165,6 +204,8 @@ class FetchBuffer:
         "_head",
         "_head_size",
         "_index",
+        "_most_bytes",
+        "_oversized",
         "_stamps",
         "_times",
         "_waiting",
@@ -187,9 +228,10 @@ class FetchBuffer:
         until: int | None = None,
         times: Callable[[Records], list[int]] | None = None,
         spanned: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """`framed`: the serde of the values, if the stream holds frames. `spanned`: the records are read in spans; of frames, those of
-        columns stay columns.
+        columns stay columns. `most_bytes`: how large a batch may be once it is decompressed.
 
         `times`: computes the times that the chooser uses, if they are not Kafka's timestamps.
         """
@@ -198,6 +240,7 @@ class FetchBuffer:
         self.framed = framed
         self.spanned = spanned
         self.until = until
+        self._most_bytes = most_bytes
         self.clear(position)
 
     def clear(self, position: int) -> None:
@@ -208,6 +251,8 @@ class FetchBuffer:
         """Why the batch at the position cannot be decoded, and where the next one begins."""
         self._batches: deque[tuple[RecordBatch | None, int, int]] = deque()
         self._head: Records = _EMPTY
+        self._oversized: DataError | None = None
+        """Why the head is a batch that was not decompressed."""
         self._stamps: Sequence[int] = []
         self._head_size = 0
         self._count = 0
@@ -277,15 +322,17 @@ class FetchBuffer:
             head: Records = _EMPTY
             if batch is not None:
                 try:
-                    spanned = self.spanned and self.framed is None
-                    head = SpannedColumns(batch.spans()) if spanned else batch.columns()
+                    spanned, most = self.spanned and self.framed is None, self._most_bytes
+                    head = SpannedColumns(batch.spans(most)) if spanned else batch.columns(most)
+                except OversizedBatch as error:
+                    head = self._whole(error, start)
                 except DamagedBatch as error:
                     self.damaged = error, following
                     return
             self._batches.popleft()
             self._waiting -= 0 if batch is None else batch.count
             self._head, self._index, self._count = head, head.index_from(start), len(head)
-            self._stamps = self._when(head)
+            self._stamps = self._when(head) if self._oversized is None else head.timestamps
             if batch is not None and self._index < self._count:
                 self._head_size = batch.size
             elif batch is not None:
@@ -295,8 +342,15 @@ class FetchBuffer:
                 self.position = max(self.position, following)
         self._forget()
 
+    def _whole(self, error: OversizedBatch, start: int) -> Columns:
+        """A batch that is not decompressed, as one record."""
+        first = max(error.base, start)
+        self._oversized = error.as_data(f"{self.at.stream}[{self.at.partition}]", first)
+        return Columns([error.packed], [error.greatest_ms], first)
+
     def _forget(self) -> None:
         if self._index >= self._count:
+            self._oversized = None
             self.size -= self._head_size
             self._head, self._stamps, self._head_size, self._index, self._count = _EMPTY, [], 0, 0, 0
 
@@ -323,7 +377,7 @@ class FetchBuffer:
 
     def control(self) -> tuple[int, ControlFrame] | None:
         """The control message at the head, with its offset; `take` removes it."""
-        if self.framed is None or self.empty or self.ended:
+        if self.framed is None or self.empty or self.ended or self._oversized is not None:
             return None
         value = self._head.values[self._index]
         if value is None or not is_control(value):
@@ -344,7 +398,9 @@ class FetchBuffer:
         if self.empty or self.ended or most <= 0:
             return None
         framed = self.framed
-        if framed is None:
+        if self._oversized is not None:
+            chunk = self._own(bad=self._oversized)
+        elif framed is None:
             chunk = self._take_plain(most, up_to_ms, most_bytes)
         else:
             rows = _Rows(most if most_rows is None else most_rows, most_bytes)
@@ -386,6 +442,8 @@ class FetchBuffer:
             if stop < self._count:
                 break
             self._settle()
+            if self._oversized is not None:
+                break
         if not parts:
             return None
         self.position = self._after()
@@ -407,9 +465,9 @@ class FetchBuffer:
             except FrameError as error:
                 return self._alone(rows, bad=error)
             if isinstance(frame, ArrowFrame):
-                taken = rows.columns(frame, head.offset(index))
+                taken = rows.columns(frame, head, index)
             elif isinstance(frame, BatchFrame):
-                taken = rows.batch(frame, head.offset(index), len(data))
+                taken = rows.batch(frame, head, index, len(data))
             elif isinstance(frame, UserFrame):
                 taken = rows.user(frame.body, head, index)
             else:
@@ -419,22 +477,42 @@ class FetchBuffer:
             self._index += 1
             self._settle()
             self.position = self._after()
+            if self._oversized is not None:
+                break
         return rows.chunk(self.at, self.position, serde) if len(rows) else None
 
-    def _alone(self, before: _Rows, *, control: ControlFrame | None = None, bad: FrameError | None = None) -> Chunk:
+    def _alone(self, before: _Rows, *, control: ControlFrame | None = None, bad: DataError | None = None) -> Chunk:
         """A frame that is a chunk of its own; records collected before it are returned first."""
         if len(before):
             return before.chunk(self.at, self.position, self.framed)
+        return self._own(control=control, bad=bad)
+
+    def _own(self, *, control: ControlFrame | None = None, bad: DataError | None = None) -> Chunk:
+        """The record at the head, as a chunk of its own."""
         own = self._head.cut(self._index, self._index + 1)
         self._index += 1
         self.position = self._after()
+        if bad is self._oversized is not None and self.until is not None:
+            self.position = min(self.position, self.until)
         return Chunk(self.at, self.position, own, control=control, bad=bad)
 
 
 class _Rows:
     """Records of a framed stream, collected from frames of one kind: user and batch frames, or frames of columns."""
 
-    __slots__ = ("_frames", "_length", "_most", "_room", "headers", "keys", "offsets", "plan", "stamps", "values")
+    __slots__ = (
+        "_frames",
+        "_from",
+        "_length",
+        "_most",
+        "_room",
+        "headers",
+        "keys",
+        "offsets",
+        "plan",
+        "stamps",
+        "values",
+    )
 
     def __init__(self, most: int, room: int | None) -> None:
         """`most`: rows, `room`: bytes; the first frame is taken in any case."""
@@ -447,6 +525,7 @@ class _Rows:
         self.headers: list[list[Header]] | None = None
         self.plan: int | None = None
         self._frames: list[tuple[ArrowFrame, int]] = []
+        self._from: list[tuple[int, Records, int]] = []
         self._length = 0
 
     def __len__(self) -> int:
@@ -482,9 +561,9 @@ class _Rows:
         self.offsets.append(head.offset(index))
         return True
 
-    def batch(self, frame: BatchFrame, offset: int, bytes_: int) -> bool:
+    def batch(self, frame: BatchFrame, head: Records, index: int, bytes_: int) -> bool:
         """Add the records of a batch frame; they share the frame's offset."""
-        size = len(frame.values)
+        size, offset = len(frame.values), head.offset(index)
         if self._frames or not self._fits(frame.plan, size, bytes_):
             return False
         if frame.headers is not None or self.headers is not None:
@@ -493,9 +572,10 @@ class _Rows:
         self.keys += frame.keys
         self.stamps += frame.timestamps
         self.offsets += [offset] * size
+        self._from.append((offset, head, index))
         return True
 
-    def columns(self, frame: ArrowFrame, offset: int) -> bool:
+    def columns(self, frame: ArrowFrame, head: Records, index: int) -> bool:
         """Add the rows of a frame of columns."""
         if not frame.records:
             return True
@@ -503,16 +583,17 @@ class _Rows:
             return False
         if not self._fits(frame.plan, frame.records, len(frame.body)):
             return False
-        self._frames.append((frame, offset))
+        self._frames.append((frame, head.offset(index)))
+        self._from.append((head.offset(index), head, index))
         return True
 
     def chunk(self, at: StreamPartition, next_position: int, serde: Any) -> Chunk:
         """The collected records as a chunk. `serde`: that of the stream."""
         if self._frames:
-            return Chunk(at, next_position, ArrivedColumns(self._frames, serde), plan=self.plan)
+            return Chunk(at, next_position, ArrivedColumns(self._frames, serde), plan=self.plan, frames=self._from)
         keys = None if self.keys.count(None) == len(self.keys) else self.keys
         columns = Columns(self.values, self.stamps, self.offsets[0], keys, self.offsets, self.headers)
-        return Chunk(at, next_position, columns, plan=self.plan)
+        return Chunk(at, next_position, columns, plan=self.plan, frames=self._from)
 
 
 def _joined(parts: list[Records]) -> Records:

@@ -63,6 +63,8 @@ class ColumnChunk:
     """The original bytes, if the values are records as they were read; only then can a record be written by splicing."""
     others: Buffer | None = None
     """For splicing: which fields each original record has besides the columns, as the decoder marks them; None if none has any."""
+    records: Callable[[int], int] | None = None
+    """Which record of the letter's chunk a base row was decoded from; None if the rows were made otherwise."""
     _lists: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]], repr=False)
 
     @classmethod

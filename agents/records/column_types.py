@@ -51,13 +51,7 @@ def columns_of_type(kind: Any) -> ColumnSchema:
     'user: text, amount: float64 | null'
     """
     _refuse_rules(kind)
-    try:
-        hints = get_type_hints(kind, include_extras=True)
-    except NameError as error:
-        raise DeclarationError(
-            f"the fields of {kind.__qualname__} cannot be read: {error}",
-            remedy="define the types of its fields at the top of a module",
-        ) from None
+    hints = _hints_of(kind)
     found = tuple(_column(kind, name, hints[attribute], default) for name, attribute, default in _fields(kind, hints))
     if not found:
         raise DeclarationError(f"{kind.__qualname__} has no fields, so it has no columns")
@@ -149,6 +143,30 @@ def columns_alone(kind: Any) -> tuple[ColumnSchema, dict[str, DeclarationError]]
     return ColumnSchema(tuple(found)), refused
 
 
+def columns_of_rows(kind: Any, *, encoded: bool = False) -> ColumnSchema:
+    """The columns in which values of a type go to Spark; a `DeclarationError` if it has a field that no column can hold. The values were
+    checked before, or code has made them, so the type's own rules are not asked, and a default changes nothing. A key of a TypedDict that
+    may be missing is null. `encoded`: the names are those of records, not those of the class.
+
+    >>> str(columns_of_rows(TypedDict("Order", {"user": str, "n": NotRequired[int]})))
+    'user: text, n: int64 | null'
+    """
+    kind = type_of_arrow(kind) if is_arrow_schema(kind) else kind
+    if not _has_fields(kind):
+        raise DeclarationError(
+            f"{_named(kind)} has no fields", remedy="a TypedDict, dataclass, msgspec Struct or pyarrow.Schema"
+        )
+    hints = _hints_of(kind)
+    found: list[ColumnSpec] = []
+    for name, attribute, _ in _fields(kind, hints):
+        missing = _may_be_missing(kind, name, hints[attribute])
+        column = _column(kind, name, _or_none(hints[attribute]) if missing else hints[attribute], _MISSING)
+        found.append(ColumnSpec(name if encoded else attribute, column.type, column.optional))
+    if not found:
+        raise DeclarationError(f"{kind.__qualname__} has no fields, so it has no columns")
+    return ColumnSchema(tuple(found))
+
+
 def columns_instead(kind: Any) -> ColumnSchema:
     """The fields of a type that can be read as columns instead of rows: the same records are bad, and the values are the same."""
     schema, _ = columns_alone(kind)
@@ -164,6 +182,23 @@ def writes_as_columns(kind: Any) -> bool:
     if dataclasses.is_dataclass(kind):  # orjson leaves fields out whose names begin with an underscore
         return len(names) == len(dataclasses.fields(kind)) and not any(name.startswith("_") for name in names)
     return len(names) == len(kind.__struct_fields__) and not kind.__struct_config__.omit_defaults
+
+
+def _hints_of(kind: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise DeclarationError(
+            f"the fields of {kind.__qualname__} cannot be read: {error}",
+            remedy="define the types of its fields at the top of a module",
+        ) from None
+
+
+def _or_none(hint: Any) -> Any:
+    """A type without what it says of a key that may be missing; instead, it may be None."""
+    while get_origin(hint) in (NotRequired, Required):
+        (hint,) = get_args(hint)
+    return Union[hint, None]  # noqa: UP007 - a name in quotes has no |
 
 
 def _fields(kind: Any, hints: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:

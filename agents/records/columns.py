@@ -1,11 +1,12 @@
 """Records in columns: record batches are read into them and written from them, without an object per record.
 
 What it decides: whether the compiled part (`columns.c`) is used. It is built at installation if there is a compiler. Without it, with
-`AIOKAFKA_NO_EXTENSIONS=1`, or in a further interpreter of a process, aiokafka's parser and Python do the same work, more slowly. Promises:
+`AIOKAFKA_NO_EXTENSIONS=1`, or in a further interpreter of a process, Python does the same work, more slowly (`plain_records`). Promises:
 
 - Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
 - A column without content is None: no record has a key, no record has headers, or the offsets are consecutive.
-- Damaged bytes always raise `DamagedBatch`; nothing is allocated beyond what their length justifies.
+- Damaged bytes always raise `DamagedBatch`; nothing is allocated beyond what their length justifies. A compressed batch is never
+  decompressed beyond a bound: a larger one raises `OversizedBatch`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ...core.errors import EnvironmentFault
+from ...core.errors import DataError, EnvironmentFault
+from ...core.settings import SETTINGS, size_bytes
 
 Bytes = bytes | None
 Raw = bytes | memoryview
@@ -33,10 +35,47 @@ count."""
 CHECKED_FROM = 21
 """The CRC covers a batch from its attributes on."""
 LOG_APPEND_TIME = 8
+LIMIT = "fetch.max-batch-bytes"
+MOST_BYTES = size_bytes(SETTINGS[LIMIT].default)
+"""How large a batch may be once it is decompressed, if nothing else is set."""
 
 
 class DamagedBatch(EnvironmentFault):
     """A record batch that cannot be decoded, however often it is fetched."""
+
+
+class OversizedBatch(DamagedBatch):
+    """A batch that is larger, once it is decompressed, than this reader may hold."""
+
+    def __init__(self, base: int, packed: bytes, head: tuple[Any, ...], most: int) -> None:
+        super().__init__(f"the batch at offset {base} cannot be read: {_larger(len(packed), most)}", remedy=_MORE)
+        self.base = base
+        self.following = base + head[6] + 1
+        self.packed = packed
+        """The batch as it was received."""
+        self.most = most
+        self.greatest_ms: int = head[8]
+
+    def as_data(self, at: str, first: int) -> OversizedData:
+        """The error for those who judge it as data; records below `first` are not wanted."""
+        where = f"the records at {at} offsets {first} to {self.following - 1}"
+        what = f"{where} are one batch of {_larger(len(self.packed), self.most)}"
+        return OversizedData(what, self.following - 1, remedy=_MORE)
+
+
+class OversizedData(DataError):
+    """Such a batch as bad data, up to the offset `last`."""
+
+    def __init__(self, what: str, last: int, *, remedy: str = "") -> None:
+        super().__init__(what, remedy=remedy)
+        self.last = last
+
+
+_MORE = f"raise {LIMIT}, if the worker has the memory, or leave the batch out: on_bad_data='skip' or 'dead_letter' on the input"
+
+
+def _larger(packed: int, most: int) -> str:
+    return f"{packed} bytes, which are more than {most} ({LIMIT}) once they are decompressed"
 
 
 def _built() -> Any:
@@ -166,23 +205,32 @@ def columns_of(records: Iterable[Any]) -> Columns:
             gc.enable()
 
 
-def read_batch(raw: Raw, start: int, end: int) -> Columns:
+def read_batch(raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> Columns:
     """The records of the version 2 batch at `start` of these bytes. Needs the compiled part."""
-    return Columns(*read_by(compiled.read, raw, start, end)[1])
+    return Columns(*read_by(compiled.read, raw, start, end, most)[1])
 
 
-def read_by(read: Any, raw: Raw, start: int, end: int) -> tuple[Raw, Any]:
-    """What a function of the compiled part reads of the version 2 batch at `start`, behind the bytes that it has read, uncompressed."""
-    base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = HEAD.unpack_from(raw, start)
+def read_by(read: Any, raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> tuple[Raw, Any]:
+    """What a function of the compiled part reads of the version 2 batch at `start`, behind the bytes that it has read, uncompressed.
+
+    Raises `OversizedBatch` if these are more than `most`.
+    """
+    head = HEAD.unpack_from(raw, start)
+    base, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = head
     data: Raw = raw
     at, stop = start + HEAD.size, end
     try:
         if attributes & 7:
-            from .codecs import DECODERS
+            from .codecs import DECODERS, BeyondBound
 
-            data = DECODERS[attributes & 7](raw[at:end])
+            try:
+                data = DECODERS[attributes & 7](raw[at:end], most)
+            except BeyondBound:
+                raise OversizedBatch(base, bytes(raw[start:end]), head, most) from None
             at, stop = 0, len(data)
         return data, read(data, at, stop, count, base, first_ms, max_ms if attributes & LOG_APPEND_TIME else None)
+    except OversizedBatch:
+        raise
     except Exception as error:
         raise DamagedBatch(f"the batch at offset {base} cannot be read: {error}") from error
 

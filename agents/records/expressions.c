@@ -650,8 +650,32 @@ static int run_all(Run *run, const Program *program, const Py_buffer *rows, int6
     return FINE;
 }
 
+/* The places of all rows without a value, behind those that are there. In a block that has one, each row runs alone. */
+static int all_failing(Run *run, const Program *program, const Py_buffer *rows, int64_t all, int64_t length, int64_t *places, int64_t *found) {
+    for (int64_t done = 0; done < all; done += BLOCK) {
+        if (!next_block(run, rows, done, all, length)) return NO_SENSE;
+        run_block(run, program, program->count);
+        if (run->torn) return NO_SENSE;
+        if (run->bad == BLOCK) continue;
+        int count = run->count;
+        int64_t block[BLOCK];
+        memcpy(block, run->row, sizeof block);
+        run->count = run->straight = 1;
+        for (int i = 0; i < count; i++) {
+            run->row[0] = block[i];
+            run_block(run, program, program->count);
+            if (run->torn) return NO_SENSE;
+            if (run->bad < BLOCK) places[(*found)++] = done + i;
+        }
+        memcpy(run->row, block, sizeof block);
+        run->count = count;
+    }
+    return FINE;
+}
+
 /* compute(program, [vector], length, rows or None, filter)
- *     -> (place of the first row without a value, or -1; (data, offsets or None, validity or None, nulls), or the rows that stay) */
+ *     -> (place of the first row without a value, or -1; (data, offsets or None, validity or None, nulls), or the rows that stay;
+ *         the places of all rows without a value, or None) */
 static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *capsule, *list, *rows_object, *out = NULL;
     Py_ssize_t length;
@@ -661,6 +685,7 @@ static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) 
     VectorView *views = NULL;
     Result result = {0};
     Py_ssize_t viewed = 0;
+    int64_t *places = NULL;
     if (!PyArg_ParseTuple(args, "OO!nOp", &capsule, &PyList_Type, &list, &length, &rows_object, &filter)) return NULL;
     Program *program = PyCapsule_GetPointer(capsule, NAME);
     if (program == NULL) return NULL;
@@ -682,16 +707,20 @@ static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) 
             goto done;
         }
     if (view_of(rows_object, &rows) < 0) goto done;
-    int64_t all = rows.obj != NULL ? rows.len / 8 : length, first = -1;
+    int64_t all = rows.obj != NULL ? rows.len / 8 : length, first = -1, found = 0;
     if (!begin_result(&result, program, length, all, filter)) goto no_memory;
     Py_BEGIN_ALLOW_THREADS
     how = run_all(run, program, &rows, all, &result, &first);
+    if (how == FINE && first >= 0) {
+        places = PyMem_RawMalloc((size_t)all * 8);
+        how = places == NULL ? NO_ROOM : all_failing(run, program, &rows, all, length, places, &found);
+    }
     Py_END_ALLOW_THREADS
     if (how == NO_SENSE) PyErr_SetString(PyExc_ValueError, "rows must ascend within their columns, and text must lie within its own");
     else if (how == NO_ROOM && result.full) PyErr_SetString(PyExc_ValueError, "more than 2 GiB of text in one column");
     else if (how == NO_ROOM) PyErr_NoMemory();
-    else if (first >= 0) out = Py_BuildValue("LO", (long long)first, Py_None);
-    else out = Py_BuildValue("LN", -1LL, made_result(&result));
+    else if (first >= 0) out = Py_BuildValue("LOy#", (long long)first, Py_None, (const char *)places, (Py_ssize_t)(found * 8));
+    else out = Py_BuildValue("LNO", -1LL, made_result(&result), Py_None);
     goto done;
 no_memory:
     PyErr_NoMemory();
@@ -700,6 +729,7 @@ done:
     PyMem_RawFree(views);
     if (run != NULL) PyMem_RawFree(run->slots);
     PyMem_RawFree(run);
+    PyMem_RawFree(places);
     free_result(&result);
     leave(&rows);
     return out;

@@ -8,6 +8,8 @@ What it decides: nothing. What an expression gives, and which records have no va
 
 - Both ways, compiled and plain, give the same values, and raise the same `NotComputable`: that of the part of the expression that is
   computed first, at its first record. The index counts the selected rows.
+- It names all rows that have no value, each with its reason (`all`), so that a chunk need not be computed again for each of them. To find
+  them costs each row once more, alone.
 - A tree becomes a program in postfix order, which `expressions.c` runs over blocks of rows. Casts between text and floats are computed on
   lists, as the plain way does it, and are a column for the program; so is nothing else.
 """
@@ -15,6 +17,7 @@ What it decides: nothing. What an expression gives, and which records have no va
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
@@ -82,40 +85,53 @@ class Computation:
         if self._column is not None:
             return chunk.vector(self._column)
         if self._program is None:
-            return chunk.spread(self.type, self._plain(chunk, len(chunk)))
+            return chunk.spread(self.type, self._all(chunk))
         return Vector(self.type, chunk.base_length, *self._run(chunk, False))  # pyright: ignore[reportArgumentType]
 
     def picked(self, chunk: ColumnChunk) -> Buffer:
         """The selected base rows for which the expression is true."""
         if self._program is None:
-            return array("q", compress(chunk.indexes(), self._plain(chunk, len(chunk))))
+            return array("q", compress(chunk.indexes(), self._all(chunk)))
         return self._run(chunk, True)
 
     def _run(self, chunk: ColumnChunk, condition: bool) -> Any:
         try:
             slow = [chunk.spread(kind, compute(chunk, len(chunk))) for kind, compute in self._slow]
         except NotComputable:
-            self._plain(chunk, len(chunk))  # another part may come before
+            self._all(chunk)  # another part may come before
             raise
         vectors = [
             (KINDS.index(one.kind), one.data, one.offsets, one.validity)
             for one in (*map(chunk.vector, self._names), *slow)
         ]
         built = compiled_part.compiled
-        first, found = built.compute(self._program, vectors, chunk.base_length, chunk.picked, condition)
+        first, found, places = built.compute(self._program, vectors, chunk.base_length, chunk.picked, condition)
         if first >= 0:
-            self._explain(chunk, first)
+            explained = self._explained(chunk, longs(places).tolist())
+            explained[first].all = explained
+            raise explained[first]
         return found
 
-    def _explain(self, chunk: ColumnChunk, first: int) -> None:
-        """Raise what the plain way says of this selected row."""
-        row = first if chunk.picked is None else longs(chunk.picked)[first]
+    def _all(self, chunk: ColumnChunk) -> list[Any]:
+        """The values of the selected rows, by the plain way."""
         try:
-            self._plain({name: [chunk.vector(name).at(row)] for name in self._names}, 1)
+            return self._plain(chunk, len(chunk))
         except NotComputable as error:
-            error.index = first
+            error.all = self._explained(chunk, range(len(chunk)))
             raise
-        raise AssertionError("the compiled part refuses what has a value")
+
+    def _explained(self, chunk: ColumnChunk, places: Iterable[int]) -> dict[int, NotComputable]:
+        """Those of these selected rows that have no value, each with what the plain way says of it."""
+        rows = chunk.indexes()
+        vectors = [(name, chunk.vector(name)) for name in self._names]
+        found: dict[int, NotComputable] = {}
+        for place in places:
+            try:
+                self._plain({name: [vector.at(rows[place])] for name, vector in vectors}, 1)
+            except NotComputable as error:
+                error.index = place
+                found[place] = error
+        return found
 
 
 class _Writer:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
-from .columns import Columns, DamagedBatch, columns_of
+from .columns import MOST_BYTES, Columns, DamagedBatch, columns_of
 from .spans import SpannedRecords, spanned
 
 T = TypeVar("T")
@@ -52,11 +51,11 @@ class Taken:
 class RecordBatch:
     """One readable record batch. Its records are decoded once, when they are first needed."""
 
-    __slots__ = ("_read", "_read_spans", "base", "count", "first_ms", "max_ms", "next", "size")
+    __slots__ = ("_read", "_read_spans", "base", "count", "first_ms", "max_ms", "next", "size", "transactional")
 
     def __init__(
         self,
-        read: Callable[[], Columns],
+        read: Callable[[int], Columns],
         base: int,
         following: int,
         count: int,
@@ -64,9 +63,11 @@ class RecordBatch:
         max_ms: int,
         size: int,
         *,
-        spans: Callable[[], SpannedRecords] | None = None,
+        spans: Callable[[int], SpannedRecords] | None = None,
+        transactional: bool = True,
     ) -> None:
-        """`read` decodes it into lists, `spans` into spans; without the latter, spans are made of the lists."""
+        """`read` decodes it into lists, `spans` into spans; without the latter, spans are made of the lists. Both are given the most bytes
+        that it may have once it is decompressed."""
         self._read = read
         self._read_spans = spans
         self.base = base
@@ -75,27 +76,30 @@ class RecordBatch:
         self.first_ms = first_ms
         self.max_ms = max_ms
         self.size = size
+        self.transactional = transactional
+        """Whether it was written in a transaction; True if that is unknown."""
 
     @classmethod
     def of(cls, records: Sequence[Any], *, following: int | None = None, size: int = 0) -> RecordBatch:
         """A batch made of record objects."""
         base = records[0].offset if records else 0
         after = following if following is not None else records[-1].offset + 1
-        return cls(partial(columns_of, records), base, after, len(records), 0, 0, size)
+        return cls(lambda most: columns_of(records), base, after, len(records), 0, 0, size)
 
-    def columns(self) -> Columns:
-        """The records as lists. Call it, or `spans`, once. Raises `DamagedBatch` at every call if they cannot be decoded."""
-        return self._once(self._read)
+    def columns(self, most: int = MOST_BYTES) -> Columns:
+        """The records as lists. Call it, or `spans`, once. Raises `DamagedBatch` at every call if they cannot be decoded, `OversizedBatch`
+        if they have more bytes than `most`."""
+        return self._once(self._read, most)
 
-    def spans(self) -> SpannedRecords:
+    def spans(self, most: int = MOST_BYTES) -> SpannedRecords:
         """The records as spans, as `columns` gives them as lists."""
         read, made = self._read, self._read_spans
-        return self._once(made if made is not None else lambda: spanned(read()))
+        return self._once(made if made is not None else lambda most: spanned(read(most)), most)
 
-    def _once(self, read: Callable[[], T]) -> T:
+    def _once(self, read: Callable[[int], T], most: int) -> T:
         self._read, self._read_spans = self._torn, None
         try:
-            found = read()
+            found = read(most)
         except DamagedBatch:
             raise
         except Exception as error:
@@ -103,9 +107,9 @@ class RecordBatch:
         self._read = _nothing
         return found
 
-    def _torn(self) -> Columns:
+    def _torn(self, most: int) -> Columns:
         raise DamagedBatch(f"the batch at offset {self.base} cannot be read, as was said before")
 
 
-def _nothing() -> Columns:
+def _nothing(most: int) -> Columns:
     return Columns([], [], 0)

@@ -7,21 +7,25 @@ from operator import add
 
 from .columns import Bytes, Header
 
-FRAME_RECORDS = 2000
+FRAME_RECORDS = 500
+"""A frame is taken whole, so it must not hold the loop of its reader for long, even where a record takes a millisecond there."""
 FRAME_BYTES = 512 * 1024
 
 
 def frame_cuts(
-    keys: Sequence[Bytes], values: Sequence[Bytes], headers: Sequence[Sequence[Header]] | None = None
+    keys: Sequence[Bytes],
+    values: Sequence[Bytes],
+    headers: Sequence[Sequence[Header]] | None = None,
+    most: int = FRAME_RECORDS,
 ) -> list[tuple[int, int]]:
-    """The rows of each frame, as (first, behind the last). Only a row larger than `FRAME_BYTES` makes a larger frame: one of its own.
+    """The rows of each frame, as (first, behind the last), at most `most`. A row over `FRAME_BYTES` has a frame of its own.
 
     >>> frame_cuts([None] * 3, [b"x" * 400_000] * 3)
     [(0, 1), (1, 2), (2, 3)]
     """
     cuts: list[tuple[int, int]] = []
-    for first in range(0, len(values), FRAME_RECORDS):
-        part = slice(first, min(first + FRAME_RECORDS, len(values)))
+    for first in range(0, len(values), most):
+        part = slice(first, min(first + most, len(values)))
         sizes = list(map(add, _lengths(keys[part]), _lengths(values[part])))
         if headers is not None:
             sizes = list(map(add, sizes, map(_size, headers[part])))

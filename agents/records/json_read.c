@@ -12,6 +12,7 @@ enum { FINE = 0, NOT_JSON = 1, NOT_OBJECT = 2, MISSING = 3, IS_NULL = 4, WRONG_T
 #define PLACES 64      /* fields of a record whose places are remembered */
 #define KEYS 64        /* keys that are remembered */
 #define LONGEST_KEY 64 /* of those: with quotes and colon */
+#define MANY_DIGITS 200 /* with an exponent of two digits, fewer than these make no number beyond every double */
 
 typedef struct { /* a key that was read before, with its quotes and colon */
     uint64_t word[2], mask[2];
@@ -665,7 +666,87 @@ done:
     return out;
 }
 
+/* ------------------------------------------------------------------------------------------------- numbers beyond doubles */
+
+/* Whether a number in this JSON may be beyond every double: an exponent of three digits or more, or so many digits in a row that one of two
+ * is enough. It says yes rather too often; what is no JSON, or lies in a string, may be called anything. */
+static int may_be_beyond(const uint8_t *at, const uint8_t *end) {
+    const Bounds in = {end, end};
+    while (at < end) {
+        uint8_t c = *at;
+        if (c == '"') {
+            int escaped;
+            at = string_end(at + 1, &in, &escaped);
+            if (at == NULL) return 1;
+            at++;
+        } else if (is_digit(c)) {
+            const uint8_t *first = at;
+            while (at < end && is_digit(*at)) at++;
+            if (at - first >= MANY_DIGITS) return 1;
+            if (at >= end || (*at | 32) != 'e') continue;
+            at++;
+            if (at < end && (*at == '-' || *at == '+')) at++;
+            for (first = at; at < end && is_digit(*at); at++)
+                ;
+            if (at - first >= 3) return 1;
+        } else {
+            at++;
+        }
+    }
+    return 0;
+}
+
+#if defined(WITH_SSE2)
+/* As `may_be_beyond`, and yes still more often: a digit before an `e` anywhere, also in a string, or as many digits as there are in blocks of a
+ * long number. */
+static int looks_beyond(const uint8_t *at, const uint8_t *end) {
+    const __m128i zero = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9), lower = _mm_set1_epi8(32), e = _mm_set1_epi8('e');
+    int before = 0, full = 0; /* whether a digit stands before this block; blocks of digits alone before it */
+    if (end - at < 16) return 1;
+    for (const uint8_t *last = end - 16;; at = last - at > 16 ? at + 16 : last) { /* the last one begins within the one before it */
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at), from_zero = _mm_sub_epi8(bytes, zero);
+        int digits = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(from_zero, nine), from_zero));
+        int es = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_or_si128(bytes, lower), e));
+        full = digits == 0xFFFF ? full + 1 : 0;
+        if (((digits << 1 | before) & es) != 0 || full == MANY_DIGITS / 16 - 2) return 1;
+        if (at == last) return 0;
+        before = last - at >= 16 ? digits >> 15 & 1 : 0;
+    }
+}
+#else
+#define looks_beyond(at, end) 1
+#endif
+
+/* beyond(values) -> the indexes of those `bytes` among them in which a number may be beyond every double. */
+static PyObject *json_beyond(PyObject *Py_UNUSED(self), PyObject *values) {
+    PyObject *fast = PySequence_Fast(values, "not a sequence"), *found = PyList_New(0);
+    if (fast == NULL || found == NULL) goto failed;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++) {
+        PyObject *one = PySequence_Fast_GET_ITEM(fast, i), *index;
+        if (!PyBytes_Check(one)) {
+            PyErr_SetString(PyExc_TypeError, "not bytes");
+            goto failed;
+        }
+        const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(one);
+        const uint8_t *end = at + PyBytes_GET_SIZE(one);
+        if (!looks_beyond(at, end) || !may_be_beyond(at, end)) continue;
+        index = PyLong_FromSsize_t(i);
+        if (index == NULL || PyList_Append(found, index) < 0) {
+            Py_XDECREF(index);
+            goto failed;
+        }
+        Py_DECREF(index);
+    }
+    Py_DECREF(fast);
+    return found;
+failed:
+    Py_XDECREF(fast);
+    Py_XDECREF(found);
+    return NULL;
+}
+
 PyMethodDef json_read_methods[] = {
+    {"beyond", json_beyond, METH_O, "Which JSON may have a number beyond every double."},
     {"decoder", json_decoder, METH_VARARGS, "What `decode` needs to know of declared columns."},
     {"decode", json_decode, METH_VARARGS, "JSON records as Arrow vectors."},
     {NULL, NULL, 0, NULL},

@@ -1,7 +1,8 @@
-"""Reads a record batch in Python alone, as Kafka's format says: the way for what aiokafka's parser refuses although Kafka accepts it.
+"""Reads a record batch in Python alone, as Kafka's format says: the way of this process where there is no compiled part.
 
-That is a header whose name is not UTF-8. Brokers do not look at names; Java's client puts U+FFFD in the place of such bytes, librdkafka
-returns them. aiokafka raises for the whole batch, and no record behind it would ever be read.
+aiokafka's parser reads no batch of this format. It refuses a whole batch for a header whose name is not UTF-8, although Kafka accepts it,
+and takes the attributes of a record, which are one byte, for a number of variable length: from 0x80 on it shifts all that follows, so that
+keys vanish, or the partition stands still. Brokers check neither.
 
 Promises: `name_of` makes text of any name, in which no byte is lost: `b"caf\xe9"` becomes `caf\xe9` with a backslash. All ways to read
 a batch use the same rule. Damaged bytes raise `ValueError`, before anything is allocated that their length does not justify.
@@ -9,10 +10,12 @@ a batch use the same rule. Damaged bytes raise `ValueError`, before anything is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from itertools import repeat
+from typing import NamedTuple
 
-from .columns import Header, Raw, read_by
+from . import columns as compiled_part
+from .columns import HEAD, LOG_APPEND_TIME, MOST_BYTES, Header, Raw, read_by
 
 ESCAPED = "backslashreplace"
 """How the bytes of a name that are not UTF-8 become text; `columns.c` has it, too."""
@@ -39,24 +42,23 @@ def name_of(data: bytes) -> str:
     return data.decode(errors=ESCAPED)
 
 
-def records_of(parser: Iterable[Any], raw: Raw, start: int, end: int) -> Iterator[Any]:
-    """The records that aiokafka's parser finds in the batch at `start`; from the first one on whose names it refuses, those found here."""
-    done = 0
-    try:
-        for record in parser:
-            yield record
-            done += 1
-    except Exception as error:
-        if not isinstance(error, UnicodeDecodeError) and not isinstance(error.__cause__, UnicodeDecodeError):
-            raise
-    else:
+def records_of(raw: Raw, start: int, end: int) -> Iterator[PlainRecord]:
+    """The records of the version 2 batch at `start`, an object each, for aiokafka's own consumers."""
+    if compiled_part.compiled is None:
+        yield from records_plainly(raw, start, end)
         return
-    yield from records_plainly(raw, start, end)[done:]
+    found = compiled_part.read_batch(raw, start, end)
+    kind = int(HEAD.unpack_from(raw, start)[5] & LOG_APPEND_TIME > 0)
+    keys, headers = found.keys or repeat(None), found.headers or repeat(())
+    for offset, ms, key, value, own in zip(
+        found.offset_column(), found.timestamps, keys, found.values, headers, strict=False
+    ):
+        yield PlainRecord(offset, ms, kind, key, value, list(own))
 
 
-def records_plainly(raw: Raw, start: int, end: int) -> list[PlainRecord]:
+def records_plainly(raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> list[PlainRecord]:
     """The records of the version 2 batch at `start` of these bytes. Raises `DamagedBatch`."""
-    return read_by(_records, raw, start, end)[1]
+    return read_by(_records, raw, start, end, most)[1]
 
 
 def _records(

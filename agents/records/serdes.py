@@ -176,15 +176,6 @@ class Serde(Generic[T]):
         return hash((self.name, str(self.type)))
 
 
-def _msgspec(kind: Any) -> Any:
-    try:
-        return importlib.import_module("msgspec")
-    except ImportError as error:
-        raise DeclarationError(
-            f"values of type {kind.__name__} need msgspec to be read", remedy="pip install 'headgate[typed]'"
-        ) from error
-
-
 _MARK = (1 << 29) + secrets.randbits(29)
 """Separates the values of a chunk that is parsed by one call. The number is random, so that no record can contain it on purpose."""
 _BETWEEN = b",%d," % _MARK
@@ -298,7 +289,7 @@ def json(kind: Any = None) -> Serde[Any]:
         raise DeclarationError(
             f"json() takes a class, not {kind!r}", remedy="a dataclass, TypedDict, msgspec Struct or pyarrow.Schema"
         )
-    library = _msgspec(kind)
+    library: Any = importlib.import_module("msgspec")
     typed = TypedJson(library, kind)
     return Serde(_typed_name("json", kind), _json_of, typed.one, kind, typed.many, _json_column)
 
@@ -310,7 +301,7 @@ def named_only(serde: Serde[Any], names: frozenset[str]) -> Serde[Any] | None:
     """
     if serde.type is None or not is_json(serde):
         return None
-    library = _msgspec(serde.type)
+    library: Any = importlib.import_module("msgspec")
     kind = struct_of(library, serde.type, names)
     if kind is None:
         return None
@@ -377,7 +368,7 @@ def msgpack(kind: Any = None) -> Serde[Any]:
     if kind is None:
         library: Any = _msgpack
         return Serde("msgpack", library.Packer().pack, partial(library.unpackb, strict_map_key=False))
-    library = _msgspec(kind)
+    library: Any = importlib.import_module("msgspec")
     typed, encode = TypedMsgpack(library, kind), library.msgpack.Encoder().encode
     return Serde(_typed_name("msgpack", kind), encode, typed.one, kind, typed.many)
 

@@ -158,7 +158,12 @@ again:
     for (at = base + start; at < stop && wrong == NULL; batch++) {
         int64_t first = (int64_t)big_endian(at, 8), ms = (int64_t)big_endian(at + 27, 8), greatest = (int64_t)big_endian(at + 35, 8);
         int append = at[22] & APPEND_TIME;
-        Reader r = {at + HEAD_SIZE, at + 12 + (int64_t)big_endian(at + 8, 4), 0};
+        int64_t size = 12 + (int64_t)big_endian(at + 8, 4);
+        if (size < HEAD_SIZE || size > stop - at) { /* the bytes have changed since the first look at them */
+            wrong = "the batch has another length than before";
+            break;
+        }
+        Reader r = {at + HEAD_SIZE, at + size, 0};
         next = (int64_t)((uint64_t)first + (uint64_t)(int64_t)(int32_t)big_endian(at + 23, 4) + 1);
         for (int64_t left = (int64_t)big_endian(at + 57, 4); left > 0 && row < count && wrong == NULL; left--, row++) {
             wrong = read_one(&r, base, row, &found, ms, first);
@@ -167,6 +172,7 @@ again:
         if (wrong == NULL && r.at != r.end) wrong = "bytes are left behind the last record";
         at = r.end;
     }
+    if (wrong == NULL && row != count) wrong = "the batches have other numbers of records than before";
     Py_END_ALLOW_THREADS
     if (wrong != NULL) { /* its own reader says so; the batches before it are a run */
         most = batch - 1;

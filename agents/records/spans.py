@@ -22,10 +22,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from . import columns as compiled_part
-from .columns import Bytes, Columns, DamagedBatch, Header, Raw, columns_of, read_by
+from .columns import MOST_BYTES, Bytes, Columns, Header, Raw, columns_of, read_by
 from .decoder import RecordSpans
 from .longs import gathered, scaled
-from .plain_records import name_of, records_of
+from .plain_records import name_of, records_plainly
 from .vectors import Buffer, longs
 
 if TYPE_CHECKING:
@@ -319,11 +319,11 @@ def spanned(records: Columns | ArrivedColumns) -> SpannedRecords:
     )
 
 
-def read_spans(raw: Raw, start: int, end: int) -> SpannedRecords:
-    """The records of the version 2 batch at `start` of these bytes."""
+def read_spans(raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> SpannedRecords:
+    """The records of the version 2 batch at `start` of these bytes. Raises `OversizedBatch` for more than `most` bytes."""
     if compiled_part.compiled is None:
-        return _read_slowly(raw, start, end)
-    data, found = read_by(compiled_part.compiled.read_spans, raw, start, end)
+        return spanned(columns_of(records_plainly(raw, start, end, most)))
+    data, found = read_by(compiled_part.compiled.read_spans, raw, start, end, most)
     return _placed(data, *found)
 
 
@@ -343,16 +343,6 @@ def read_run(raw: Raw, start: int) -> tuple[int, int, SpannedRecords] | None:
         return None
     found = compiled_part.compiled.read_run(raw, start)
     return None if found is None else (found[0], found[1], _placed(raw, *found[3:]))
-
-
-def _read_slowly(raw: Raw, start: int, end: int) -> SpannedRecords:
-    from aiokafka.record.memory_records import MemoryRecords
-
-    try:
-        batch: Any = MemoryRecords(bytes(raw[start:end])).next_batch()
-        return spanned(columns_of(records_of(batch, raw, start, end)))
-    except Exception as error:
-        raise DamagedBatch(f"the batch cannot be read: {error}") from error
 
 
 # ----------------------------------------------------------------------------------------------------------------- headers

@@ -1,14 +1,13 @@
-"""What a topic refuses besides records that are too large: records too new or too old for its settings and, if it is compacted, records
-without a key.
+"""What a topic accepts besides records of a certain size: timestamps within its limits and, if it is compacted, only records with keys.
 
-For one such record a broker refuses the whole batch, and with it the transaction of all tasks of a worker. So these records are found
-before anything is sent, while it is still known which task wrote them. Promises: nothing that a broker accepts is refused, as long as its
-clock and this one agree; a topic without such rules costs nothing.
+For one record that it does not accept a broker refuses the whole batch, and with it the transaction of all tasks of a worker. So these
+records are found before anything is sent, while it is still known which task wrote them: one without a key is refused, and one that is too
+new or too old for the topic gets the nearest timestamp that the topic accepts (`timestamps`). Promise: nothing that a broker accepts is
+refused.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,9 +43,6 @@ class UnknownTarget(EnvironmentFault):
 
 
 FOREVER_MS = 2**63 - 1
-HOUR_MS = 3_600_000
-NO_TIMESTAMP = -1
-"""Kafka's value for a record without a timestamp; the rules do not apply to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +54,34 @@ class Rules:
     """How far in the past a timestamp may be."""
     after_ms: int | None = None
     """How far in the future a timestamp may be."""
+    retention_ms: int | None = None
+    """How old a record may become before Kafka deletes it; None if it is not deleted by its age."""
+
+    @property
+    def accepts_all(self) -> bool:
+        """Whether it has no limit for timestamps."""
+        return self.before_ms is None and self.after_ms is None
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> Rules | None:
-        """The rules that follow from a topic's settings; None if it accepts everything.
+        """The rules that follow from a topic's settings; None if it accepts and keeps everything.
 
         >>> Rules.of({"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"})
-        Rules(compacted=True, before_ms=None, after_ms=None)
+        Rules(compacted=True, before_ms=None, after_ms=None, retention_ms=None)
         """
-        compacted = "compact" in config.get("cleanup.policy", "")
-        before = after = None
+        policy = config.get("cleanup.policy", "")
+        compacted = "compact" in policy
+        before = after = retention = None
         if config.get("message.timestamp.type") != "LogAppendTime":  # otherwise the broker sets the timestamps
             both = config.get("message.timestamp.difference.max.ms", str(FOREVER_MS))
             before = _bound(config.get("message.timestamp.before.max.ms", both))
             after = _bound(config.get("message.timestamp.after.max.ms", both))
-        if not compacted and before is None and after is None:
+            retention = _bound(config.get("retention.ms", "-1")) if "delete" in policy else None
+        if not compacted and before is None and after is None and retention is None:
             return None
-        return cls(compacted, before, after)
+        return cls(compacted, before, after, retention)
 
-    def takes(self, *, keyless: bool, oldest: int | None, newest: int) -> bool:
-        """Whether the topic takes all records, of which some have no key, and which have such timestamps (`oldest`: of those that have
-        one). If not, `refuse` says why."""
-        if self.compacted and keyless:
-            return False
-        now = int(time.time() * 1000)
-        if self.after_ms is not None and newest > now + self.after_ms:
-            return False
-        return self.before_ms is None or oldest is None or oldest >= now - self.before_ms
-
-    def refuse(self, topic: str, keys: Sequence[bytes | None] | None, stamps: Sequence[int] | int) -> None:
+    def refuse(self, topic: str, keys: Sequence[bytes | None] | None) -> None:
         """Raise `NotTaken` for a record that the topic would refuse."""
         if self.compacted and (keys is None or None in keys):
             raise NotTaken(
@@ -95,39 +90,8 @@ class Rules:
                 "has no key, but the topic is compacted and accepts only records with keys",
                 f"give it a key, as in .to({topic!r}, key=…), or set cleanup.policy=delete on the topic",
             )
-        if self.before_ms is None and self.after_ms is None:
-            return
-        now = int(time.time() * 1000)
-        one = isinstance(stamps, int)
-        if self.after_ms is not None and (newest := stamps if one else max(stamps)) > now + self.after_ms:
-            raise NotTaken(
-                topic,
-                0 if one else stamps.index(newest),
-                f"has the timestamp {newest}, which is {_length(newest - now)} in the future, but the limit is "
-                f"{_length(self.after_ms)}",
-                f"check that it is in milliseconds, or raise message.timestamp.after.max.ms of {topic}",
-            )
-        if self.before_ms is None:
-            return
-        first = stamps if one else min((s for s in stamps if s != NO_TIMESTAMP), default=now)
-        if NO_TIMESTAMP != first < now - self.before_ms:
-            raise NotTaken(
-                topic,
-                0 if one else stamps.index(first),
-                f"has the timestamp {first}, which is {_length(now - first)} in the past, but the limit is {_length(self.before_ms)}",
-                f"raise message.timestamp.before.max.ms of {topic}",
-            )
 
 
 def _bound(value: str) -> int | None:
     """The limit in ms; None if no timestamp can ever reach it."""
-    return None if int(value) >= FOREVER_MS // 2 else int(value)
-
-
-def _length(ms: int) -> str:
-    """A length of time for people.
-
-    >>> _length(3_600_000), _length(90_000)
-    ('1 h', '90 s')
-    """
-    return f"{ms / HOUR_MS:.3g} h" if ms >= HOUR_MS else f"{ms / 1000:g} s"
+    return int(value) if 0 <= int(value) < FOREVER_MS // 2 else None

@@ -5,12 +5,13 @@ What it decides: which records fit the type, beyond what msgspec checks; typed r
 - A field that may be None may be missing, and is None then. (With the default None in its class, that is as fast as any other record.)
 - Of two equal keys, the last one counts.
 - A whole number has at most 64 bits.
-- Bytes that are not UTF-8 are bad data, also in fields that the type does not have.
+- Bytes that are not UTF-8, and numbers beyond a double (`1e400`), are bad data, also in fields that the type does not have.
 - A chunk without bad records costs one pass in C for each of these rules.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
@@ -20,7 +21,15 @@ import orjson
 
 from ...core.columns.schema import INT, LEAST, MOST
 from ...core.errors import DataError, DeclarationError
+from . import columns as compiled_part
 from .column_types import PlainField, fields_alone, plain_fields
+
+_BEYOND = re.compile(rb"[0-9][eE][+-]?[0-9]{3}|[0-9]{200}")
+"""With fewer digits, an exponent of two digits makes no number beyond a double."""
+_SHAPES = bytes(
+    48 if one in b"0123456789" else 101 if one in b"eE" else 43 if one in b"+-" else 32 for one in range(256)
+)
+"""What is left of bytes when one is asked whether `_BEYOND` is among them: 0, e, + and blanks."""
 
 
 class TypedJson:
@@ -49,6 +58,8 @@ class TypedJson:
     def _check(self, data: Sequence[bytes], values: list[Any]) -> None:
         if not all(map(bytes.isascii, data)):
             b"".join(data).decode()  # each one begins and ends with a character of JSON, so that no two make a third
+        for index in beyond(data):
+            orjson.loads(data[index])  # msgspec does not look at numbers that it skips
         for name, get in self._whole:
             numbers = list(map(get, values))
             try:
@@ -74,6 +85,20 @@ class TypedJson:
                 return self._convert({**self._nulls, **value}, self._kind)
             except self._misfit:
                 raise misfit from None
+
+
+def beyond(data: Sequence[bytes]) -> list[int]:
+    """The values in which a number may be beyond every double; rather too many than too few.
+
+    >>> beyond([b'{"a":1e400}', b'{"a":1e-7}', b'{"a":' + b"9" * 309 + b"}"])
+    [0, 2]
+    """
+    if (built := compiled_part.compiled) is not None:
+        return built.beyond(data)
+    shapes = b" ".join(data).translate(_SHAPES)
+    if not any(shape in shapes for shape in (b"0e000", b"0e+000", b"0" * 200)):
+        return []
+    return [index for index, one in enumerate(data) if _BEYOND.search(one)]
 
 
 def missing_nulls(kind: Any) -> dict[str, None]:

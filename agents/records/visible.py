@@ -6,6 +6,7 @@ Promises:
 - No offset is passed over silently. The batches of a log that nobody has compacted follow one another without a gap; a gap, or a batch with
   fewer records than offsets, raises `NotWhole`.
 - A batch that is cut off at the end of the answer is left to the next fetch.
+- A batch that is too large once it is decompressed is left out, and named in `oversized`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...core.errors import EnvironmentFault
-from .columns import CHECKED_FROM, HEAD, DamagedBatch, crc32c
+from .columns import CHECKED_FROM, HEAD, MOST_BYTES, DamagedBatch, OversizedBatch, crc32c
 from .spans import SpannedRecords, joined_spans, read_run, read_spans
 from .vectors import longs
 
@@ -37,10 +38,19 @@ class FetchedRange:
     """The bytes of one partition in a fetch answer. Iterate over it once; `position` is behind everything that was looked at."""
 
     def __init__(
-        self, raw: bytes, position: int, aborted: Iterable[tuple[int, int]] = (), *, checked: bool = True
+        self,
+        raw: bytes,
+        position: int,
+        aborted: Iterable[tuple[int, int]] = (),
+        *,
+        checked: bool = True,
+        most: int = MOST_BYTES,
     ) -> None:
-        """`position`: the offset that was asked for. `aborted`: producer and first offset of each aborted transaction in the answer."""
+        """`position`: the offset that was asked for. `aborted`: producer and first offset of each aborted transaction in the answer.
+        `most`: how many bytes a batch may have once it is decompressed."""
         self.position = position
+        self.oversized: list[OversizedBatch] = []
+        self._most = most
         self._raw = raw
         self._aborts = sorted(aborted, key=lambda one: one[1])
         self._aborting: set[int] = set()
@@ -95,7 +105,11 @@ class FetchedRange:
         self._follows(base, base + last + 1)
         if self._hidden(start, end, base, attributes, producer):
             return None
-        return read_spans(raw, start, end)
+        try:
+            return read_spans(raw, start, end, self._most)
+        except OversizedBatch as error:
+            self.oversized.append(error)
+            return None
 
     def _hidden(self, start: int, end: int, base: int, attributes: int, producer: int) -> bool:
         """Whether this is a control batch, or one of an aborted transaction."""

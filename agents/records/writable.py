@@ -228,11 +228,6 @@ def extent_of(records: SpannedRecords, rows: Buffer | None) -> Extent:
     return Extent(sum(own), largest + _OVERHEAD, min(times), max(times), oldest, -1 in keys)
 
 
-def can_be_written(found: Extent) -> bool:
-    """Whether Kafka can have all of these timestamps."""
-    return found.earliest >= NO_TIMESTAMP and found.newest < TIME_LIMIT
-
-
 def _slowly(topic: str, keys: Any, values: Any, timestamps: Any, headers: Any) -> Writable:
     raw_values = raw_column(topic, "value", values)
     raw_keys = None if keys is None else raw_column(topic, "key", keys)

@@ -43,6 +43,7 @@ class AskingConsumer:
         self._ends: dict[StreamPartition, int] = {}
         """By partition, up to where it has been reported."""
         self._starts: dict[StreamPartition, int] = {}
+        self._ids: dict[str, str] = {}
         self._turn = 0
         self._paused: set[StreamPartition] = set()
         self._found: list[Taken] = []
@@ -75,6 +76,10 @@ class AskingConsumer:
             stable = high = await self._offsets.end_of(at, committed=True)
             if stable <= position:  # only then does it matter whether a transaction is open
                 high = await self._offsets.end_of(at, committed=False)
+            if stable > position or self._turn % START_EVERY == 0 or at.stream not in self._ids:
+                self._ids[at.stream] = await self._offsets.topic_id(
+                    at.stream
+                )  # behind the end: it is that topic's, or its id is refused
         except Exception as error:
             if passes(error):
                 raise
@@ -148,6 +153,10 @@ class AskingConsumer:
     def knows(self, topic: str) -> bool:
         """See `port`."""
         return any(at.stream == topic for at in self._asked) or self._inner.knows(topic)
+
+    def topic_id(self, topic: str) -> str:
+        """See `port`."""
+        return self._ids[topic] if topic in self._ids else self._inner.topic_id(topic)
 
     @property
     def dead(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..operators.key_test import KeyTest
 from ..operators.pipeline import Pipeline
+from ..records.columns import LIMIT
 
 if TYPE_CHECKING:
     from .site import Site
@@ -30,11 +31,15 @@ def assembled(site: Site, poke: Callable[[], None]) -> Pipeline:
         careful=name in runtime.producers.careful,
         patience=site.patience,
     )
+    made.meter = site.meter
     made.keys = KeyTest(runtime.declared, name, site.plan.inputs, site.count)
     made.spark = runtime.spark
     made.spark_in_flight = settings.value("spark.in-flight")
     made.gather_max_bytes = settings.value("gather.max-bytes")
+    made.batch_max_bytes = settings.value(LIMIT)
     made.spark_timeout_s = settings.seconds("spark.batch-timeout")
+    made.topic_id = lambda at: site.machine.inputs.topics.get(at, "")
+    made.adopted = lambda: site.machine.inputs.adopted
     made.poke = poke
     made.durable()
     return made

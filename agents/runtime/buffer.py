@@ -3,8 +3,9 @@
 This is the part of the outbox that never waits. Promises:
 
 - What a task emits stays in its own buffer until `complete()`; then all of it joins the open transaction at once.
-- A record that cannot be written is refused when it is emitted, with its index: a wrong type, an invalid timestamp, a partition that the
-  topic does not have, a size above the topic's limit. So `complete()` has nothing left to refuse.
+- A record that cannot be written is refused when it is emitted, with its index: a wrong type, a partition that the topic does not have, a
+  size above the topic's limit. So `complete()` has nothing left to refuse.
+- Every record gets the timestamp that `records.timestamps` makes of its event time, whoever emits it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import structlog
+
 from ...core.names import StreamPartition
 from ..port.port import BatchInWork
 from ..records.columns import pick
@@ -21,9 +24,11 @@ from ..records.partitioner import Partitioner
 from ..records.record import Headers
 from ..records.spans import SpannedRecords
 from ..records.target_rules import Rules, TooLarge, UnknownTarget
+from ..records.timestamps import ANY, Accepted, accepted, names_times, stamped
 from ..records.vectors import Buffer, longs
-from ..records.writable import Writable, can_be_written, check_partition, extent_of, record_size, writable
+from ..records.writable import NO_TIMESTAMP, Writable, check_partition, extent_of, record_size, writable
 
+log = structlog.get_logger("headgate.outbox")
 DEFAULT_LIMIT = 1_048_588
 """The broker's default of max.message.bytes."""
 
@@ -141,25 +146,28 @@ class TaskBuffer:
         values: Sequence[Bytes],
         timestamps: Stamps,
         headers: Sequence[Headers] | None = None,
-    ) -> None:
-        """Emit columns to one topic. Without `partition`, each record goes where Java's default partitioner would send its key."""
+    ) -> int:
+        """Emit columns to one topic. Without `partition`, each record goes where Java's default partitioner would send its key. Returns how
+        many of them have another timestamp in Kafka than their event time."""
         if not values:
-            return
+            return 0
         outbox = self._outbox
+        timestamps, headers, changed = stamped(topic, len(values), timestamps, headers, outbox._accepted(topic))
         found = writable(topic, keys, values, timestamps, headers)
         outbox._must_fit(topic, found)
         keys, values, timestamps, headers, size, _ = found
         self.size += size
         if (rules := outbox._rules.get(topic)) is not None:
-            rules.refuse(topic, keys, timestamps)
+            rules.refuse(topic, keys)
+            outbox._notice_age(topic, rules, timestamps)
         chooser = outbox._partitioner(topic)
         if partition is not None:
             target = StreamPartition(topic, check_partition(topic, partition, chooser.partitions))
             self._emitted.append((target, Listed(keys, values, timestamps, headers)))
-            return
+            return changed
         if keys is None:
             self._emitted.append((StreamPartition(topic, chooser.next()), Listed(None, values, timestamps, headers)))
-            return
+            return changed
         for number, indexes in enumerate(chooser.split(keys)):
             if indexes:
                 part = Listed(
@@ -169,22 +177,23 @@ class TaskBuffer:
                     None if headers is None else pick(headers, indexes),
                 )
                 self._emitted.append((StreamPartition(topic, number), part))
+        return changed
 
-    def emit_spans(
-        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
-    ) -> None:
-        """Emit records that lie in buffers: these rows of them, or all. No object is made of a record unless one is refused; refusals are
-        those of `emit`, and their index counts the rows."""
+    def emit_spans(self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None) -> int:
+        """Emit records that lie in buffers: these rows of them, or all. No object is made of a record unless one is refused, or gets
+        another timestamp or other headers; refusals and what is returned are those of `emit`, and an index counts the rows."""
         given = Spanned(records, rows)
         if not len(given):
-            return
+            return 0
         outbox = self._outbox
         found, rules = extent_of(records, rows), outbox._rules.get(topic)
-        taken = rules is None or rules.takes(keyless=found.keyless, oldest=found.oldest, newest=found.newest)
-        if not (taken and can_be_written(found) and found.largest <= outbox._limit(topic)):
+        taken = outbox._accepted(topic).all_of(found.earliest, found.oldest, found.newest)
+        keyless = found.keyless and rules is not None and rules.compacted
+        if not taken or keyless or found.largest > outbox._limit(topic) or names_times(records.headers):
             listed = given.listed()  # one of them may be refused: this says which, and why
-            self.emit(topic, partition, listed.keys, listed.values, listed.timestamps, listed.headers)
-            return
+            return self.emit(topic, partition, listed.keys, listed.values, listed.timestamps, listed.headers)
+        if rules is not None and found.oldest is not None:
+            outbox._notice_age(topic, rules, found.oldest)
         self.size += found.size
         chooser = outbox._partitioner(topic)
         if partition is not None:
@@ -196,6 +205,7 @@ class TaskBuffer:
             for number, own in enumerate(chooser.split_spans(records.keys, rows)):
                 if len(longs(own)):
                     self._emitted.append((StreamPartition(topic, number), Spanned(records, own)))
+        return 0
 
     def complete(self) -> None:
         """The chunk is complete: everything emitted joins the open transaction."""
@@ -219,7 +229,12 @@ class Joining:
         batch_bytes: int,
         max_pending_bytes: int,
         wake: Callable[[], None],
+        now_ms: Callable[[], int],
     ) -> None:
+        """`now_ms`: the time of the brokers, as far as it is known."""
+        self._now_ms = now_ms
+        self._old: set[str] = set()
+        """The topics of which it was said that they do not keep what is written to them."""
         self._transactional = transactional
         self._batch = batch
         self._batch_bytes = batch_bytes
@@ -251,6 +266,26 @@ class Joining:
 
     def _limit(self, topic: str) -> int:
         return self._limits.get(topic, DEFAULT_LIMIT)
+
+    def _accepted(self, topic: str) -> Accepted:
+        """The timestamps that this topic accepts now."""
+        rules = self._rules.get(topic)
+        return ANY if rules is None or rules.accepts_all else accepted(rules, self._now_ms())
+
+    def _notice_age(self, topic: str, rules: Rules, stamps: Stamps) -> None:
+        """Say once of a topic that Kafka is about to delete what is written to it, since it is older than the topic keeps records."""
+        if rules.retention_ms is None or topic in self._old:
+            return
+        oldest = stamps if isinstance(stamps, int) else min(stamps)
+        if NO_TIMESTAMP != oldest < self._now_ms() - rules.retention_ms:
+            self._old.add(topic)
+            log.warning(
+                "records are older than their topic keeps them, so that Kafka deletes them soon",
+                topic=topic,
+                oldest_ms=oldest,
+                retention_ms=rules.retention_ms,
+                remedy=f"raise retention.ms of {topic}, or set its message.timestamp.type to LogAppendTime",
+            )
 
     def _must_fit(self, topic: str, found: Writable) -> None:
         """Refuse records that are larger than the topic accepts."""

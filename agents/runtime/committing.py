@@ -69,6 +69,10 @@ class Committing:
         """The non-transactional producer of final outputs, under `at_least_once`."""
         self.machine = Committer(interval_s=interval_s, timeout_s=timeout_s)
         self.commits = 0
+        self._begun_s: float | None = None
+        """When the transaction under way began; None between two of them."""
+        self._done_s: float | None = None
+        """When the last transaction was committed."""
         self._alarm = Alarm(self.machine.deadline, host.port.clock, lambda: self.feed(Tick()))
         self._stopped = False
         self._context = contextvars.copy_context()
@@ -114,8 +118,19 @@ class Committing:
             case e.IncarnationOver():
                 self.host.incarnation_over(self.incarnation, instruction)
 
+    def under_way_s(self) -> float | None:
+        """How long the transaction under way has taken so far; None if there is none."""
+        if self._begun_s is None or self.machine.state in (CommitterState.IDLE, CommitterState.OVER):
+            return None
+        return self.host.port.clock.now().mono - self._begun_s
+
+    def last_s(self) -> float | None:
+        """How long ago the last transaction was committed; None if none was."""
+        return None if self._done_s is None else self.host.port.clock.now().mono - self._done_s
+
     def _begin(self, txn: int) -> None:
         """Begin the transaction once the tasks have processed what they gathered for it; the wait is short, and has a limit."""
+        self._begun_s = self.host.port.clock.now().mono
         if self.host.arriving():
             self._patience = self.host.port.clock.call_later(GRACE_S, self._begun, txn)
         else:
@@ -221,6 +236,7 @@ class Committing:
 
     def _committed(self, txn: int) -> None:
         self.commits += 1
+        self._done_s = self.host.port.clock.now().mono
         self.feed(e.Committed(txn))
 
     def _reached(self, positions: Mapping[StreamPartition, int], task: str, at: StreamPartition) -> int:

@@ -142,6 +142,11 @@ class Contribution:
     def committed(self, txn: int) -> None:
         """The transaction is durable and applied."""
         self.durable, self.done = self._positions, self._done
+        site = self._site
+        if site.suspects.marks and site.suspects.passed(self.durable, site.machine.inputs.topics):
+            site.marks.keep(site.suspects.marks)
+            site.announced.changed()
+        site.announced.committed()
         if self._site.pipeline is not None and not self._site.gone:
             with self.expiry.alone():
                 self._site.pipeline.durable()

@@ -21,13 +21,13 @@ class SplitBuffer:
         self._outside = outside
         self._fenced = fenced
 
-    def emit(self, topic: str, *columns: Any, **named: Any) -> None:
+    def emit(self, topic: str, *columns: Any, **named: Any) -> int:
         """Emit columns to one topic."""
-        (self._inside if self._fenced(topic) else self._outside).emit(topic, *columns, **named)
+        return (self._inside if self._fenced(topic) else self._outside).emit(topic, *columns, **named)
 
-    def emit_spans(self, topic: str, *records: Any, **named: Any) -> None:
+    def emit_spans(self, topic: str, *records: Any, **named: Any) -> int:
         """Emit records that lie in buffers to one topic."""
-        (self._inside if self._fenced(topic) else self._outside).emit_spans(topic, *records, **named)
+        return (self._inside if self._fenced(topic) else self._outside).emit_spans(topic, *records, **named)
 
     def complete(self) -> None:
         """The chunk is complete: complete both parts."""

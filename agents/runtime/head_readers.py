@@ -2,7 +2,8 @@
 
 Kafka's timestamp says when a record was written; the input's `timestamp=` says when the event happened, and choosers align by that time.
 It is known only from the decoded value, so only choosers that use the time or the value pay for decoding. A record that cannot be decoded
-has no time (nothing waits for it) and no value; how it is handled is decided when it is taken.
+has no time (nothing waits for it) and no value; how it is handled is decided when it is taken. A record without a value has no time of its
+own, either.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ def _times(serde: Any, when: Any) -> ReadTimes:
         read = serde.loads_many(columns.values)
         if not read.bad:
             try:
-                return extract(read.values, columns.timestamps)
+                return extract(read.values, [NO_TIME] * len(read.values))
             except BadTimestamp:
                 pass
         bad = {index for index, _ in read.bad}
         found: list[int] = []
         for index, value in enumerate(read.values):
             try:
-                found.append(NO_TIME if index in bad else extract([value], [columns.timestamps[index]])[0])
+                found.append(NO_TIME if index in bad else extract([value], [NO_TIME])[0])
             except BadTimestamp:
                 found.append(NO_TIME)
         return found

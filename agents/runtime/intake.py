@@ -10,6 +10,8 @@ Promises:
   stable offset below the high watermark, it is `blocked` by an open transaction.
 - A partition's trouble (records deleted, topic deleted, no permission, no answer, a batch that cannot be decoded) is shown in its
   `PartitionHead`; the other partitions go on. A damaged batch is fetched again and again, and never skipped: only a seek gets past it.
+- Nothing is handed out of a topic that was made again: its id is compared with that of the topic that the position belongs to, before the
+  first record and after each change of the metadata. What was buffered of the one before is dropped, too.
 - Fetched data is buffered only if it continues exactly where the buffer ends. Anything else (the answer to a fetch from before a seek, a
   position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
 - A fetch is held back only for a partition that was read up to its end, only for a bounded time (see `gathering`), and not across a seek, a
@@ -29,11 +31,12 @@ import structlog
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
+from ..port.absence import WatchedTime
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Offsets, Port, Timer
 from ..port.waiting import fetched, pause
 from ..records.chunks import Chunk, FetchBuffer, Records
-from ..records.columns import DamagedBatch
+from ..records.columns import MOST_BYTES, DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
 from ..records.range_buffer import RangeBuffer
 from ..records.serdes import Serde
@@ -70,16 +73,25 @@ class PartitionSource:
     """Whether its chunks are bounded by bytes, because a record of it costs little; see `Head.bulk`."""
     gathers: bool = False
     """Whether its fetches may be held back for a share of the commit interval."""
+    topic: str = ""
+    """The id of the topic that the position belongs to; empty: unknown, the topic that is read is the one."""
     unread: int = 0
     """If it is not 0, its records are not fetched, and its chunks are ranges of at most so many offsets."""
+    most_bytes: int = MOST_BYTES
+    """How large a record batch may be once it is decompressed."""
 
 
 class LostPosition(EnvironmentFault):
     """The position is outside of the log: records that should have been read are gone, or the topic was re-created or truncated."""
 
-    def __init__(self, at: StreamPartition, position: int, start: int | None, end: int | None) -> None:
-        self.at, self.position, self.start, self.end = at, position, start, end
-        if end is not None and position > end:
+    def __init__(
+        self, at: StreamPartition, position: int, start: int | None, end: int | None, *, topic: str = ""
+    ) -> None:
+        """`topic`: the id of the topic that has the name now, if it is another one."""
+        self.at, self.position, self.start, self.end, self.topic = at, position, start, end, topic
+        if topic:
+            what = f"{at}: the topic was deleted and made again; position {position} belongs to the one before"
+        elif end is not None and position > end:
             what = f"{at}: position {position} is above the log's end {end}; the topic was re-created or truncated"
         else:
             gone = f"{start - position} records" if start is not None and start >= 0 else "an unknown number of records"
@@ -112,6 +124,8 @@ class PartitionHead:
     lost: LostPosition | None
     value: bytes | None
     bulk: bool = False
+    topic: str = ""
+    """The id of the topic that is read."""
 
     @property
     def lag(self) -> int | None:
@@ -137,12 +151,14 @@ class _Partition:
         "lost",
         "retry_at",
         "since",
+        "topic",
         "trouble",
     )
 
     def __init__(self, source: PartitionSource, now_s: float) -> None:
         self.buffer = _buffer(source)
         self.at = source.at
+        self.topic = source.topic
         self.bulk = source.bulk
         self.answer: FetchAnswer | None = None
         self.answers = 0
@@ -172,6 +188,7 @@ def _buffer(source: PartitionSource) -> FetchBuffer | RangeBuffer:
         until=source.until,
         times=source.times,
         spanned=source.spanned,
+        most_bytes=source.most_bytes,
     )
 
 
@@ -211,6 +228,8 @@ class Intake:
         self._watchdog_s = watchdog_s
         self._offsets = offsets
         now_s = self._mono()
+        self._watched = WatchedTime(now_s)
+        """Silence is measured by it: while the main loop was blocked, no answer could be taken, and no broker is to blame."""
         sources = list(sources)
         self._unread = frozenset(source.at for source in sources if source.unread)
         self._parts = {source.at: _Partition(source, now_s) for source in sources}
@@ -244,9 +263,8 @@ class Intake:
             lambda: {at: part.buffer.buffered_to for at, part in self._parts.items()}, deadline_s=deadline_s
         )
         self._consumer = consumer
-        now_s = self._mono()
         for at, part in self._parts.items():
-            part.since = now_s
+            part.since = self._watched.look(self._mono())
             if part.held or part.full or part.gathering or part.buffer.ended:
                 consumer.pause(at)
 
@@ -277,7 +295,7 @@ class Intake:
         part.answer = answer
         part.answers += 1
         if not answer.error:
-            part.since = answer.at_s
+            part.since = self._watched.look(self._mono())
             part.trouble = None
         elif part.trouble is None:  # a reason given by `_failed` is more precise
             part.trouble = f"the broker answers {answer.error}"
@@ -292,15 +310,34 @@ class Intake:
             raise EnvironmentFault(f"intake of {self._name} is not started")
         self._resume_drained()
         taken = await fetched(self._port, self._consumer, self._answered, most_s)
+        await self._identify()
         await self._absorb(taken)
         self._watch()
         return bool(taken) or self._answered.is_set()
+
+    async def _identify(self) -> None:
+        """Compare the topics that are read with those that the positions belong to; take the ids of those that are not known."""
+        assert self._consumer is not None
+        for at, part in self._parts.items():
+            found = self._consumer.topic_id(at.stream)
+            if not part.topic:
+                part.topic = found
+            elif found and found != part.topic and part.lost is None:
+                before, position = part.topic, part.buffer.position
+                start, end = await self._bounds(at)
+                if (part.topic, part.buffer.position) == (before, position):  # otherwise a seek came in between
+                    part.buffer.clear(position)
+                    part.lost = LostPosition(at, position, start, end, topic=found)
+                    self._leave_alone(part)
+                    self._answered.set()
 
     async def _absorb(self, taken: list[Taken]) -> None:
         for one in taken:
             part = self._parts.get(one.at)
             if part is None:
                 continue
+            if part.lost is not None:
+                continue  # until a seek: what comes may be another topic's
             if one.error is not None:
                 await self._failed(part, one.error)
             elif one.start == part.buffer.buffered_to:
@@ -437,10 +474,12 @@ class Intake:
 
     def _watch(self) -> None:
         """Note the partitions without an answer."""
-        now = self._mono()
+        now = self._watched.look(self._mono())
         for part in self._parts.values():
             if part.full or part.held or part.gathering:
                 part.since = now  # it is not being fetched
+                if part.held:
+                    part.trouble = None
                 continue
             silent = now - part.since
             stream = part.buffer.at.stream
@@ -488,7 +527,21 @@ class Intake:
             lost=part.lost,
             value=None if record is None else record.value,
             bulk=part.bulk,
+            topic=part.topic,
         )
+
+    def ends(self) -> dict[StreamPartition, tuple[int, float]]:
+        """Where the log of each partition ended according to the last fetch answer, and how old that is."""
+        now = self._mono()
+        return {
+            at: (part.answer.high_watermark, now - part.answer.at_s)
+            for at, part in self._parts.items()
+            if part.answer is not None and not part.answer.error
+        }
+
+    def troubles(self) -> list[tuple[StreamPartition, str | None]]:
+        """Why each partition cannot be read at present; None if it can."""
+        return [(at, part.damage or part.trouble) for at, part in self._parts.items()]
 
     def positions(self) -> dict[StreamPartition, int]:
         """The next position of each partition, assuming that every chunk taken so far is completed."""
@@ -518,6 +571,10 @@ class Intake:
             self._answered.set()  # there is room again: `fill` must resume the partition, not wait for an answer
         return chunk
 
+    def unread(self, at: StreamPartition) -> bool:
+        """Whether the records of this partition are not fetched, and its chunks are ranges of offsets."""
+        return at in self._unread
+
     def pause(self, at: StreamPartition) -> None:
         """Stop fetching this partition; what is buffered stays."""
         part = self._parts[at]
@@ -531,7 +588,7 @@ class Intake:
         """Fetch this partition again."""
         part = self._parts[at]
         part.held = part.gathering = False
-        part.since = self._mono()
+        part.since = self._watched.look(self._mono())
         if self._consumer is not None and not part.full:
             self._consumer.resume(part.at)
 
@@ -544,12 +601,13 @@ class Intake:
         """Set after what time without an answer a partition is in trouble."""
         self._watchdog_s = watchdog_s
 
-    def seek(self, at: StreamPartition, offset: int) -> None:
-        """Drop this partition's buffer and its trouble, and continue at `offset`."""
+    def seek(self, at: StreamPartition, offset: int, topic: str = "") -> None:
+        """Drop this partition's buffer and its trouble, and continue at `offset` of the topic with this id."""
         part = self._parts[at]
+        part.topic = topic
         part.buffer.clear(offset)
         part.lost = part.trouble = part.damage = part.answer = None
-        part.since = self._mono()
+        part.since = self._watched.look(self._mono())
         part.full = part.gathering = False
         part.retry_at = 0.0
         if self._consumer is not None:

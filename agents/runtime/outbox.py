@@ -9,8 +9,7 @@ Promises:
   transaction at once, without waiting. `drop()` leaves nothing behind.
 - `divide` separates two transactions. Chunks that complete after it belong to the next transaction, of which nothing is sent before the
   first is committed. `flush` is answered when every send has returned and every future has succeeded; only then may `commit` be called.
-- A record that its topic's settings exclude (too large, too new, without a key) is never sent: it is refused when it is emitted, with its
-  index.
+- A record that its topic's settings exclude (too large, without a key) is never sent: it is refused when it is emitted, with its index.
 - Every failure is one of `port.errors`, says whether the transaction is committed, and ends this outbox. A failed target is reported with
   the tasks that wrote to it; a record that a broker refuses, with the task that wrote it.
 - Without a transactional id it is the second producer of `at_least_once`: batches are sent at once, and a flush means acknowledged.
@@ -81,6 +80,7 @@ class Outbox(Joining):
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,
             wake=self._wake.set,
+            now_ms=lambda: _brokers_ms(port),
         )
         self._id = transactional_id
         patience_ms = (
@@ -410,6 +410,12 @@ class Outbox(Joining):
         guilty = [one for one in transaction.writers if one.stream in cause.forbidden] or [target]
         writers = self._all_writers({one.stream for one in guilty}, transaction)
         return TargetFailed(guilty[0], writers, cause.said, cause.code)
+
+
+def _brokers_ms(port: Port) -> int:
+    now = port.clock.now()
+    found = port.broker.ms(now)
+    return now.wall if found is None else found
 
 
 def _settled(pending: Sequence[asyncio.Future[int]]) -> asyncio.Event:

@@ -24,7 +24,9 @@ class Preparing:
         """Open the store that is on disk."""
 
         async def work() -> None:
-            self._site.feed(await self._site.state.open())
+            opened = await self._site.state.open()
+            await self._site.remember()
+            self._site.feed(opened)
 
         self._beside.run(work, "open store")
 

@@ -17,6 +17,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as ce
 from ...core.task import protocol as t
+from ...core.task.commit import OPEN
 from ..port.errors import OutboxError
 from .buffer import TaskBuffer
 from .committing import Committing
@@ -177,6 +178,10 @@ class Producers:
     def arriving(self) -> bool:
         """Whether a task still processes what it gathered for the commit that is due."""
         return any(actor.reading.arriving for actor in self._runtime.granted.actors.values())
+
+    def hurried(self) -> bool:
+        """Whether a transaction is under way: its own steps go before letters."""
+        return self.committing is not None and self.committing.machine.state in OPEN
 
     def poisoned(self, task: str, why: str) -> None:
         """The open transaction holds outputs of a task without its positions: it must not commit."""

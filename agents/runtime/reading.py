@@ -37,6 +37,11 @@ class Reading:
         else:
             self.intake.seek(order.positions)
 
+    def skip(self, order: t.SkipRecord) -> None:
+        """Leave out this record."""
+        if self.intake is not None:
+            self.intake.skips.add(order)
+
     def bound(self, order: t.Bounds) -> None:
         """Hand out no records at or behind these offsets."""
         self._bounds = order
@@ -57,9 +62,9 @@ class Reading:
         """Stop fetching these partitions."""
         intake, machine = self.intake, self._site.machine
         if intake is None:
-            upto = {at: machine.position(at) for at in order.partitions}
+            upto = {at: machine.position(at) for at in (*order.keep, *order.drop)}
         else:
-            upto = intake.stop_fetching(order.partitions, keep=order.keep)
+            upto = intake.stop_fetching(order)
         self._site.feed_later(t.FetchStopped(upto))
 
     async def stop(self) -> None:

@@ -15,23 +15,26 @@ heartbeats or web pages.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from ...core.coordination.member import protocol as mw
+from ...core.coordination.messages import LetterMark
 from ...core.names import StreamPartition
 from ...core.orders import Report, RunView
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.declaration import Declared
 from ..live_settings import Settings
+from ..measured import Clocks
 from ..operators.decode import value_serdes
 from ..port.absence import Unread
 from ..port.bounds import log_ends, resolved
 from ..port.outlasting import outlasted
 from ..port.port import Offsets, Port, Process
 from ..records.chunks import Chunk
+from ..records.columns import LIMIT
 from ..state.store import Disk
 from .chooser import TaskChooser
 from .granted import Granted
@@ -39,8 +42,10 @@ from .intake import FETCH_BYTES, Intake, PartitionSource
 from .outbox import Outbox
 from .producers import Producers
 from .site import Site
+from .solitude import Solitude
 from .state import TaskStore
 from .task_intake import TaskIntake
+from .turns import LoopTurns
 from .unreadable import Unreadable
 
 
@@ -79,6 +84,14 @@ class Job(Protocol):
         """Take a task's report; it is fed once the current event has been handled."""
         ...
 
+    def letters_left(self, task: str, grant: int) -> Sequence[LetterMark]:
+        """What the last owner of a task that has said something of its letters has said, before this grant."""
+        ...
+
+    async def say_letters(self, task: str, grant: int, marks: Sequence[LetterMark]) -> None:
+        """Say this of the task's letters, so that owners at other locations know it. Returns when it is durable."""
+        ...
+
     def producer_lost(self, lost: mw.ProducerLost) -> None:
         """The producer of this incarnation has failed."""
         ...
@@ -109,8 +122,11 @@ class Runtime:
         spark: Any = None,
         memory: Any = None,
         compression: str | None = None,
+        clocks: Clocks | None = None,
     ) -> None:
-        """`name`: the name of its clients. `memory`: what the stores on disk may use. `compression`: used when no setting is given."""
+        """`name`: the name of its clients. `memory`: what the stores on disk may use. `compression`: used when no setting is given.
+        `clocks`: those by which the length of letters is measured; None in virtual time.
+        """
         self.name = name
         self.life = life
         self.job = job
@@ -123,7 +139,9 @@ class Runtime:
         self.memory = memory
         self.unread = Unread()
         self.unreadable = Unreadable()
+        self.solitude = Solitude(port.clock)
         self.producers = Producers(self)
+        self.turns = LoopTurns(clocks, self.producers.hurried)
         self.granted = Granted(self)
         self._compression = compression
 
@@ -172,12 +190,14 @@ class Runtime:
             PartitionSource(
                 at,
                 position,
+                topic=site.machine.inputs.topics.get(at, ""),
                 framed=serdes[at.stream] if inputs[at.stream].framed else None,
                 times=chooser.times.get(at.stream),
                 spanned=at.stream in read and read[at.stream].spanned,
                 bulk=at.stream in read and (read[at.stream].bulk or read[at.stream].unread > 0),
                 unread=read[at.stream].unread if at.stream in read else 0,
                 gathers=not inputs[at.stream].bootstrap,
+                most_bytes=self.settings.value(LIMIT),
             )
             for at, position in positions.items()
         ]

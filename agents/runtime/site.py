@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from ...core.names import StreamPartition
 from ...core.orders import WORKING, Start, TaskState
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
+from ...core.task.suspects import Suspects
 from ...core.task.task import Task
+from ..measured import Meter
 from ..operators.pipeline import Pipeline
 from ..patience import Patience
+from ..state.marks import Marks, NoMarks
+from .announced import Announced
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -34,13 +39,34 @@ class Site:
         self.buffer = runtime.producers.buffer(start.task)
         """What the current letter emits."""
         self.patience = Patience(runtime.settings.seconds, lambda why: feed(t.Broken(why)))
+        self.meter = Meter(runtime.turns.clocks)
+        """For how long the current letter has held the loop."""
         self.pipeline: Pipeline | None = None
         """None until the task is restored."""
         self.idle = asyncio.Event()
         """Set while there is no current letter: the intake may hand out the next one."""
         self.idle.set()
+        self.marks: Marks = NoMarks()
+        """Where its letters are marked while they run; on disk once the store is open."""
+        self.suspects = Suspects()
+        """Letters that took earlier owners of the task with them."""
+        self.announced = Announced(self)
+        """Where other locations hear of its letters, if its previous owner has died at one."""
+        self._after_death = start.after_death
         self.gone = False
         """The task has ended or is ending: it handles no more events."""
+
+    async def remember(self) -> None:
+        """Open the marks on disk: from now on a letter that takes the process with it is known to the next owner."""
+        self.marks = await self.state.marks(self.grant)
+        self.suspects = Suspects([*self.marks.left, *(self.announced.begin() if self._after_death else ())])
+        self.marks.keep(self.suspects.marks)
+        for mark in self.suspects.marks:
+            self.log.warning("a letter was under way when its process ended", mark=str(mark))
+
+    def topic_of(self, at: StreamPartition) -> str:
+        """The id of the topic that this partition belongs to; empty if it is not known."""
+        return self.machine.inputs.topics.get(at, "")
 
     def feed_later(self, event: Any) -> None:
         """Feed an event after the instructions of the current one have been carried out."""

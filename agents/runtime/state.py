@@ -25,8 +25,9 @@ from ..operators.floors import FLOOR_ROWS
 from ..operators.joined import BOUND
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
+from ..state.marks import Marks
 from ..state.opening import open_tables, told_unowned
-from ..state.store import Disk, Store, StoreBusy, StoreUnusable
+from ..state.store import Disk, Owner, Store, StoreBusy, StoreUnusable
 from ..state.table import NOTHING_EXPIRED, Expired
 from ..state.tables import TaskTables
 from .buffer import LogWrite
@@ -60,7 +61,7 @@ class TaskStore:
         self.declared = declared
         self.task = task
         self.log = log
-        self.job_uuid = job_uuid
+        self.owner = Owner(job_uuid, task, log.partition)
         self._disk = disk
         self._decoded = decoded
         self.clock = clock
@@ -88,17 +89,21 @@ class TaskStore:
         except StoreUnusable as error:
             return t.StoreBroken(error.reason)
         meta = self.store.meta
-        return t.StoreOpened(meta.position, meta.job_uuid, meta.followed_until_ms)
+        return t.StoreOpened(meta.position, meta.owner.job_uuid, meta.followed_until_ms)
 
     async def _opened(self) -> Store:
         """Open the store in a thread. A thread cannot be cancelled: `close` waits for it, and closes the store that it opened."""
-        work = self.port.beside(partial(self._disk.open, self.job_uuid))
+        work = self.port.beside(partial(self._disk.open, self.owner))
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
         if self._closing is not None:
             raise CalledOff(f"opening the store of {self.task}")
         self._opening = None
         return found
+
+    async def marks(self, grant: int) -> Marks:
+        """Where the letters of this task are marked while they run."""
+        return await self.port.beside(partial(self._disk.marks, grant))
 
     async def log_ends(self) -> t.LogEnds:
         """Ask the broker for the start and the end of the task's log partition."""

@@ -71,6 +71,7 @@ class TaskActor:
             t.Restore: self.preparing.restore,
             t.ResolveOffsets: self.preparing.resolve,
             t.SeekConsumer: self._seek,
+            t.SkipRecord: self.reading.skip,
             t.Bounds: self.reading.bound,
             t.Gate: self.reading.look,
             t.StopFetching: self.reading.stop_fetching,
@@ -181,6 +182,7 @@ class TaskActor:
             ("user code", self._end_hooks),
             last=("store", self.state.close),
         )
+        self.site.marks.close()
 
     async def _end_hooks(self) -> None:
         if self.site.pipeline is not None:

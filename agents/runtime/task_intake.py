@@ -7,16 +7,18 @@ that the machine allows, the chunk goes into the actor's mailbox, and the next o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ..cancellation import answered
+from ..operators.letter_bounds import NO_BOUNDS
 from ..port.waiting import wait
 from ..records.chunks import Chunk
-from .chooser import OVER
+from .chooser import OVER, Taking
 from .intake import Intake, PartitionHead
+from .skips import Skips
 
 if TYPE_CHECKING:
     from .chooser import TaskChooser
@@ -46,6 +48,7 @@ class TaskIntake:
         self.chooser = chooser
         self.held: dict[StreamPartition, Chunk] = {}
         """By partition: the control message at its head, taken from the buffer but not yet passed by the machine."""
+        self.skips = Skips()
         self._said: dict[StreamPartition, int] = {}
         self._ends_told: dict[StreamPartition, int] = {}
         self._answered_s: dict[StreamPartition, float] = {}
@@ -53,10 +56,10 @@ class TaskIntake:
         self._moved: dict[StreamPartition, int] = dict(positions)
         self._trouble: dict[StreamPartition, str] = {}
         """By partition: the reason, already reported, why it cannot be read."""
+        self._identified: dict[StreamPartition, str] = {}
+        """Which topics the machine was told."""
         self._lost: set[StreamPartition] = set()
         """Paused because records were deleted before they were read; a seek resumes them."""
-        self.lag = 0
-        """The lag of this task over all partitions that it reads, in records."""
         self._own = frozenset(plan.stream for plan in site.plan.inputs if not plan.external)
         self._own_lag = 0
         self._clock = site.runtime.port.clock
@@ -99,24 +102,28 @@ class TaskIntake:
         for at, position in positions.items():
             self.held.pop(at, None)
             self._said.pop(at, None)
-            self.intake.seek(at, position)
+            self._identified.pop(at, None)
+            self.skips.forget(at)
+            self.intake.seek(at, position, self._site.machine.inputs.topics.get(at, ""))
             if at in self._lost:
                 self._lost.discard(at)
                 self.intake.resume(at)
             self._moved[at] = position
         self.wake()
 
-    def stop_fetching(self, partitions: Sequence[StreamPartition], *, keep: bool) -> dict[StreamPartition, int]:
-        """Stop fetching these partitions. Returns up to where each is still handed out: with `keep`, to the end of its buffer."""
+    def stop_fetching(self, order: t.StopFetching) -> dict[StreamPartition, int]:
+        """Stop fetching these partitions. Returns up to where each is still handed out: what is kept, to the end of its buffer."""
         upto: dict[StreamPartition, int] = {}
-        for at in partitions:
+        for at in order.keep:
             self.intake.pause(at)
-            upto[at] = self.intake.drains_to(at) if keep else self._site.machine.position(at)
-            if not keep:
-                self.held.pop(at, None)
-                self.intake.seek(at, upto[at])
-                self.intake.pause(at)
-        self.chooser.draining(partitions)
+            upto[at] = self.intake.drains_to(at)
+        for at in order.drop:
+            self.intake.pause(at)
+            upto[at] = self._site.machine.position(at)
+            self.held.pop(at, None)
+            self.intake.seek(at, upto[at], self._site.machine.inputs.topics.get(at, ""))
+            self.intake.pause(at)
+        self.chooser.draining((*order.keep, *order.drop))
         self.intake.go_on()
         self.wake()
         return upto
@@ -136,12 +143,16 @@ class TaskIntake:
         self._stopped.set()
         for job in self._jobs:
             job.cancel()
+        for at in list(self._trouble):
+            del self._trouble[at]
+            self._site.runtime.unread.left(str(at))
         await self.intake.stop()
 
     async def _fill(self) -> None:
         while True:
             with answered("reading"):
                 await self.intake.fill(LOOK_S)
+            self._tell_troubles()
             self._wake.set()
 
     # -------------------------------------------------------------------------------------------------------------- hand out
@@ -161,6 +172,8 @@ class TaskIntake:
 
     async def _one(self) -> bool:
         """Tell the machine what has changed, and hand out one letter; False if there is nothing to hand out."""
+        clocks = self._site.runtime.turns.clocks
+        began_ns = 0 if clocks is None else clocks.cpu_ns()
         heads = self.intake.heads()
         self._telling = True
         try:
@@ -180,24 +193,35 @@ class TaskIntake:
         if choice is None:
             self._nothing(self.chooser.reason)
             return False
-        chunk = self.intake.take(
-            choice.at,
-            choice.max_records,
-            choice.up_to_ms,
-            self.chooser.room,
-            self.chooser.rows(bulk=ready[choice.at].bulk),
-        )
+        chunk = self._cut(choice, bulk=ready[choice.at].bulk)
         if chunk is None:
             return False
         self.chooser.taken(choice, len(chunk))
+        chunk.now_ms = self._site.runtime.port.broker.ms(self._clock.now())
+        chunk.so_far_ms = machine.inputs.time_of(choice.at)
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:
             self._pass_run(chunk)
             return True
         self._moved[chunk.at] = chunk.next_position
+        self.skips.mark(chunk)
+        if clocks is not None:
+            chunk.taken_ns = clocks.cpu_ns() - began_ns
         await self._hand(chunk)
         return True
+
+    def _cut(self, choice: Taking, *, bulk: bool) -> Chunk | None:
+        """Take the next letter from its buffer: as many rows as a turn of the loop permits."""
+        turns, at = self._site.runtime.turns, choice.at
+        most, rows = choice.max_records, self.chooser.rows(bulk=bulk)
+        bounds = NO_BOUNDS if self._site.pipeline is None else self._site.pipeline.bounds
+        if (bound := bounds.most.get(at.stream)) is not None:
+            most, rows = min(most, bound), min(rows, bound)
+        if turns.clocks is None or self.intake.unread(at):
+            return self.intake.take(at, most, choice.up_to_ms, self.chooser.room, rows)
+        length = turns.rows(at.stream, max(most, rows), bounds.least.get(at.stream, 1))
+        return self.intake.take(at, min(most, length), choice.up_to_ms, self.chooser.room, min(rows, length))
 
     def _nothing(self, why: str) -> None:
         """Nothing is handed out now. A wait is counted once, however often it is looked at."""
@@ -229,10 +253,13 @@ class TaskIntake:
     def _pass(self, chunk: Chunk) -> None:
         """Tell the machine once of a control message at the head; hold it until the machine's position has passed it."""
         offset = chunk.next_position - 1
-        if self._said.get(chunk.at) != offset and self._site.machine.may_take(chunk.at) and chunk.control is not None:
+        machine = self._site.machine
+        if self._said.get(chunk.at) != offset and machine.may_take(chunk.at) and chunk.control is not None:
             self._said[chunk.at] = offset
-            self._site.feed(t.ControlAtHead(chunk.at, offset, chunk.control))
-        if self._site.machine.position(chunk.at) > offset:
+            now_ms = self._site.runtime.port.broker.ms(self._clock.now())
+            frame = machine.inputs.by_stream[chunk.at.stream].believed(chunk.control, now_ms)
+            self._site.feed(t.ControlAtHead(chunk.at, offset, frame))
+        if machine.position(chunk.at) > offset:
             self.held.pop(chunk.at, None)
             self._moved[chunk.at] = chunk.next_position
 
@@ -240,16 +267,18 @@ class TaskIntake:
         """Tell the machine what has changed in its partitions."""
         for chunk in list(self.held.values()):
             self._pass(chunk)
-        lag = own = 0
+        own = 0
         for at, head in heads.items():
-            behind = head.lag or 0
-            lag += behind
             if at.stream in self._own:
-                own += behind
+                own += head.lag or 0
+            if head.topic and self._identified.get(at) != head.topic:
+                self._identified[at] = head.topic
+                self._site.feed(t.Identified(at, head.topic))
             if head.lost is not None and not head.paused:
                 self.intake.pause(at)
                 self._lost.add(at)
-                self._site.feed(t.Lost(at, head.lost.position, head.lost.start or 0, head.lost.end))
+                lost = head.lost
+                self._site.feed(t.Lost(at, lost.position, lost.start or 0, lost.end, lost.topic))
                 continue
             if at in self.held or head.count:
                 continue
@@ -257,14 +286,11 @@ class TaskIntake:
                 self._moved[at] = head.position
                 self._site.feed(t.PositionMoved(at, head.position))
             self._tell_end(at, head)
-        self.lag = lag
         if own != self._own_lag:
             self._own_lag = own
             self._site.feed(t.Lag(own))
 
     def _tell_end(self, at: StreamPartition, head: PartitionHead) -> None:
-        if head.degraded != self._trouble.get(at):
-            self._tell_trouble(at, head.degraded)
         if head.answered_age_s is None or head.answers == self._ends_told.get(at):
             return
         self._ends_told[at] = head.answers
@@ -289,11 +315,14 @@ class TaskIntake:
         pipeline = self._site.pipeline
         return pipeline is not None and pipeline.owes()
 
-    def _tell_trouble(self, at: StreamPartition, why: str | None) -> None:
-        """Report why a partition cannot be read, or that it can be read again; once per reason."""
-        if why is None:
-            del self._trouble[at]
-            self._site.runtime.unread.back(str(at))
-        else:
-            self._trouble[at] = why
-            self._site.runtime.unread.tell(str(at), why)
+    def _tell_troubles(self) -> None:
+        """Report which partitions cannot be read, and which can be read again; once per reason. A letter under way does not delay this."""
+        for at, why in self.intake.troubles():
+            if why == self._trouble.get(at):
+                continue
+            if why is None:
+                del self._trouble[at]
+                self._site.runtime.unread.back(str(at))
+            else:
+                self._trouble[at] = why
+                self._site.runtime.unread.tell(str(at), why)

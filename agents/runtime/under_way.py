@@ -14,19 +14,25 @@ from typing import TypeVar
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
+from ...core.task.suspects import Mark, next_death
+from ...core.turns import TURN_NS
 from ..cancellation import CalledOff, answered
 from ..operators.trouble import Failed, Recovered, recover, told
 from ..port.port import MailboxClosed
 from ..records.chunks import Chunk
+from ..records.range_buffer import UnreadRecords
 from ..records.target_rules import UnknownTarget
 from .beside import Beside
 from .contribution import Contribution
+from .doing import Doing, named
 from .due import Due
 from .failures import Failures
 from .letters import ChunkLetter, Letter, StepLetter
 from .site import Site
+from .suspected import Suspected, TookItsWorker, mark_of, told_of
 
 R = TypeVar("R")
+Told = TypeVar("Told", Failed, Recovered | Failed)
 
 
 class UnderWay:
@@ -48,6 +54,7 @@ class UnderWay:
         self._beside = beside
         self._contribution = contribution
         self._due = due
+        self.doing = Doing(site)
         self._letter: Letter | None = None
         self._learnt: set[str] = set()
         """Topics that user code writes to and no step declares; the broker has been asked for them."""
@@ -106,13 +113,30 @@ class UnderWay:
     async def _run(self, letter: Letter) -> None:
         if self._called_off(letter):
             return
+        solitude, turns, meter = self._site.runtime.solitude, self._site.runtime.turns, self._site.meter
+        expected_ns = self._expected_ns(letter)
+        turn = await turns.enter(expected_ns)
+        await solitude.enter()
+        self.doing.begins(letter)
+        meter.begin()
         try:
-            if isinstance(letter, ChunkLetter):
-                await self._chunk(letter)
-            else:
-                await self._step(letter)
+            self._unless_called_off(letter)
+            work = self._chunk(letter) if isinstance(letter, ChunkLetter) else self._step(letter)
+            await meter.of(work, lambda: turns.used(turn, expected_ns, meter.ns))
         except CalledOff:
             self._site.drop()
+        finally:
+            self._site.marks.end()
+            self.doing.ends()
+            solitude.leave()
+            if isinstance(letter, ChunkLetter) and not isinstance(letter.chunk.columns, UnreadRecords):
+                turns.learn(letter.chunk.at.stream, len(letter.chunk), meter.ns + letter.chunk.taken_ns)
+
+    def _expected_ns(self, letter: Letter) -> int:
+        """For how long a letter will hold the loop; a step may take a whole turn."""
+        if isinstance(letter, ChunkLetter):
+            return self._site.runtime.turns.expected_ns(letter.chunk.at.stream, len(letter.chunk))
+        return TURN_NS
 
     async def _chunk(self, letter: ChunkLetter) -> None:
         chunk = letter.chunk
@@ -131,10 +155,21 @@ class UnderWay:
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
         """Run a chunk. If it fails, run it again without the records that the policy lets it leave out, or fail."""
-        pipeline = self._site.pipeline
+        site, chunk = self._site, letter.chunk
+        pipeline = site.pipeline
         assert pipeline is not None
+        mark = mark_of(chunk, site.topic_of(chunk.at))
+        if site.suspects.marks and (before := site.suspects.of(chunk.at, mark.first, mark.upto, mark.topic)):
+            async with site.runtime.solitude.alone() as alone:  # what fails here must not run again as a whole
+                self._unless_called_off(letter)
+                suspected = Suspected(site, chunk, before, alone)
+                return self._told(await suspected.run(pipeline, partial(self._try_anew, letter)))
         try:
-            return Recovered(await pipeline.chunk(letter.chunk))
+            if site.announced.active:
+                await site.announced.letter(mark)
+                self._unless_called_off(letter)
+            site.marks.begin(mark)
+            return Recovered(await pipeline.chunk(chunk))
         except UnknownTarget:
             raise
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
@@ -152,16 +187,40 @@ class UnderWay:
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
         """Run a step. Returns whether there is more of it to run, or why it failed."""
-        assert self._site.pipeline is not None
-        step = letter.step
+        site, step = self._site, letter.step
+        assert site.pipeline is not None
+        mark = Mark(what=named(letter))
         try:
-            return await self._site.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+            if (before := site.suspects.of_letter(mark.what)) is None:
+                if site.announced.active:
+                    await site.announced.letter(mark)
+                    self._unless_called_off(letter)
+                site.marks.begin(mark)
+                return await site.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+            if before.judged:
+                return self._told(Failed(told_of(before), TookItsWorker(told_of(before)), final=True))
+            async with site.runtime.solitude.alone() as alone:
+                await site.announced.letter(next_death([before], mark, alone=alone.holds))
+                self._unless_called_off(letter)
+                alone.begins(lambda holds: site.marks.begin(next_death([before], mark, alone=holds)))
+                more = await site.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+            if not more and site.suspects.ended(mark.what):
+                site.marks.keep(site.suspects.marks)
+            return more
         except UnknownTarget:
             raise
         except Exception as error:  # noqa: BLE001 - as in _ran
             self._try_anew(letter)
             final = bool(getattr(error.__cause__, "final", False))
             return Failed(f"{step.kind} {step.stream or step.key}: {error}", error, final)
+
+    def _told(self, outcome: Told) -> Told:
+        """If a letter has failed its task without running, its next start may run it once more: a person may have corrected the code."""
+        if isinstance(outcome, Failed) and isinstance(outcome.error, TookItsWorker):
+            self._site.suspects.forgive()
+            self._site.marks.keep(self._site.suspects.marks)
+            self._site.announced.changed()
+        return outcome
 
     def _owed(self) -> t.Owed:
         """What the pipeline's steps still owe, now that a letter is complete."""
@@ -177,6 +236,9 @@ class UnderWay:
     def _try_anew(self, letter: Letter) -> None:
         """Discard the letter's changes to state; raise `CalledOff` if the letter has been called off."""
         self._site.state.drop()
+        self._unless_called_off(letter)
+
+    def _unless_called_off(self, letter: Letter) -> None:
         if self._called_off(letter):
             raise CalledOff(self._site.name)
 

@@ -1,4 +1,4 @@
-"""Records of the job's own topics that this worker could not decode: written by a newer version or by hand, or damaged.
+"""Records of the job's own topics that this worker skipped: written by a newer version or by hand, or damaged.
 
 Every reader of the job's own topics skips such a record. Promises: each is counted by topic, `/api/status` shows the last one, and the log
 names each new reason once, not once per record.
@@ -37,9 +37,7 @@ class Unreadable:
         one.last = f"{partition}@{offset}"
         if one.why != why:
             one.why = why
-            log.warning(
-                "a record of the job's own topic cannot be decoded and is skipped", topic=topic, at=one.last, why=why
-            )
+            log.warning("a record of the job's own topic is skipped", topic=topic, at=one.last, why=why)
 
     def document(self) -> dict[str, dict[str, Any]]:
         """The counts as plain values, for `/api/status`."""

@@ -1,56 +1,68 @@
 """Chooses the directory in which a task's store is opened, if more than one process has used it.
 
-A task has one directory. A process that was fenced while it was frozen may still hold its lock. Its successor then opens a new directory
-beside it (`Partition-3.1`). The next process takes the one whose store is furthest in the task log, among those whose lock is free, and
-removes the others.
+A task has one directory, `tasks/<task>` below that of its job. A process that was fenced while it was frozen may still hold its lock. Its
+successor then opens a spare one, `spares/<task>/1`. The next process takes the one whose store is furthest in the task log, among those
+whose lock is free, and removes the others.
+
+Promise: two tasks never share a directory, whatever their names are (`core.names.task_directory`), and the spare of one is never taken for
+the store of another.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import structlog
 
+from ...core.names import task_directory
+from .marks import Marks, opened
 from .rocks import RocksStore, StoreMemory, open_rocks, wipe
-from .store import StoreHeld, StoreUnusable
+from .store import Owner, StoreHeld, StoreUnusable
 
 log = structlog.get_logger("headgate.store")
 
 
 class Directory:
-    """See `store.Disk`: the directory of one task, or the one beside it that was opened."""
+    """See `store.Disk`: the directory of one task below that of its job, or the spare one that was opened."""
 
-    def __init__(self, path: Path, memory: StoreMemory) -> None:
-        self._path = path
+    def __init__(self, job: Path, task: str, memory: StoreMemory) -> None:
+        name = task_directory(task)
+        self._own = job / "tasks" / name
+        self._spares = job / "spares" / name
+        self._letters = job / "letters" / name
+        self._opened = self._own
         self._memory = memory
 
-    def open(self, job_uuid: str) -> RocksStore:
+    def open(self, owner: Owner) -> RocksStore:
         """See `store.Disk`."""
-        found = open_best(self._path, self._memory, job_uuid)
-        self._path = found.path
+        found = open_best(self._own, self._spares, self._memory, owner)
+        self._opened = found.path
         return found
 
     def wipe(self) -> None:
         """See `store.Disk`."""
-        wipe(self._path)
+        wipe(self._opened)
+
+    def marks(self, grant: int) -> Marks:
+        """See `store.Disk`."""
+        return opened(self._letters, grant)
 
 
-def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
+def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner) -> RocksStore:
     """Open the best store. Raises `StoreUnusable` if the task's own directory is the only one and cannot be used."""
     best: RocksStore | None = None
     broken: StoreUnusable | None = None
     held = False
-    for candidate in (path, *_beside(path)):
+    for candidate in (own, *_numbered(spares)):
         try:
-            found = open_rocks(candidate, memory, job_uuid)
+            found = open_rocks(candidate, memory, owner)
         except StoreHeld:
             held = True
             log.warning("a store is held by another process", path=str(candidate))
             continue
         except StoreUnusable as error:
-            if candidate == path:
+            if candidate == own:
                 broken = error
             else:
                 log.warning("a store is removed", path=str(candidate), why=error.reason)
@@ -64,19 +76,16 @@ def open_best(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
         return best
     if broken is not None and not held:
         raise broken
-    return open_rocks(_fresh(path), memory, job_uuid)
+    return open_rocks(_fresh(spares), memory, owner)
 
 
-def _beside(path: Path) -> list[Path]:
-    if not path.parent.exists():
-        return []
-    name = re.compile(re.escape(path.name) + r"\.\d+")
-    return sorted(other for other in path.parent.iterdir() if name.fullmatch(other.name))
+def _numbered(spares: Path) -> list[Path]:
+    return sorted(spares.iterdir()) if spares.exists() else []
 
 
-def _fresh(path: Path) -> Path:
+def _fresh(spares: Path) -> Path:
     number = 1
-    while (fresh := path.with_name(f"{path.name}.{number}")).exists():
+    while (fresh := spares / str(number)).exists():
         number += 1
     return fresh
 

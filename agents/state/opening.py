@@ -1,6 +1,6 @@
 """Binds the tables of a task to its restored store, and compares what is stored with what the code declares.
 
-It decides whether this code may work on this state. Promises:
+It decides whether this code may work on this state (`judge`), for a task that starts and for a plan. Promises:
 
 - Everything that does not fit is refused before the first record is read, in one message.
 - The schema history of each table is written to the task log with the first commit, so no row lacks the schema that describes it.
@@ -23,10 +23,10 @@ from ...core.graph.schema import (
     pack_history,
     unpack_history,
 )
-from ...core.task.checkpoint import CONTROL_TABLE
+from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.declaration import Declared
-from ..job.schemas import AGGREGATE, CLOSED, NOT_TEXT, TableSpec, layout_of
+from ..job.schemas import AGGREGATE, CLOSED, NOT_TEXT, Layout, TableSpec, layout_of
 from ..records.serdes import msgpack
 from .cache_memory import CacheMemory
 from .expiry_index import TTL_TABLE
@@ -42,6 +42,43 @@ class Opened(NamedTuple):
     unowned: Mapping[str, str] = {}
 
 
+class Judged(NamedTuple):
+    """What becomes of a task's state if this code works on it. A task judges so when it starts, and `headgate plan` before it does."""
+
+    layouts: Mapping[str, Layout]
+    """How the rows of each declared table that fits are written and read."""
+    kept: Mapping[str, History]
+    """The stored schemas."""
+    news: tuple[str, ...]
+    """The changes that keep the state."""
+    refused: tuple[SchemaRefused, ...]
+    unowned: Mapping[str, str]
+    """The tables with rows that no code declares, each with a hint."""
+
+    def must_fit(self) -> None:
+        """Raise everything that does not fit, in one message."""
+        if self.refused:
+            raise DeclarationError(" — ".join(one.what for one in self.refused), remedy=self.refused[0].remedy)
+
+
+def judge(store: Store, declared: Declared) -> Judged:
+    """Compare what is stored with what the code declares; nothing is changed. Of the rows, only keys are looked at."""
+    kept = histories(store)
+    layouts: dict[str, Layout] = {}
+    news: list[str] = []
+    refused: list[SchemaRefused] = []
+    specs = list(declared.tables())
+    for spec in specs:
+        try:
+            layout, found = layout_of(spec, _of_open_windows(store, kept.get(spec.name), spec))
+        except SchemaRefused as error:
+            refused.append(error)
+            continue
+        news += [f"table '{spec.name}': {line}" for line in found]
+        layouts[spec.name] = layout
+    return Judged(layouts, kept, tuple(news), tuple(refused), _unowned(store, kept, specs))
+
+
 def open_tables(
     store: Store,
     declared: Declared,
@@ -51,33 +88,23 @@ def open_tables(
     memory: CacheMemory | None = None,
 ) -> Opened:
     """Bind all tables of a job to a restored store. Raises `DeclarationError` for what does not fit."""
+    judged = judge(store, declared)
+    judged.must_fit()
     tables = TaskTables(store, clock=clock, most_bytes=most_bytes, memory=memory)
     plain = msgpack()
     tables.declare(CLOSED, plain, plain)
     tables.declare(NOT_TEXT, plain, plain)
-    kept = histories(tables)
-    specs = list(declared.tables())
-    news: list[str] = []
-    refused: list[SchemaRefused] = []
     rows: dict[bytes, bytes | None] = {}
-    for spec in specs:
-        try:
-            layout, found = layout_of(spec, _of_open_windows(store, kept.get(spec.name), spec))
-        except SchemaRefused as error:
-            refused.append(error)
-            continue
-        news += [f"table '{spec.name}': {line}" for line in found]
-        if layout.history != kept.get(spec.name):
+    for spec in declared.tables():
+        layout = judged.layouts[spec.name]
+        if layout.history != judged.kept.get(spec.name):
             rows[spec.name.encode()] = pack_history(layout.history)
         tables.declare(spec.name, spec.key, spec.value, ttl_ms=spec.ttl_ms, layout=layout)
-    if refused:
-        tables.close()
-        raise DeclarationError(" — ".join(one.what for one in refused), remedy=refused[0].remedy)
-    unowned = _unowned(store, kept, specs)
-    rows |= {name.encode(): None for name in kept if name not in unowned and name not in {s.name for s in specs}}
+    gone = (name for name in judged.kept if name not in judged.unowned and name not in judged.layouts)
+    rows |= {name.encode(): None for name in gone}
     if rows:
         tables.raw(SCHEMA_TABLE, rows)
-    return Opened(tables, tuple(news), unowned)
+    return Opened(tables, judged.news, judged.unowned)
 
 
 def _of_open_windows(store: Store, history: History | None, spec: TableSpec) -> History | None:
@@ -95,9 +122,10 @@ def _of_open_windows(store: Store, history: History | None, spec: TableSpec) -> 
     return found
 
 
-def histories(tables: TaskTables) -> dict[str, History]:
+def histories(store: Store) -> dict[str, History]:
     """The schema histories of the tables in the store."""
-    return {name: unpack_history(name, data) for key, data in tables.raw_rows(SCHEMA_TABLE) if (name := key.decode())}
+    rows = ((key.decode(), parse_log_value(data).body) for key, data in store.range(SCHEMA_TABLE))
+    return {name: unpack_history(name, data) for name, data in rows if name}
 
 
 OWN = frozenset((CLOSED, NOT_TEXT, CONTROL_TABLE, SCHEMA_TABLE))

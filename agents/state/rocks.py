@@ -5,8 +5,8 @@ It decides whether the contents of a directory may be used. Promises:
 - All databases of a worker share one block cache and one limit for write buffers. Together with the rows that tasks keep decoded, they use
   `memory_bytes`.
 - A file lock protects the directory while the store is open. A second opener gets `StoreHeld`.
-- A store of another job, of a newer format, without metadata, or reported as damaged by RocksDB raises `StoreUnusable` with the reason and
-  is never opened; `wipe` removes it.
+- A store of another job or task, of a newer format, without metadata, or reported as damaged by RocksDB raises `StoreUnusable` with the
+  reason and is never opened; `wipe` removes it. So does one that could not be read while it was open: that is noted in its directory.
 - Nothing waits for the disk while it holds the interpreter's lock. rocksdict keeps that lock in `write` and while it opens a database; a
   stall of RocksDB would therefore stop every thread, and the worker would look dead. A write that would stall raises `StoreBusy`; a child
   process replays a long log that a killed process left behind.
@@ -23,7 +23,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -45,11 +44,13 @@ from rocksdict import (
 from ...core.errors import StoreUnreadable
 from .cache_memory import CacheMemory
 from .packed_rows import PackedRows
-from .store import FORMAT, Changes, GuardedStore, StoreBusy, StoreHeld, StoreMeta, StoreUnusable
+from .store import FORMAT, Changes, GuardedStore, Owner, StoreBusy, StoreHeld, StoreMeta, StoreUnusable, foreign
 
 log = structlog.get_logger("headgate.store")
 LOCK = "lock"
 DATABASE = "db"
+DAMAGED = "damaged"
+"""The file that says why a store must not be opened again."""
 STOP_FILES = 36
 """The number of files on the first level at which writes wait for a compaction."""
 RECOVERED_HERE = 2 << 20
@@ -162,7 +163,7 @@ class RocksStore(GuardedStore):
         try:
             return None if view is None else view.get(key)
         except Exception as error:  # rocksdict raises plain Exception
-            raise StoreUnreadable(self._path, error) from error
+            raise self._unreadable(error) from error
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys, in one call."""
@@ -172,7 +173,7 @@ class RocksStore(GuardedStore):
         try:
             return view.get(list(keys)) if keys else []
         except Exception as error:  # rocksdict raises plain Exception
-            raise StoreUnreadable(self._path, error) from error
+            raise self._unreadable(error) from error
 
     def range(
         self, table: str, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
@@ -181,14 +182,30 @@ class RocksStore(GuardedStore):
         view = self._view(table)
         if view is None:
             return iter(())
-        rows = _rows(self._path, view, start, end, reverse=reverse)
+        rows = _rows(view, start, end, reverse=reverse)
         self._scans.add(rows)
         return self._while_open(rows)
 
     def _while_open(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         """Raise if the store was closed during the iteration, because the rows are then not complete."""
-        yield from rows
+        try:
+            yield from rows
+        except Exception as error:  # rocksdict raises plain Exception
+            raise self._unreadable(error) from error
         self._must_be_open()
+
+    def _unreadable(self, error: Exception) -> StoreUnreadable:
+        """The error for a reader. A store that could not be read while it was open must not be opened again: it would fail again."""
+        if not self._closed:
+            self._damaged(error)
+        return StoreUnreadable(self._path, error)
+
+    def _damaged(self, error: Exception) -> None:
+        """Note in the directory that this store is to be restored from its log."""
+        try:
+            (self._path / DAMAGED).write_text(f"{error}\n")
+        except OSError as refused:
+            log.warning("a damaged store cannot be marked", path=str(self._path), why=str(refused))
 
     def _where(self) -> str:
         return f"in {self._path}"
@@ -211,6 +228,10 @@ class RocksStore(GuardedStore):
         try:
             self._db.write(batch, self._at_once)
         except Exception as error:  # rocksdict raises plain Exception
+            if str(error).startswith(
+                "Corruption"
+            ):  # a compaction has met a damaged block: each later write would fail, too
+                self._damaged(error)
             if not str(error).startswith("Result incomplete"):
                 raise
             raise self._busy() from None
@@ -271,21 +292,32 @@ class RocksStore(GuardedStore):
 
 
 def _rows(
-    path: Path, view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
+    view: Any, start: bytes | None, end: bytes | None, *, reverse: bool
 ) -> Generator[tuple[bytes, bytes], None, None]:
     """The rows of a column family. While it iterates, RocksDB reads the upper bound from the given bytes, and rocksdict neither copies them
     nor keeps a reference; this frame keeps one.
+
+    At a block that cannot be read, RocksDB's iterator just ends, and so do rocksdict's `items()`: only its status tells that rows are
+    missing.
     """
     options = ReadOptions()
     if end is not None:
         options.set_iterate_upper_bound(end)
-    try:
-        rows = view.items(backwards=reverse, from_key=None if reverse else start, read_opt=options)
-        if reverse and start is not None:  # in rocksdict 0.3, a lower bound in the options replaces the upper one
-            rows = takewhile(lambda row: row[0] >= start, rows)
-        yield from rows
-    except Exception as error:  # rocksdict raises plain Exception
-        raise StoreUnreadable(path, error) from error
+    rows = view.iter(options)
+    valid, key, value = rows.valid, rows.key, rows.value
+    if reverse:
+        rows.seek_to_last()
+        following = rows.prev
+    else:
+        rows.seek_to_first() if start is None else rows.seek(start)
+        following = rows.next
+    while valid():
+        row = key(), value()
+        if reverse and start is not None and row[0] < start:  # a lower bound in the options would replace the upper one
+            return
+        yield row
+        following()
+    rows.status()
     del options, end
 
 
@@ -317,7 +349,9 @@ def _packed(meta: StoreMeta) -> bytes:
     return library.packb(
         {
             "format": meta.format,
-            "job": meta.job_uuid,
+            "job": meta.owner.job_uuid,
+            "task": meta.owner.task,
+            "partition": meta.owner.partition,
             "position": meta.position,
             "followed": meta.followed_until_ms,
             "checkpoint": meta.checkpoint,
@@ -334,7 +368,8 @@ def _unpacked(where: str, data: bytes | None) -> StoreMeta:
         version = fields["format"]
         if version > FORMAT:
             raise StoreUnusable(where, f"its format {version} is newer than {FORMAT}; a newer headgate wrote it")
-        return StoreMeta(fields["job"], fields["position"], fields["followed"], fields["checkpoint"], version)
+        owner = Owner(fields["job"], fields.get("task", ""), fields.get("partition", -1))
+        return StoreMeta(owner, fields["position"], fields["followed"], fields["checkpoint"], version)
     except (ValueError, TypeError, KeyError) as error:
         raise StoreUnusable(where, f"its metadata cannot be read ({error})") from error
 
@@ -359,14 +394,15 @@ def _lock(path: Path) -> int:
     return held
 
 
-def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
+def open_rocks(path: Path, memory: StoreMemory, owner: Owner) -> RocksStore:
     """The store in this directory, or a new one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (another process uses it)."""
     lock = _lock(path)
     try:
+        _refuse_damaged(path)
         fresh = not (path / DATABASE / "CURRENT").exists()
         _recover_elsewhere(path / DATABASE, lock)
         try:
-            store = RocksStore(path, memory, StoreMeta(job_uuid), lock)
+            store = RocksStore(path, memory, StoreMeta(owner), lock)
         except Exception as error:  # rocksdict raises plain Exception for a damaged database
             raise StoreUnusable(str(path), f"RocksDB cannot open it ({error})") from error
         if fresh:
@@ -374,8 +410,8 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
             return store
         try:
             meta = _unpacked(str(path), _recorded(path, store))
-            if meta.job_uuid != job_uuid:
-                raise StoreUnusable(str(path), f"it belongs to the job {meta.job_uuid}, and this one is {job_uuid}")
+            if reason := foreign(meta.owner, owner):
+                raise StoreUnusable(str(path), reason)
         except BaseException:
             store._lock = None  # released below
             store.close()
@@ -385,6 +421,14 @@ def open_rocks(path: Path, memory: StoreMemory, job_uuid: str) -> RocksStore:
     except BaseException:
         os.close(lock)
         raise
+
+
+def _refuse_damaged(path: Path) -> None:
+    try:
+        reason = (path / DAMAGED).read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return
+    raise StoreUnusable(str(path), f"it could not be read ({reason})")
 
 
 def recover(path: str) -> None:

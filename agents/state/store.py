@@ -24,6 +24,7 @@ from traceback import clear_frames
 from typing import Protocol
 
 from ...core.errors import EnvironmentFault, StoreUnreadable
+from .marks import Marks, NoMarks
 
 Changes = Mapping[str, Mapping[bytes, bytes | None]]
 """By table: key to value; None deletes."""
@@ -55,10 +56,35 @@ class WriteRefused(EnvironmentFault):
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose store it is: a task of a job, and its partition of the task log. A store is used by its owner alone."""
+
+    job_uuid: str = ""
+    task: str = ""
+    partition: int = -1
+
+
+def foreign(found: Owner, owner: Owner) -> str:
+    """Why a store is not this owner's; empty if it is.
+
+    >>> foreign(Owner("u1", "Partition 1", 1), Owner("u1", "Partition 2", 2))
+    "it belongs to the task 'Partition 1' (partition 1 of the log), and this one is 'Partition 2' (partition 2)"
+    """
+    if found.job_uuid != owner.job_uuid:
+        return f"it belongs to the job {found.job_uuid}, and this one is {owner.job_uuid}"
+    if found == owner:
+        return ""
+    return (
+        f"it belongs to the task {found.task!r} (partition {found.partition} of the log), "
+        f"and this one is {owner.task!r} (partition {owner.partition})"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StoreMeta:
     """The metadata of a store. `position`: its position in the task log; None if nothing was applied yet."""
 
-    job_uuid: str
+    owner: Owner
     position: int | None = None
     followed_until_ms: int | None = None
     checkpoint: bytes | None = None
@@ -118,12 +144,16 @@ class Store(Protocol):
 class Disk(Protocol):
     """Where the store of one task is kept. Both calls may take long and run in a thread."""
 
-    def open(self, job_uuid: str) -> Store:
+    def open(self, owner: Owner) -> Store:
         """The existing store, or a new one. Raises `StoreUnusable` if the store must be wiped."""
         ...
 
     def wipe(self) -> None:
         """Remove the store. It must be closed."""
+        ...
+
+    def marks(self, grant: int) -> Marks:
+        """Where the letters of the task are marked while they run, with what earlier processes have left there."""
         ...
 
 
@@ -221,8 +251,8 @@ async def write_in_turn(
 class MemoryStore(GuardedStore):
     """A store that loses everything when the process ends: for drivers, tests, and jobs with little state."""
 
-    def __init__(self, job_uuid: str = "") -> None:
-        super().__init__(StoreMeta(job_uuid))
+    def __init__(self, owner: Owner | None = None) -> None:
+        super().__init__(StoreMeta(owner or Owner()))
         self._tables: dict[str, dict[bytes, bytes]] = {}
         self._order: dict[str, list[bytes]] = {}
 
@@ -293,12 +323,16 @@ class MemoryStore(GuardedStore):
 class NoDisk:
     """Stores in memory: each opening starts empty."""
 
-    def open(self, job_uuid: str) -> Store:
+    def open(self, owner: Owner) -> Store:
         """See `Disk`."""
-        return MemoryStore(job_uuid)
+        return MemoryStore(owner)
 
     def wipe(self) -> None:
         """See `Disk`."""
+
+    def marks(self, grant: int) -> Marks:
+        """See `Disk`."""
+        return NoMarks()
 
 
 def stamped(
@@ -306,7 +340,7 @@ def stamped(
 ) -> StoreMeta:
     """The metadata after a write. Arguments that are None keep their value."""
     return StoreMeta(
-        meta.job_uuid,
+        meta.owner,
         meta.position if position is None else position,
         meta.followed_until_ms if followed_until_ms is None else followed_until_ms,
         meta.checkpoint if checkpoint is None else checkpoint,

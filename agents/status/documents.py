@@ -6,17 +6,19 @@ Everything is read from the worker's own current state; nothing is requested fro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.coordination.metadata import ASSIGNMENTS, LOCALITY, open_requests, stored
 from ...core.coordination.state import JobState
-from ...core.names import natural
+from ...core.names import StreamPartition, natural
 from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
+from ..worker.health import LONG_S, readiness
 from ..worker.join_load import JoinRows, joins_of
-from ..worker.load import key_tests, readiness, watermarks
+from ..worker.lags import total
+from ..worker.load import key_tests, watermarks
 from ..worker.times import STEP, PlaceTime
 from ..worker.window_load import StepWindows, windows_of
 
@@ -110,8 +112,8 @@ def _apart_s(to_ms: int, ms: int) -> float | None:
     return None if ms in (NO_TIME, MAX_TIME) else (to_ms - ms) / 1000
 
 
-def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
-    """One task of this worker."""
+def task(actor: TaskActor, now_ms: int, lags: Mapping[StreamPartition, int | None]) -> dict[str, Any]:
+    """One task that runs in this worker. `lags`: of each partition that it reads; None where nobody knows it."""
     machine, intake = actor.machine, actor.reading.intake
     inputs: list[dict[str, Any]] = []
     heads = intake.intake.heads() if intake is not None else {}
@@ -121,7 +123,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
                 "stream": at.stream,
                 "partition": at.partition,
                 "position": machine.position(at),
-                "lag": head.lag,
+                "lag": lags.get(at),
                 "buffered": head.count,
                 "at_end": head.at_end,
                 "paused": head.paused,
@@ -129,7 +131,7 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
                 "why": str(head.lost or head.degraded or ""),
             }
         )
-    progress = actor.state.progress
+    progress, letter = actor.state.progress, actor.under_way.doing.now()
     return {
         "task": actor.name,
         "grant": actor.grant,
@@ -137,7 +139,8 @@ def task(actor: TaskActor, now_ms: int) -> dict[str, Any]:
         "since": time_of(actor.since_ms),
         "for_s": round(max(0.0, (now_ms - actor.since_ms) / 1000), 1),
         "why": why_of(actor),
-        "lag": sum(one["lag"] or 0 for one in inputs) if inputs else None,
+        "lag": total(lags.values()) if lags else None,
+        "letter": None if letter is None else {"what": letter.what, "for_s": round(letter.for_s, 1)},
         "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),
@@ -167,9 +170,46 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
     return found
 
 
+def work_under_way(worker: Worker) -> str:
+    """The letter that takes longest, for people; empty without one. Any thread may call this."""
+    found = [one for actor in list(worker.actors.values()) if (one := actor.under_way.doing.now()) is not None]
+    return max(found, key=lambda one: one.for_s).told if found else ""
+
+
+def tasks_of_job(
+    worker: Worker, here: Iterable[dict[str, Any]], tasks: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """All tasks of the job, as the coordinator stream has them, with the facts of this worker about its own: also about those that have
+    failed here and do not run. `here`: the tasks that run in this worker.
+    """
+    run, lags = {one["task"]: one for one in here}, worker.participant.lags_now()
+    found: list[dict[str, Any]] = []
+    for one in tasks:
+        name, mine = one["task"], run.get(one["task"])
+        known = lags.get(name)
+        found.append(
+            {
+                **one,
+                "here": name in run or name in lags,
+                "state": mine["state"] if mine else one["said"] or ("granted" if one["worker"] else "waiting"),
+                "for_s": mine["for_s"] if mine else None,
+                "lag": total(known.values()) if known else None,
+                "watermark": min(filter(None, mine["watermarks"].values()), default=None) if mine else None,
+                "restore_left": None
+                if not mine or not mine["restore"] or mine["state"] != TaskState.RESTORING
+                else max(0, mine["restore"]["end"] - mine["restore"]["position"]),
+                "why": (mine["why"] if mine else "") or one["why"],
+            }
+        )
+    return found
+
+
 def why_of(actor: TaskActor) -> str:
     """What a task waits for, or why it failed."""
     why = getattr(actor.machine, "why", "") or ""
+    letter = actor.under_way.doing.now()
+    if not why and letter is not None and letter.for_s >= LONG_S:
+        return f"working on {letter.what} for {letter.for_s:.0f} s"
     if not why and actor.machine.state in WORKING and actor.reading.intake is not None:
         why = actor.reading.intake.chooser.why
     return str(why)
@@ -180,6 +220,11 @@ def status(worker: Worker) -> dict[str, Any]:
     now = worker.port.clock.now()
     ready, why = readiness(worker.participant)
     member = getattr(worker.coordination, "member", None)
+    lags, committing = worker.participant.lags_now(), worker.committing
+    here = [task(actor, now.wall, lags.get(name, {})) for name, actor in sorted(worker.actors.items())]
+    of_job = None if member is None else job(member.job)
+    if of_job is not None:
+        of_job["tasks"] = tasks_of_job(worker, here, of_job["tasks"])
     return {
         "job": str(worker.job),
         "worker": {
@@ -193,21 +238,24 @@ def status(worker: Worker) -> dict[str, Any]:
             "why": why,
             "leads": leads(worker),
             "up_s": round((now.wall - worker.started_ms) / 1000, 1),
-            "commits": worker.committing.commits if worker.committing is not None else 0,
+            "commits": 0 if committing is None else committing.commits,
+            "last_commit_s": None if committing is None else _rounded(committing.last_s()),
+            "commit_under_way_s": None if committing is None else _rounded(committing.under_way_s()),
+            "broker_away_s": _rounded(worker.participant.health.contact.away_s),
             "applied_config": worker.participant.overrides.offset,
             "unreadable": worker.runtime.unreadable.document(),
             "times": time_documents(worker.participant.times.look(worker.actors.values(), now.wall), now.wall),
             "windows": window_documents(windows_of(worker.actors.values())),
             "joins": join_documents(joins_of(worker.actors.values())),
             "state_memory": memory_document(worker),
-            "tasks": [task(actor, now.wall) for _, actor in sorted(worker.actors.items())],
+            "tasks": here,
         },
-        **(
-            job(member.job, now.wall)
-            if member is not None
-            else {"run": None, "leader": None, "workers": [], "tasks": [], "warnings": []}
-        ),
+        **(of_job or {"run": None, "leader": None, "workers": [], "tasks": [], "warnings": []}),
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def leads(worker: Worker) -> bool:
@@ -217,14 +265,14 @@ def leads(worker: Worker) -> bool:
     return leader is not None and leader.process == worker.options.process
 
 
-def job(state: JobState, now_ms: int) -> dict[str, Any]:
+def job(state: JobState) -> dict[str, Any]:
     """The job according to its coordinator stream: run, leader, workers, tasks."""
     run, leader = state.run, state.leader
     tasks = [
         {name: value for name, value in one.items() if name != "location"}
-        for one in stored(state, ASSIGNMENTS, now_ms).values()
+        for one in stored(state, ASSIGNMENTS).values()
     ]
-    asked = open_requests(state, now_ms)
+    asked = open_requests(state)
     return {
         "run": None
         if run is None
@@ -240,7 +288,7 @@ def job(state: JobState, now_ms: int) -> dict[str, Any]:
         "leader": None
         if leader is None or not leader.processor
         else {"processor": leader.processor, "term": leader.term},
-        "workers": list(stored(state, LOCALITY, now_ms).values()),
+        "workers": list(stored(state, LOCALITY).values()),
         "tasks": tasks,
         "requests": [{name: one[name] for name in ("request", "verb", "by", "state")} for one in asked],
         "problems": state.problem_count,

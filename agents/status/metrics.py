@@ -6,6 +6,7 @@ stream. Values are read from the worker on request, so the hot path counts nothi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from ..worker.health import readiness
 from ..worker.join_load import JoinRows, joins_of
-from ..worker.load import readiness, watermarks
+from ..worker.load import watermarks
 from ..worker.times import STEP, PlaceTime, times_of
 from ..worker.window_load import StepWindows, windows_of
 from .batch_metrics import BATCH_METRICS
@@ -65,13 +67,33 @@ def _states(worker: Worker) -> Iterator[MetricSample]:
         yield (state,), float(states.count(state))
 
 
+def _lags_by_stream(worker: Worker) -> dict[str, list[int | None]]:
+    by_stream: dict[str, list[int | None]] = {}
+    for lags in worker.participant.lags_now().values():
+        for at, lag in lags.items():
+            by_stream.setdefault(at.stream, []).append(lag)
+    return dict(sorted(by_stream.items()))
+
+
 def _lag(worker: Worker) -> Iterator[MetricSample]:
-    by_stream: dict[str, int] = {}
-    for actor in worker.actors.values():
-        if actor.reading.intake is not None:
-            for at, head in actor.reading.intake.intake.heads().items():
-                by_stream[at.stream] = by_stream.get(at.stream, 0) + (head.lag or 0)
-    yield from (((stream,), float(lag)) for stream, lag in sorted(by_stream.items()))
+    """What is known of it; not a number where nothing is."""
+    for stream, lags in _lags_by_stream(worker).items():
+        known = [lag for lag in lags if lag is not None]
+        yield (stream,), float(sum(known)) if known else math.nan
+
+
+def _lag_unknown(worker: Worker) -> Iterator[MetricSample]:
+    yield from (((stream,), float(lags.count(None))) for stream, lags in _lags_by_stream(worker).items())
+
+
+def _oldest_letter(worker: Worker) -> float:
+    found = (actor.under_way.doing.now() for actor in worker.actors.values())
+    return max((letter.for_s for letter in found if letter is not None), default=0.0)
+
+
+def _commit_under_way(worker: Worker) -> float:
+    took_s = None if worker.committing is None else worker.committing.under_way_s()
+    return took_s or 0.0
 
 
 def _watermarks(worker: Worker) -> Iterator[MetricSample]:
@@ -179,7 +201,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_worker_ready",
         GAUGE,
-        "1 while all tasks of this worker are running.",
+        "1 while this worker works: its tasks run, its commits are answered, and no letter takes long.",
         (),
         _one(lambda w: float(readiness(w.participant)[0])),
     ),
@@ -198,6 +220,13 @@ METRICS: tuple[Metric, ...] = (
         _one(lambda w: w.started_ms / 1000),
     ),
     Metric(
+        "headgate_worker_clock_ahead_seconds",
+        GAUGE,
+        "How far this machine's clock is ahead of the broker's; negative if it is behind.",
+        (),
+        _one(lambda w: (w.port.broker.ahead_ms(w.port.clock.now()) or 0) / 1000),
+    ),
+    Metric(
         "headgate_config_applied_offset",
         GAUGE,
         "Offset in the coordinator stream of the last override that this worker has applied; -1 for none.",
@@ -208,9 +237,44 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_input_lag_records",
         GAUGE,
-        "Records that the tasks of this worker have not read yet.",
+        "Records that the tasks of this worker have not processed yet, failed tasks included; NaN where no lag is known.",
         ("stream",),
         _lag,
+    ),
+    Metric(
+        "headgate_input_lag_unknown_partitions",
+        GAUGE,
+        "Partitions of this worker's tasks whose lag is not known now.",
+        ("stream",),
+        _lag_unknown,
+    ),
+    Metric(
+        "headgate_oldest_letter_seconds",
+        GAUGE,
+        "How long the chunk, timer or control message that takes longest has been worked on.",
+        (),
+        _one(_oldest_letter),
+    ),
+    Metric(
+        "headgate_slow_letters_total",
+        COUNTER,
+        "Chunks, timers and control messages that took longer than `letter.warn-after`.",
+        ("task",),
+        _counted("slow_letters"),
+    ),
+    Metric(
+        "headgate_commit_under_way_seconds",
+        GAUGE,
+        "How long the transaction under way has taken so far; 0 without one.",
+        (),
+        _one(_commit_under_way),
+    ),
+    Metric(
+        "headgate_broker_away_seconds",
+        GAUGE,
+        "For how long the broker of the coordinator stream has not answered; 0 while it answers.",
+        (),
+        _one(lambda w: w.participant.health.contact.away_s or 0.0),
     ),
     Metric(
         "headgate_watermark_seconds",
@@ -388,7 +452,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_unreadable_records_total",
         COUNTER,
-        "Records of the job's own topics that could not be decoded and were skipped.",
+        "Records of the job's own topics that were skipped: not readable, or deletions that are not the leader's.",
         ("topic",),
         _unreadable,
     ),
@@ -450,6 +514,20 @@ METRICS: tuple[Metric, ...] = (
         "Failed records that were sent to the dead-letter topic.",
         ("task",),
         _counted("dead_letters"),
+    ),
+    Metric(
+        "headgate_dead_letters_cut_total",
+        COUNTER,
+        "Dead letters that hold only a part of their record, because all of it does not fit into their topic.",
+        ("task",),
+        _counted("dead_letters_cut"),
+    ),
+    Metric(
+        "headgate_records_restamped_total",
+        COUNTER,
+        "Records whose event time their topic does not accept as a timestamp; it is in their header `hg-time`.",
+        ("task",),
+        _counted("records_restamped"),
     ),
     Metric(
         "headgate_failures_total",

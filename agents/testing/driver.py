@@ -65,9 +65,10 @@ MOST_LIVES = 10
 class Driver:
     """Runs a job for a test.
 
-    `partitions`: the number of partitions of topics; all others have one. `now`: the start of the wall clock, in ms. `settings`: the
-    settings of the job. A failing chunk is not retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session in
-    which `.spark(…)` stages run; a job that has any needs one.
+    `partitions`: the number of partitions of topics; all others have one. `now`: the start of the wall clock, in ms; `max_future=` of
+    inputs is measured against it, and applies only if it is given. `settings`: the settings of the job. A failing chunk is not
+    retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session in which `.spark(…)` stages run; a job that has
+    any needs one.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Driver:
         *,
         partitions: Mapping[str, int] | None = None,
         spark: Any = None,
-        now: int = 0,
+        now: int | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.app = app
@@ -87,9 +88,11 @@ class Driver:
         self._closed = False
         self._ended: set[str] = set()
         self._model = self._make_model(dict(partitions or {}))
-        self._clock = VirtualClock(now)
+        self._clock = VirtualClock(now or 0)
         self.topics = Logs({**dict(partitions or {}), **self._model.widths})
         self._port = MemoryPort(self.topics, self._clock)
+        if now is not None:
+            self._port.broker.saw(now, self._clock.now())
         self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, s.InputStep)}
         self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
         self._loop = VirtualLoop(self._clock.ring)
@@ -214,7 +217,9 @@ class Driver:
 
     def _plan(self, task: str) -> TaskPlan:
         plan = self.declared.task_plan(task, self._model, task_settings(self._settings.given))
-        return replace(plan, inputs=tuple(self._bounded(one) for one in plan.inputs))
+        graph = self.declared.graph
+        alike = graph.bounded or all(one.until is None for one in graph.counted)  # `end` is as `--bounded`
+        return replace(plan, inputs=tuple(self._bounded(one) for one in plan.inputs), bounded=alike)
 
     def _bounded(self, one: Any) -> Any:
         """Make the input end when the test says so. Declared offsets stay."""
@@ -281,6 +286,12 @@ class Driver:
                 others.rows(where, rows)
         if others is not None:
             others.watermark()
+        self._settle()
+
+    def recreate(self, topic: str) -> None:
+        """Delete an input topic with all its records, and make it again under the same name, empty. Its `on_lost` decides what follows."""
+        self._input(topic)
+        self.topics.remake(topic)
         self._settle()
 
     def follow(self, topic: str, job: Driver) -> None:
@@ -397,7 +408,7 @@ class Driver:
     @property
     def metadata(self) -> MetadataStore:
         """Overrides, tasks and requests of the job, as `hg.metadata(JOB)` returns them for a running job. Settings take effect as there."""
-        return MetadataStore(lambda: self._job.state, self._ask, lambda: self.wall_ms)
+        return MetadataStore(lambda: self._job.state, self._ask)
 
     def _ask(self, request: SetRequest) -> None:
         self._job.ask(request)

@@ -8,11 +8,12 @@ transaction makes the next one ready.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from ...core.coordination.member import protocol as mw
+from ...core.coordination.messages import LetterMark
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..port.port import Background
@@ -76,6 +77,13 @@ class Life:
             self._said.setdefault(report.task, set()).add(report.state)
             if report.state == TaskState.FAILED:
                 self._fail(self._trouble_of(report.task) or RuntimeError(report.why))
+
+    def letters_left(self, task: str, grant: int) -> Sequence[LetterMark]:
+        """See `runtime`. No process dies here."""
+        return ()
+
+    async def say_letters(self, task: str, grant: int, marks: Sequence[LetterMark]) -> None:
+        """See `runtime`."""
 
     def said(self, tasks: Iterable[str]) -> list[set[str]]:
         """The states that each of these tasks has reported."""

@@ -71,7 +71,7 @@ class Piece:
     def batch(self) -> RecordBatch:
         """The piece as a fetched record batch."""
         first, most = self.stamps[0], max(self.stamps)
-        return RecordBatch(self.columns, self.base, self.end, len(self.values), first, most, self.size)
+        return RecordBatch(lambda _: self.columns(), self.base, self.end, len(self.values), first, most, self.size)
 
     def records(self) -> list[Stored]:
         """Its records one by one."""
@@ -135,6 +135,8 @@ class Logs:
         """By transactional id, the producer that has initialised it last."""
         self._written: dict[object, list[Piece]] = {}
         self._follow: dict[StreamPartition, dict[Callable[[StreamPartition], None], None]] = {}
+        self._made: dict[str, int] = {}
+        """How often a topic was made again."""
 
     def width(self, topic: str) -> int:
         """The number of partitions; one for a topic that was not declared."""
@@ -153,6 +155,21 @@ class Logs:
         if found is None:
             found = self._logs[at] = Log()
         return found
+
+    def topic_id(self, topic: str) -> str:
+        """The id of the topic."""
+        return f"{topic}.{self._made.get(topic, 0)}"
+
+    def remake(self, topic: str) -> None:
+        """Delete the topic with all its records, and make it again, empty."""
+        self._made[topic] = self._made.get(topic, 0) + 1
+        gone = [at for at in self._logs if at.stream == topic]
+        for at in gone:
+            del self._logs[at]
+        self._order.pop(topic, None)
+        self._read.pop(topic, None)
+        for at in gone:
+            self.tell(at)
 
     def follow(self, at: StreamPartition, told: Callable[[StreamPartition], None]) -> Callable[[], None]:
         """Call `told` when there is something new. Returns a function that stops this."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from ...core.names import StreamPartition
+from ..port.broker_clock import BrokerClock
 from ..port.errors import Cause, Fenced, OutboxError, ProducerBroken
 from ..port.port import BatchInWork, MailboxClosed, Tell
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
@@ -162,6 +163,10 @@ class MemoryConsumer:
         """See `port`."""
         return True
 
+    def topic_id(self, topic: str) -> str:
+        """See `port`."""
+        return self._port.logs.topic_id(topic)
+
     async def stop(self) -> None:
         """See `port`."""
         self._port.consumers.pop(self, None)
@@ -179,6 +184,7 @@ class MemoryPort:
     def __init__(self, logs: Logs, clock: VirtualClock) -> None:
         self.logs = logs
         self.clock = clock
+        self.broker = BrokerClock()
         self.consumers: dict[MemoryConsumer, None] = {}
 
     def producer(self, transactional_id: str | None, **_: Any) -> MemoryProducer:
@@ -219,6 +225,10 @@ class MemoryPort:
             if late is not None and not piece.aborted:
                 return piece.base + late
         return None
+
+    async def topic_id(self, topic: str) -> str:
+        """See `port.Offsets`."""
+        return self.logs.topic_id(topic)
 
 
 class MemoryApart:

@@ -7,6 +7,7 @@
     /api/tables   tables and their rows                     /api/batches   batches, and the state of Spark
 
 Promises: no page changes anything. Secrets are masked. The port is bound before the worker starts, so the worker can announce its address.
+Who may read is decided in `door`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from ..process.configuration import Configuration
 from ..state.scan import NoSuchTable
 from ..status import documents
 from ..status.batches import batches
-from ..worker.load import readiness
+from ..worker.health import readiness
+from .door import PageDoor, keeper
 from .stuck import Stuck
-from .tables import table_document
+from .tables import Elsewhere, table_document
 
 if TYPE_CHECKING:
     from ..worker.worker import Worker
@@ -53,9 +55,10 @@ class _Web(Web):
 class Page:
     """The web server of one worker. It binds its port first, and starts when the worker exists."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, door: PageDoor | None = None) -> None:
         self.host = host
         self.port = port
+        self._door = door if door is not None else PageDoor(host)
         self.worker: Worker | None = None
         self.configuration: Configuration | None = None
         self._socket: socket.socket | None = None
@@ -93,12 +96,14 @@ class Page:
         self.worker, self.configuration = worker, configuration
         web = self._web = _Web(worker.app)
         web.bound = self._socket
+        web.web_app.middlewares.append(keeper(self._door, lambda status, why: web.text(f"{why}\n", status=status)))
         for pattern, view in VIEWS.items():
             made = view(worker.app, web)
             made.page = self
             web.route(pattern, made)
         await web.start()
-        self._stuck = Stuck(self._socket, worker.coordination.pulse.age)
+        pulse = worker.coordination.pulse
+        self._stuck = Stuck(self._socket, lambda: pulse.turned_s, lambda: documents.work_under_way(worker))
         self._stuck.start()
 
     async def stop(self) -> None:
@@ -159,6 +164,8 @@ class TablesPage(_View):
         """The tables of the tasks in this process, the rows of one table, or the row of one key."""
         try:
             return self.document(table_document(self.worker, table, key, request.query))
+        except Elsewhere as error:
+            return self.document({"error": error.what, "remedy": error.remedy, **error.answer}, 421)
         except NoSuchTable as error:
             return self.document({"error": error.what, "remedy": error.remedy}, 404)
         except HeadgateError as error:

@@ -1,39 +1,72 @@
 """Answers HTTP requests while the main loop is blocked.
 
 The main loop serves the pages. If it is blocked, for example by a user function that never returns, even `/livez` would not answer, and a
-supervisor would wait for its own timeout without a reason. A thread therefore watches the time since the loop's last turn. While that
-exceeds `AFTER_S`, the thread accepts connections on the same port and answers all of them with 503, with the duration and the stack of the
-main thread. While the loop turns, it accepts none.
+supervisor would wait for its own timeout without a reason. A thread therefore watches the loop's turns. Once there has been none for
+`AFTER_S`, the thread accepts connections on the same port and answers all of them with 503, with the duration, the work under way and the
+stack of the main thread. While the loop turns, it accepts none.
+
+Blocked is only what the main thread's own code holds up. Time in which this thread did not run either does not count (a suspended or
+starved process), and a main thread that waits in `select` is about to turn: then the machine is short of processor time, which is only a
+warning.
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
+import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 import orjson
 import structlog
 
-from ..process.signals import main_stack
+from ..process.signals import main_frame_file, main_stack
 
 log = structlog.get_logger("headgate.life")
 AFTER_S = 5.0
 LOOK_S = 0.25
+LATE_S = 4 * LOOK_S
+"""The most that counts between two looks."""
 READ_S = 1.0
 """How long it waits for the request of a connection."""
 
 
-class Stuck:
-    """The thread. It calls `age_s()` for the time since the main loop's last turn."""
+class HeldUp:
+    """How long the loop has not turned, as far as somebody watched.
 
-    def __init__(self, listening: socket.socket, age_s: Callable[[], float]) -> None:
+    >>> held = HeldUp()
+    >>> held.look(1.0, 0.0), held.look(1.0, 0.25), held.look(1.0, 60.0), held.look(2.0, 61.0)
+    (0.0, 0.25, 1.25, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self._turn: float | None = None
+        self._looked_s = 0.0
+        self._held_s = 0.0
+
+    def look(self, turn: float, now_s: float) -> float:
+        """`turn`: when the loop last turned."""
+        passed_s, self._looked_s = min(now_s - self._looked_s, LATE_S), now_s
+        self._held_s = self._held_s + passed_s if turn == self._turn else 0.0
+        self._turn = turn
+        return self._held_s
+
+
+class Stuck:
+    """The thread. It calls `turned_s()` for the time of the main loop's last turn, and `work()` for what is under way."""
+
+    def __init__(
+        self, listening: socket.socket, turned_s: Callable[[], float], work: Callable[[], str] = lambda: ""
+    ) -> None:
         self._socket = listening.dup()
-        self._age_s = age_s
+        self._turned_s = turned_s
+        self._work = work
+        self._held = HeldUp()
         self._ended = threading.Event()
-        self._said = False
+        self._said = ""
 
     def start(self) -> None:
         """Start watching."""
@@ -45,28 +78,43 @@ class Stuck:
 
     def _run(self) -> None:
         while not self._ended.wait(LOOK_S):
-            age = self._age_s()
-            if age < AFTER_S:
-                self._said = False
+            if not self._blocked():
                 continue
-            if not self._said:
-                self._said = True
-                log.error("the main loop is blocked", for_s=round(age, 1), where=main_stack())
             with contextlib.suppress(OSError):
-                while self._age_s() >= AFTER_S and select.select([self._socket], [], [], 0)[0]:
+                while self._blocked() and select.select([self._socket], [], [], 0)[0]:
                     self._answer(self._socket.accept()[0])
         self._socket.close()
+
+    def _blocked(self) -> bool:
+        """Look at the loop, and report what is new: that it is blocked, that it starves, or that it turns again."""
+        held_s = self._held.look(self._turned_s(), time.monotonic())
+        if held_s < AFTER_S:
+            if self._said == "blocked":
+                log.info("the main loop turns again")
+            self._said = ""
+            return False
+        waits = main_frame_file() == selectors.__file__
+        what = "starved" if waits else "blocked"
+        if self._said not in (what, "blocked"):
+            self._said = what
+            if waits:
+                log.warning(
+                    "the main loop is ready to turn but does not: processor time is short", for_s=round(held_s, 1)
+                )
+            else:
+                log.error("the main loop is blocked", for_s=round(held_s, 1), by=self._work(), where=main_stack())
+        return not waits
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             connection.settimeout(READ_S)
             asked = connection.recv(4096).decode("latin-1").split(" ")
-            age, where = round(self._age_s(), 1), main_stack()
-            kind, body = "text/plain; charset=utf-8", f"the main loop has been blocked for {age:g} s\n{where}".encode()
+            age, where = round(time.monotonic() - self._turned_s(), 1), main_stack()
+            work = self._work()
+            kind, said = "text/plain; charset=utf-8", f"the main loop has been blocked for {age:g} s"
+            body = "\n".join(one for one in (said, work, where) if one).encode()
             if len(asked) > 1 and asked[1].startswith("/api/"):
                 kind = "application/json"
-                body = orjson.dumps(
-                    {"error": f"the main loop has been blocked for {age:g} s", "stuck_s": age, "where": where}
-                )
+                body = orjson.dumps({"error": said, "stuck_s": age, "work": work, "where": where})
             head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             connection.sendall(head.encode() + body)

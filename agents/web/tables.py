@@ -2,6 +2,9 @@
 
 Rows are read from the store of a task in this process, on the worker's loop and in small pages. They show what a commit has made durable,
 without uncommitted changes. Keys of internal tables are shown as they are stored.
+
+Promise: a worker never says that there is no row where another task may have it. For a key that it has not found, and for a task that it
+does not run, it raises `Elsewhere` with the tasks and the addresses that have to be asked; a list of rows names them in `elsewhere`.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import HeadgateError
+from ...core.names import natural
 from ...core.settings import offer, shown
 from ..state.scan import UNOWNED, NoSuchTable, RowDecoder, scan
 
@@ -18,6 +22,35 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 PAGE = 100
+
+
+class Elsewhere(HeadgateError):
+    """Tasks of other workers have to be asked; `elsewhere` in the answer says at which addresses."""
+
+    def __init__(self, what: str, answer: dict[str, Any]) -> None:
+        at = [f"{one['url'] or 'no address'} ({', '.join(one['tasks'])})" for one in answer["elsewhere"]]
+        super().__init__(what, remedy=f"ask {'; '.join(at)}, or use `headgate tables`, which asks all of them")
+        self.answer = answer
+
+
+def elsewhere(worker: Worker, task: str = "") -> list[dict[str, Any]]:
+    """The workers whose tasks are not open here, each with its address. Tasks without an owner have a worker without a name."""
+    member = getattr(worker.coordination, "member", None)
+    if member is None or (model := member.job.model) is None:
+        return []
+    here = {name for name, _ in readers(worker)}
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(set(model.tasks) - here, key=natural):
+        if task in ("", name):
+            grant = member.job.held(name)
+            life = None if grant is None else member.job.recorded(grant.processor).get(grant.incarnation)
+            one = {
+                "worker": "" if grant is None else grant.processor,
+                "url": "" if life is None else life.url,
+                "tasks": [],
+            }
+            found.setdefault(one["worker"], one)["tasks"].append(name)
+    return list(found.values())
 
 
 def readers(worker: Worker, task: str = "") -> Iterator[tuple[str, RowDecoder]]:
@@ -52,13 +85,20 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
             rows.append({"task": name, "key": found[0], "value": shown(str(found[0]), found[1])})
         if len(rows) >= most:
             break
-    return {
+    others = elsewhere(worker, task)
+    answer = {
         "worker": worker.options.processor,
         "table": table,
         "tasks": [name for name, _ in readers(worker, task)],
         "rows": rows,
         "more": len(rows) >= most,
+        "elsewhere": others,
     }
+    wanted = key or query.get("key", "")
+    if others and not rows and (wanted or task):
+        what = f"the key '{wanted}' of the table '{table}'" if wanted else f"the table '{table}' of {task}"
+        raise Elsewhere(f"{what} is not in the tasks of this worker; other tasks may have it", answer)
+    return answer
 
 
 def _known_task(worker: Worker, task: str) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from ...core.batch_progress import CLOSED, OPEN, RETURNED, RUNNING, SESSION_STATES, SparkMemory, StepBatches
-from ...core.batches import Bridge
 from .times import fitting
 
 if TYPE_CHECKING:
+    from ...core.batches import Bridge
     from ..runtime.task import TaskActor
 
 FRONT = "batches."

@@ -4,21 +4,22 @@ It publishes and deletes only up to a task's committed positions. One task reads
 what may be deleted from it; records that an unfinished batch by reference needs stay. A broadcast stream has as many readers as there are
 tasks, and is not trimmed.
 
-Promises: nothing depends on it. An error is logged once for each reason, and the work is tried again. A deleted record was processed and
-committed, and nobody can need it any more.
+Promises: nothing depends on it, so nothing that it calls ends the worker. An error or an unasked cancellation is logged once for each
+reason, and the work is tried again at its next turn (`Upkeep._tried` is the only place that awaits a client). What fails in the state of
+a task fails that task. A deleted record was processed and committed, and no task can need it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from ...core.errors import HeadgateError
 from ...core.names import StreamPartition
+from ..cancellation import answered, passes, said
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
 from .positions import PositionPublisher
@@ -26,10 +27,15 @@ from .positions import PositionPublisher
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
+R = TypeVar("R")
 log = structlog.get_logger("headgate.upkeep")
 TURN_S = 1.0
 TRIM_AFTER = 10
 """Turns between two trimmings."""
+LOOK_AFTER = 10
+"""Turns between two looks at the clocks."""
+OFF_MS = 60_000
+"""So far may this machine's clock be from the broker's. Its time is known but for the time that a message needs."""
 TOUCH_AFTER = 60
 """Turns after which an idle store notes again that it is at the end of its log."""
 
@@ -44,9 +50,14 @@ class Upkeep:
         topics: TopicsAdmin,
         trimmed: frozenset[str],
         *,
+        ahead_ms: Callable[[], int | None],
         turn_s: float = TURN_S,
     ) -> None:
-        """`trimmed`: the streams whose consumed records are deleted."""
+        """`trimmed`: the streams whose consumed records are deleted. `ahead_ms`: how far this machine's clock is ahead of the broker's;
+        None while that is unknown."""
+        self._ahead_ms = ahead_ms
+        self._off = False
+        """It was said that this machine's clock is wrong."""
         self._publisher = PositionPublisher(client, group)
         self._topics = topics
         self._trimmed = trimmed
@@ -61,52 +72,77 @@ class Upkeep:
     async def run(self, actors: Mapping[str, TaskActor]) -> None:
         """Run turns until cancelled."""
         try:
-            await self._publisher.start()
             while True:
                 await asyncio.sleep(self._turn_s)
                 await self.turn(list(actors.values()))
         finally:
             await self._publisher.stop()
 
-    async def turn(self, actors: Iterable[TaskActor], *, trim: bool | None = None) -> None:
+    async def turn(self, actors: Collection[TaskActor], *, trim: bool | None = None) -> None:
         """Do once whatever is due."""
         self._turns += 1
         durable: dict[StreamPartition, int] = {}
         done: dict[StreamPartition, int] = {}
         for actor in actors:
-            actor.contribution.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
+            try:
+                actor.contribution.upkeep(refresh=self._turns % TOUCH_AFTER == 0)
+            except Exception as error:  # noqa: BLE001 - a store that cannot be read or written, a row that cannot be decoded
+                actor.failures.broken(error)
             durable |= actor.contribution.durable
             done |= actor.contribution.done
+        if self._turns % LOOK_AFTER == 0 and actors:
+            self._look_at_clock()
         await self._publish({at: n for at, n in durable.items() if at.stream not in self._trimmed})
         wanted = self.trim and self._turns % TRIM_AFTER == 0 if trim is None else trim
         if wanted:
             await self._cut_off({at: n for at, n in done.items() if at.stream in self._trimmed and n > 0})
 
+    def _look_at_clock(self) -> None:
+        """Say it once when this machine's clock is wrong, and once when it is right again."""
+        ahead_ms = self._ahead_ms()
+        off = ahead_ms is not None and abs(ahead_ms) > OFF_MS
+        if off and not self._off:
+            log.warning(
+                "this machine's clock differs from the broker's",
+                ahead_s=round((ahead_ms or 0) / 1000),
+                remedy="let both be set by NTP: what is kept for a time, or waits for one, goes by this machine's clock",
+            )
+        elif self._off and not off:
+            log.info("this machine's clock is that of the broker again")
+        self._off = off
+
     async def _publish(self, durable: Mapping[StreamPartition, int]) -> None:
         news = {at: n for at, n in durable.items() if self._published.get(at) != n}
         if not news:
             return
-        try:
-            await self._publisher.publish(news)
-        except (HeadgateError, KafkaError, OSError) as error:
-            self._once(str(error))
-        else:
+        if await self._tried("publishing positions", self._published_now(news)):
             self._published |= news
+
+    async def _published_now(self, news: Mapping[StreamPartition, int]) -> bool:
+        await self._publisher.publish(news)
+        return True
 
     async def _cut_off(self, durable: Mapping[StreamPartition, int]) -> None:
         due = {at: n for at, n in durable.items() if n > self._cut.get(at, 0)}
         if not due:
             return
-        try:
-            answers = await self._topics.trim(due)
-        except (HeadgateError, KafkaError, OSError) as error:
-            self._once(str(error))
-            return
-        for at, answer in answers.items():
+        answers = await self._tried("deleting consumed records", self._topics.trim(due))
+        for at, answer in (answers or {}).items():
             if isinstance(answer, HeadgateError):
                 self._once(str(answer))
             else:
                 self._cut[at] = due[at]
+
+    async def _tried(self, what: str, work: Awaitable[R]) -> R | None:
+        """The result of a client's call; None if it raised anything, which is logged. A cancellation of this worker's own passes."""
+        try:
+            with answered(what):
+                return await work
+        except BaseException as error:  # a client may raise anything
+            if passes(error):
+                raise
+            self._once(str(error) if isinstance(error, HeadgateError) else f"{what}: {said(error)}")
+            return None
 
     def _once(self, what: str) -> None:
         if what not in self._said:

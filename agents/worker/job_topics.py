@@ -14,11 +14,14 @@ import structlog
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
-from ...core.names import Topics, collision, parse_internal
+from ...core.names import Topics, collision, jobs_in, kept_by_others, parse_internal
 from ...core.settings import did_you_mean
+from ..coordinator.job_states import framed_streams, states_of_all
 from ..job.declaration import Declared
 from ..job.references import unfetched
 from ..job.steps import ShareStep, ShuffleStep
+from ..kafka.connect import CONNECT_S
+from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import (
     COORDINATOR,
@@ -36,6 +39,7 @@ from ..runtime.outbox import Outbox
 log = structlog.get_logger("headgate.topics")
 LOOK_S = 1.0
 """How often a stream that another job creates is looked for."""
+TO_COME = "waiting for streams that other jobs share; they create them when they start"
 LARGE = {"max.message.bytes": str(8 << 20)}
 
 
@@ -69,17 +73,32 @@ class JobTopics:
 
     async def ensure_fixed(self) -> None:
         """Create or check them. Inputs must exist, except that a stream of another job is waited for; missing outputs are created."""
-        await self._alone()
+        await self.refuse_names()
         await self._keep(self.fixed())
         await self._streams_of_others()
         counts = await self.input_counts()
+        missing = [TopicSpec(topic, widest(counts)) for topic in await self.refuse_targets()]
+        if missing:
+            log.warning("output topics are created", topics=[spec.name for spec in missing])
+        self._known |= await self.topics.ensure(missing)
+
+    async def refuse_names(self) -> None:
+        """Refuse names of topics that another job on the cluster uses or keeps. `headgate plan` asks the same."""
+        there = await self.topics.names()
+        self._alone(there)
+        graph = self.declared.graph
+        self._refuse_kept({*graph.outputs, *graph.shared}, there)
+
+    async def refuse_targets(self) -> list[str]:
+        """Refuse inputs and outputs that are there and cannot be used so. Returns the missing outputs. `headgate plan` asks the same, after
+        `input_counts`.
+        """
         self._refuse_compacted()
         outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
         found = await self.topics.find(outputs)
-        missing = [TopicSpec(topic, widest(counts)) for topic in outputs if topic not in found]
-        if missing:
-            log.warning("output topics are created", topics=[spec.name for spec in missing])
-        self._known |= found | await self.topics.ensure(missing)
+        await self._refuse_framed(found)
+        self._known |= found
+        return [topic for topic in outputs if topic not in found]
 
     def _refuse_compacted(self) -> None:
         """Refuse batches by reference of a compacted topic: the records of a range would not be the same at each attempt."""
@@ -92,23 +111,53 @@ class JobTopics:
 
     async def _streams_of_others(self) -> None:
         """Wait until the streams that other jobs share exist: those jobs create them, and may start later."""
-        jobs = {one.stream: one.producers for one in self.declared.graph.inputs if one.producers}
         told = False
-        while missing := sorted(jobs.keys() - (await self.topics.find(jobs)).keys()):
+        while missing := await self.streams_to_come():
             if not told:
                 told = True
-                found = {stream: ", ".join(jobs[stream]) for stream in missing}
-                log.warning(
-                    "waiting for streams that other jobs share; they create them when they start", streams=found
-                )
+                log.warning(TO_COME, streams=missing)
             await asyncio.sleep(LOOK_S)
 
-    async def _alone(self) -> None:
+    async def streams_to_come(self) -> dict[str, str]:
+        """The streams of other jobs that do not exist yet, each with its jobs."""
+        jobs = {one.stream: one.producers for one in self.declared.graph.inputs if one.producers}
+        there = await self.topics.find(jobs)
+        return {stream: ", ".join(jobs[stream]) for stream in sorted(jobs.keys() - there.keys())}
+
+    def _refuse_kept(self, targets: Iterable[str], there: Iterable[str]) -> None:
+        """Refuse targets among the names that another job on the cluster keeps for its own streams."""
+        others = [job for job in jobs_in(there, self.names.prefix) if job.safe != self.names.job.safe]
+        for topic in sorted(targets):
+            if (job := kept_by_others(topic, others, self.names.prefix)) is not None:
+                raise DeclarationError(
+                    f"the job '{self.names.job}' cannot write '{topic}': names that begin with "
+                    f"'{Topics(job, self.names.prefix).own}' are kept for the streams of the job '{job}'",
+                    remedy="write to a topic of another name",
+                )
+
+    async def _refuse_framed(self, targets: Mapping[str, ExistingTopic]) -> None:
+        """Refuse targets that another job shares: a record that is no frame would stop every job that reads them. Only topics with the
+        settings of shared streams are looked for in the models of all jobs.
+        """
+        marks = SHARED.items()
+        suspects = [name for name, one in targets.items() if marks <= one.config.items()]
+        if not suspects:
+            return
+        states = await states_of_all(KafkaPort(self._client), self.topics.names, self.names.prefix, within_s=CONNECT_S)
+        framed = framed_streams(states)
+        for name in sorted(suspects):
+            if framed.get(name, str(self.names.job)) != str(self.names.job):
+                raise DeclarationError(
+                    f"the job '{self.names.job}' cannot write '{name}': the job '{framed[name]}' shares it, as frames",
+                    remedy="write to another topic; or share(…) there, too, and name both jobs in producers= where it is read",
+                )
+
+    def _alone(self, there: Iterable[str]) -> None:
         """Refuse to start if another job on this cluster uses a topic of this one, judging by names. (The coordinator stream itself names
         its job.)
         """
         steps = [step.name for step in self.declared.steps if isinstance(step, ShuffleStep)]
-        for name in await self.topics.names():
+        for name in there:
             found = parse_internal(name, prefix=self.names.prefix)
             if found is None or found[1].safe == self.names.job.safe:
                 continue
@@ -194,6 +243,9 @@ class JobTopics:
         as the widest input, and logged.
         """
         found = await self.topics.find([topic])
+        if topic not in self._known:
+            self._refuse_kept([topic], await self.topics.names())
+            await self._refuse_framed(found)
         if topic not in found:
             counts = {name: self._known[name].partitions for name in self.declared.graph.input}
             log.warning("output topics are created", topics=[topic])
@@ -249,10 +301,5 @@ def others_topics(topics: Iterable[str], prefix: str) -> list[str]:
     ['orders', 'sales-2']
     """
     names = list(topics)
-    found = [parse_internal(name, prefix=prefix) for name in names]
-    jobs = [Topics(job, prefix) for job in {one[1] for one in found if one is not None}]
-    return [
-        name
-        for name in names
-        if not name.startswith("__") and not any(name == job.dead_letters or job.step(name) is not None for job in jobs)
-    ]
+    jobs = jobs_in(names, prefix)
+    return [name for name in names if not name.startswith("__") and kept_by_others(name, jobs, prefix) is None]

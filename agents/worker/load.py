@@ -2,6 +2,7 @@
 
     state.<task>  lag.<task>  since.<task>  wm.<task>  restore.<task>  keys.<partitioner>.<input>  config  commits  ready
     time.<place>  newest.<place>  stands.<place>  held.<why>.<place>/<who>  more.<place>      see `times`
+    letter.<task>/<what>                                                               see `health`
     owes.<task>/<stream>                                                               see `drain_load`
     windows.<step>  entries.<step>  oldest.<step>  late.<step>  partly.<step>          see `window_load`
     batches.<what>.<step>  spark                                                       see `batch_load`
@@ -21,7 +22,9 @@ from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from .batch_load import batch_load, batches_of, load_of_step, spark_load, summed_batches
 from .drain_load import drain_load
+from .health import readiness
 from .join_load import join_load, joins_of
+from .lags import total
 from .times import time_load
 from .window_load import window_load, windows_of
 
@@ -42,15 +45,6 @@ MOST_BATCH_BYTES = 1_500
 """The part that batches may use."""
 MOST_JOIN_BYTES = 1_500
 """The part that joins may use."""
-
-
-def readiness(one: Participant) -> tuple[bool, str]:
-    """Whether the worker's tasks run, and if not, what it waits for."""
-    if one.exit_code is not None:
-        return False, one.exit_why or "exiting"
-    if one.coordination.blocked:
-        return False, one.coordination.blocked
-    return one.ready, one.why
 
 
 def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
@@ -82,6 +76,7 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
     load |= batch_load(summed_batches(map(load_of_step, batches_of(one.actors.values()))), MOST_BATCH_BYTES)
     load |= spark_load(one.runtime.spark)
     load |= join_load(joins_of(one.actors.values()), MOST_JOIN_BYTES)
+    lags = one.lags_now()
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
     for name, actor in sorted(one.actors.items()):
@@ -91,8 +86,8 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
         size += 5 * (len(name) + 20)
         load[f"state.{name}"] = float(STATES.index(actor.machine.state))
         load[f"since.{name}"] = float(actor.since_ms)
-        if actor.reading.intake is not None:
-            load[f"lag.{name}"] = float(actor.reading.intake.lag)
+        if (lag := total(lags.get(name, {}).values())) is not None and name in lags:
+            load[f"lag.{name}"] = float(lag)
         low = min(watermarks(actor).values(), default=NO_TIME)
         if low > NO_TIME + 1:
             load[f"wm.{name}"] = float(low)

@@ -16,8 +16,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from ...core.settings import MASK, shown
-from ..kafka.settings import is_secret
+from ...core.settings import MASK, secrets_in, shown
 
 FORMS = ("auto", "console", "json")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -112,9 +111,9 @@ class Masking:
         return self.clean(str(value))
 
 
-def secrets_of(settings: Mapping[str, str]) -> list[str]:
-    """The secret values among client settings."""
-    return [value for name, value in settings.items() if is_secret(name)]
+def secrets_of(*settings: Mapping[str, Any]) -> list[str]:
+    """The secrets among settings, of clients and of the job."""
+    return [secret for some in settings for name, value in some.items() for secret in secrets_in(name, value)]
 
 
 def set_up(

@@ -8,7 +8,7 @@ from typing import Any
 from ...core.coordination.leader.plan import LeaderConfig, Plan, Timing
 from ...core.coordination.member.plan import MemberConfig
 from ...core.graph.fingerprint import digest
-from ...core.settings import SETTINGS, find
+from ...core.settings import find, kept_in_run
 from ..job.plans import grouper, parts, placer, seconds
 from .options import WorkerOptions
 
@@ -22,18 +22,17 @@ def leader_config(options: WorkerOptions, settings: Mapping[str, Any]) -> Leader
     """The configuration with which this process would lead."""
     graph = options.declared.graph
     bounded = any(one.until is not None or one.start != "oldest" for one in graph.inputs)
-    counted = [one for one in graph.inputs if not one.bootstrap] or graph.inputs
     plan = Plan(
         deployment=deployment(options, settings),
         fingerprint=parts(options.declared, settings),
         graph=graph,
         resolve=bounded,
-        ends=tuple(sorted(one.stream for one in counted)),
+        ends=tuple(sorted(one.stream for one in graph.counted)),
         grouper=grouper(settings),
         grouper_name=str(settings.get("grouper", find("grouper").default)),
         placer=placer(settings),
         placer_name=str(settings.get("placement", find("placement").default)),
-        settings={name: value for name, value in settings.items() if name in SETTINGS},
+        settings={name: value for name, value in settings.items() if kept_in_run(name, value)},
     )
     timing = Timing(
         beat_s=seconds(settings, "heartbeat.interval"),

@@ -11,7 +11,7 @@ simulator: it knows a port and a `RuntimeHost`, but neither Kafka nor Faust. It 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -29,9 +29,12 @@ from ..coordinator.coordination import Coordination
 from ..coordinator.leader_edge import LeaderTopics
 from ..job.plans import task_settings
 from ..live_settings import Settings
+from ..measured import Clocks
 from ..port.port import Offsets, Port
 from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
 from ..runtime.task import TaskActor
+from .health import LONG_S, Health, letter_load
+from .lags import Lags, Owned, TaskLags, owned_by
 from .load import load_of
 from .machine_settings import leader_config, member_config
 from .options import WorkerOptions
@@ -61,8 +64,11 @@ class Participant:
         more: Mapping[str, Callable[[], None]],
         spark: Any = None,
         memory: Any = None,
+        clocks: Clocks | None = None,
     ) -> None:
-        """`refuse` is called if the declared job cannot run. `more`: further parts of the process that take settings (`settings_taken`)."""
+        """`refuse` is called if the declared job cannot run. `more`: further parts of the process that take settings (`settings_taken`).
+        `clocks`: see `Runtime`.
+        """
         declared = options.declared
         self.refuse = refuse
         self.ready = False
@@ -71,6 +77,8 @@ class Participant:
         self.exit_why = ""
         self.over = asyncio.Event()
         self.times = Times()
+        self.lags = Lags()
+        self.health = Health(port.clock.now().mono)
         self.on_waiting: Callable[[str, str, str], None] | None = None
         """Called while the process waits because its run is closed: with the reason, the run's state, and the reason of the run's
         failure.
@@ -95,6 +103,7 @@ class Participant:
             spark=spark,
             memory=memory,
             compression=options.compression,
+            clocks=clocks,
         )
         tasks = self._tell_tasks
         own = {"committer": self._pace, "task": tasks, "intake": tasks, "chooser": tasks, "spark": tasks}
@@ -141,8 +150,10 @@ class Participant:
 
     def standing(self, ready: bool, why: str) -> None:
         """See `coordination.World`."""
+        said = (self.ready, self.why.partition(":")[0])
         self.ready, self.why = ready, why
-        log.info("standing", ready=ready, why=why)
+        if said != (ready, why.partition(":")[0]):  # not each time that one more of its tasks has started
+            log.info("standing", ready=ready, why=why)
         run = self.coordination.member.job.run
         if self.on_waiting is not None and not ready and run is not None and why.startswith(f"run {run.run_id} is "):
             self.on_waiting(why, run.state, run.failed)
@@ -158,8 +169,23 @@ class Participant:
         self.over.set()
 
     def load(self) -> Mapping[str, float]:
+        """See `coordination.World`. The facts are looked at here, because this is called at each recorded turn of the main loop."""
+        now = self._port.clock.now()
+        self.health.look(self.coordination.reader.answers, self.actors.values(), now)
+        return load_of(self, now.wall)
+
+    def under_way(self) -> Mapping[str, float]:
         """See `coordination.World`."""
-        return load_of(self, self._port.clock.now().wall)
+        return letter_load(self.actors.values(), self._port.clock.now().wall, LONG_S)
+
+    def owned(self) -> Owned:
+        """The tasks that this worker is granted, whether they run or not, each with what it reads."""
+        member = getattr(self.coordination, "member", None)
+        return {} if member is None else owned_by(member.job, self._options.processor)
+
+    def lags_now(self) -> dict[str, TaskLags]:
+        """The lag of each partition of its tasks, as far as it is known."""
+        return self.lags.look(self.owned(), self.actors, self._port.clock.now().mono)
 
     def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
         """See `coordination.World`."""
@@ -196,6 +222,15 @@ class Participant:
         loop.call_soon(self.coordination.feed_member, report)
         if isinstance(report, TaskReported) and report.state == TaskState.FAILED and self._exits_on_failure:
             loop.call_soon(self.exit, 1, f"{report.task} failed: {report.why}")
+
+    def letters_left(self, task: str, grant: int) -> Sequence[c.LetterMark]:
+        """See `runtime.Job`."""
+        said = {number: one for number, one in self.coordination.member.job.letters(task).items() if number < grant}
+        return said[max(said)].marks if said else ()
+
+    async def say_letters(self, task: str, grant: int, marks: Sequence[c.LetterMark]) -> None:
+        """See `runtime.Job`."""
+        await self.coordination.member_edge.say(c.SetLetters(task, grant, tuple(marks)))
 
     def producer_lost(self, lost: mw.ProducerLost) -> None:
         """See `runtime.Job`. The member decides what follows."""

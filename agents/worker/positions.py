@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
-from ..kafka.connect import closed, started
+from ..kafka.connect import CONNECT_S, closed, started
 from ..kafka.private import quiet_metadata
 from ..kafka.settings import ClientSettings
 
@@ -27,13 +27,12 @@ class PositionPublisher:
         self._consumer: AIOKafkaConsumer | None = None
         self._assigned: frozenset[TopicPartition] = frozenset()
 
-    async def start(self, *, deadline_s: float = 60.0) -> None:
-        """Connect."""
+    async def _connected(self) -> AIOKafkaConsumer:
         with quiet_metadata():
             given = self._client.consumer(
                 enable_auto_commit=False, auto_offset_reset="none", client_id="headgate-offsets", group_id=self._group
             )
-            self._consumer = await started(lambda: AIOKafkaConsumer(**given), "positions", deadline_s=deadline_s)
+            return await started(lambda: AIOKafkaConsumer(**given), "positions", deadline_s=CONNECT_S)
 
     async def stop(self) -> None:
         """Close the client."""
@@ -42,10 +41,11 @@ class PositionPublisher:
             await closed(consumer.stop)
 
     async def publish(self, positions: Mapping[StreamPartition, int]) -> None:
-        """Make `kafka-consumer-groups --describe --group …` show these positions. Raises `EnvironmentFault`; nothing depends on it."""
+        """Make `kafka-consumer-groups --describe --group …` show these positions. Connects at the first call. Raises `EnvironmentFault`;
+        nothing depends on it."""
+        if self._consumer is None:
+            self._consumer = await self._connected()
         consumer = self._consumer
-        if consumer is None:
-            raise EnvironmentFault("the publisher of positions is not started")
         wanted = {TopicPartition(*at): offset for at, offset in positions.items()}
         if not wanted:
             return

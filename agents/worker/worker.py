@@ -29,6 +29,7 @@ from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.range_client import RANGE_CLIENT
 from ..live_settings import Settings
+from ..measured import clocks_of_thread
 from ..runtime.chooser import own_chooser
 from ..runtime.committing import Committing
 from ..runtime.task import TaskActor
@@ -40,6 +41,7 @@ from .faust_app import new_app
 from .faust_life import FaustLife
 from .housekeeping import Upkeep
 from .job_topics import JobTopics
+from .lags import look_up
 from .logs import set_level
 from .options import WorkerOptions
 from .participant import Participant
@@ -70,7 +72,13 @@ class Worker:
         self.topics = JobTopics(options.client, self.declared)
         self.offsets = KafkaOffsets(options.client)
         graph = self.declared.graph
-        self.upkeep = Upkeep(options.client, self.job.slug, self.topics.topics, graph.intermediates - graph.broadcast)
+        self.upkeep = Upkeep(
+            options.client,
+            self.job.slug,
+            self.topics.topics,
+            graph.intermediates - graph.broadcast,
+            ahead_ms=lambda: self.port.broker.ahead_ms(self.port.clock.now()),
+        )
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
         alone = Settings({**options.settings, **options.alone})
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
@@ -88,6 +96,7 @@ class Worker:
             more={"upkeep": self._trim, "log": self._log_level},
             spark=self.spark,
             memory=self.memory,
+            clocks=clocks_of_thread(),
         )
         self.coordination = self.participant.coordination
         self.runtime = self.participant.runtime
@@ -124,6 +133,8 @@ class Worker:
         await self.app.start()
         await self.participant.start()
         await self.life.serve("upkeep", partial(self.upkeep.run, self.actors))
+        one = self.participant
+        await self.life.serve("lags", partial(look_up, one.lags, one.lags_now, self.offsets, self.port.clock))
         options = self.options
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
@@ -210,7 +221,7 @@ class Worker:
     def _disk(self, task: str) -> Disk:
         if self.options.state_dir is None:
             return NoDisk()
-        return Directory(self.options.state_dir / self.job.slug / task.replace(" ", "-"), self.memory)
+        return Directory(self.options.state_dir / self.job.directory, task, self.memory)
 
     def _trim(self) -> None:
         self.upkeep.trim = self.settings.value("intermediate.trim")

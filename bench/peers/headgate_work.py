@@ -1,4 +1,4 @@
-"""Works A, B, C, W and J on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
+"""Works A, B, C, W, J and U on headgate, as a user would write them; S is B on another input. `headgate run headgate_work:app`.
 
 Each in three forms: rows (functions of dicts), typed rows (functions of structs), columns (expressions).
 """
@@ -38,6 +38,14 @@ def add_up_columns(batch: hg.ColumnBatch) -> None:
     progress(pyarrow.compute.sum(pyarrow.array(batch["amount"])).as_py(), len(batch))
 
 
+def slow(order: Any) -> Any:
+    """Work U: computes for a millisecond."""
+    until = time.perf_counter() + 0.001
+    while time.perf_counter() < until:
+        pass
+    return order
+
+
 def progress(more: int, records: int) -> None:
     """Print how far C is."""
     global seen, total
@@ -74,6 +82,8 @@ def rows() -> None:
         case "W":
             windows = events.repartition("user").window(hg.tumbling("10s", grace=os.environ["BENCH_GRACE_MS"] + "ms"))
             windows.agg(n=hg.count(), total=hg.sum("amount")).to(TARGET)
+        case "U":
+            events.map(slow).to(TARGET)
         case _:
             events.sink(add_up)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import compress
 from math import isfinite
 from typing import Any, Protocol
@@ -40,10 +40,12 @@ Compute = Callable[[NamedColumns, int], ColumnValues]
 
 
 class NotComputable(DataError):
-    """An expression has no value for a record. `index`: which record of the chunk."""
+    """An expression has no value for a record. `index`: which record of the chunk. `all`: the errors of all records without a value, by
+    their index, if each record was looked at."""
 
     def __init__(self, index: int, what: str, *, remedy: str = "") -> None:
         self.index = index
+        self.all: Mapping[int, NotComputable] = {}
         super().__init__(what, remedy=remedy)
 
 

@@ -4,7 +4,7 @@
     value  msgpack map    host, username, source, timestamp, values          null deletes the key
 
 For each key the last message counts, and no key has two unfenced writers. Only the leader writes `Delete`, and only for keys that are
-answered, superseded or fenced.
+answered, superseded or fenced. The leader writes in transactions: a deletion outside of one is somebody else's and does not count.
 
 Promises:
 
@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..graph.model import JobModel
-from ..orders import TaskState
+from ..orders import Goal, TaskState
 
 VERSION = 1
 MAX_KEY = 1024
@@ -128,7 +128,7 @@ class SeekRequest:
     request: str
     stream: str
     partition: int
-    to: str | int | tuple[str, int]
+    to: Goal
     expected: int | None = None
     """The position that the seek's plan showed, or `orders.NO_POSITION`, if it waits for workers. A task at another position refuses it."""
 
@@ -239,6 +239,8 @@ class SetGrant:
     incarnation: str
     last_location: str = ""
     """Where the task last ran; empty if nowhere."""
+    died: bool = False
+    """Whether the holder before this one has not released the task: it has died, or was fenced in the middle of its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,22 @@ class SetTaskState:
     """The seeks that the task has refused, each with the reason."""
 
 
+LetterMark = tuple[str, int, int, int, int, int, str, str]
+"""A letter that is under way or suspected: stream, partition, first offset, the one behind the last, row, deaths, what it is, topic id. See
+`core.task.suspects`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLetters:
+    """The letters of a task that the next holder must know of if this one dies. The holder of the grant writes it before it runs such a
+    letter, and again, without marks, once they are over.
+    """
+
+    task: str
+    grant: int
+    marks: tuple[LetterMark, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class SetRequest:
     """A request. Written by commands or the API; only the leader acts on it."""
@@ -299,7 +317,7 @@ class SetAnswer:
 
 Message = (
     SetConfig | SetChangelog | SetRun | SetProcessor | SetMember | SetLeader | SetJobModel | SetGrant | SetFence
-    | SetTaskState | SetRequest | SetAnswer
+    | SetTaskState | SetLetters | SetRequest | SetAnswer
 )  # fmt: skip
 
 
@@ -315,6 +333,7 @@ KEYS: Mapping[type[Any], tuple[str, tuple[str, ...]]] = MappingProxyType(
         SetGrant: ("set-grant", ("task",)),
         SetFence: ("set-fence", ("processor",)),
         SetTaskState: ("set-task-state", ("task", "grant")),
+        SetLetters: ("set-letters", ("task", "grant")),
         SetRequest: ("set-request", ("uuid",)),
         SetAnswer: ("set-answer", ("uuid",)),
     }
@@ -330,6 +349,27 @@ def key_of(message: Message) -> Key:
     """
     kind, fields = KEYS[type(message)]
     return kind, tuple(getattr(message, name) for name in fields)
+
+
+def shown(key: Key) -> str:
+    """A key for people.
+
+    >>> shown(("set-task-state", ("Partition 3", 2))), shown(("set-run", ()))
+    ('set-task-state Partition 3 2', 'set-run')
+    """
+    return " ".join((key[0], *map(str, key[1])))
+
+
+def unlawful(key: Key, *, transactional: bool = True) -> str:
+    """Why the deletion of this key does not count; empty if it does.
+
+    >>> unlawful(("set-request", ("u1",)))
+    ''
+    """
+    if transactional and key[0] not in FOR_EVER:
+        return ""
+    whose = "nobody deletes it" if key[0] in FOR_EVER else "only the leader deletes it"
+    return f"'{shown(key)}' was deleted by hand, but {whose}; the message before stays valid"
 
 
 @dataclass(frozen=True, slots=True)

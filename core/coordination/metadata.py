@@ -41,14 +41,14 @@ def known(namespace: str) -> None:
         raise DataError(f"there is no namespace '{namespace}'", remedy=offer(namespace, _READ))
 
 
-def stored(state: JobState, namespace: str, now_ms: int) -> Values:
-    """All keys of a namespace with their values. `now_ms`: the wall-clock time, which decides which requests have expired.
+def stored(state: JobState, namespace: str) -> Values:
+    """All keys of a namespace with their values.
 
-    >>> stored(JobState(), "locality", 0)
+    >>> stored(JobState(), "locality")
     {}
     """
     known(namespace)
-    return _READ[namespace](state, now_ms)
+    return _READ[namespace](state)
 
 
 def put(namespace: str, key: str, value: Any) -> c.SetRequest:
@@ -108,10 +108,8 @@ class MetadataStore:
     the folded state, `ask` sends a request.
     """
 
-    def __init__(
-        self, state: Callable[[], JobState], ask: Callable[[c.SetRequest], None], now_ms: Callable[[], int]
-    ) -> None:
-        self._state, self._ask, self._now_ms = state, ask, now_ms
+    def __init__(self, state: Callable[[], JobState], ask: Callable[[c.SetRequest], None]) -> None:
+        self._state, self._ask = state, ask
 
     def get(self, namespace: str, key: str) -> Any | None:
         """The value, or None."""
@@ -130,7 +128,7 @@ class MetadataStore:
     def all(self, namespace: str) -> dict[str, Any]:
         """All keys of the namespace with their current values, as a copy."""
         known(namespace)
-        return stored(self._state(), namespace, self._now_ms())
+        return stored(self._state(), namespace)
 
 
 INSTEAD: Mapping[str, tuple[str, str]] = {
@@ -150,11 +148,11 @@ def _must_be_written_by_asking(namespace: str) -> None:
 # ----------------------------------------------------------------------------------------------------------- namespaces
 
 
-def _config(state: JobState, _: int) -> Values:
+def _config(state: JobState) -> Values:
     return {name: one.value for name, one in sorted(state.configs.items())}
 
 
-def _locality(state: JobState, _: int) -> Values:
+def _locality(state: JobState) -> Values:
     """The newest incarnation of each processor that has not left."""
     found: Values = {}
     for processor in state.processors():
@@ -178,7 +176,7 @@ def _locality(state: JobState, _: int) -> Values:
     return found
 
 
-def _assignments(state: JobState, _: int) -> Values:
+def _assignments(state: JobState) -> Values:
     """Every task of the model, and every task that ever had a grant."""
     wanted: Mapping[str, str] = {} if state.model is None else state.model.wanted
     found: Values = {}
@@ -196,8 +194,11 @@ def _assignments(state: JobState, _: int) -> Values:
     return found
 
 
-def _requests(state: JobState, now_ms: int) -> Values:
-    """All known requests, oldest first. Of a request with a final answer, only the answer remains, for a limited time."""
+def _requests(state: JobState) -> Values:
+    """All known requests, oldest first. Of a request with a final answer, only the answer remains, for a limited time.
+
+    Until when one may be taken up is a time of the broker's clock. Only the leader, who knows that clock, says whether it has passed.
+    """
     places: dict[str, tuple[int, int]] = {}
     for kind in ("set-answer", "set-request"):
         places |= {str(uuid): state.at[kind, (uuid,)] for (uuid,) in state.messages[kind]}
@@ -211,21 +212,22 @@ def _requests(state: JobState, now_ms: int) -> Values:
             "arguments": {} if request is None else dict(request.arguments),
             "run": None if request is None else request.run_id or None,
             "by": None if request is None else request.requested_by,
-            "state": c.Reason.EXPIRED if request is not None and r.expired(request, answer, now_ms) else said,
+            "state": said,
             "why": "" if answer is None else answer.why,
             "progress": {} if answer is None else dict(answer.progress),
             "written_ms": None if request is None else places[uuid][1],
+            "not_after_ms": None if request is None or answer is not None else request.not_after,
         }
     return found
 
 
-def open_requests(state: JobState, now_ms: int) -> list[Values]:
-    """The requests without a final answer, including expired ones.
+def open_requests(state: JobState) -> list[Values]:
+    """The requests without a final answer.
 
-    >>> open_requests(JobState(), 0)
+    >>> open_requests(JobState())
     []
     """
-    return [one for one in stored(state, REQUESTS, now_ms).values() if one["verb"] and one["state"] not in FINAL]
+    return [one for one in stored(state, REQUESTS).values() if one["verb"] and one["state"] not in FINAL]
 
 
 _READ = {CONFIG: _config, LOCALITY: _locality, ASSIGNMENTS: _assignments, REQUESTS: _requests}

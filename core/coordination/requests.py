@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..errors import DataError
+from ..orders import HERE, SKIP, Goal, skips
 from .messages import MAX_COUNT, MAX_SETTING, AnswerState, SetAnswer, SetRequest
 from .state import FINAL
 from .wire import encode
@@ -64,13 +65,18 @@ def expired(request: SetRequest, before: SetAnswer | None, wall: int) -> bool:
     return before is None and request.not_after is not None and wall > request.not_after
 
 
-def seek_target(to: Any) -> str | int | tuple[str, int] | None:
-    """The target of a seek: `oldest`, `newest`, an offset, or `("time", ms)`; None for anything else.
+def seek_target(to: Any) -> Goal | None:
+    """The target of a seek: `oldest`, `newest`, `here`, an offset, `("time", ms)`, `("skip", offset)` or `("skip", offset, row)`; None for
+    anything else.
 
-    >>> seek_target(["time", 5]), seek_target(-1)
-    (('time', 5), None)
+    >>> seek_target(["time", 5]), seek_target(["skip", 7, 3]), seek_target(-1)
+    (('time', 5), ('skip', 7, 3), None)
     """
-    if to in ("oldest", "newest"):
+    if skips(to):
+        numbers = cast("list[Any]", to)[1:]
+        fine = len(numbers) in (1, 2) and all(_is_count(one) and one < MAX_COUNT for one in numbers)
+        return cast("Any", (SKIP, *numbers)) if fine else None
+    if to in ("oldest", "newest", HERE):
         return cast("str", to)
     if isinstance(to, int) and not isinstance(to, bool):
         return to if 0 <= to < MAX_COUNT else None
@@ -145,7 +151,9 @@ def problem(request: SetRequest) -> str:
         if partition is not None and not _is_count(partition):
             return "'partition' of seek must be a number"
         if seek_target(request.arguments["to"]) is None:
-            return "'to' of seek must be oldest, newest, an offset or a time"
+            return "'to' of seek must be oldest, newest, an offset, a time or what is skipped"
+        if skips(request.arguments["to"]) and partition is None:
+            return "'partition' of seek is missing: one record is in one partition"
         shown = request.arguments.get("positions", {})
         seen = cast("Mapping[Any, Any]", shown).values() if isinstance(shown, Mapping) else (shown,)
         if not isinstance(shown, Mapping) or not all(one is None or _is_count(one) for one in seen):

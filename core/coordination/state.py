@@ -8,8 +8,8 @@ Promises:
 
 - `apply` never raises. Unreadable records are counted, and the last thousand are kept by offset, for people.
 - An unreadable record is skipped: the last readable message of its key stays valid, and the key is in `damaged` until somebody writes it
-  again. (Compaction removes the older message, so the owner of the key must write it again before that.) The deletion of a key that nobody
-  may delete is treated in the same way.
+  again. (Compaction removes the older message, so the owner of the key must write it again before that.) A deletion that is not the
+  leader's, or of a key that nobody may delete, is treated in the same way.
 - An invalid override (no such setting, no such value) is skipped, too, and named in `wrong_configs`.
 - The same messages for each key, in the same order, give equal states.
 """
@@ -17,6 +17,7 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, cast
@@ -43,6 +44,15 @@ order = lru_cache(maxsize=10_000)(incarnation_order)
 def _wrong(setting: str, value: Any) -> str:
     """Why this override has no effect; empty if it has. An immutable setting may have been overridden before the first run."""
     return override_problem(setting, value, ran=False)
+
+
+def _by_the_brokers_clock(request: c.SetRequest, entry: c.Entry) -> c.SetRequest:
+    """The request with its expiry in the broker's time. Who wrote it has counted from its own clock, whose time stands beside it: a command
+    on a machine whose clock is behind would otherwise be refused as expired when it comes.
+    """
+    if request.not_after is None or not entry.stamp.timestamp or not entry.append_ms:
+        return request
+    return replace(request, not_after=entry.append_ms + request.not_after - entry.stamp.timestamp)
 
 
 class JobState:
@@ -81,8 +91,8 @@ class JobState:
         """Apply one entry: the last readable message of its key counts."""
         self.position = max(self.position, entry.offset + 1)
         problem, message = entry.problem, entry.message
-        if not problem and message is None and entry.key is not None and entry.key[0] in c.FOR_EVER:
-            problem = f"{entry.key[0]} was deleted, which is not allowed; the previous message stays valid"
+        if not problem and message is None and entry.key is not None:
+            problem = c.unlawful(entry.key)
         if problem:
             self.problem_count += 1
             self.problems[entry.offset] = problem
@@ -99,6 +109,8 @@ class JobState:
             self.messages[kind].pop(key, None)
             self.at.pop(entry.key, None)
         else:
+            if isinstance(message, c.SetRequest):
+                message = _by_the_brokers_clock(message, entry)
             self.messages[kind][key] = message
             self.at[entry.key] = (entry.offset, entry.append_ms)
         if kind == "set-task-state":
@@ -257,13 +269,23 @@ class JobState:
         grant = self.grant(task)
         return None if grant is None else self.task_states(task).get(grant.grant)
 
+    def letters(self, task: str) -> dict[int, c.SetLetters]:
+        """What the holders of this task have said of their letters, by grant."""
+        said = cast("Iterable[c.SetLetters]", self.messages["set-letters"].values())
+        return {one.grant: one for one in said if one.task == task}
+
+    def released(self, task: str) -> bool:
+        """Whether its holder has released the task, and nobody else was granted it yet."""
+        grant = self.grant(task)
+        said = None if grant is None else self.task_states(task).get(grant.grant)
+        return said is not None and said.state == TaskState.RELEASED
+
     def held(self, task: str) -> c.SetGrant | None:
         """The grant under which the task may run now: the last one, unless it was released or its holder fenced."""
         grant = self.grant(task)
         if grant is None or self.fenced(grant.processor, grant.incarnation):
             return None
-        said = self.task_states(task).get(grant.grant)
-        return None if said is not None and said.state == TaskState.RELEASED else grant
+        return None if self.released(task) else grant
 
     def next_grant(self, task: str) -> int:
         """The next grant number: higher than any known for this task, even if its grant cannot be read."""
@@ -327,8 +349,8 @@ class JobState:
             run_id=run.run_id,
             job_uuid=run.job_uuid,
             draining=run.drain,
-            paused_job=run.paused_job and run.drain is None,
-            paused_streams=run.paused_streams if run.drain is None else frozenset(),
+            paused_job=run.paused_job,
+            paused_streams=run.paused_streams,
             producers=_NOTHING if model is None else model.producers,
             drain_upto=run.drain_upto,
             goes_on=run.goes_on,

@@ -7,6 +7,7 @@ Promises:
 - A key in another than the canonical encoding is a problem, not a second spelling of the same key. Otherwise compaction, which compares
   bytes, and the fold, which compares keys, would disagree about what replaces what.
 - A newer version is reported as such. Unknown fields of a value are ignored; a missing field takes its default or is a problem.
+- A deletion that the law of keys forbids is a problem, too.
 - Whatever is read can be acted on and written again: states exist, numbers leave room for larger ones, values are plain, and the fields of
   a message do not contradict each other. So no record of the stream can make a machine raise.
 """
@@ -36,6 +37,7 @@ from .messages import (
     Change,
     Entry,
     Key,
+    LetterMark,
     Message,
     ProcessorState,
     Reason,
@@ -48,6 +50,7 @@ from .messages import (
     SetGrant,
     SetJobModel,
     SetLeader,
+    SetLetters,
     SetMember,
     SetProcessor,
     SetRequest,
@@ -55,6 +58,7 @@ from .messages import (
     SetTaskState,
     Stamp,
     key_of,
+    unlawful,
 )
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
@@ -168,13 +172,19 @@ def _change(value: Any) -> Change:
 def _seek(value: Any) -> SeekRequest:
     id_, request, stream, partition, to, expected = _list(_anything)(value)
     if isinstance(to, list):
-        kind, at_ms = cast("list[Any]", to)
-        to = (_text(kind), _number(at_ms))
+        kind, *numbers = cast("list[Any]", to)
+        to = (_text(kind), *map(_number, numbers))
     elif not isinstance(to, str):
         _count(to)
     return SeekRequest(
         _text(id_), _text(request), _text(stream), _count(partition), cast("Any", to), _maybe(_seen)(expected)
     )
+
+
+def _letter(value: Any) -> LetterMark:
+    stream, partition, first, upto, row, deaths, what, topic = _list(_anything)(value)
+    numbers = _count(partition), _count(first), _count(upto), _number(row), _count(deaths)
+    return (_text(stream), *numbers, _text(what), _text(topic))
 
 
 _offsets = _map(_list(_count))
@@ -202,12 +212,14 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
     SetLeader: {"term": _count, "processor": _text, "process": _text, "job": _text},
     SetGrant: {
         "task": _text, "grant": _count, "processor": _text, "incarnation": _incarnation, "last_location": _text,
+        "died": _flag,
     },
     SetFence: {"processor": _text, "incarnation": _incarnation},
     SetTaskState: {
         "task": _text, "grant": _count, "state": _one_of(TaskState, *REPORTED), "why": _text,
         "applied": _list(_text), "refused": _texts, "still": _flag,
     },
+    SetLetters: {"task": _text, "grant": _count, "marks": _list(_letter)},
     SetRequest: {
         "uuid": _text, "verb": _text, "run_id": _text, "arguments": _facts, "not_after": _maybe(_number),
         "requested_by": _text,
@@ -225,7 +237,7 @@ _DEFAULTS = {
 _LEFT_OUT = frozenset(
     {
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
-        "overrides", "since_ms",
+        "overrides", "since_ms", "died",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""
@@ -275,8 +287,12 @@ def encode_key(key: Key) -> bytes:
     return _pack([VERSION, kind, written])
 
 
-def read(offset: int, key: bytes | None, value: bytes | None, append_ms: int = 0) -> Entry:
-    """Decode one record of the stream. Never raises: `problem` says what is wrong."""
+def read(
+    offset: int, key: bytes | None, value: bytes | None, append_ms: int = 0, *, transactional: bool = True
+) -> Entry:
+    """Decode one record of the stream. Never raises: `problem` says what is wrong. `transactional`: whether it was written in a
+    transaction. Only the leader deletes, and it writes everything in transactions: a deletion outside of one does not count.
+    """
     if key is None or len(key) > MAX_KEY:
         return Entry(offset, None, None, append_ms, "no key" if key is None else f"oversized key: {len(key)} bytes")
     try:
@@ -286,7 +302,7 @@ def read(offset: int, key: bytes | None, value: bytes | None, append_ms: int = 0
     if isinstance(named, str):
         return Entry(offset, None, None, append_ms, named)
     if value is None:
-        return Entry(offset, named, None, append_ms)
+        return Entry(offset, named, None, append_ms, unlawful(named, transactional=transactional))
     if len(value) > MAX_VALUE:
         return Entry(offset, named, None, append_ms, f"oversized value: {len(value)} bytes")
     try:

@@ -213,6 +213,20 @@ class Graph:
         return frozenset(one.stream for one in self.inputs if one.bootstrap)
 
     @cached_property
+    def counted(self) -> tuple[Input, ...]:
+        """The inputs that a run waits for: those that are read first are not among them, unless there are no others."""
+        return tuple(one for one in self.inputs if not one.bootstrap) or self.inputs
+
+    @cached_property
+    def bounded(self) -> bool:
+        """Whether each input that a run waits for has an end.
+
+        >>> Graph((Input("a", until="newest"), Input("b"))).bounded, Graph((Input("a", until="newest"),)).bounded
+        (False, True)
+        """
+        return all(one.until is not None for one in self.counted)
+
+    @cached_property
     def stateful(self) -> bool:
         return any(stage.stateful for stage in self.stages)
 

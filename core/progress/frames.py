@@ -4,7 +4,7 @@
 
     0 user record     the stream's serde bytes
     1 watermark       msgpack map  v job run task tasks epoch ts [idle [away]]
-    2 end of stream   msgpack map  v job run task tasks epoch
+    2 end of stream   msgpack map  v job run task tasks epoch [left]
     3 drain           msgpack map  v job run task tasks epoch id
     4 user batch      msgpack array  v, keys, timestamps, values, headers or nil, kind
     5 columns         an Arrow IPC stream that passes the checks of `arrow`; its metadata has v, kind and schema
@@ -39,6 +39,10 @@ from .shape import msgpack_flaw
 
 HEADER = "hg-type"
 """The Kafka header that repeats the type, so that any Kafka tool can filter by it. Its value is `header_value(frame)`."""
+FROM_HEADER = "hg-from"
+"""The Kafka header of a frame of rows that says which records they were made of. Its value is `made_of(…)`."""
+MOST_FROM = 350
+"""The most bytes of it that are believed: the longest topic and three numbers."""
 
 USER, WATERMARK, END_OF_STREAM, DRAIN, BATCH, ARROW = range(6)
 TYPE_NAMES = ("user", "watermark", "end-of-stream", "drain", "batch", "arrow")
@@ -88,13 +92,17 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class EndOfStream:
-    """The producer (all producers if `task` is None) has finished writing to this stream in this run."""
+    """The producer (all producers if `task` is None) has finished writing to this stream in this run.
+
+    The time of its last watermark goes on counting until the other producers have ended, too, unless it has `left`.
+    """
 
     job: str
     run: str
     task: str | None
     tasks: int
     epoch: int
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +207,7 @@ class _BlankWatermark:
 
 
 class _BlankEndOfStream:
-    __slots__ = ("epoch", "job", "run", "task", "tasks")
+    __slots__ = ("epoch", "job", "left", "run", "task", "tasks")
 
 
 class _BlankDrain:
@@ -242,8 +250,11 @@ def _plain_control(kind: int, body: bytes) -> ControlFrame | None:
                 return None
             made = _BlankDrain()
             made.id = drain_id
+        elif "left" in fields:
+            return None
         else:
             made = _BlankEndOfStream()
+            made.left = False
     except (*_NOT_MSGPACK, KeyError):
         return None
     made.job, made.run, made.task, made.tasks, made.epoch = job, run, task, tasks, epoch
@@ -316,7 +327,11 @@ def _watermark(body: bytes) -> Watermark:
 
 
 def _end_of_stream(body: bytes) -> EndOfStream:
-    return EndOfStream(*_common(_control_map(body)))
+    fields = _control_map(body)
+    left = fields.get("left", False)
+    if left is not True and left is not False:
+        raise FrameError("left is neither true nor false")
+    return EndOfStream(*_common(fields), left)
 
 
 def _drain(body: bytes) -> Drain:
@@ -428,6 +443,28 @@ _DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_o
 # -------------------------------------------------------------------------------------------------------------- encoding
 
 
+def made_of(stream: str, partition: int, first: int, last: int) -> bytes:
+    """The value of the header `hg-from`: the records of which the rows of a frame were made.
+
+    >>> made_of("orders", 3, 1200, 1711), made_of("orders", 3, 7, 7)
+    (b'orders[3] offsets 1200 to 1711', b'orders[3] offset 7')
+    """
+    which = f"offset {first}" if first == last else f"offsets {first} to {last}"
+    return f"{stream}[{partition}] {which}".encode()
+
+
+def said_of(value: bytes | None) -> str:
+    """What a header `hg-from` says; empty if it cannot be one.
+
+    >>> said_of(b"orders[3] offset 7"), said_of(b"\\x1b[31m"), said_of(None)
+    ('orders[3] offset 7', '', '')
+    """
+    if value is None or len(value) > MOST_FROM or not value.isascii():
+        return ""
+    text = value.decode()
+    return text if text.isprintable() else ""
+
+
 def header_value(frame: WrittenFrame) -> bytes:
     """The value of the header `hg-type`: the type's name, readable in any Kafka tool."""
     return TYPE_NAMES[_TYPES[type(frame)]].encode()
@@ -452,6 +489,8 @@ def encode(frame: WrittenFrame) -> bytes:
             fields["away"] = True
     elif isinstance(frame, Drain):
         fields["id"] = frame.id
+    elif frame.left:
+        fields["left"] = True
     try:
         data = bytes((_TYPES[type(frame)],)) + _packb(fields)
     except (ValueError, OverflowError, TypeError) as error:

@@ -14,7 +14,8 @@ What is promised:
 
 - When the epoch of the producer set has changed, everything is announced again.
 - A producer's very first message in a run goes to every partition, on either route, so it comes before the producer's first data.
-- The order is watermark, drain, end. An end needs no final watermark; after an end nothing is announced, after a drain only an end.
+- The order is watermark, drain, end. The last watermark stands before the end; after an end nothing is announced, after a drain only an
+  end.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ class Announcement(NamedTuple):
     """The id of the drain."""
     away: bool = False
     """It is idle because the jobs that it reads are away."""
+    left: bool = False
+    """It has ended, and its time does not count while other producers go on."""
 
     def row(self) -> tuple[object, ...]:
         """As it is stored."""
-        return tuple(self) if self.away else tuple(self)[:-1]
+        return tuple(self) if self.left else tuple(self)[:-1] if self.away else tuple(self)[:-2]
 
 
 NOTHING_ANNOUNCED = Announcement()
@@ -107,12 +110,15 @@ def frames_between(said: Announcement, now: Announcement, sender: Sender) -> lis
     frames: list[ControlFrame] = []
     silent = said.ended or said.drained is not None
     news = now.ts > said.ts or (now.idle, now.away) != (said.idle, said.away)
-    if not now.ended and (again or (not silent and news)):
-        frames.append(Watermark(job, run, task, tasks, now.epoch, max(now.ts, said.ts), now.idle, now.away))
+    ts = max(now.ts, said.ts)
+    if now.ended:
+        news = ts > (NO_TIME if again else said.ts)
+    if (again and not now.ended) or (news and (again or not silent)):
+        frames.append(Watermark(job, run, task, tasks, now.epoch, ts, now.idle, now.away))
     if now.drained is not None and (again or said.drained is None) and not (said.ended and not again):
         frames.append(Drain(job, run, task, tasks, now.epoch, now.drained))
     if now.ended and (again or not said.ended):
-        frames.append(EndOfStream(job, run, task, tasks, now.epoch))
+        frames.append(EndOfStream(job, run, task, tasks, now.epoch, now.left))
     return frames
 
 
@@ -120,7 +126,7 @@ def merged(said: Announcement, now: Announcement) -> Announcement:
     """What has been announced once `now` has been sent: time and status never go back.
 
     >>> merged(Announcement(1, 9), Announcement(2, 5, True))
-    Announcement(epoch=2, ts=9, idle=True, ended=False, drained=None, away=False)
+    Announcement(epoch=2, ts=9, idle=True, ended=False, drained=None, away=False, left=False)
     """
     return Announcement(
         now.epoch,
@@ -129,6 +135,7 @@ def merged(said: Announcement, now: Announcement) -> Announcement:
         said.ended or now.ended,
         said.drained if said.drained else now.drained,
         now.away,
+        said.left or now.left,
     )
 
 

@@ -20,20 +20,23 @@ producers all say that they wait for such a job themselves. As soon as one of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .frames import MAX_TIME, NO_TIME, ControlFrame, Drain, EndOfStream, Watermark
 
 
 class StreamPhase(IntEnum):
-    """The phase of a producer, a partition or a stream. `ENDED` counts as drained, too."""
+    """The phase of a producer, a partition or a stream. From `ENDED` on it has ended, which counts as drained, too."""
 
     OPEN = 0
     DRAINED = 1
     ENDED = 2
+    """It has ended, and its last time goes on counting until the others have ended, too: its next run continues there."""
+    LEFT = 3
+    """It has ended, and its time does not count while another one is open: the run goes on without it."""
 
 
 MAX_PAST_RUNS = 8
@@ -55,10 +58,12 @@ IDLE = "idle"
 NO_QUORUM = "no-quorum"
 RELAYED = "relayed"
 AWAY = "away"
+HAS_ENDED = "ended"
 """Why a producer holds a watermark: its time is the least (`BEHIND`); it has sent nothing in this run (`SILENT`); all are idle, and its
 time is the least (`IDLE`); its time is the least, and too few are active to leave the idle ones out (`NO_QUORUM`); the owner of the
 aggregating partition, which sends on behalf of all, has sent nothing newer (`RELAYED`); all producers of the other job have drained or
-ended, or wait for jobs of which this is true (`AWAY`)."""
+ended, or wait for jobs of which this is true (`AWAY`); it has ended, and its last time counts until the others have ended, too
+(`HAS_ENDED`)."""
 
 
 class Holder(NamedTuple):
@@ -118,7 +123,8 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
     epoch, ts, _, status, text, _ = before or Said(frame.epoch)
     epoch = max(epoch, frame.epoch)
     if isinstance(frame, EndOfStream):
-        return Said(epoch, ts, False, StreamPhase.ENDED, "")
+        phase = StreamPhase.LEFT if frame.left else StreamPhase.ENDED
+        return Said(epoch, ts, False, status if status >= StreamPhase.ENDED else phase, "")
     if status != StreamPhase.OPEN:
         return Said(
             epoch,
@@ -132,8 +138,44 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
     return Said(epoch, max(ts, frame.ts), frame.idle, StreamPhase.OPEN, "", frame.away)
 
 
+class TimedPart(Protocol):
+    """A part of something whose times are combined."""
+
+    @property
+    def status(self) -> StreamPhase: ...
+    @property
+    def ts(self) -> int: ...
+
+
+def kept(parts: Iterable[TimedPart]) -> list[int]:
+    """The last times of the parts that have ended, as far as they count: a part that brought no record in this run has none.
+
+    >>> kept([StreamStatus(StreamPhase.ENDED, 7), StreamStatus(StreamPhase.ENDED), StreamStatus(StreamPhase.LEFT, 3)])
+    [7]
+    """
+    return [part.ts for part in parts if part.status == StreamPhase.ENDED and part.ts > NO_TIME]
+
+
+def together(parts: Sequence[TimedPart]) -> tuple[StreamPhase, int]:
+    """How parts that have all ended have ended together, and their last time: the least that counts. If all have left, it is theirs.
+
+    >>> together([StreamStatus(StreamPhase.ENDED, 7), StreamStatus(StreamPhase.ENDED), StreamStatus(StreamPhase.LEFT, 3)])
+    (<StreamPhase.ENDED: 2>, 7)
+    >>> together([StreamStatus(StreamPhase.LEFT, 5), StreamStatus(StreamPhase.LEFT, 3)])
+    (<StreamPhase.LEFT: 3>, 3)
+    """
+    still = kept(parts)
+    if still:
+        return StreamPhase.ENDED, min(still)
+    times = [part.ts for part in parts if part.status == StreamPhase.LEFT]
+    if not times:
+        return StreamPhase.ENDED, NO_TIME
+    return StreamPhase.LEFT, min((ts for ts in times if ts > NO_TIME), default=NO_TIME)
+
+
 def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
-    """Combine the progress of several parts: done when all are done, and the least time of those that are still open.
+    """Combine the progress of several parts: done when all are done, and the least time of those that count. These are the open ones, and
+    those that have ended with a time and have not left; when all have ended, their least time is the last one.
 
     Idle parts are left out of the minimum while at least one part, and at least the share `quorum` of the open parts, is active.
 
@@ -143,18 +185,15 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
     live = [part for part in parts if part.status == StreamPhase.OPEN]
     if not live:
         status = min((part.status for part in parts), default=StreamPhase.OPEN)
-        return StreamStatus(
-            status,
-            NO_TIME,
-            False,
-            max((part.id for part in parts), default="") if status == StreamPhase.DRAINED else "",
-        )
+        if status == StreamPhase.DRAINED:
+            return StreamStatus(status, NO_TIME, False, max(part.id for part in parts))
+        return StreamStatus(*together(parts)) if parts else NOTHING
     if any(part.status == StreamPhase.DRAINED or part.ts == MAX_TIME for part in parts):
         return StreamStatus(StreamPhase.OPEN, MAX_TIME if all(part.ts == MAX_TIME for part in live) else NO_TIME)
-    active = [part.ts for part in live if not part.idle]
+    active, still = [part.ts for part in live if not part.idle], kept(parts)
     if active and len(active) >= quorum * len(live):
-        return StreamStatus(StreamPhase.OPEN, min(active))
-    return StreamStatus(StreamPhase.OPEN, min(part.ts for part in live), not active)
+        return StreamStatus(StreamPhase.OPEN, min(active + still))
+    return StreamStatus(StreamPhase.OPEN, min([*(part.ts for part in live), *still]), not (active or still))
 
 
 def waiting_for_each_other(parts: Collection[Said]) -> list[Said]:
@@ -220,7 +259,10 @@ class ProducerGroup:
         after = advanced(before, frame)
         reason = HEARD
         if before is not None and isinstance(frame, Watermark):
-            reason = AFTER_END if before.status != StreamPhase.OPEN else REGRESSED if frame.ts < before.ts else HEARD
+            if before.status != StreamPhase.OPEN:
+                reason = HEARD if frame.ts == before.ts else AFTER_END
+            else:
+                reason = REGRESSED if frame.ts < before.ts else HEARD
         if after != before:
             self._fresh = False
             if name is None:
@@ -289,7 +331,7 @@ class ProducerGroup:
         return sorted(name for name in known if name not in self.said), unnamed
 
     def holders(self, job: str, quorum: float) -> list[Holder]:
-        """The producers that hold the watermark back; empty if all have ended or drained. Follows the rule of `fold`."""
+        """The producers that hold the watermark back; empty if all have drained, or left. Follows the rule of `fold`."""
         front = "" if self.members is not None else f"{job} "
         names, unnamed = self.silent()
         if names or unnamed:
@@ -299,15 +341,20 @@ class ProducerGroup:
         reached = self.reached(quorum)
         everyone = self.everyone
         if everyone is not None and everyone.epoch == self.epoch and everyone.ts == reached.ts:
+            if reached.status >= StreamPhase.ENDED:
+                return [Holder(reached.ts, "", HAS_ENDED)]
             return [Holder(reached.ts, "", IDLE if reached.idle else RELAYED)] if not reached.status else []
-        if not live or self._away:
-            return [Holder(NO_TIME, job, AWAY)] if self._away else []
+        if self._away:
+            return [Holder(NO_TIME, job, AWAY)]
+        ended = {name: said for name in self.waited_for() if (said := self.said.get(name)) and kept([said])}
         live = dict(zip(live, waiting_for_each_other(live.values()), strict=True))
         active = [name for name, said in live.items() if not said.idle]
         enough = active and len(active) >= quorum * len(live)
         pool, why = (active, BEHIND) if enough else (live, NO_QUORUM if active else IDLE)
-        low = min(live[name].ts for name in pool)
-        return [Holder(low, front + name, why) for name in sorted(pool) if live[name].ts == low]
+        low = min((one.ts for one in [*(live[name] for name in pool), *ended.values()]), default=NO_TIME)
+        found = [(name, why) for name in pool if live[name].ts == low]
+        found += [(name, HAS_ENDED) for name, said in ended.items() if said.ts == low]
+        return [Holder(low, front + name, why) for name, why in sorted(found)]
 
     def is_before(self, other: ProducerGroup, quorum: float) -> bool:
         """Whether the same job, which is away here, has gone on in another partition, or may have: it has begun a run of which this group
@@ -326,9 +373,14 @@ class ProducerGroup:
             judged = self._judge(quorum)
             gone = self._only_away(judged.status)
             self._away = gone or self._says_away()
-            self._reached = ALL_AWAY if gone else judged
+            self._reached = ALL_AWAY if gone else self._gone(judged)
             self._fresh = True
         return self._reached
+
+    def _gone(self, judged: StreamStatus) -> StreamStatus:
+        """Another job that has ended has left: its next run belongs to a later run of this job."""
+        ended = self.members is None and judged.status == StreamPhase.ENDED
+        return judged._replace(status=StreamPhase.LEFT) if ended else judged
 
     def is_away(self, quorum: float) -> bool:
         """Whether all producers of this other job have drained or ended for now, or wait for a job of which this is true: only the next
@@ -340,7 +392,7 @@ class ProducerGroup:
         """Whether all producers of another job that have not ended say that they are away."""
         if self.members is not None or not self._complete():
             return False
-        live = [said for said in self.said.values() if said.epoch == self.epoch and said.status != StreamPhase.ENDED]
+        live = [said for said in self.said.values() if said.epoch == self.epoch and said.status < StreamPhase.ENDED]
         return bool(live) and all(said.away for said in live)
 
     def _complete(self) -> bool:
@@ -354,7 +406,7 @@ class ProducerGroup:
         """Whether a group with this phase is only away: its next run continues the stream."""
         if status == StreamPhase.DRAINED:
             return self.members is None
-        return status == StreamPhase.ENDED and not self.ends
+        return status >= StreamPhase.ENDED and not self.ends
 
     def _judge(self, quorum: float) -> StreamStatus:
         names = self.waited_for()
@@ -366,8 +418,6 @@ class ProducerGroup:
         if everyone is None:
             return named
         status = max(named.status, everyone.status)
-        if status != StreamPhase.OPEN:
-            return StreamStatus(
-                status, NO_TIME, False, max(named.id, everyone.id) if status == StreamPhase.DRAINED else ""
-            )
-        return StreamStatus(StreamPhase.OPEN, max(named.ts, everyone.ts), everyone.idle)
+        if status == StreamPhase.DRAINED:
+            return StreamStatus(status, NO_TIME, False, max(named.id, everyone.id))
+        return StreamStatus(status, max(named.ts, everyone.ts), everyone.idle and status == StreamPhase.OPEN)

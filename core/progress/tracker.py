@@ -3,7 +3,8 @@
 A task passes every control frame that it reads to its `Progress`, and asks it what to tell its operators:
 
     stream partition    drained when every producer has announced a drain or an end; ended when every producer has announced its end;
-                        its watermark is the least of all producers that are not idle
+                        its watermark is the least of all producers that are not idle; one that has ended counts with its last time
+                        until all have, unless it has left
     stream              the same over the partitions that this task owns
 
 What it promises:
@@ -13,7 +14,8 @@ What it promises:
   `producers_changed` brings the set. For other jobs, the set follows from their frames, so nothing waits.
 - A job that is away in one partition, and has gone on in another, holds the time of the stream until that is heard in both.
 - The progress of one partition (`partition`) does not depend on others: relaying for an aggregated stream needs only one partition.
-- A stream's watermark never goes back, and nothing follows its end or its drain.
+- A stream's watermark never goes back, and nothing follows its end or its drain. Only what executors have read of a source that had
+  ended by then sets its last time.
 - The whole state consists of small rows. `take_changes` returns those that changed, and `rows=` restores them; the restored object answers
   as the old one would have. Rows of an older run of this job are dropped and deleted. But what other jobs announced is kept if the new run
   continues after a drain (`goes_on`), because they will not repeat what they announced before its position.
@@ -23,8 +25,8 @@ Where the rules leave a choice:
 - A stream of which the task owns no partition holds nothing back: `ended` and `drained` are true.
 - A producer set that is empty or not known yet is not complete, so it has not ended. A set is empty only before it is known.
 - A stream that has ended counts as drained, too.
-- The maximal watermark is reached only if it was announced. The end of all producers leaves the watermark where it is, so that the cause
-  of a window's closing can be named.
+- The maximal watermark is reached only if it was announced. The end of all producers brings at most the least of their last times, so
+  that the cause of a window's closing can be named.
 - The reader's own reports (`observe`, `end`, `drain`) are for sources, and for streams of other jobs, which a drain of this job finishes at
   their current position.
 """
@@ -40,6 +42,7 @@ from ..orders import ProducerSet
 from .frames import NO_TIME, ControlFrame
 from .producers import (
     BEHIND,
+    HAS_ENDED,
     HEARD,
     IDLE,
     NOTHING,
@@ -52,6 +55,7 @@ from .producers import (
     StreamPhase,
     StreamStatus,
     fold,
+    kept,
 )
 
 Row = tuple[Any, ...]
@@ -82,7 +86,7 @@ class _Partition:
             return own
         heard = parts[0] if len(parts) == 1 else fold(parts)
         if own.status > heard.status:
-            return own
+            return own._replace(ts=max(own.ts, heard.ts)) if own.status >= StreamPhase.ENDED else own
         if heard.status == StreamPhase.OPEN and own.ts > heard.ts:
             return heard._replace(ts=own.ts)
         return heard
@@ -92,11 +96,17 @@ class _Partition:
         if overtaken:
             return [Holder(NO_TIME, name, BEHIND)]
         if not self.groups:
-            return [Holder(self.own.ts, name, IDLE if self.own.idle else BEHIND)]
+            return [
+                Holder(
+                    self.own.ts,
+                    name,
+                    HAS_ENDED if self.own.status >= StreamPhase.ENDED else IDLE if self.own.idle else BEHIND,
+                )
+            ]
         reached = {job: group.reached(quorum) for job, group in self.groups.items()}
         open_ = [job for job, one in reached.items() if one.status == StreamPhase.OPEN]
-        pool = [job for job in open_ if not reached[job].idle] or open_
-        low = min((reached[job].ts for job in pool), default=NO_TIME)
+        pool = [job for job in open_ if not reached[job].idle] or open_ or list(reached)
+        low = min(reached[job].ts for job in pool)
         return [one for job in pool if reached[job].ts == low for one in self.groups[job].holders(job, quorum)]
 
 
@@ -170,15 +180,19 @@ class Progress:
     def observe(self, stream: str, partition: int, ts: int, *, idle: bool = False) -> None:
         """A source partition has reached this time (it never goes back); `idle`: the broker has had no more records for long enough."""
         own = self._streams[stream][partition].own
-        self._say(
-            stream,
-            partition,
-            StreamStatus(own.status, max(ts, own.ts), idle, own.id) if own.status == StreamPhase.OPEN else own,
-        )
+        if own.status != StreamPhase.DRAINED:
+            idle = idle and own.status == StreamPhase.OPEN
+            self._say(stream, partition, StreamStatus(own.status, max(ts, own.ts), idle, own.id))
 
-    def end(self, stream: str, partition: int) -> None:
-        """A source partition has been read up to its bound."""
-        self._say(stream, partition, StreamStatus(StreamPhase.ENDED))
+    def end(self, stream: str, partition: int, ts: int = NO_TIME, *, left: bool = False) -> None:
+        """A source partition has been read up to its bound, and this is its last time. That counts until the others have ended, too,
+        unless the partition has `left`.
+        """
+        own = self._streams[stream][partition].own
+        phase = StreamPhase.LEFT if left else StreamPhase.ENDED
+        self._say(
+            stream, partition, StreamStatus(own.status if own.status >= StreamPhase.ENDED else phase, max(ts, own.ts))
+        )
 
     def drain(self, stream: str, partition: int, drain_id: str) -> None:
         """A source partition is not read any further in this run. A partition that has ended stays ended."""
@@ -234,7 +248,11 @@ class Progress:
 
     def ended(self, stream: str) -> bool:
         """Whether every producer of every owned partition has ended."""
-        return not self._streams.get(stream) or self._reached[stream].status == StreamPhase.ENDED
+        return not self._streams.get(stream) or self._reached[stream].status >= StreamPhase.ENDED
+
+    def phase(self, stream: str) -> StreamPhase:
+        """The phase of the stream."""
+        return self._reached[stream].status
 
     def drained(self, stream: str) -> bool:
         """Whether every producer of every owned partition has drained or ended."""
@@ -251,6 +269,7 @@ class Progress:
         parts = [(at, part, part.reached(self.quorum, overtaken[at])) for at, part in owned.items()]
         live = [one for one in parts if one[2].status == StreamPhase.OPEN]
         pool = [one for one in live if not one[2].idle] or live
+        pool += [one for one in parts if pool and kept([one[2]])]
         low = min((reached.ts for *_, reached in pool), default=NO_TIME)
         found: dict[str, Holder] = {}
         for at, part, reached in pool:
@@ -303,13 +322,17 @@ class Progress:
         """Compute the stream's progress again over all owned partitions: it never goes back, and stops at the end or drain."""
         parts = self._streams[stream]
         before = self._reached[stream]
-        if before.status != StreamPhase.OPEN or not parts:
+        if before.status == StreamPhase.DRAINED or not parts:
             return
         if len(parts) == 1:
             now = next(iter(parts.values())).reached(self.quorum)
         else:
             now = fold([part.reached(self.quorum, self._overtaken(parts, part)) for part in parts.values()])
-        now = now._replace(ts=max(before.ts, now.ts))
+        if before.status >= StreamPhase.ENDED:  # executors have read what had ended: now its times are known
+            known = now.status >= StreamPhase.ENDED and now.ts > NO_TIME
+            now = before._replace(ts=now.ts) if known else before
+        else:
+            now = now._replace(ts=max(before.ts, now.ts))
         if now != before:
             self._reached[stream] = now
             self._touched.add((stream, ALL))

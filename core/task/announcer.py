@@ -113,6 +113,8 @@ class Announcer:
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
             due = self.due(output, said, producers.epoch, drain_id, least(output.parents, passing))
+            if due.ended and not said.ended and self.time.newer():
+                continue  # first the steps hear what the end has brought: after it nothing is announced
             if due != said or output.stream in self._again:
                 yield output, producers, said, due
 
@@ -139,7 +141,7 @@ class Announcer:
         self, output: OutputPlan, said: Announcement, epoch: int, drain_id: str, behind: Through | None
     ) -> Announcement:
         """What this task should announce to an output: the phase of the inputs that flow into it, and the time that has come through."""
-        status, drains = StreamPhase.ENDED, False
+        status, drains = StreamPhase.LEFT, False
         for one in self.inputs.counted:
             if one.stream in self._upstream[output.stream]:
                 now = self.time.heard.get(one.stream, NOTHING_HEARD)
@@ -149,14 +151,17 @@ class Announcer:
                     or now.status == StreamPhase.DRAINED
                     or (now.ts == MAX_TIME and now.status == StreamPhase.OPEN)
                 )
-        if said.ended or (status == StreamPhase.ENDED and said.drained is None):
-            return Announcement(epoch, said.ts, False, True, said.drained)
+        if said.ended:
+            return Announcement(epoch, said.ts, False, True, said.drained, left=said.left)
+        if status >= StreamPhase.ENDED and said.drained is None:
+            last = behind or Through(NO_TIME, status=status)
+            return Announcement(epoch, max(said.ts, last.ts), False, True, left=last.status == StreamPhase.LEFT)
         if said.drained is not None or status != StreamPhase.OPEN:
             return Announcement(epoch, said.ts if output.crosses else MAX_TIME, False, False, said.drained or drain_id)
         if drains and (output.crosses or behind is None or behind.ts < MAX_TIME):
             # it stands still until everything has drained
             return Announcement(epoch, said.ts, said.idle, away=said.away)
-        ts, idle = behind or (said.ts, said.idle)
+        ts, idle, _ = behind or Through(said.ts, said.idle)
         away = idle and self._awaits_next_run()
         if not output.crosses:
             return Announcement(epoch, max(ts, said.ts), idle and not away)
@@ -191,8 +196,9 @@ class Announcer:
             return None
         said = self.said(":relayed", one.stream)
         reached = self.relayed_status(one)
-        if reached.status == StreamPhase.ENDED:
-            due = Announcement(producers.epoch, said.ts, False, True, said.drained)
+        if reached.status >= StreamPhase.ENDED:
+            left = said.left if said.ended else reached.status == StreamPhase.LEFT
+            due = Announcement(producers.epoch, max(said.ts, reached.ts), False, True, said.drained, left=left)
         elif reached.status == StreamPhase.DRAINED:
             due = Announcement(producers.epoch, MAX_TIME, False, said.ended, said.drained or reached.id)
         elif reached.ts == NO_TIME and not reached.idle:

@@ -45,7 +45,9 @@ _packb: Callable[..., bytes] = _library.packb
 _unpackb: Callable[..., Any] = _library.unpackb
 
 Positions = Mapping[StreamPartition, int]
+TopicIds = Mapping[StreamPartition, str]
 _NOWHERE: Positions = MappingProxyType({})
+_NO_IDS: TopicIds = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class Checkpoint:
     """The newest epoch of a producer set on which this task has acted."""
     positions: Positions = field(default_factory=lambda: _NOWHERE)
     """By stream partition: the next offset to read."""
+    topics: TopicIds = field(default_factory=lambda: _NO_IDS)
+    """By stream partition: the id of the topic that the position belongs to. One that is missing is unknown, and equals any."""
+    adopted: tuple[str, ...] = ()
+    """Ids of topics that an operator has declared to be the same as their successors, newest last."""
     until: Positions = field(default_factory=lambda: _NOWHERE)
     """By stream partition: the offset at which a bounded input ends in this run."""
     phase: TaskState = TaskState.RUNNING
@@ -90,24 +96,27 @@ class Checkpoint:
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The value; the key is `CHECKPOINT_KEY`."""
     c = checkpoint
-    value = _packb(
-        {
-            "v": VERSION,
-            "job": c.job,
-            "uuid": c.job_uuid,
-            "run": c.run,
-            "epoch": c.epoch,
-            "positions": _columns(c.positions),
-            "until": _columns(c.until),
-            "phase": c.phase,
-            "drain": c.drain_id,
-            "hooks": sorted(c.hooks),
-            "applied": list(c.applied),
-            "processor": c.processor,
-            "incarnation": c.incarnation,
-            "grant": c.grant,
-        }
-    )
+    fields: dict[str, object] = {
+        "v": VERSION,
+        "job": c.job,
+        "uuid": c.job_uuid,
+        "run": c.run,
+        "epoch": c.epoch,
+        "positions": _columns(c.positions),
+        "until": _columns(c.until),
+        "phase": c.phase,
+        "drain": c.drain_id,
+        "hooks": sorted(c.hooks),
+        "applied": list(c.applied),
+        "processor": c.processor,
+        "incarnation": c.incarnation,
+        "grant": c.grant,
+    }
+    if c.topics:
+        fields["topics"] = _identities(c.topics)
+    if c.adopted:
+        fields["adopted"] = list(c.adopted)
+    value = _packb(fields)
     decode_checkpoint(value)  # what this version cannot read, it must not write
     return value
 
@@ -139,6 +148,8 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
         epoch=_number(known.get("epoch"), "epoch"),
         positions=_positions(known, "positions"),
         until=_positions(known, "until"),
+        topics=_topics(known),
+        adopted=_texts(known, "adopted") if "adopted" in known else (),
         phase=TaskState(phase),
         drain_id=_text(known, "drain"),
         hooks=frozenset(_texts(known, "hooks")),
@@ -155,6 +166,28 @@ def _columns(positions: Positions) -> list[list[object]]:
     for (stream, partition), offset in sorted(positions.items()):
         rows.setdefault(stream, [stream]).extend((partition, offset))
     return list(rows.values())
+
+
+def _identities(topics: TopicIds) -> list[list[object]]:
+    """`[stream, id, partition, partition …]` for each stream and id, in order."""
+    rows: dict[tuple[str, str], list[object]] = {}
+    for (stream, partition), identity in sorted(topics.items()):
+        rows.setdefault((stream, identity), [stream, identity]).append(partition)
+    return [rows[key] for key in sorted(rows)]
+
+
+def _topics(fields: dict[Any, Any]) -> TopicIds:
+    topics: dict[StreamPartition, str] = {}
+    rows = fields.get("topics", [])
+    if type(rows) is not list:
+        raise _damaged("topics is not a list")
+    for item in cast("list[Any]", rows):
+        row = cast("list[Any]", item) if type(item) is list else []
+        if len(row) < 2 or type(row[0]) is not str or type(row[1]) is not str:
+            raise _damaged("topics does not name streams, ids and partitions")
+        for partition in row[2:]:
+            topics[StreamPartition(row[0], _number(partition, "topics"))] = row[1]
+    return MappingProxyType(topics)
 
 
 def _damaged(what: str) -> CheckpointError:

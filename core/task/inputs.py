@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from ..machine import Now
 from ..names import StreamPartition
 from ..orders import RunView
-from ..progress.frames import NO_TIME, ControlFrame
+from ..progress.frames import MAX_TIME, NO_TIME, ControlFrame
 from ..progress.producers import ForeignProducers, Sources
 from ..progress.tracker import AnyProducers, Progress
 from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
@@ -56,6 +56,10 @@ class Inputs:
         self.partitions: tuple[StreamPartition, ...] = tuple(at for one in owned for at in one.owned)
         self.external: tuple[StreamPartition, ...] = tuple(at for one in owned if one.external for at in one.owned)
         self.positions: dict[StreamPartition, int] = {}
+        self.topics: dict[StreamPartition, str] = {}
+        """The id of the topic that each position belongs to; without one it is unknown."""
+        self.adopted: tuple[str, ...] = ()
+        """Ids of topics that are taken for the same as their successors, newest last."""
         self.first: dict[StreamPartition, int] = {}
         """The start positions of partitions that no checkpoint contained when this task started; it has read nothing there yet."""
         self.until: dict[StreamPartition, int] = {}
@@ -63,6 +67,8 @@ class Inputs:
         """The offsets up to which bootstrap partitions must be read before anything else is; reached ones are removed."""
         self.finished: dict[StreamPartition, str] = {}
         """Partitions that this task itself has closed for the run: `ended` or `draining`."""
+        self.given_up: set[StreamPartition] = set()
+        """Partitions that ended because user code has stopped reading them."""
         self.drain_upto: dict[StreamPartition, int] | None = None
         self.drain_id = ""
         self.waiting: dict[StreamPartition, tuple[int, ControlFrame]] = {}
@@ -126,13 +132,26 @@ class Inputs:
         until = self.until.get(at)
         if until is not None and upto >= until:
             self.finished[at] = "ended"
-            self.progress.end(at.stream, at.partition)
+            left = not self.plan.bounded or at in self.given_up
+            self.progress.end(at.stream, at.partition, self._time_of(at), left=left)
             return True
         if self.drain_upto is not None and at in self.drain_upto and upto >= self.drain_upto[at]:
             self.finished[at] = "draining"
             self.progress.drain(at.stream, at.partition, self.drain_id)
             return True
         return reached
+
+    def identify(self, at: StreamPartition, topic: str) -> bool:
+        """Note to which topic the position belongs, if that was unknown. Returns whether it was."""
+        if not topic or self.topics.get(at) or at not in self.positions:
+            return False
+        self.topics[at] = topic
+        self.adopted = tuple(one for one in self.adopted if one != topic)
+        return True
+
+    def is_other(self, at: StreamPartition, topic: str) -> bool:
+        """Whether the position belongs to another topic than this one: the name is the same, and the topic was made again."""
+        return bool(topic) and self.topics.get(at, topic) != topic
 
     def drain(self, drain_id: str, upto: Mapping[StreamPartition, int]) -> None:
         """Read no further than these offsets. Partitions that are there already have drained."""
@@ -158,6 +177,7 @@ class Inputs:
         """End these inputs at their positions, for the rest of the run: user code has stopped reading them."""
         for at in self.external:
             if at.stream in streams and at not in self.finished:
+                self.given_up.add(at)
                 self.until[at] = self.positions[at]
                 self.advance(at, self.positions[at])
 
@@ -215,6 +235,10 @@ class Inputs:
                     self.unobserved.add(at)
         return changed
 
+    def is_paused(self, at: StreamPartition, run: RunView) -> bool:
+        """Whether an operator has paused this partition: its stream, or the job, which pauses what comes from outside."""
+        return at.stream in run.paused_streams or (run.paused_job and self.by_stream[at.stream].external)
+
     def _why_closed(self, at: StreamPartition, one: InputPlan, run: RunView, *, draining: bool) -> str:
         if at in self.finished:
             return self.finished[at]
@@ -226,11 +250,21 @@ class Inputs:
             return "draining" if one.external and self.drain_upto is None else ""
         if self.bootstrap and at not in self.bootstrap:
             return "bootstrap"
-        if at.stream in run.paused_streams or (run.paused_job and one.external):
+        if self.is_paused(at, run):
             return PAUSED
         return "lag" if self.lagging and one.external and not one.bootstrap else ""
 
     # ------------------------------------------------------------------------------------------------------------ clocks
+
+    def time_of(self, at: StreamPartition) -> int | None:
+        """The greatest event time of a source partition so far; None if it has none yet, or its records come in frames."""
+        clock = self.clocks.get(at)
+        if clock is None:
+            return None
+        if clock.max_ts is None:  # since this start: before it, the watermark says
+            ts = self.progress.partition(at.stream, at.partition).ts
+            return None if ts in (NO_TIME, MAX_TIME) else ts + self.by_stream[at.stream].lag_ms
+        return clock.max_ts
 
     def saw(self, at: StreamPartition, max_ts: int | None, now: Now) -> bool:
         """Note that records of a source were processed. Returns whether its watermark may have moved."""
@@ -246,6 +280,8 @@ class Inputs:
         elif not clock.idle:
             return False
         self.unobserved.add(at)
+        if at in self.finished:  # executors have read what had ended: this may be the letter of the stream's end
+            self.progress.observe(at.stream, at.partition, self._time_of(at))
         return True
 
     def at_end(self, at: StreamPartition, now: Now, age_s: float = 0.0) -> bool:
@@ -309,18 +345,21 @@ class Inputs:
         )
         self.idle_until_s = min(idle, default=NEVER)
 
+    def _time_of(self, at: StreamPartition) -> int:
+        """How far a source is, as far as this start of the task has seen it."""
+        clock = self.clocks.get(at)
+        if clock is None or clock.max_ts is None:
+            return NO_TIME
+        return max(NO_TIME, clock.max_ts - self.by_stream[at.stream].lag_ms)
+
     def observe(self, now: Now) -> None:
         """Tell the reconciliation how far the sources are, and whether they are idle now."""
         self.lapse(now)
         if not self.unobserved:
             return
         for at in self.unobserved:
-            if at in self.finished:
-                continue
             clock = self.clocks[at]
-            clock.idle = self.is_idle(at, clock, now)
-            lag = self.by_stream[at.stream].lag_ms
-            ts = NO_TIME if clock.max_ts is None else max(NO_TIME, clock.max_ts - lag)
-            self.progress.observe(at.stream, at.partition, ts, idle=clock.idle)
+            clock.idle = at not in self.finished and self.is_idle(at, clock, now)
+            self.progress.observe(at.stream, at.partition, self._time_of(at), idle=clock.idle)
         self.unobserved.clear()
         self._hold()

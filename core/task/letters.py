@@ -4,7 +4,8 @@ What the reconciliation knows (`progress`) and what the operators have heard (`:
 difference. It counts as *heard* with its last step, in the same commit as the effects of that step. So a crash between two steps leads to
 the same letter again, and after its last step it never comes again.
 
-Order: for each stream, the last watermark before the drain; streams in the order of the plan. Then steps whose time advances without a
+Order: for each stream, the last watermark before the drain or the end, and what steps hear because it has ended before they hear the end;
+streams in the order of the plan. Then steps whose time advances without a
 newer time of a stream (a stream has ended or is idle; or the step before them has heard a newer time, or owes less). Then due work. Then,
 when all inputs that count have ended or drained, one letter for the whole task (`stream` is None). A letter carries the time of each step
 that it advances, and the time is stored with it.
@@ -51,10 +52,10 @@ class Letters:
         for one in self.inputs.counted:
             stream = one.stream
             heard = self.time.heard.get(stream, NOTHING_HEARD)
-            if heard.status == StreamPhase.ENDED:
+            if heard.status >= StreamPhase.ENDED:
                 continue
             if progress.ended(stream):
-                return self._letter(END, stream, cause=END)
+                return self._of_end(stream, heard)
             if heard.status == StreamPhase.OPEN and progress.drained(stream):
                 if heard.ts < MAX_TIME:
                     return self._letter(WATERMARK, stream, MAX_TIME, cause=DRAIN)
@@ -65,6 +66,22 @@ class Letters:
                 if heard.status == StreamPhase.OPEN and ts > heard.ts:
                     return self._letter(WATERMARK, stream, ts, cause=DRAIN if ts == MAX_TIME else WATERMARK)
         return None
+
+    def _of_end(self, stream: str, heard: Heard) -> RunStep:
+        """A stream has ended: before its end, its last time, and the times of the steps that only wait for it."""
+        ts = self.inputs.progress.watermark(stream)
+        if heard.status == StreamPhase.OPEN and heard.ts < ts < MAX_TIME:
+            return self._letter(WATERMARK, stream, ts, cause=WATERMARK)
+        times = self.time.newer(stream, self._ended(stream, heard))
+        if times:
+            return self._letter(WATERMARK, None, cause=WATERMARK, times=times)
+        return self._letter(END, stream, cause=END)
+
+    def _ended(self, stream: str, heard: Heard) -> Heard:
+        """What is heard with the end of a stream."""
+        progress = self.inputs.progress
+        ts = progress.watermark(stream)
+        return Heard(heard.ts if ts == MAX_TIME else max(heard.ts, ts), progress.phase(stream))
 
     def _of_steps(self) -> RunStep | None:
         times = self.time.newer()
@@ -101,7 +118,7 @@ class Letters:
     ) -> RunStep:
         self.number += 1
         if kind == WATERMARK and stream is not None and ts is not None:
-            times = self.time.newer(stream, ts)
+            times = self.time.newer(stream, self.time.heard.get(stream, NOTHING_HEARD)._replace(ts=ts))
         return RunStep(self.number, kind, stream, ts, key, cause, times)
 
     def complete(self, step: RunStep) -> None:
@@ -112,7 +129,7 @@ class Letters:
             if step.kind == WATERMARK and step.ts is not None:
                 heard = Heard(step.ts, heard.status)
             elif step.kind == END:
-                heard = Heard(heard.ts, StreamPhase.ENDED)
+                heard = self._ended(step.stream, heard)
             else:
                 heard = Heard(heard.ts, StreamPhase.DRAINED)
             self.time.hear(step.stream, heard)

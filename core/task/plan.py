@@ -7,10 +7,11 @@ through which steps. It knows no topic, record or operator; `graph` and the job 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ..names import StreamPartition
+from ..progress.frames import MAX_TIME, ControlFrame, Watermark
 
 SOURCE = "source"
 """Plain records from outside, without frames. Watermarks are derived here from the records' timestamps."""
@@ -51,6 +52,8 @@ class InputPlan:
     """`fail`, `oldest` or `newest`: what to do if the log no longer contains the position."""
     jobs: tuple[str, ...] = ()
     """The jobs that a foreign stream expects as producers."""
+    ahead_ms: int | None = None
+    """How far ahead of the broker's time a watermark in its frames may be; None: any."""
     ends: bool = True
     """Whether a foreign stream ends with its producers' end of stream; otherwise their next run continues it."""
 
@@ -68,6 +71,13 @@ class InputPlan:
     def owned(self) -> tuple[StreamPartition, ...]:
         """The partitions that this task reads."""
         return tuple(StreamPartition(self.stream, partition) for partition in self.partitions)
+
+    def believed(self, frame: ControlFrame, now_ms: int | None) -> ControlFrame:
+        """The frame as it counts at this time of the broker (None: unknown): no producer moves time further ahead than the records behind
+        it may be. The maximal time is that of a drain, and counts as it is."""
+        if not isinstance(frame, Watermark) or self.ahead_ms is None or now_ms is None or frame.ts == MAX_TIME:
+            return frame
+        return replace(frame, ts=min(frame.ts, now_ms + self.ahead_ms))
 
     def begin(self, partition: int) -> Bound:
         """Where this partition starts without a checkpoint."""
@@ -138,6 +148,10 @@ class TaskPlan:
     settings: TaskSettings = field(default_factory=TaskSettings)
     steps: tuple[StepPlan, ...] = ()
     """The steps that hear of time, parents first."""
+    bounded: bool = False
+    """Whether every input of the job ends in this run. Then a part that has ended keeps its last time until the others have ended, too, for
+    its next run continues there; otherwise the others go on without it.
+    """
 
     def streams_behind(self, parents: Iterable[str]) -> frozenset[str]:
         """The streams from which these streams and steps derive.

@@ -205,6 +205,16 @@ class Lost:
     position: int
     log_start: int
     log_end: int | None = None
+    topic: str = ""
+    """The id of the topic; if the position belongs to another one, the log is another, whatever offsets it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """The topic whose records this partition brings has this id, and the task knew none. Comes before the first of them."""
+
+    at: StreamPartition
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +320,8 @@ TaskEvent = (
     Start | RunChanged | Release | Abandon | Seek | Tick | SettingsChanged
     | StoreOpened | StoreBroken | LogEnds | StoreWiped | RestoreProgress | Restored | OffsetsResolved | StoreClosed
     | ChunkTaken | ChunkDone | ChunkDropped | WorkFailed | PositionMoved | ControlAtHead | AtEnd | NotAtEnd | NotAnswered
-    | Lost | Lag | FetchStopped | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken
+    | Lost | Identified | Lag | FetchStopped
+    | WorkDue | StepDone | CommitWanted | CommitBegins | CommitDone | CommitLost | ApplyFailed | Broken
 )  # fmt: skip
 
 # --------------------------------------------------------------------------------------------------------- instructions
@@ -371,6 +382,15 @@ class SeekConsumer:
 
 
 @dataclass(frozen=True, slots=True)
+class SkipRecord:
+    """Leave out this record of the partition: the row of the frame at this offset, or all that the record holds (`row` is None)."""
+
+    at: StreamPartition
+    offset: int
+    row: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Hand out nothing at or after these offsets (`until`), and tell the chooser which partitions to bootstrap up to which offset."""
 
@@ -389,10 +409,10 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class StopFetching:
-    """Stop fetching these partitions, and keep (`keep`) or drop what is buffered; answer `FetchStopped`."""
+    """Stop fetching these partitions, and keep or drop what is buffered; answer `FetchStopped`, once for all of them."""
 
-    partitions: tuple[StreamPartition, ...]
-    keep: bool = True
+    keep: tuple[StreamPartition, ...] = ()
+    drop: tuple[StreamPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,6 +511,6 @@ class TaskNote:
 
 
 TaskInstruction = (
-    OpenStore | AskLogEnds | WipeStore | Restore | ResolveOffsets | SeekConsumer | Bounds | Gate | StopFetching | DropChunk | RunAgain
-    | RunStep | SendControl | RequestCommit | Contribute | SendReport | CloseStore | Discard | BeginAgain | TaskNote
+    OpenStore | AskLogEnds | WipeStore | Restore | ResolveOffsets | SeekConsumer | SkipRecord | Bounds | Gate | StopFetching | DropChunk
+    | RunAgain | RunStep | SendControl | RequestCommit | Contribute | SendReport | CloseStore | Discard | BeginAgain | TaskNote
 )  # fmt: skip

@@ -125,6 +125,8 @@ class Restoring:
         self.checkpoint = replace(base.for_run(run.run_id), job_uuid=run.job_uuid)
         self.inputs.load(run, self.ledger.load(run.run_id, event.rows))
         self.inputs.positions = dict(self.checkpoint.positions)
+        self.inputs.topics = dict(self.checkpoint.topics)
+        self.inputs.adopted = self.checkpoint.adopted
         return self.checkpoint
 
     def ask(self, run: RunView) -> list[TaskInstruction]:

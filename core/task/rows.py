@@ -55,16 +55,23 @@ _ANNOUNCEMENT = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
 
 
 def _or_away(*shapes: Shape) -> Shape:
-    """What a producer has said or announced; behind it stands whether it is away, if it is."""
+    """What a producer has said; behind it stands whether it is away, if it is."""
     here, away = _row(*shapes), _row(*shapes, _YES_NO)
     return lambda value: here(value) or away(value)
+
+
+def _announced(value: Any) -> bool:
+    """What was announced (`Announcement.row`): behind it stand whether the jobs behind it are away and whether its end leaves time to
+    others, if one of the two is so.
+    """
+    return any(_row(_TEXT, *_ANNOUNCEMENT, *(_YES_NO,) * more)(value) for more in range(3))
 
 
 _OWN: Mapping[str, Shape] = {
     ":heard": _row(_TEXT, _WHOLE, _WHOLE),
     ":time": _row(_TEXT, _WHOLE),
-    ":said": _or_away(_TEXT, *_ANNOUNCEMENT),
-    ":relayed": _row(_TEXT, *_ANNOUNCEMENT),
+    ":said": _announced,
+    ":relayed": _announced,
 }
 """The task's own rows, by kind. The second part of the key is a stream (for `:time` a step), the first of the row is the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {

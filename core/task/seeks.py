@@ -1,5 +1,8 @@
 """Positions that change otherwise than by reading: an operator's seek, and a log that begins after the position.
 
+A topic that was deleted and made again under the same name is another log: its position is lost, whatever offsets it has. Where an operator
+knows that it is a copy of the same records (after a mirror's failover), a seek to `here` keeps the position, and the task takes its id.
+
 Promises: a seek goes to an existing offset, or to the end, and only from the position that its plan showed. A request is applied once, and
 remembered in the checkpoint that applied it. It is answered after that checkpoint is durable, or refused with the reason. A lost position
 follows the input's `on_lost`, and the note says how many records are lost.
@@ -13,20 +16,25 @@ Every seek that a task was told has one outcome:
 - The task fails for good before: it restarts with the seeks that came since its start, because they may lead past the record that it failed
   on. The seeks with which it started are refused with the reason of the failure, so no seek restarts a task twice.
 - The task fails for a reason that may pass: it is told again when it is restarted.
+
+A skip is a seek that leaves out one record and moves no position. It is applied when the task has passed the record without it, in that
+checkpoint; it is refused for a record that the task has passed already. It survives failures of the task, since a frame may hold more rows
+on which it fails, each with a skip of its own. A seek of the partition to a position replaces it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 from ..names import StreamPartition
-from ..orders import NO_POSITION, Seek, SeekApplied
+from ..orders import HERE, NO_POSITION, Seek, SeekApplied, skips
 from .checkpoint import MAX_APPLIED
 from .completion import Completion
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import FOREIGN, INTERMEDIATE
-from .protocol import Lost, ResolveOffsets, SeekConsumer, SendReport, TaskInstruction, TaskNote
+from .protocol import Lost, ResolveOffsets, SeekConsumer, SendReport, SkipRecord, TaskInstruction, TaskNote
 from .work import Work
 
 
@@ -47,14 +55,20 @@ class Seeks:
         self.applied: list[str] = []
         """The requests in the checkpoint, newest last."""
         self._asked: dict[int, Seek | StreamPartition] = {}
+        self._found: dict[StreamPartition, str] = {}
+        """For lost positions that are not settled: the id of the topic that is there now."""
         self._number = 0
         self._ready: dict[StreamPartition, tuple[Seek | None, int]] = {}
         """Offsets that wait for the chunk of their partition."""
         self._durable: list[tuple[int, str]] = []
+        self._skips: dict[Seek, bool] = {}
+        """The skips whose records are not passed yet, and whether the intake knows of them."""
+        self.kept: tuple[Seek, ...] = ()
+        """The skips that a failed task starts with again."""
 
     def before_drain(self, sources: Iterable[StreamPartition]) -> set[StreamPartition]:
         """The task opens in a drain: returns the sources that drain only after the seeks that came while it was restored."""
-        sought = {StreamPartition(order.stream, order.partition) for order in self.early}
+        sought = {StreamPartition(one.stream, one.partition) for one in self.early if not skips(one.to)}
         self._before_drain = sought & set(sources)
         return set(self._before_drain)
 
@@ -77,8 +91,9 @@ class Seeks:
     def _unanswered(self) -> list[Seek]:
         """Remove and return the seeks that are neither applied nor refused, in the order in which they came."""
         waiting = [order for order, _ in self._ready.values() if order is not None]
-        told = [*self.early, *self._asked_seeks(), *waiting, *self.late]
+        told = [*self.early, *self._asked_seeks(), *waiting, *self._skips, *self.late]
         self.early, self.late = [], []
+        self._skips.clear()
         self._asked.clear()
         self._ready.clear()
         return told
@@ -97,22 +112,70 @@ class Seeks:
         """The task has failed for good: returns the refusals, and the seeks with which it restarts."""
         why = f"the task failed before it was applied: {why}"
         told = self._unanswered()
-        refused = [self.refused(order, why) for order in told if order.request in self._first]
-        return refused, tuple(order for order in told if order.request not in self._first)
+        before = [order for order in told if order.request in self._first]
+        refused = [self.refused(order, why) for order in before if not skips(order.to)]
+        self.kept = tuple(order for order in before if skips(order.to))
+        fresh = tuple(order for order in told if order.request not in self._first)
+        return refused, (*self.kept, *fresh) if fresh else ()
 
     def seek(self, order: Seek) -> list[TaskInstruction]:
         """Begin a seek, or refuse it."""
         at = StreamPartition(order.stream, order.partition)
         if order.request in self.applied:
             return self._if_applied(order)
-        why = self._refusal(at)
+        if skips(order.to):
+            return self._skip(order, at)
+        why = self._refusal(at, order)
         if why:
             return [self.refused(order, why)]
         if why := self._moved(at, order.expected):
             return [self.refused(order, why)]
         replaced = self._replaced(at, order.request)
         self.inputs.held[at] = "seek"
-        return [*replaced, *self._ask(order, at, order.to)]
+        return [*replaced, *self._ask(order, at, self.inputs.positions[at] if order.to == HERE else order.to)]
+
+    def _skip(self, order: Seek, at: StreamPartition) -> list[TaskInstruction]:
+        """Begin a skip, or refuse it. The chunk that is under way may hold the record: then it is known afterwards."""
+        if order in self._skips:
+            return []
+        why = self._passed(order, at)
+        if why:
+            return [self.refused(order, why)]
+        self._skips[order] = known = not self.work.reads(at)
+        return [_skipped(order, at)] if known else []
+
+    def _passed(self, order: Seek, at: StreamPartition) -> str:
+        """Why the record cannot be skipped any more; empty if it can."""
+        here = self.inputs.positions.get(at)
+        if here is None:
+            return f"{self.task} does not read {at}"
+        _, offset, *_ = cast("tuple[str, int]", order.to)
+        return f"the record at {at} offset {offset} has been processed: the next one is {here}" if here > offset else ""
+
+    def _skips_after(self, at: StreamPartition) -> list[TaskInstruction]:
+        """The task has moved on in this partition: settle the skips that it has passed, and tell the intake of the others."""
+        said: list[TaskInstruction] = []
+        for order, known in list(self._skips.items()):
+            if (order.stream, order.partition) != at:
+                continue
+            why = self._passed(order, at)
+            if not why:
+                self._skips[order] = True
+                said += [] if known else [_skipped(order, at)]
+                continue
+            del self._skips[order]
+            if known:
+                self._remember(self.ledger.touch(), order)
+                said += self.ledger.request_commit(urgent=True)
+            else:
+                said.append(self.refused(order, why))
+        return said
+
+    def _remember(self, made: int, order: Seek) -> None:
+        """The next checkpoint contains the seek."""
+        self.applied.append(order.request)
+        del self.applied[:-MAX_APPLIED]
+        self._durable.append((made, order.request))
 
     def _moved(self, at: StreamPartition, expected: int | None) -> str:
         """Why the task is not at the position that the plan showed; empty if it is."""
@@ -137,21 +200,29 @@ class Seeks:
             if (what.stream, what.partition) == at:
                 del self._asked[number]
                 before.append(what if isinstance(what, Seek) else None)
+        before += self._take_skips(at)
         return [
             self.refused(order, f"replaced by a later seek of {at}")
             for order in before
             if order and order.request != by
         ]
 
+    def _take_skips(self, at: StreamPartition) -> list[Seek]:
+        """Remove and return the skips of this partition."""
+        mine = [one for one in self._skips if (one.stream, one.partition) == at]
+        for one in mine:
+            del self._skips[one]
+        return mine
+
     def refused(self, order: Seek, why: str) -> TaskInstruction:
         """The final answer to a seek that is not carried out."""
         return SendReport(SeekApplied(self.task, order.request, why))
 
-    def _refusal(self, at: StreamPartition) -> str:
+    def _refusal(self, at: StreamPartition, order: Seek) -> str:
         inputs = self.inputs
         if at not in inputs.positions:
             return f"{self.task} does not read {at}"
-        if inputs.by_stream[at.stream].kind == INTERMEDIATE:
+        if inputs.by_stream[at.stream].kind == INTERMEDIATE and order.to != HERE:
             return (
                 f"{at.stream} is an intermediate stream: its control messages are counted, so it cannot be read again"
             )
@@ -166,6 +237,11 @@ class Seeks:
         at, position = event.at, self.inputs.positions.get(event.at)
         if position is None or at in self.inputs.held or at in self._ready:
             return ""
+        if self.inputs.is_other(at, event.topic):
+            return (
+                f"{at.stream} was deleted and made again: the position {position} of {at} belongs to the topic of id "
+                f"{self.inputs.topics[at]}, and its id is {event.topic} now"
+            )
         if event.log_end is not None and event.position > event.log_end:
             return (
                 f"{at} was recreated or truncated: the position was {event.position}, the log ends at {event.log_end}"
@@ -175,18 +251,24 @@ class Seeks:
             return f"{count} records of {at} are lost: the position was {position}, the log begins at {event.log_start}"
         return ""
 
+    def otherwise(self, event: Lost) -> str:
+        """What else an operator can do about a lost position."""
+        if not self.inputs.is_other(event.at, event.topic):
+            return ""
+        return f"; or, if it holds the same records at the same offsets, with `headgate topics adopt JOB {event.at.stream}`"
+
     def lost(self, event: Lost, gone: str) -> list[TaskInstruction]:
         """Continue at the beginning of the log, or at its end, as the input declares."""
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
-        note = TaskNote("lost", f"{gone}; continuing at the {on_lost}")
+        self._found[event.at] = event.topic
+        said: list[TaskInstruction] = [TaskNote("lost", f"{gone}; continuing at the {on_lost}")]
+        said += [self.refused(one, gone) for one in self._take_skips(event.at)]  # the record may be another one now
         if on_lost == "oldest":
-            return [note, *self._go(event.at, None, event.log_start)]
+            return said + self._go(event.at, None, event.log_start)
         self.inputs.held[event.at] = "lost"
-        return [note, *self._ask(event.at, event.at, "newest")]
+        return said + self._ask(event.at, event.at, "newest")
 
-    def _ask(
-        self, what: Seek | StreamPartition, at: StreamPartition, to: str | int | tuple[str, int]
-    ) -> list[TaskInstruction]:
+    def _ask(self, what: Seek | StreamPartition, at: StreamPartition, to: Any) -> list[TaskInstruction]:
         self._number += 1
         self._asked[self._number] = what
         if isinstance(to, int):  # ask where the log begins and ends: an offset outside of it is not valid
@@ -201,11 +283,11 @@ class Seeks:
         at = StreamPartition(what.stream, what.partition)
         self.inputs.held.pop(at, None)
         if isinstance(what, Seek):
-            why = self._refusal(at)
-            if not why and isinstance(what.to, int) and end is not None:
-                if not offset <= what.to <= end:
-                    why = f"there is no offset {what.to} in {at}: it begins at {offset} and ends before {end}"
-                offset = what.to
+            why, to = self._refusal(at, what), self.inputs.positions[at] if what.to == HERE else what.to
+            if not why and isinstance(to, int) and end is not None:
+                if not offset <= to <= end:
+                    why = f"there is no offset {to} in {at}: it begins at {offset} and ends before {end}"
+                offset = to
             return self._over(at, [self.refused(what, why)] if why else self._go(at, what, offset))
         return self._go(at, None, offset)
 
@@ -230,23 +312,36 @@ class Seeks:
         inputs.moved(at)
         if inputs.by_stream[at.stream].kind == FOREIGN and offset < inputs.positions[at]:
             inputs.progress.forget(*at)
+        self._take_topic(at, order)
         made = self.ledger.touch()
         if order is not None:
-            self.applied.append(order.request)
-            del self.applied[:-MAX_APPLIED]
-            self._durable.append((made, order.request))
+            self._remember(made, order)
         inputs.advance(at, offset)
         if at in self._before_drain:
             inputs.held[at] = "seek"
         commit = self.ledger.request_commit(urgent=True)
-        return [SeekConsumer({at: offset}), *commit]
+        for one in self._take_skips(at):  # they came after the seek, and the intake forgets them at the seek
+            self._skips[one] = False
+        return [SeekConsumer({at: offset}), *self._skips_after(at), *commit]
+
+    def _take_topic(self, at: StreamPartition, order: Seek | None) -> None:
+        """The next position belongs to the topic that is there now. For a seek, the reader tells which one that is."""
+        before, found = self.inputs.topics.pop(at, ""), self._found.pop(at, "")
+        if order is None:
+            self.inputs.identify(at, found)
+        elif order.to == HERE and before and before not in self.inputs.adopted:
+            self.inputs.adopted = (*self.inputs.adopted, before)[-MAX_APPLIED:]
 
     def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:
-        """The chunk for which a seek waited is over."""
+        """A chunk is over: settle the seeks that waited for it, and the skips that it has passed."""
+        said = self._skips_after(at)
+        return said + self._go_on(at)
+
+    def _go_on(self, at: StreamPartition) -> list[TaskInstruction]:
         if at not in self._ready:
             return []
         order, offset = self._ready.pop(at)
-        why = self._refusal(at) if order is not None else ""
+        why = self._refusal(at, order) if order is not None else ""
         return [self.refused(order, why)] if order is not None and why else self._go(at, order, offset)
 
     def durable(self) -> list[TaskInstruction]:
@@ -263,3 +358,8 @@ class Seeks:
 
     def _asked_seeks(self) -> list[Seek]:
         return [what for what in self._asked.values() if isinstance(what, Seek)]
+
+
+def _skipped(order: Seek, at: StreamPartition) -> SkipRecord:
+    _, offset, *row = cast("tuple[str, int]", order.to)
+    return SkipRecord(at, offset, row[0] if row else None)

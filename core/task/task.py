@@ -67,7 +67,8 @@ ALIVE = (TaskState.RESTORING, *WORKING, *RESTING, TaskState.RELEASING)
 
 STORE = (t.StoreOpened, t.StoreBroken, t.LogEnds, t.StoreWiped, t.RestoreProgress, t.Restored)
 INTAKE = (
-    t.PositionMoved, t.ControlAtHead, t.AtEnd, t.NotAtEnd, t.NotAnswered, t.Lost, t.Lag, t.FetchStopped, t.WorkDue, t.CommitWanted,
+    t.PositionMoved, t.ControlAtHead, t.AtEnd, t.NotAtEnd, t.NotAnswered, t.Lost, t.Identified, t.Lag, t.FetchStopped, t.WorkDue,
+    t.CommitWanted,
 )  # fmt: skip
 ACTOR = (t.ChunkDone, t.ChunkDropped, t.WorkFailed, t.StepDone)
 COMMIT = (t.CommitBegins, t.CommitDone)
@@ -279,7 +280,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return []
         if self.state == TaskState.FAILED and not self._dropped:
             self.state = TaskState.ABANDONED
-            return [t.BeginAgain((event,))]
+            return [t.BeginAgain((*self.seeks.kept, event))]
         if self.state not in WORKING:
             return []
         self._regate = True
@@ -465,8 +466,16 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if not gone:
             return self._settle(now)
         if self.inputs.by_stream[event.at.stream].on_lost == "fail":
-            return self._fail(f"{gone}; continue with `headgate seek JOB {event.at} --to oldest`")
+            return self._fail(
+                f"{gone}; continue with `headgate seek JOB {event.at} --to oldest`{self.seeks.otherwise(event)}"
+            )
         return self.seeks.lost(event, gone) + self._settle(now)
+
+    def on_Identified(self, event: t.Identified, now: Now) -> Out:
+        if self.state not in WORKING or not self.inputs.identify(event.at, event.topic):
+            return []
+        self.ledger.touch()
+        return self.ledger.request_commit()
 
     def on_Lag(self, event: t.Lag, now: Now) -> Out:
         self.inputs.lag = event.records
@@ -492,8 +501,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             raise IllegalEvent(self, event)
         self.work.chunk = None
         self.work.succeeded()
+        self.pace.news = self.inputs.saw(event.at, event.max_ts, now) or self.pace.news  # first: it may end here
         self._advance(event.at, event.upto)
-        self.pace.news = self.inputs.saw(event.at, event.max_ts, now) or self.pace.news
         self._owes(event.owed)
         if self.state == TaskState.RELEASING:
             return self._leave()
@@ -612,6 +621,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             run=self.run.run_id,
             epoch=max((one.epoch for one in self.run.producers.values()), default=0),
             positions=dict(self.inputs.positions),
+            topics=dict(self.inputs.topics),
+            adopted=self.inputs.adopted,
             until=dict(self.inputs.until),
             phase=self.completion.phase,
             drain_id=self.completion.drain_id or "",

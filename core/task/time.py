@@ -1,9 +1,10 @@
 """The time of a step and the time that it passes on, derived here and nowhere else; and how often time is told.
 
-    a stream passes on   what the operators have heard of it; it holds nothing back once it has ended or drained. From the moment a stream
-                         of the task drains, the steps are told no newer time except the maximal one
+    a stream passes on   what the operators have heard of it; it holds nothing back once it has drained. From the moment a stream of the
+                         task drains, the steps are told no newer time except the maximal one
     the time of a step   the least that its parents (streams, or steps of the same task) pass on, without the idle ones; if all are idle,
-                         it does not advance; the maximal time, which stands before a drain, waits for the idle ones too
+                         it does not advance; the maximal time, which stands before a drain, waits for the idle ones too. A parent that has
+                         ended counts with its last time until all have ended, unless it has left or brought no record in this run
     a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
 
 The same rule gives the time of an output stream (`OutputPlan.parents`). Holding time back blocks no chunk.
@@ -22,7 +23,7 @@ Promises:
 
 - The time of a step, and of an output, never goes back. The times told are rows of the control table, so they survive a restart.
 - A step that owes results is not idle, whatever its parents are.
-- A step whose parents have all ended has flushed, and holds nothing back.
+- A step whose parents have all ended was told their last time before, and passes on its own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import NamedTuple
 
 from ..machine import Now
 from ..progress.frames import MAX_TIME, NO_TIME
-from ..progress.producers import BEHIND, IDLE, Holder, StreamPhase
+from ..progress.producers import BEHIND, HAS_ENDED, IDLE, Holder, StreamPhase, kept, together
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import StepPlan
@@ -52,25 +53,32 @@ NOTHING_HEARD = Heard()
 
 
 class Through(NamedTuple):
-    """How far time has come at some point. `idle`: nothing advances it at present."""
+    """How far time has come at some point. `idle`: nothing advances it at present. `status`: open, or how it has ended."""
 
     ts: int
     idle: bool = False
+    status: StreamPhase = StreamPhase.OPEN
 
 
 def least(parents: Iterable[str], passing: Mapping[str, Through]) -> Through | None:
-    """The time that these parents pass on together; None if all of them have ended, because ended ones are not in `passing`.
+    """The time that these parents pass on together; None if all of them have drained, because such ones are not in `passing`.
 
     >>> least({"a", "b"}, {"a": Through(5, idle=True), "b": Through(9)})
-    Through(ts=9, idle=False)
+    Through(ts=9, idle=False, status=<StreamPhase.OPEN: 0>)
+    >>> least({"a", "b"}, {"a": Through(5, status=StreamPhase.ENDED), "b": Through(9)}).ts
+    5
     """
-    live = [passing[one] for one in parents if one in passing]
+    known = [passing[one] for one in parents if one in passing]
+    live = [one for one in known if one.status == StreamPhase.OPEN]
     if not live:
-        return None
-    active = [one.ts for one in live if not one.idle]
+        status, ts = together(known)
+        return Through(ts, False, status) if known else None
+    active, still, low = [one.ts for one in live if not one.idle], kept(known), min(one.ts for one in live)
+    if low == MAX_TIME:
+        return Through(low, not active)
     if not active or min(active) == MAX_TIME:
-        return Through(min(one.ts for one in live), not active)
-    return Through(min(active), False)
+        return Through(min([low, *still]), not (active or still))
+    return Through(min(active + still), False)
 
 
 def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
@@ -86,13 +94,13 @@ def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
 def passing(
     steps: Iterable[StepPlan], streams: Mapping[str, Through], told: Mapping[str, int], owed: Mapping[str, int]
 ) -> dict[str, Through]:
-    """The times that all streams and steps pass on. `streams` contains those that have not ended; the steps come parents first."""
+    """The times that all streams and steps pass on. `streams` contains those that have not drained; the steps come parents first."""
     found = dict(streams)
     for step in steps:
         behind = least(step.parents, found)
         if behind is not None:
             ts = passed_on(told.get(step.name, NO_TIME), step.holds_ms, owed.get(step.name))
-            found[step.name] = Through(ts, behind.idle and step.name not in owed)
+            found[step.name] = Through(ts, behind.idle and step.name not in owed, behind.status)
     return found
 
 
@@ -151,12 +159,12 @@ class TaskTime:
             self.told[name] = ts
             self.ledger.put((":time", name), (ts,))
 
-    def newer(self, stream: str | None = None, ts: int = NO_TIME) -> tuple[tuple[str, int], ...]:
-        """The steps whose time is newer than they were told; if `stream` is given, as if this time of it were heard."""
-        passed = self.passing(stream, ts)
+    def newer(self, stream: str | None = None, heard: Heard = NOTHING_HEARD) -> tuple[tuple[str, int], ...]:
+        """The steps whose time is newer than they were told; if `stream` is given, as if this were heard of it."""
+        passed = self.passing(stream, heard)
         found = ((step.name, least(step.parents, passed)) for step in self.inputs.plan.steps)
         newer = ((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
-        drains = ts == MAX_TIME or self._drains()
+        drains = heard.ts == MAX_TIME or self._drains()
         return tuple((name, at) for name, at in newer if at == MAX_TIME or not drains)
 
     def _drains(self) -> bool:
@@ -168,24 +176,28 @@ class TaskTime:
         """Which of its parents keep the time of a step where it is: streams, or steps that owe results or have not gone on themselves."""
         passed = self.passing()
         live = {one: passed[one] for one in sorted(step.parents) if one in passed}
-        pool = [one for one, through in live.items() if not through.idle] or list(live)
+        open_ = [one for one, through in live.items() if through.status == StreamPhase.OPEN]
+        pool = [one for one in open_ if not live[one].idle] or open_
+        pool += [one for one, through in live.items() if pool and kept([through])]
         low = min((live[one].ts for one in pool), default=NO_TIME)
 
         def why(one: str) -> str:
-            return OWES if self.owed.get(one) == low else IDLE if live[one].idle else BEHIND
+            ended = live[one].status >= StreamPhase.ENDED
+            return OWES if self.owed.get(one) == low else HAS_ENDED if ended else IDLE if live[one].idle else BEHIND
 
         return [Holder(low, one, why(one)) for one in pool if live[one].ts == low]
 
-    def passing(self, stream: str | None = None, ts: int = NO_TIME) -> dict[str, Through]:
-        """The times that the streams and steps of the task pass on; if `stream` is given, as if this time of it were heard."""
+    def passing(self, stream: str | None = None, heard_of_it: Heard = NOTHING_HEARD) -> dict[str, Through]:
+        """The times that the streams and steps of the task pass on; if `stream` is given, as if this were heard of it."""
         heard = self.heard
         if stream is not None:
-            heard = {**heard, stream: Heard(ts, heard.get(stream, NOTHING_HEARD).status)}
+            heard = {**heard, stream: heard_of_it}
         streams: dict[str, Through] = {}
         for one in self.inputs.counted:
             upto, status = heard.get(one.stream, NOTHING_HEARD)
-            if status == StreamPhase.OPEN:
-                streams[one.stream] = Through(upto, self.inputs.progress.idle(one.stream))
+            if status != StreamPhase.DRAINED:
+                idle = status == StreamPhase.OPEN and self.inputs.progress.idle(one.stream)
+                streams[one.stream] = Through(upto, idle, status)
         return passing(self.inputs.plan.steps, streams, self.told, self.owed)
 
 

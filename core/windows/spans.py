@@ -18,6 +18,12 @@ from typing import NamedTuple
 
 MOST_PANES = 8
 """The most panes from one start of a window to the next: shorter ones would combine too few rows."""
+MOST_WINDOWS = 1_500
+"""The most windows that may hold a row; a day with a window each minute has 1,440. Each row is added to each of them: with so many, a row
+takes up to half a millisecond.
+"""
+MOST_PAIRS = 1 << 17
+"""The most pairs of a row and a window at once: a chunk names the rows of each window until it is complete, and so many take some 50 ms."""
 Places = list[int] | None
 """Indexes of rows in their columns, ascending; None means all rows."""
 
@@ -56,6 +62,15 @@ class Spans:
         """
         length = gcd(self.size, self.every)
         return Spans(length, length, self.offset % length) if self.every <= length * MOST_PANES else None
+
+    @property
+    def held_by(self) -> int:
+        """How many windows hold a row, at most.
+
+        >>> Spans(60, 10).held_by, Spans(10, 4).held_by
+        (6, 3)
+        """
+        return -(-self.size // self.every)
 
     def first_end(self, time: int) -> int:
         """The end of the first window that holds this time.
@@ -115,6 +130,15 @@ def assign_ends(ends: Sequence[int], closed: int) -> Assigned:
     found = _grouped(ends)
     passed = [found.pop(end) for end in [end for end in found if end <= closed]]
     return Assigned(found, sorted(place for places in passed for place in _all(places, ends)), 0)
+
+
+def most_rows(windows: int) -> int:
+    """How many rows a chunk may have if each of them is put into so many windows.
+
+    >>> most_rows(1440), most_rows(MOST_PAIRS * 2)
+    (91, 1)
+    """
+    return max(1, MOST_PAIRS // windows)
 
 
 def closed_up_to(floor: int, grace: int) -> int:

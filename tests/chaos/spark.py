@@ -42,7 +42,11 @@ AGAIN = '"a batch is run again"'
 FAULTS = ("jvm", "python", "worker", "python", "hang", "broker", "jvm", "executor")
 SOURCE = f"""
 import os
+from typing import TypedDict
 import headgate as hg
+
+class Order(TypedDict):
+    n: int
 
 def totals(df, batch):
     from pyspark.sql import functions as F
@@ -52,7 +56,7 @@ def totals(df, batch):
 
 app = hg.App("sparkchaos", serde=hg.json())
 (app.input("orders").batch(max_rows={BATCH}, max_age="2s", name="lot")
-    .spark(totals, schema="batch string, n long, total long").to("totals"))
+    .spark(totals, rows=Order, schema="batch string, n long, total long").to("totals"))
 """
 
 

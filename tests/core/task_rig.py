@@ -193,7 +193,8 @@ class Rig:
                 dict.fromkeys(one.ends, self.offset + (10 if one.request == BEGINNING else 100)),
             )
         if isinstance(one, StopFetching):
-            return FetchStopped({at: self.buffered.get(at, 0) for at in one.partitions})
+            kept = {at: self.buffered.get(at, 0) for at in one.keep}
+            return FetchStopped({**kept, **{at: self.task.position(at) for at in one.drop}})
         if isinstance(one, RunStep) and self.auto_steps:
             return StepDone(one.letter, owed=self.owed)
         return StoreClosed() if isinstance(one, CloseStore) else None
@@ -285,8 +286,8 @@ def wm(task: str | None, ts: int, *, epoch: int = 1, idle: bool = False, tasks: 
     return Watermark(JOB, run, task, tasks, epoch, ts, idle)
 
 
-def eos(task: str | None, *, epoch: int = 1, tasks: int = 1, run: str = RUN) -> EndOfStream:
-    return EndOfStream(JOB, run, task, tasks, epoch)
+def eos(task: str | None, *, epoch: int = 1, tasks: int = 1, run: str = RUN, left: bool = False) -> EndOfStream:
+    return EndOfStream(JOB, run, task, tasks, epoch, left)
 
 
 def drain(task: str | None, id: str = "d1", *, epoch: int = 1, tasks: int = 1, run: str = RUN) -> Drain:

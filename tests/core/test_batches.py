@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,14 @@ from headgate.core.batches import (
 
 TEN = Limits(max_rows=10)
 FIRST, SECOND = WindowBounds(0, 10), WindowBounds(10, 20)
+
+
+def test_what_a_function_is_told_goes_to_executors_that_lack_this_package() -> None:
+    """A UDF that used `batch` needed headgate there."""
+    packed = pickle.dumps(BatchInfo("Partition 0", "daily", 7, 1000, ROWS, 2))
+    assert b"headgate" not in packed
+    told = pickle.loads(packed)  # noqa: S301 - made above
+    assert (told.id, told.number, told.attempt, told.window_start) == ("Partition 0/daily/7", 7, 2, None)
 
 
 def grown(

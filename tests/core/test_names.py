@@ -23,6 +23,7 @@ from headgate.core.names import (
     natural,
     parse_internal,
     processor_id,
+    task_directory,
     task_name,
     topic_name,
     worker_id,
@@ -64,9 +65,43 @@ def test_a_topic_has_at_most_249_characters():
 def test_a_step_may_not_take_the_name_of_the_dead_letters():
     with pytest.raises(DeclarationError, match="dead-letter"):
         Topics(JobName("sales")).intermediate("dead-letters")
-    assert Topics(JobName("sales")).step("sales-1-dead-letters") is None
-    assert Topics(JobName("sales")).step("sales-1-") is None
-    assert Topics(JobName("sales")).step("sale-1-by") is None
+
+
+KEPT = {
+    "sales-1-orders": "kept for the job's own streams",
+    "sales-1-dead-letters": "kept for the job's own streams",
+    "sales-1-": "kept for the job's own streams",
+    "__headgate_log_sales_1": "of headgate itself",
+    "eu.__headgate_coordinator_other_2": "of headgate itself",
+    "__transaction_state": "of Kafka itself",
+    "sales-1": "",
+    "sales-2-orders": "",
+    "__own": "",
+}
+
+
+@pytest.mark.parametrize("topic", KEPT)
+def test_what_is_the_jobs_own_is_no_topic_of_its_users(topic):
+    """A reset deletes the job's own streams, and trims them: an input of such a name would go with them."""
+    why = Topics(JobName("sales")).kept(topic, written=True)
+    assert KEPT[topic] in why
+    assert bool(why) == bool(KEPT[topic])
+    assert Topics(JobName("sales")).kept("__consumer_offsets", written=False) == ""
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text(max_size=12) | st.text("Pr.-_/% 1", max_size=6), unique=True, max_size=20),
+    st.lists(JOBS, unique=True, max_size=20),
+)
+def test_no_two_tasks_and_no_two_jobs_share_a_directory(tasks, jobs):
+    """Groupers name tasks as they like. A directory is a name in one folder, never a path out of it."""
+    made = [task_directory(task) for task in tasks]
+    assert len(set(made)) == len(tasks)
+    assert all(
+        name and "/" not in name and "\0" not in name and not name.startswith(".") and len(name) < 255 for name in made
+    )
+    assert len({job.directory for job in jobs}) == len(jobs)
 
 
 @settings(deadline=None)
@@ -77,7 +112,7 @@ def test_topics_are_parsed_back(job, step, prefix):
     assert parse_internal(topics.coordinator, prefix=prefix) == ("coordinator", seen)
     assert parse_internal(topics.heartbeat, prefix=prefix) == ("heartbeat", seen)
     assert parse_internal(topics.log, prefix=prefix) == ("log", seen)
-    assert topics.step(topics.intermediate(step)) == step
+    assert topics.kept(topics.intermediate(step), written=False)
     assert JobName.parse(str(job)) == job
 
 

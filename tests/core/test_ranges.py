@@ -7,7 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.ranges import PART_OFFSETS, Range, RangeGone, RangeRead, Ranges, cut, divided, gone, together
+from headgate.core.ranges import PART_OFFSETS, Range, RangeGone, RangeRead, Ranges, cut, divided, gone, remade, together
 
 SOME = st.lists(
     st.builds(
@@ -84,3 +84,14 @@ def test_a_range_that_is_gone_says_what_and_the_remedy() -> None:
     assert "starts" not in gone("t", 3, 100, None).what
     assert str(copy.copy(error)) == str(error)
     assert str(Range("t", 3, 100, 200)) == "t[3] 100 to 199"
+
+
+def test_a_range_belongs_to_one_topic_whatever_it_is_called() -> None:
+    one = Range("t", 0, 5, 9, "one")
+    assert remade(one, "one") is None
+    assert remade(one, "") is None
+    assert remade(Range("t", 0, 5, 9), "two") is None
+    error = remade(one, "two")
+    assert error is not None
+    assert "t[0]: the topic was deleted and made again" in error.what
+    assert "`headgate topics adopt JOB t`" in error.remedy

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from headgate.core import settings as s
 from headgate.core.errors import SettingError
 from headgate.core.settings import (
+    JOB,
+    LEAST,
     SETTINGS,
+    conflict,
     did_you_mean,
     duration_ms,
     find,
@@ -102,6 +105,32 @@ def test_sizes(text: object, size: int):
 def test_what_is_no_size(text: object):
     with pytest.raises(SettingError, match="size"):
         size_bytes(text)
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_values_below_which_a_setting_makes_no_sense_are_refused(name: str):
+    """A stall.timeout of 0 s, set live, fenced healthy workers again and again; a session.timeout of 0 s never let one begin."""
+    row = find(name)
+    assert parse(name, row.least) <= parse(name, row.default)
+    with pytest.raises(SettingError, match=f"at least {row.least}"):
+        parse(name, 0)
+    assert f"at least {row.least}" in override_problem(name, "0", ran=False) or row.owner != JOB
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({}, ""),
+        ({"heartbeat.interval": "10s"}, "'session.timeout' (6s) must be at least 2 times 'heartbeat.interval' (10s)"),
+        ({"heartbeat.interval": "10s", "session.timeout": "1m"}, ""),
+        ({"commit.interval": "1m"}, "the broker would abort transactions before they commit"),
+        ({"session.timeout": "0s", "heartbeat.interval": "10s"}, ""),
+    ],
+)
+def test_settings_that_make_no_sense_together_are_named(values: dict[str, str], why: str):
+    """With the default of the one that was not given. A value that is wrong by itself is refused where it is given."""
+    assert why in conflict(values)
+    assert bool(why) == bool(conflict(values))
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_known_one():
@@ -200,6 +229,39 @@ def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch):
 def test_which_overrides_the_stream_takes(name: str, value: object, ran: bool, why: str):
     found = override_problem(name, value, ran=ran)
     assert (why in found) if why else found == ""
+
+
+SECRETS = {
+    ("spark.remote", "sc://spark:15002/;token=hunter2;user_id=ann"): "sc://spark:15002/;token=***;user_id=ann",
+    ("spark.hadoop.fs.s3a.access.key", "hunter2"): "***",
+    ("spark.executorEnv.PGPASS", "hunter2"): "***",
+    ("spark.executorEnv.DB_PASS", "hunter2"): "***",
+    ("spark.hadoop.fs.azure.account.key.x", "hunter2"): "***",
+    ("spark.driver.extraJavaOptions", "-Dx.keyStorePassword=hunter2 -Dy=1"): "-Dx.keyStorePassword=*** -Dy=1",
+    ("into", "s3a://me:hunter2@bucket/revenue"): "s3a://me:***@bucket/revenue",
+    ("why", 'refused: {"password": "hunter2", "user": "ann"}'): 'refused: {"password": "***", "user": "ann"}',
+    ("web.token", "hunter2"): "***",
+    ("into", "s3a://bucket/revenue"): "s3a://bucket/revenue",
+    ("spark.master", "spark://host:7077"): "spark://host:7077",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), SECRETS)
+def test_a_secret_is_masked_wherever_it_stands(name: str, value: str):
+    """The token of a Spark Connect server stood in the coordinator stream and on the page."""
+    assert shown(name, value) == SECRETS[name, value]
+    assert s.secrets_in(name, value) == (["hunter2"] if "hunter2" in value else [])
+    if "hunter2" in value:
+        assert not s.kept_in_run(name, value)
+        assert "secret" in override_problem(name, value, ran=False) or name == "why"
+
+
+def test_only_settings_of_the_job_that_hold_no_address_are_written_into_a_run():
+    """The run's record is read by every client of the cluster that may read the topic."""
+    kept = {name for name in SETTINGS if s.kept_in_run(name, SETTINGS[name].default)}
+    assert {"commit.interval", "heartbeat.interval", "guarantee"} <= kept
+    assert not kept & {"spark.remote", "spark.master", "spark.package", "bootstrap", "web.token", "state.dir"}
+    assert not s.kept_in_run("spark.executor.memory", "1g")
 
 
 def test_unset_needs_no_value():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.core.errors import DeclarationError
-from headgate.core.spark_schema import check_column, result_columns, without_json
+from headgate.core.spark_schema import check_column, result_columns, result_types, without_json
 
 
 class StructType:
@@ -119,3 +119,9 @@ def test_types_without_a_form_in_json() -> None:
     text = "n int, much DECIMAL(10, 2), raw array<struct<a: binary>>, of map<string, int>, odd struct<binary: int>, at date"
     assert without_json(text) == {"much": "decimal", "raw": "binary"}
     assert without_json(StructType(*TEXTS)) == {"much": "decimal", "in": "binary"}
+
+
+def test_the_type_of_each_column_is_its_outermost_word() -> None:
+    """In any case, with what it holds left out."""
+    found = result_types("country STRING NOT NULL, parts array<struct<n: int>>, at timestamp, share decimal(9, 2)")
+    assert found == {"country": "string", "parts": "array", "at": "timestamp", "share": "decimal"}

@@ -1,6 +1,7 @@
 """Writes the generated pages of docs: `make docs`. The tests compare, so that a page that is out of date fails.
 
-Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, and one page for each machine in `docs/machines`.
+Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, `python.md` with its pages in `docs/reference/api`, and one page for
+each machine in `docs/machines`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import click
 from headgate.agents.cli.group import WithVerbs
 from headgate.core.machine import Machine, diagram
 
-from . import house
+from . import api, house
 from .pages import ROOT
 
 NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
@@ -208,6 +209,7 @@ def generated() -> dict[str, str]:
         "docs/reference/metrics.md": metrics(),
         "docs/machines/index.md": machine_index(kinds),
     }
+    pages |= api.pages(NOTICE, paragraphs)
     return pages | {f"docs/machines/{machine_name(kind)}.md": machine(kind) for kind in kinds}
 
 

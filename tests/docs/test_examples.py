@@ -65,6 +65,8 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     printed, complaints = process.communicate(timeout=540)
     assert process.returncode == 0, complaints
     assert printed.strip()
+    for word in ("Traceback", "Unclosed", "never retrieved", "was destroyed", "WARN", "ERROR", "Warning:"):
+        assert word not in complaints
     assert_nothing_is_left(tmp_path)
 
 

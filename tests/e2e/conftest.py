@@ -33,9 +33,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from headgate.agents.job.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.requests import Request, ask
+from headgate.agents.runtime import turns
 from headgate.agents.worker.options import WorkerOptions
 from headgate.agents.worker.worker import Worker
 from headgate.core.names import JobName, Topics
+from headgate.core.turns import LetterCosts
 
 from ..spark_in_process import warm_sessions
 
@@ -344,6 +346,18 @@ async def job(kafka: Any, tmp_path: Path) -> Any:
     jobs = Jobs(kafka.bootstrap, tmp_path)
     yield jobs
     await jobs.close()
+
+
+@pytest.fixture(autouse=True)
+def _long_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this process begin with long letters, as behind many whose rows cost nothing: what is written at once is one letter.
+
+    Otherwise the first letter of a stream would be one row, and a test could not say with which rows a failing one shares its letter.
+    """
+    costs = LetterCosts()
+    for _ in range(4):
+        costs = costs.after(1_000_000, 1)
+    monkeypatch.setattr(turns, "_UNKNOWN", costs)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from headgate.agents.cli.status import read
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.core.names import JobName
 
+from ..docs.api import examples_of
 from .conftest import WAIT_S, Jobs, Process
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -179,3 +180,16 @@ async def test_a_stop_and_a_drain_stay_until_somebody_goes_on(job, topic, worker
         for one in them:
             await one.until_ended(3)  # the other worker has done all, perhaps, while this one still ends
         assert {code for one in them for code in one.codes} == ({0} if workers == 1 else {0, 1})
+
+
+async def test_the_examples_of_the_reference_control_a_job(job: Jobs, topic: Any) -> None:
+    """Each does what its page says, one after the other, with a worker whose supervisor always starts it again."""
+    source = 'import headgate as hg\napp = hg.App("JOB")\napp.input("IN", key="k").agg(n=hg.count()).to("OUT")\n'
+    inp, out = topic("in", 1), topic("out", 1)
+    async with kept(job, source.replace("IN", inp).replace("OUT", out), "w1"):
+        await job.write(inp, [{"k": "a"}])
+        await job.values(out, 1, within_s=PATIENCE_S)
+        for example in examples_of("controlling"):
+            code = example.body.replace('"sales"', f'"{job.name}"').replace('"orders"', f'"{inp}"')
+            shown = compile(f"import headgate as hg\n{code}", f"{example.part}: {example.run.__name__}", "exec")
+            await asyncio.to_thread(exec, shown, {"bootstrap": job.bootstrap})

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import aiohttp
 import pytest
@@ -26,6 +26,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.asyncio]
 Topic = Callable[..., str]
 PATIENCE_S = 240.0
 BAD = 33
+
+
+class Order(TypedDict):
+    n: int
 
 
 def waiting(flag: Path) -> Callable[[Any, Any], Any]:
@@ -94,8 +98,12 @@ async def test_batches_are_seen_from_their_first_row_to_their_commit(
     """One runs and says how far it is, one waits and says for what, one is open; then all are done, and the row that failed is counted."""
     source, wrong_ones, target, flag = topic("orders"), topic("wrong"), topic("copies"), tmp_path / "go"
     app = hg.App(job.name, serde=hg.json(), on_error="dead_letter")
-    app.input(source).batch(max_rows=10, name="ten").spark(waiting(flag), schema="n long", name="copy").to(target)
-    app.input(wrong_ones).batch(max_rows=2, name="two").spark(plan_error, schema="m long", on_error="fail").to(target)
+    app.input(source).batch(max_rows=10, name="ten").spark(waiting(flag), rows=Order, schema="n long", name="copy").to(
+        target
+    )
+    app.input(wrong_ones).batch(max_rows=2, name="two").spark(
+        plan_error, rows=Order, schema="m long", on_error="fail"
+    ).to(target)
     sight, page = Sight(job), Page()
     await page.bind()
     settings = {"spark.in-flight": 1, "spark.master": "local[2]", "spark.ui.enabled": "true"}

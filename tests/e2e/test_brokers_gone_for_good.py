@@ -75,7 +75,7 @@ async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, priv
     assert code == 3
     assert "could not stop within stop.timeout (5 s): `left` is not said" in one.worker.participant.exit_why
     assert one.worker.actors == {}
-    locks = list((tmp_path / "state").glob("*/Partition-*/lock"))
+    locks = list((tmp_path / "state").glob("*/tasks/Partition-*/lock"))
     assert len(locks) == 2
     for lock in locks:
         with lock.open("a") as file:

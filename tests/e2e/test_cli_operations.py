@@ -532,7 +532,9 @@ def test_what_is_not_there_is_exit_code_four_and_nonsense_is_two(hg: Headgate) -
 
 def test_reset_is_refused_while_a_worker_lives_and_its_plan_is_shown(hg: Headgate) -> None:
     """It cannot be undone."""
-    plan = hg.json("reset", "reset", hg.job, "--plan")
+    plan = json.loads(hg.run("reset", hg.job, "--plan", "-o", "json", code=1))  # it refuses what the act refuses
+    assert "workers of" in hg.said
+    assert wrong(plan, schema("reset")) == []
     assert plan["alive"] == ["w1"]
     assert f"__headgate_log_{hg.job}_1" in plan["topics"]
     assert f"{hg.job}-orders" not in plan["topics"]

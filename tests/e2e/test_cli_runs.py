@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -67,15 +68,18 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     hg.running()
     hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
-    hg.run("drain", hg.job, "--run-id", "tonight", "--mode", "fast")
-    [fast] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
-    assert (fast["run"], fast["mode"], fast["state"]) == ("tonight", "fast", "written")
-    assert headgate.drains(hg.job, bootstrap=hg.bootstrap) == [fast]
+    hg.run("drain", hg.job, "--run-id", "tonight", "--mode", "fast", code=1)
+    assert "unknown drain mode 'fast'" in hg.said
+    hg.run("drain", hg.job, "--run-id", "tonight")
+    [first] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
+    assert (first["run"], first["mode"], first["state"]) == ("tonight", "default", "written")
+    assert first["why"] == "it waits for run tonight to begin"
+    assert headgate.drains(hg.job, bootstrap=hg.bootstrap) == [first]
     assert headgate.drain(hg.job, run_id="tomorrow", wait=False, bootstrap=hg.bootstrap).state == "written"
     [_, tomorrow] = headgate.drains(hg.job, bootstrap=hg.bootstrap)
     assert headgate.withdraw(hg.job, tomorrow["request"], bootstrap=hg.bootstrap).state == "written"
     hg.run("drain", hg.job, "--withdraw", "no-such-drain", code=4)
-    assert hg.json("answer", "drain", hg.job, "--withdraw", fast["request"][:12])["state"] == "written"
+    assert hg.json("answer", "drain", hg.job, "--withdraw", first["request"][:12])["state"] == "written"
     assert hg.json("answer", "drain", hg.job, "--run-id", "tonight")["state"] == "written"
     hg.run("drain", hg.job, "--withdraw", code=4)
     assert "there are 3 pending drains" in hg.said
@@ -87,6 +91,57 @@ def test_a_drain_may_be_asked_for_before_its_run_begins(hg: Headgate) -> None:
     assert (found["run"]["id"], found["run"]["state"]) == ("tonight", "drained")
     assert {task["state"] for task in found["tasks"]} == {"drained"}
     assert counted(hg) == before <= 40
+
+
+def test_a_drain_asked_for_before_its_run_waits_or_is_refused_with_a_word(hg: Headgate) -> None:
+    """Whatever the job is doing: what waits is listed until its run is over, and what nobody can carry out is not written."""
+    hg.run("drain", hg.job, "--run-id", "r1", code=4)  # never started: there is nothing in which it could wait
+    assert f"there is no job '{hg.job}'" in hg.said
+    hg.start("--run-id", "r1")
+    hg.running()
+    hg.run("drain", hg.job, "--run-id", "r2", code=1)
+    assert "the live run is r1" in hg.said
+    assert hg.worker is not None
+    hg.worker.kill()
+    hg.worker.wait()
+    while any(one["alive"] for one in hg.json("status", "status", hg.job)["workers"]):
+        time.sleep(0.2)
+    hg.run("drain", hg.job, "--run-id", "r2", code=1)  # live, and nobody there who could refuse it
+    assert "the live run is r1" in hg.said
+    assert hg.json("drain-list", "drain", hg.job, "--list")["drains"] == []
+    assert hg.json("answer", "drain", hg.job, "--run-id", "r1")["why"] == "it waits for a worker"
+    [one] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
+    assert (one["run"], one["state"]) == ("r1", "written")
+    hg.start()
+    assert hg.ended() == 0
+    assert hg.json("status", "status", hg.job)["run"]["state"] == "drained"
+    assert hg.json("drain-list", "drain", hg.job, "--list")["drains"] == []
+
+    hg.run("drain", hg.job, "--run-id", "r3")
+    hg.start("--run-id", "r2")  # another run begins first
+    hg.running()
+    [one] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
+    assert (one["run"], one["why"]) == ("r3", "it waits for run r3 to begin; the live run is r2")
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
+    assert hg.ended() == 0
+    hg.run("drain", hg.job, "--withdraw")
+    [both] = hg.json("drain-list", "drain", hg.job, "--list")["drains"]
+    assert both["run"] == "r3"  # the withdrawal waits for a worker, as it says
+    hg.start("--run-id", "r3")
+    assert hg.running()["run"]["state"] == "running"
+
+
+def test_a_drain_of_what_is_drained_is_done(hg: Headgate) -> None:
+    """A script that was interrupted asks again, and learns that it may go on."""
+    hg.start("--run-id", "r1")
+    hg.running()
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
+    assert hg.ended() == 0
+    for words in ((), ("--run-id", "r1")):
+        again = hg.json("answer", "drain", hg.job, "--wait", *words)
+        assert (again["state"], again["run_state"], again["why"]) == ("done", "drained", "run r1 is drained")
+    assert headgate.drain(hg.job, bootstrap=hg.bootstrap).run_state == "drained"
+    hg.run("drain", hg.job, code=4)  # it means the live run
 
 
 def test_a_deadline_that_passes_lists_what_is_not_done(hg: Headgate) -> None:

@@ -24,6 +24,7 @@ from headgate.agents.cli.options import Target
 from headgate.agents.cli.status import read
 from headgate.agents.cli.steering import DrainWatch
 from headgate.agents.process.configuration import CommandLine, configure
+from headgate.core.errors import HeadgateError
 from headgate.core.names import JobName
 
 from .scenes import checkpointed
@@ -190,6 +191,44 @@ async def test_awaited_calls_in_flight_are_finished_and_whoever_waits_is_named(j
     assert sorted(one["v"] for one in await job.values(out, 2)) == [0, 1]
 
 
+async def test_a_drain_under_way_is_listed_also_after_it_was_answered_failed(job, topic):
+    """The request is answered and deleted when a task gives up; the run drains on, and its list said that nothing was pending."""
+    inp, out, go = topic("in", 2), topic("out"), asyncio.Event()
+
+    async def slow(value):
+        await go.wait()
+        raise ValueError("boom")
+
+    app = hg.App(job.name, settings={"error.retries": "0"})
+    app.input(inp).map_async(slow).to(out)
+    worker = await job.start(app)
+    await worker.until_running(2)
+    await job.write(inp, numbers(1), partition=0)
+    await worker.until(lambda: not all(one.machine.work.idle for one in worker.worker.actors.values()), "work in hand")
+    asked = asyncio.get_running_loop().create_task(job.ask("drain"))
+
+    async def listed():
+        return await asyncio.to_thread(hg.drains, job.name, bootstrap=job.bootstrap)
+
+    found = []
+    while not found or found[0]["done"] == 0:
+        found = await listed()
+    [one] = found
+    assert (one["run"], one["state"], one["why"], one["done"], one["of"]) == (
+        worker.worker.coordination.member.job.run.run_id,
+        "running",
+        "",
+        1,
+        2,
+    )
+    go.set()
+    with pytest.raises(HeadgateError, match="boom"):
+        await asked
+    while one["written"] is not None:  # until the leader has deleted the request
+        [one] = await listed()
+    assert (one["state"], "boom" in one["why"], one["done"], one["of"]) == ("running", True, 1, 2)
+
+
 # ------------------------------------------------------------------------------------- bootstrap, pause, moves, growth
 
 
@@ -219,22 +258,59 @@ async def test_a_drain_during_bootstrap_ends_and_the_next_run_bootstraps_again(j
     await drained(job, third)
 
 
-async def test_a_paused_job_drains_without_reading_on(job, topic):
-    """A drain overrides a pause: what was read is finished, what came since is left to the next run."""
-    inp, out = topic("in", 2), topic("out")
-    app = hg.App(job.name)
-    app.input(inp).repartition("k").to(out)
-    worker = await job.start(app)
+def fetched(worker, stream):
+    """Up to where each partition of this stream has been fetched, as far as this worker has it."""
+    places = {}
+    for actor in worker.worker.actors.values():
+        taken = actor.reading.intake
+        inner = taken.intake if taken is not None else None
+        for at in inner.positions() if inner is not None else ():
+            if at.stream == stream:
+                places[at] = inner.drains_to(at)
+    return places
+
+
+def closed(workers, stream):
+    """Why the tasks of these workers take nothing of the partitions of this stream."""
+    inputs = [actor.machine.inputs for one in workers for actor in one.worker.actors.values()]
+    return [one.closed.get(at) for one in inputs for at in one.external if at.stream == stream]
+
+
+@pytest.mark.parametrize("meanwhile", ["", "a restart", "a second worker"])
+@pytest.mark.parametrize("whole", [True, False], ids=["the job", "one stream"])
+async def test_what_came_since_a_pause_is_left_to_the_next_run(job, topic, whole, meanwhile):
+    """Fetches go on while an input is paused. What they have brought is no part of the drain, whoever holds the task by then."""
+    inp, other, out = topic("in", 2), topic("other", 2), topic("out")
+
+    def app():
+        app = hg.App(job.name)
+        app.input(inp).repartition("k", name="one").to(out)
+        app.input(other).repartition("k", name="two").to(out)
+        return app
+
+    worker = await job.start(app())
     await worker.until_running(2)
     await job.write(inp, numbers(10))
     await job.values(out, 10)
-    await job.ask("pause")
-    await worker.until(lambda: set(worker.states().values()) == {"paused"}, "the tasks are paused")
-    await job.write(inp, numbers(10, first=10))
-    await drained(job, worker)
-    again = await job.start(_copies(job, inp, out), run_id="again")
-    await again.until_running(2)  # if the first run has read everything, nothing else says that this one has begun
-    assert sorted(one["v"] for one in await job.values(out, 20)) == list(range(20))
+    await job.ask("pause", **({} if whole else {"stream": inp}))
+    workers = [worker]
+    if meanwhile == "a restart":
+        await worker.crash()
+        workers = [await job.start(app())]
+    elif meanwhile == "a second worker":
+        workers.append(await job.start(app(), "w2"))
+        await workers[1].until(lambda: len(workers[1].worker.actors) == 1, "one task has moved")
+    await workers[-1].until(lambda: closed(workers, inp) == ["paused"] * 2, "both partitions are paused")
+    await job.write(inp, numbers(40, first=10))
+    await workers[-1].until(
+        lambda: sum(end for one in workers for end in fetched(one, inp).values()) == 50, "all of it is fetched"
+    )
+    await drained(job, *workers)
+    read = {at: position for at, position in (await checkpointed(job)).items() if at.stream == inp}
+    assert sum(read.values()) == 10
+    assert sorted(one["v"] for one in await job.values(out, 10)) == list(range(10))
+    again = await job.start(app(), run_id="again")
+    assert sorted(one["v"] for one in await job.values(out, 50)) == list(range(50))
     await drained(job, again)
 
 

@@ -178,8 +178,8 @@ async def test_what_lives_beside_the_actors_is_a_service_of_the_app(job, topic):
     def names():
         return {service.label for service in faust._children if type(service).__name__ == "CoroutineService"}
 
-    await one.until(lambda: len(names()) == 4, "four services")
-    assert names() == {"steering", "upkeep", "intake Partition 0", f"outbox {one.worker.incarnation}"}
+    await one.until(lambda: len(names()) == 5, "five services")
+    assert names() == {"steering", "upkeep", "lags", "intake Partition 0", f"outbox {one.worker.incarnation}"}
     await one.stop()
     assert names() == set()
 

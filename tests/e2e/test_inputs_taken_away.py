@@ -44,9 +44,9 @@ def failed_because(worker):
     return next((said.why for said in states.values() if said.state == "failed"), "")
 
 
-@pytest.mark.parametrize("on_lost", ["fail", "oldest", "newest"])
-async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_records(job, topic, on_lost):
-    """The position lies behind the end of the new topic: no task may wait there for records that will never come."""
+@pytest.mark.parametrize(("on_lost", "new"), [("fail", 20), ("oldest", 20), ("newest", 3)])
+async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_records(job, topic, on_lost, new):
+    """Whether the position lies behind the end of the new topic or within it: none of its records is taken for the next one."""
     inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")
     await made(job, inp)
 
@@ -61,22 +61,22 @@ async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_record
     await first.stop()
     await gone(job, inp)
     await made(job, inp)
-    await job.write(inp, rows(100, 103))
+    await job.write(inp, rows(100, 100 + new))
     worker = await job.start(declared())
     if on_lost == "fail":
         await worker.until(lambda: hasattr(worker.worker.coordination, "member") and failed_because(worker), "failed")
         why = failed_because(worker)
         assert f"{inp}:0" in why
-        assert "the position was 10, the log ends at 3" in why
+        assert f"{inp} was deleted and made again: the position 10 of {inp}:0 belongs to the topic of id " in why
         assert f"headgate seek JOB {inp}" in why
         await job.ask("seek", stream=inp, to="oldest")
     if on_lost == "newest":
         await worker.until(lambda: "lost" in degraded_notes(worker), "the loss is said")
         await worker.until(
-            lambda: worker.worker.actors["Partition 0"].contribution.durable == {(inp, 0): 3}, "it stands at the end"
+            lambda: worker.worker.actors["Partition 0"].contribution.durable == {(inp, 0): new}, "it stands at the end"
         )
-    await job.write(inp, rows(103, 104))
-    left = [103] if on_lost == "newest" else [100, 101, 102, 103]
+    await job.write(inp, rows(100 + new, 101 + new))
+    left = [100 + new] if on_lost == "newest" else [*range(100, 101 + new)]
     found = [v["n"] for v in await job.values(out, 10 + len(left))]
     assert found == [*range(10), *left]
 
@@ -84,6 +84,25 @@ async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_record
 def degraded_notes(worker):
     actor = worker.worker.actors.get("Partition 0")
     return actor.failures.notes if actor is not None else {}
+
+
+async def test_an_input_that_is_made_anew_while_it_is_read_gives_nothing_of_the_new_topic(job, topic):
+    """The reader is there all the time, and the new topic has records at its position when it sees it first."""
+    inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")
+    await made(job, inp)
+    app = hg.App(job.name)
+    app.input(inp).to(out)
+    worker = await job.start(app)
+    await job.write(inp, rows(0, 10))
+    await job.records(out, 10)
+    await gone(job, inp)
+    await made(job, inp)
+    await job.write(inp, rows(100, 120))
+    await worker.until(lambda: failed_because(worker), "it is noticed")
+    assert f"{inp} was deleted and made again" in failed_because(worker)
+    assert [v["n"] for v in await job.values(out, 10)] == list(range(10))
+    await job.ask("seek", stream=inp, to="here")  # somebody says that it is the same one
+    assert [v["n"] for v in await job.values(out, 20)] == [*range(10), *range(110, 120)]
 
 
 async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):

@@ -189,3 +189,31 @@ async def test_a_cascade_drains_both_jobs_in_order_and_leaves_nothing_unread(job
     written = sum(len(frame.values) for frame in frames if isinstance(frame, BatchFrame))
     found = await results(second, out, 5)
     assert sum(n for n, *_ in found.values()) == written > 0
+
+
+async def test_a_stream_that_another_job_shares_takes_no_plain_records(job, make, topic, capsys):
+    """One record that is no frame stops every job that reads the stream. A declared output is refused at start, and a name that user code
+    has computed when it is first written to."""
+    inp, shared = topic("in", 1), f"shared-{job.name}"
+    first = await job.start(first_of(job, inp, shared))
+    await first.until_running(1)
+    other, third = make(), make()
+    declared = hg.App(other.name)
+    declared.input(inp).to(shared)
+    with pytest.raises(hg.DeclarationError, match=f"cannot write '{shared}': the job '{job.name}/1' shares it"):
+        await (await other.start(declared)).ended()
+    computed = hg.App(third.name)
+
+    @computed.actor(computed.input(inp))
+    class Writer(hg.Actor):
+        def on_batch(self, ctx, batch):
+            ctx.emit(shared, batch.values[0])
+
+    writer = await third.start(computed)
+    capsys.readouterr()
+    await job.write(inp, rows(0, 1))
+    told = []
+    await writer.until(
+        lambda: told.append(capsys.readouterr().err) or f"the job '{job.name}/1' shares it" in "".join(told),
+        "the target is refused",
+    )

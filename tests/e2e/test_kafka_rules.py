@@ -16,6 +16,7 @@ from headgate.agents.kafka import private as rawkafka
 from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.kafka.topic_ids import IdentifyingRequest
 from headgate.agents.port.bounds import log_ends, offset_of
 from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
 from headgate.agents.records.target_rules import TooLarge
@@ -259,13 +260,13 @@ async def test_too_large_is_refused_before_anything_is_sent(kafka, topic):
 async def test_nothing_makes_a_broker_create_a_topic(kafka, topic, monkeypatch):
     """Any metadata request for a topic makes a broker create it, unless the request says no: all of ours do."""
     asked = []
-    build = rawkafka._MetadataRequest.build
+    build = IdentifyingRequest.build
 
     def noted(self, struct):
         asked.append((self._topics, self._allow_auto_topic_creation))
         return build(self, struct)
 
-    monkeypatch.setattr(rawkafka._MetadataRequest, "build", noted)
+    monkeypatch.setattr(IdentifyingRequest, "build", noted)
     at = StreamPartition("nobody-made-this", 0)
     async with (
         intake_on(kafka, PartitionSource(at, 0)) as intake,
@@ -505,7 +506,6 @@ async def test_positions_are_published_to_the_group(kafka, topic):
     """So that every lag tool works; a client that only commits, and reads nothing."""
     name = topic(partitions=2)
     publisher = PositionPublisher(ClientSettings(kafka.bootstrap), name + "-group")
-    await publisher.start()
     await publisher.publish({StreamPartition(name, 0): 5})
     await publisher.publish({StreamPartition(name, 0): 7, StreamPartition(name, 1): 3})
     await publisher.stop()

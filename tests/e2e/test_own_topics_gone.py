@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.admin import NewPartitions
+from aiokafka.admin import NewPartitions, NewTopic
 
 import headgate as hg
+from headgate.core.errors import DeclarationError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -58,3 +59,18 @@ async def test_a_stream_between_stages_that_somebody_widened_is_said(job, topic)
     await two.until(
         lambda: two.worker.actors and all(word in trouble(two) for word in told), "the task says so", within_s=60
     )
+
+
+async def test_a_task_log_with_other_settings_ends_the_worker_with_what_helps(job, topic):
+    """Its leader led, could not begin, resigned and led again, 74 times in 90 seconds, and never ended."""
+    inp = topic("in", 1)
+    async with job.admin() as admin:
+        log = NewTopic(job.topics.log, 1, 1, topic_configs={"cleanup.policy": "delete"})
+        await admin.create_topics([log])
+    app = hg.App(job.name)
+    app.input(inp).agg(n=hg.count()).to(topic("out", 1))
+    one = await job.start(app)
+    with pytest.raises(DeclarationError) as raised:
+        await one.ended()
+    said = str(raised.value)
+    assert all(word in said for word in (job.topics.log, "cleanup.policy", "kafka-configs")), said

@@ -39,7 +39,9 @@ async def test_a_worker_is_not_ready_before_its_state_is_restored(job, topic):
     """Somebody's open transaction holds the restore up: alive, and 503; when it is through, 200."""
     async with restore_held_up(job, topic) as second:
         await until(second, "/api/status", 200, '"state": "restoring"')
-        assert await asked(second, "/readyz") == (503, "not ready: waiting for its tasks\n")
+        status, said = await asked(second, "/readyz")
+        assert (status, said.partition(": Partition")[0]) == (503, "not ready: waiting for its tasks")
+        assert "(restoring)" in said
         assert await asked(second, "/livez") == (200, "ok\n")
     await until(second, "/readyz", 200, "ready")
 

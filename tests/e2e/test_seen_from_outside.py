@@ -95,7 +95,7 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     worker = await job.start(app)
     await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 10_000, "all is counted", within_s=120)
     await job.ask("pause")
-    logs = [path.read_text() for path in (job.directory / "state").glob("*/Partition-*/db/LOG")]
+    logs = [path.read_text() for path in (job.directory / "state").glob("*/tasks/Partition-*/db/LOG")]
     assert len(logs) == 2
     shared = [set(re.findall(r"block_cache: (0x[0-9a-f]+)", text)) for text in logs]
     assert shared[0] == shared[1]

@@ -20,6 +20,7 @@ import headgate as hg
 from headgate.agents.coordinator import machine_edge as driven
 from headgate.agents.process.requests import AnsweredFailed
 from headgate.agents.worker import logs
+from headgate.agents.worker.health import readiness
 from headgate.core.choosing.chooser import Choice
 from headgate.core.names import StreamPartition
 from headgate.core.settings import DYNAMIC, SETTINGS
@@ -27,6 +28,10 @@ from headgate.spark_bridge.session import Spark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PROVEN: dict[str, str] = {}
+
+
+class Order(TypedDict):
+    n: int
 
 
 def proves(*names: str) -> Callable[[Any], Any]:
@@ -370,7 +375,7 @@ async def test_how_many_batches_run_at_a_time(job, topic):
     """A cluster has room for more, and the running job did not take it."""
     inp, out = topic("in"), topic("out")
     app = hg.App(job.name, settings={"spark.in-flight": 1})
-    app.input(inp).batch(max_rows=1).spark(lambda df, batch: df, schema="n long", name="same").to(out)
+    app.input(inp).batch(max_rows=1).spark(lambda df, batch: df, rows=Order, schema="n long", name="same").to(out)
     worker = await job.start(app)
     spark = worker.worker.runtime.spark = Held()
     await worker.until_running(1)
@@ -388,7 +393,9 @@ async def test_how_much_a_gather_may_hold(job, topic):
     """A task that holds too much says so and takes no more; when it may hold more, it goes on where it stopped."""
     inp, out = topic("in", 2), topic("out")
     app = hg.App(job.name, settings={"gather.max-bytes": "1KiB", "error.retries": 1_000})
-    app.input(inp).gather().batch(max_age="1h").spark(lambda df, batch: df, schema="n long", name="same").to(out)
+    app.input(inp).gather().batch(max_age="1h").spark(
+        lambda df, batch: df, rows=Order, schema="n long", name="same"
+    ).to(out)
     worker = await job.start(app)
     worker.worker.runtime.spark = Held()
     await worker.until_running(2)
@@ -475,8 +482,37 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
     # what was answered
     answers = known.messages["set-answer"]
     assert answers
-    await change(job, "answers.keep", "0s", first, wait=False)
+    await change(job, "answers.keep", "1s", first, wait=False)
     await first.until(lambda: not answers, "answers are forgotten")
+
+
+@proves("letter.warn-after")
+async def test_a_letter_under_way_counts_as_slow_after_another_time_from_now_on(job, topic):
+    """A function that never returned was seen nowhere; how soon it is seen can be changed while it hangs."""
+    inp, out, begun, let_go = topic("in"), topic("out"), [], asyncio.Event()
+
+    async def asks(value):
+        begun.append(value)
+        await let_go.wait()
+        return value
+
+    app = hg.App(job.name)
+    app.input(inp).map_async(asks).to(out)
+    one = await job.start(app)
+    await one.until_running(1)
+    await job.write(inp, [{"n": 1}])
+    await one.until(lambda: begun, "it hangs")
+
+    def ready():
+        return readiness(one.worker.participant)[0]
+
+    await one.until(ready, "half a minute is no time")
+    await change(job, "letter.warn-after", "50ms", one)
+    await one.until(lambda: not ready(), "it is slow")
+    await change(job, "letter.warn-after", "0s", one)
+    await one.until(ready, "nothing is slow any more")
+    let_go.set()
+    await job.records(out, 1)
 
 
 @proves("await.timeout")

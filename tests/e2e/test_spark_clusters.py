@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -64,8 +65,8 @@ def totals(df, batch):
 
 app = hg.App("JOB", serde=hg.json(), settings=SETTINGS)
 source = app.input("ORDERS")
-source.batch(max_rows=100, name="lot").spark(totals, schema=SCHEMA, name="lots").to("LOTS")
-source.batch(max_rows=400, name="wide").spark(totals, schema=SCHEMA, name="wides").to("WIDES")
+source.batch(max_rows=100, name="lot").spark(totals, rows=Order, schema=SCHEMA, name="lots").to("LOTS")
+source.batch(max_rows=400, name="wide").spark(totals, rows=Order, schema=SCHEMA, name="wides").to("WIDES")
 typed = app.input("TYPED", serde=hg.json(Order))
 typed.batch(max_rows=100, name="range", by="reference").spark(totals, schema=SCHEMA, name="ranges").to("RANGES")
 """
@@ -417,3 +418,65 @@ async def test_a_batch_and_its_result_may_be_larger_than_a_message_of_connect(tm
         server.up()
         said = await large(tmp_path, {"remote": server.url}, {}, memory, 200, 1_000_000)
         assert said == f"rows 200 {sum(range(200))} True\n"
+
+
+@ON_REQUEST
+async def test_what_batches_leave_on_a_connect_server_is_nothing(connect: ConnectServer, tmp_path: Path) -> None:
+    """Views and cached DataFrames of each batch stayed in the session, which all batches of a worker share."""
+    connect.up()
+    said = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", LEFT, connect.url],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert said.stdout == "left [] [] 1 1\n", said.stderr[-2000:]
+
+
+LEFT = """
+import asyncio, sys
+import pyarrow as pa
+import structlog
+from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.spark_bridge import columns
+from headgate.spark_bridge.session import Spark
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+cached = []
+
+
+def leaving(df, batch):
+    own = df.sparkSession
+    df.createOrReplaceTempView(f"rows_{batch.number}")
+    df.groupBy("n").count().createGlobalTempView(f"sums_{batch.number}")
+    own.range(3).createOrReplaceTempView("kept")
+    found = df.selectExpr("n + 1 AS n").cache()
+    cached.append(found)
+    assert found.count() == own.table("kept").count() == own.table(f"rows_{batch.number}").count() == 3
+    return found
+
+
+async def main():
+    spark = Spark(remote=sys.argv[1])
+    for number in range(1, 11):
+        contents = Inline([columns.encode([pa.table({"n": [1, 2, number]})])], 100)
+        stage = SparkStage("s", leaving, "n long")
+        (found,) = await spark.run(BatchInfo("Partition 0", "s", number, 3, "rows"), contents, [stage])
+        assert found.rows == 3
+    print("left", *await asyncio.to_thread(left, spark.sessions))
+    await spark.close()
+
+
+def left(sessions):
+    session = sessions.get()
+    views = [one.name for one in session.catalog.listTables() if one.isTemporary]
+    shared = [one.name for one in session.catalog.listTables("global_temp") if one.name.startswith("sums")]
+    held = [one for one in cached if one.is_cached]
+    session.catalog.dropTempView("kept")
+    return shared, held, len(views), views.count("kept")
+
+
+asyncio.run(main())
+"""

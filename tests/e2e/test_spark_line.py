@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 import pytest_asyncio
@@ -30,6 +30,20 @@ Topic = Callable[..., str]
 PATIENCE_S = 240.0
 """A session of Spark begins in seconds on an idle machine, and in a minute on a busy one."""
 SCHEMA = "batch string, country string, n long, total long"
+
+
+class Order(TypedDict):
+    country: str
+    n: int
+
+
+class Number(TypedDict):
+    n: int
+
+
+class Text(TypedDict):
+    n: int
+    text: str
 
 
 def totals(df: Any, batch: Any) -> Any:
@@ -105,7 +119,7 @@ async def test_full_batches_go_through_and_a_drain_flushes_the_rest(line: Line, 
     """250 orders in batches of 100: two are closed by rows, the rest by the drain, and nothing is behind it."""
     source, target = topic("orders"), topic("totals")
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=100, name="hundred").spark(totals, schema=SCHEMA).to(target)
+    app.input(source).batch(max_rows=100, name="hundred").spark(totals, rows=Order, schema=SCHEMA).to(target)
     await line.job.write(source, orders(250))
     running = await line.start(app)
     rows = await line.job.values(target, 6, within_s=PATIENCE_S)
@@ -125,7 +139,9 @@ async def test_the_end_of_the_stream_flushes_too(line: Line, topic: Topic) -> No
     """A bounded input ends; every task waits for its last result before the run is ended."""
     source, target = topic("orders", partitions=3), topic("totals")
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source, until="newest").batch(max_rows=1000, name="all").spark(totals, schema=SCHEMA).to(target)
+    app.input(source, until="newest").batch(max_rows=1000, name="all").spark(totals, rows=Order, schema=SCHEMA).to(
+        target
+    )
     await line.job.write(source, orders(300))
     running = await line.start(app)
     assert await running.ended(PATIENCE_S) == 0
@@ -139,8 +155,10 @@ async def test_age_and_size_close_batches(line: Line, topic: Topic) -> None:
     source, target = topic("orders"), topic("totals")
     app = hg.App(line.job.name, serde=hg.json())
     stream = app.input(source)
-    stream.batch(max_age="200ms", name="old").spark(totals, schema=SCHEMA, name="by-age").to(target)
-    stream.batch(max_bytes=400, max_age="1h", name="wide").spark(totals, schema=SCHEMA, name="by-size").to(target)
+    stream.batch(max_age="200ms", name="old").spark(totals, rows=Order, schema=SCHEMA, name="by-age").to(target)
+    stream.batch(max_bytes=400, max_age="1h", name="wide").spark(totals, rows=Order, schema=SCHEMA, name="by-size").to(
+        target
+    )
     await line.job.write(source, orders(60))
     running = await line.start(app)
 
@@ -158,7 +176,7 @@ async def test_a_large_result_is_stored_and_sent_in_steps(line: Line, topic: Top
     source, target = topic("orders"), topic("copies")
     app = hg.App(line.job.name, serde=hg.json())
     app.input(source, until="newest").batch(max_rows=50_000).spark(
-        lambda df, batch: df.select("n").orderBy("n"), schema="n long", name="copy"
+        lambda df, batch: df.select("n").orderBy("n"), rows=Order, schema="n long", name="copy"
     ).to(target)
     await line.job.write(source, orders(50_000))
     running = await line.start(app)
@@ -172,7 +190,7 @@ async def test_a_wrong_plan_fails_the_task_with_the_words_of_spark(line: Line, t
     source, target = topic("orders"), topic("totals")
     app = hg.App(line.job.name, serde=hg.json())
     app.input(source).batch(max_rows=10).spark(
-        lambda df, batch: df.select("contry"), schema="contry string", name="wrong"
+        lambda df, batch: df.select("contry"), rows=Order, schema="contry string", name="wrong"
     ).to(target)
     await line.job.write(source, orders(10))
     running = await line.start(app)
@@ -196,7 +214,9 @@ async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: T
         return df.select(F.udf(check, "long")("n").alias("n"))
 
     app = hg.App(line.job.name, serde=hg.json(), on_error="dead_letter")
-    app.input(source).filter(lambda order: order["n"] < 90).batch(max_rows=8).spark(fussy, schema="n long").to(target)
+    app.input(source).filter(lambda order: order["n"] < 90).batch(max_rows=8).spark(
+        fussy, rows=Order, schema="n long"
+    ).to(target)
     first = await line.start(app)
     await line.job.write(source, [*orders(2, 90), *orders(6)], partition=1)
     await first.until_running(2)
@@ -236,7 +256,7 @@ async def test_a_stop_in_the_middle_of_a_batch_calls_it_off(line: Line, topic: T
         return totals(df.select("country", F.udf(wait, "long")("n").alias("n")), batch)
 
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=30).spark(slow, schema=SCHEMA).to(target)
+    app.input(source).batch(max_rows=30).spark(slow, rows=Order, schema=SCHEMA).to(target)
     await line.job.write(source, orders(30))
     running = await line.start(app)
     tracker = await asyncio.to_thread(lambda: line.warm.get().sparkContext.statusTracker())
@@ -256,9 +276,9 @@ async def test_rows_of_many_bytes_fit_the_task_log(line: Line, topic: Topic) -> 
     source, target = topic("orders"), topic("texts")
     app = hg.App(line.job.name, serde=hg.json(), on_error="dead_letter")
     wide = app.input(source).map(lambda order: {"n": order["n"], "text": "x" * (9 << 20 if order["n"] == 7 else 5_000)})
-    wide.batch(max_rows=1_999, name="wide").spark(lambda df, batch: df, schema="n long, text string", name="same").to(
-        target
-    )
+    wide.batch(max_rows=1_999, name="wide").spark(
+        lambda df, batch: df, rows=Text, schema="n long, text string", name="same"
+    ).to(target)
     await line.job.write(source, orders(2_000))
     running = await line.start(app)
     rows = await line.job.values(target, 1_999, within_s=PATIENCE_S)
@@ -286,7 +306,9 @@ async def test_a_batch_that_takes_too_long_is_called_off(line: Line, topic: Topi
         return df.select(F.udf(wait, "long")("n").alias("n"))
 
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=30, name="slowly").spark(slow, schema="n long", name="waits").to(topic("totals"))
+    app.input(source).batch(max_rows=30, name="slowly").spark(slow, rows=Order, schema="n long", name="waits").to(
+        topic("totals")
+    )
     await line.job.write(source, orders(30))
     running = await line.start(app, **{"spark.batch-timeout": "2s", "error.retries": 1})
     tracker = await asyncio.to_thread(lambda: line.warm.get().sparkContext.statusTracker())
@@ -307,7 +329,7 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     source, target = topic("orders"), topic("totals")
     gate = asyncio.Event()
     app = hg.App(line.job.name, serde=hg.json(), settings={"chooser.batch-size": 50})
-    app.input(source).batch(max_rows=50, name="fifty").spark(totals, schema=SCHEMA).to(target)
+    app.input(source).batch(max_rows=50, name="fifty").spark(totals, rows=Order, schema=SCHEMA).to(target)
     await line.job.write(source, orders(2000))
     running = await line.start(app)
     real = running.worker.spark.run
@@ -348,7 +370,7 @@ async def test_windows_are_batches_and_the_end_closes_the_rest(line: Line, topic
     app = hg.App(line.job.name, serde=hg.json())
     given = app.input(source, timestamp=lambda order: order["n"] * 1000, until="newest")
     given.window(hg.hopping("20s", every="10s"), late=late).spark(
-        windows, schema="start long, why string, n array<long>"
+        windows, rows=Number, schema="start long, why string, n array<long>"
     ).to(target)
     for partition in (0, 1):
         await line.job.write(source, [{"n": n} for n in (1, 12, 45)], partition=partition)
@@ -431,7 +453,7 @@ async def test_a_session_that_starts_holds_up_nobody(line: Line, topic: Topic, m
 
     monkeypatch.setattr(session, "Sessions", lambda *_, **__: Late(line.warm))
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=10, name="ten").spark(totals, schema=SCHEMA).to(target)
+    app.input(source).batch(max_rows=10, name="ten").spark(totals, rows=Order, schema=SCHEMA).to(target)
     await line.job.write(source, orders(30))
     running = await line.start(app)
     await running.until_running(1)
@@ -450,7 +472,7 @@ async def test_a_batch_moves_with_its_task_and_a_drain_waits_for_it(line: Line, 
     source, target = topic("orders", partitions=2), topic("totals")
     slow = await asyncio.to_thread(Slow, tmp_path, line.warm)
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=30, name="thirty").spark(slow, schema=SCHEMA, name="slowly").to(target)
+    app.input(source).batch(max_rows=30, name="thirty").spark(slow, rows=Order, schema=SCHEMA, name="slowly").to(target)
     await line.job.write(source, orders(30), partition=0)
     first = await line.start(app)
     jobs = await slow.at_work()
@@ -476,7 +498,7 @@ async def test_the_batch_of_a_fenced_owner_is_called_off(line: Line, topic: Topi
     source, target = topic("orders"), topic("totals")
     slow = await asyncio.to_thread(Slow, tmp_path, line.warm)
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=30, name="thirty").spark(slow, schema=SCHEMA, name="slowly").to(target)
+    app.input(source).batch(max_rows=30, name="thirty").spark(slow, rows=Order, schema=SCHEMA, name="slowly").to(target)
     await line.job.write(source, orders(30))
     running = await line.start(app)
     jobs = await slow.at_work()
@@ -509,7 +531,7 @@ async def test_why_and_when_a_batch_ran_again_is_seen(line: Line, topic: Topic, 
         return totals(df.select("country", F.udf(die, "long")("n").alias("n")), batch)
 
     app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=10, name="ten").spark(dies_once, schema=SCHEMA).to(target)
+    app.input(source).batch(max_rows=10, name="ten").spark(dies_once, rows=Order, schema=SCHEMA).to(target)
     await line.job.write(source, orders(20))
     running = await line.start(app)
     rows = await line.job.values(target, 6, within_s=PATIENCE_S)

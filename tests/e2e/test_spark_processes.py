@@ -23,7 +23,12 @@ Topic = Callable[..., str]
 
 JOB_SOURCE = """
 import os, time
+from typing import TypedDict
 import headgate as hg
+
+class Order(TypedDict):
+    country: str
+    n: int
 
 def totals(df, batch):
     from pyspark.sql import functions as F
@@ -34,7 +39,7 @@ def totals(df, batch):
     return found.select(F.lit(batch.id).alias("batch"), "country", "n", "total")
 
 app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
-(app.input("SOURCE").batch(max_rows=500, name="lot")
+(app.input("SOURCE", serde=hg.json(Order)).batch(max_rows=500, name="lot")
     .spark(totals, schema="batch string, country string, n long, total long").to("TARGET"))
 """
 
@@ -122,9 +127,11 @@ def events(worker: Any) -> list[dict[str, Any]]:
 
 
 REFUSED = """
+from typing import TypedDict
 import headgate as hg
+Order = TypedDict("Order", {"n": int})
 app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
-app.input("NOWHERE").batch(max_rows=5).spark(lambda df, batch: df, schema="n long", name="same").to("TARGET")
+app.input("NOWHERE").batch(max_rows=5).spark(lambda df, batch: df, rows=Order, schema="n long", name="same").to("TARGET")
 """
 
 

@@ -74,7 +74,9 @@ async def test_a_stage_behind_joins_whose_result_is_repartitioned_windowed_and_a
     )
     paid = app.input(payments, timestamp="ts", until="newest").repartition("n", name="payments")
     both = priced.join(paid, within="5s", into=lambda order, payment: {**order, "paid": payment["ts"]})
-    lots = both.batch(max_rows=90, name="lot").spark(marked, schema="country string, n long, batch string", name="mark")
+    lots = both.batch(max_rows=90, name="lot").spark(
+        marked, rows=Order, schema="country string, n long, batch string", name="mark"
+    )
     lots.to(copies)
     again = lots.repartition("country").window(hg.tumbling("10s"))
     again.spark(summed, schema="start long, country string, rows long, total long", name="sum").to(windows)

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 import headgate as hg
+from headgate.agents.state.store import Owner
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -36,7 +37,7 @@ async def until_total(job, out, total):
 
 
 def store_of(job):
-    return job.directory / "state" / f"{job.name}-1" / "Partition-0"
+    return job.directory / "state" / f"{job.name}-1" / "tasks" / "Partition-0"
 
 
 async def test_a_restart_on_the_same_location_replays_nothing_or_the_difference(job, topic):
@@ -80,12 +81,20 @@ def _damage(job):
         file.write_bytes(b"nonsense")
 
 
+def _damage_a_block(job):
+    """RocksDB opens it without a word, and fails when the block is read."""
+    counts = max((store_of(job) / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(counts.read_bytes())
+    data[20:120] = bytes(100)
+    counts.write_bytes(data)
+
+
 def _rewrite(job, **changes):
     import dataclasses
 
     from headgate.agents.state.rocks import RocksStore, StoreMemory, open_rocks
 
-    store = open_rocks(store_of(job), StoreMemory(8 << 20), job.uuid)
+    store = open_rocks(store_of(job), StoreMemory(8 << 20), Owner(job.uuid, "Partition 0", 0))
     assert isinstance(store, RocksStore)
     store._meta = dataclasses.replace(store._meta, **changes)
     store.write({})
@@ -94,7 +103,9 @@ def _rewrite(job, **changes):
 
 LIES = {
     "damaged": (_damage, "RocksDB cannot open it"),
-    "foreign": (lambda job: _rewrite(job, job_uuid="somebody else's"), "it belongs to the job"),
+    "damaged in a block": (_damage_a_block, "it could not be read"),
+    "foreign": (lambda job: _rewrite(job, owner=Owner("another's", "Partition 0", 0)), "it belongs to the job"),
+    "another task's": (lambda job: _rewrite(job, owner=Owner(job.uuid, "Partition 1", 1)), "it belongs to the task"),
     "newer": (lambda job: _rewrite(job, format=99), "a newer headgate wrote it"),
     "stale": (lambda job: _rewrite(job, followed_until_ms=1, position=1), "deleted keys could reappear"),
     "ahead": (lambda job: _rewrite(job, position=10_000_000), "log"),
@@ -114,12 +125,12 @@ async def test_a_store_that_cannot_be_trusted_is_rebuilt_and_the_log_says_why(jo
     capsys.readouterr()
     second = await job.start(counting(job, inp, out))
     await second.until_running(1)
+    await job.write(inp, rows(50))
+    await until_total(job, out, 250)
     said = capsys.readouterr().err
     assert "local store is rebuilt" in said
     assert reason in said
     assert second.worker.actors["Partition 0"].state.replayed >= 50
-    await job.write(inp, rows(50))
-    await until_total(job, out, 250)
     await second.stop()
 
 

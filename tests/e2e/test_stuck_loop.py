@@ -111,3 +111,50 @@ async def test_ctrl_c_is_heard_however_the_process_was_started(job, topic):
     one.process.send_signal(signal.SIGINT)
     assert await one.ended() == 0
     assert "SIGINT: committing and leaving" in one.text()
+
+
+NEVER = """
+import asyncio
+import headgate as hg
+
+async def lookup(value):
+    if value["n"] == 1:
+        await asyncio.Event().wait()
+    return value
+
+app = hg.App("JOB")
+app.input("IN").map_async(lookup).to("OUT")
+"""
+
+
+async def shown_by_status(job, pattern):
+    """What `headgate status` shows, once a heartbeat contains it."""
+    give_up = time.monotonic() + 60
+    while True:
+        done = await asyncio.to_thread(CliRunner().invoke, status, [job.name, "-b", job.bootstrap])
+        assert done.exit_code == 0, done.output
+        if re.search(pattern, done.output, re.MULTILINE):
+            return done.output
+        assert time.monotonic() < give_up, done.output
+
+
+async def test_a_function_that_never_returns_is_named_and_what_waits_behind_it_is_counted(job, topic):
+    """The loop turns, nothing fails, and no limit is set: for 110 s all was green, and `status` said that one record waits."""
+    inp, out = topic("in"), topic("out")
+    one = await job.process(NEVER.replace("IN", inp).replace("OUT", out), "w1", "--set", "letter.warn-after=1s")
+    url = await page(one)
+    await job.write(inp, [{"n": 0}])
+    await job.records(out, 1)
+    await job.write(inp, [{"n": 1}])
+    line = await said(one, r".*a letter takes long.*")
+    assert re.search(r"offset 1, awaiting lookup\b.* in map-async", line)
+    await job.write(inp, [{"n": n} for n in range(2, 52)])
+    code, body = await asyncio.to_thread(answer, url + "/readyz")
+    assert (code, "awaiting lookup" in body) == (503, True)
+    output = await shown_by_status(job, r"^Partition 0 +running .* 51 .* working on .*awaiting lookup")
+    assert re.search(r"^lag +51 records", output, re.MULTILINE)
+    _, metrics = await asyncio.to_thread(answer, url + "/metrics")
+    assert re.search(r"headgate_input_lag_records\{.*\} 51\.0", metrics)
+    assert re.search(r"headgate_slow_letters_total\{.*\} 1\.0", metrics)
+    one.process.send_signal(signal.SIGTERM)
+    await one.ended()

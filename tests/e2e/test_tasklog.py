@@ -16,7 +16,7 @@ from headgate.agents.runtime import log as tasklog
 from headgate.agents.runtime.log import log_write, restore
 from headgate.agents.runtime.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
-from headgate.agents.state.store import MemoryStore
+from headgate.agents.state.store import MemoryStore, Owner
 from headgate.agents.state.tables import TaskTables
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
@@ -85,7 +85,7 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
     name = topic("log", config={"cleanup.policy": "compact"})
     at = StreamPartition(name, 0)
     client = ClientSettings(kafka.bootstrap)
-    tables = TaskTables(MemoryStore("u"))
+    tables = TaskTables(MemoryStore())
     table = tables.declare("counts", serde.text(), serde.json())
     async with outbox_on(kafka, name, name) as outbox:
         await fill(outbox, at, tables, table)
@@ -94,7 +94,7 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
         await fill(outbox, at, tables, table, commits=2)
     end = await ends_of(kafka, at)
     said = []
-    store = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
+    store = open_rocks(tmp_path / "task", StoreMemory(16 << 20), Owner("u"))
     done = await restore(KafkaPort(client), at, store, start=0, end=end, progress=said.append, raw=raw)
     assert done.records == 6 * 501
     assert done.checkpoint == b"checkpoint 1"
@@ -103,12 +103,12 @@ async def test_a_restored_store_equals_the_one_that_wrote_the_log(kafka, topic, 
     assert said[-1].position == end
     store.close()
 
-    again = open_rocks(tmp_path / "task", StoreMemory(16 << 20), "u")
+    again = open_rocks(tmp_path / "task", StoreMemory(16 << 20), Owner("u"))
     nothing = await restore(KafkaPort(client), at, again, start=again.meta.position, end=end, raw=raw)
     assert (nothing.records, nothing.checkpoint) == (0, b"checkpoint 1")
     again.close()
 
-    behind = MemoryStore("u")
+    behind = MemoryStore()
     part = await restore(KafkaPort(client), at, behind, start=tables.store.meta.position, end=end, raw=raw)
     assert part.records == 0  # what was applied stands before the commit's marker
 
@@ -118,7 +118,7 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
     """The predecessor is not fenced and its transaction is open: said while waiting, and an error after the deadline."""
     name = topic("log")
     at = StreamPartition(name, 0)
-    tables = TaskTables(MemoryStore("u"))
+    tables = TaskTables(MemoryStore())
     table = tables.declare("counts", serde.text(), serde.json())
     said = []
     async with outbox_on(kafka, name, name) as outbox:
@@ -129,7 +129,7 @@ async def test_an_open_transaction_blocks_a_restore_up_to_its_deadline(kafka, to
             await restore(
                 KafkaPort(ClientSettings(kafka.bootstrap)),
                 at,
-                MemoryStore("u"),
+                MemoryStore(),
                 start=0,
                 end=end,
                 progress=said.append,
@@ -160,7 +160,7 @@ async def test_a_restore_that_is_cut_short_has_not_stood_at_the_end(kafka, topic
     name = topic("log")
     at = StreamPartition(name, 0)
     client = ClientSettings(kafka.bootstrap)
-    tables = TaskTables(MemoryStore("u"))
+    tables = TaskTables(MemoryStore())
     table = tables.declare("counts", serde.text(), serde.json())
     async with outbox_on(kafka, name, name) as outbox:
 
@@ -171,7 +171,7 @@ async def test_a_restore_that_is_cut_short_has_not_stood_at_the_end(kafka, topic
                 await restore(OnDay(client, now), at, store, start=start, end=end + 1, deadline_s=2.0)
             assert store.meta.position > start
 
-        fresh = MemoryStore("u")
+        fresh = MemoryStore()
         for day in (1000, 2000):
             await cut_short(fresh, day)
             assert fresh.meta.followed_until_ms == 1000  # nothing in it is older than that

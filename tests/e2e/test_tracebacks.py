@@ -73,9 +73,9 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
         return found
 
     give_up = time.monotonic() + 180
-    while "ZeroDivisionError" not in (found := await document("Partition 0"))["why"]:
-        assert time.monotonic() < give_up, (found, worker.text()[-3000:])
-    assert (found["state"], found["worker"], found["asked"]) == ("failed", "w1", True)
+    while "ZeroDivisionError" not in (found := await document("Partition 0"))["why"] or found["state"] != "failed":
+        assert time.monotonic() < give_up, (found, worker.text()[-3000:])  # it says why before it has released
+    assert (found["worker"], found["asked"]) == ("w1", True)
     assert f"{inp}[0] offset 0" in found["why"]
     assert 'return 1 / value["n"]' in found["traceback"]
     shown = await told("Partition 0")

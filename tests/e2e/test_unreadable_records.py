@@ -12,8 +12,10 @@ from headgate.agents.kafka.scan import scan_topic
 from headgate.agents.process.reading import following, heard
 from headgate.agents.status.documents import status
 from headgate.agents.status.metrics import render
+from headgate.core.coordination import messages as c
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import encode_beat
+from headgate.core.coordination.wire import encode, encode_key
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -87,3 +89,60 @@ async def test_whatever_stands_in_an_own_topic_is_passed_counted_and_shown(job, 
     assert "unknown to format version" in shown[job.topics.log]["why"]
     text = render(second.worker).decode()
     assert f'headgate_unreadable_records_total{{job="{job.name}/1",topic="{job.topics.log}",worker="w2"}} 2.0' in text
+
+
+KINDS = sorted(kind for kind, _ in c.KEYS.values())
+
+
+async def test_a_key_that_is_deleted_by_hand_stops_nothing_and_is_named(job, topic):
+    """A null value written by hand for any key of the coordinator stream took the override, the fence or the request away, and nobody said
+    a word. Here somebody deletes every key of a live job, one type after the other."""
+    inp, out = topic("in"), topic("out")
+    app = hg.App(job.name)
+    app.input(inp, key="k").agg(n=hg.count(), name="counts").to(out)
+    await job.write(inp, [{"k": "a"}])
+    gone = await job.start(app)
+    await job.records(out, 1)
+    assert await gone.stop() == 0  # its record, and the release of its task, are fenced or superseded
+    first = await job.start(app, "w2")
+    await first.until_running(1)
+    producer = AIOKafkaProducer(**job.client.producer())
+    await producer.start()
+    run = first.worker.coordination.member.job.run
+
+    async def answered(request):
+        await producer.send_and_wait(job.topics.coordinator, key=encode(request)[0], value=encode(request)[1])
+        await first.until(lambda: first.worker.coordination.member.job.answer(request.uuid) is not None, "an answer")
+
+    request = c.SetRequest("by-hand-1", "set-config", arguments={"setting": "chunk.max-records", "value": 10})
+    await answered(request)
+    deleted = sent = 0
+    for kind in KINDS:
+        member = first.worker.coordination.member
+        if kind == "set-fence" and not member.job.messages[kind]:
+            continue
+        keys = [(kind, key) for key in member.job.messages[kind]]
+        if kind == "set-request":  # it has its answer, and the leader has deleted it
+            keys = [(kind, ("by-hand-1",))]
+        assert keys, kind
+        before = dict(member.job.messages[kind])
+        for key in keys:
+            await producer.send_and_wait(job.topics.coordinator, key=encode_key(key), value=None)
+        deleted += len(keys)
+        passed = first.worker.runtime.unreadable.topics
+        await first.until(lambda told=passed: job.topics.coordinator in told, "it is counted")
+        await first.until(lambda n=deleted, told=passed: told[job.topics.coordinator].count == n, f"{kind} is counted")
+        assert f"'{kind}" in passed[job.topics.coordinator].why
+        await first.until(lambda m=member: not m.job.damaged, f"{kind} is written again")
+        assert dict(member.job.messages[kind]) == before
+        await job.write(inp, [{"k": "a"}])
+        sent += 1
+        assert (await job.values(out, 1 + sent))[-1]["n"] == 1 + sent
+    await producer.stop()
+    shown = status(first.worker)["worker"]["unreadable"][job.topics.coordinator]
+    assert shown["records"] == deleted >= len(KINDS) - 1
+    async with following(job.client, job.topics) as follower:
+        assert follower.job.damaged == {}
+        assert follower.job.run == run
+        assert follower.job.configs["chunk.max-records"].value == 10
+    assert await first.stop() == 0

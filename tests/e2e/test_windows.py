@@ -94,7 +94,7 @@ class Count(hg.Actor):
 app = hg.App("JOB")
 by = app.input("IN", timestamp="ts", max_out_of_order="1s").repartition("k")
 by.window(hg.tumbling("10s", grace="1s"), name="tens").process(Middle).to("TENS")
-by.window(hg.session("3s"), name="sessions").process(Count).to("SESSIONS", key=hg.window_key)
+by.window(hg.session("3s"), name="sessions", at_end="close").process(Count).to("SESSIONS", key=hg.window_key)
 """
 
 

@@ -85,9 +85,11 @@ session.Spark = Plain
 """
 
 APP = """
+from typing import TypedDict
+Order = TypedDict("Order", {"country": str, "n": int})
 app = hg.App("JOB", serde=hg.json())
 (app.input("SOURCE").batch(max_rows=40, name="lot")
-    .spark(lambda df, batch: df, schema="country string, n long, batch string", name="copy")
+    .spark(lambda df, batch: df, rows=Order, schema="country string, n long, batch string", name="copy")
     .write("OUT", format="json", partition_by="country"))
 """
 
@@ -199,14 +201,17 @@ async def test_a_worker_that_stalls_and_goes_on_later_changes_nothing(job: Any, 
 
 
 REAL = """
+from typing import TypedDict
 from pyspark.sql import functions as F
+
+Order = TypedDict("Order", {"country": str, "n": int})
 
 def per_country(df, batch):
     return df.groupBy("country").agg(F.count("*").alias("n"), F.sum("n").alias("total")).withColumn("batch", F.lit(batch.id))
 
 app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
 (app.input("SOURCE").batch(max_rows=500, name="lot")
-    .spark(per_country, schema="country string, n long, total long, batch string")
+    .spark(per_country, rows=Order, schema="country string, n long, total long, batch string")
     .write("OUT", partition_by=["country"]))
 """
 

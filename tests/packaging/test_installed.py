@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tarfile
 import zipfile
@@ -71,6 +72,13 @@ def test_the_version_is_the_same_everywhere(installed: Environment) -> None:
     """What pip says and what the package says."""
     program = "import headgate, importlib.metadata as m; print(headgate.__version__ == m.version('headgate'))"
     assert installed.says(program) == "True"
+
+
+def test_the_first_job_of_the_readme_needs_nothing_else(installed: Environment) -> None:
+    """The job declares itself, with its types and the functions of Spark, on what the installation brought."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (job,) = re.findall(r"^```python\n(.*?)^```$", readme, re.M | re.S)[:1]
+    assert installed.says(f"{job}\nprint(app.name)") == "sales"
 
 
 LOADED = f"print(sorted(set(sys.modules) & set({HEAVY!r})))"

@@ -125,13 +125,15 @@ def declared(
         before = stream = app.input(SHARED, producers=producers)
     elif columns:
         until = "newest" if bounded else None
-        source = app.input(SOURCE, serde=hg.json(c.Order), max_out_of_order=f"{LAG_MS}ms", until=until)
+        serde, lag = hg.json(c.Order), f"{LAG_MS}ms"
+        source = app.input(SOURCE, serde=serde, max_out_of_order=lag, until=until, on_lost="oldest")
         before, stream = c.first_stage(source, columns, work, SHUFFLED, width)
     else:
         source = SIDE if kind == "side" else SOURCE
-        stream = app.input(source, max_out_of_order=f"{LAG_MS}ms", until="newest" if bounded else None)
+        until = "newest" if bounded else None
+        stream = app.input(source, max_out_of_order=f"{LAG_MS}ms", until=until, on_lost="oldest")
         if mixed:
-            stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms"))
+            stream = stream.merge(app.input(EXTRAS, max_out_of_order=f"{LAG_MS}ms", on_lost="oldest"))
         before = stream.filter(passes).map_async(work)
         if kind in ("upstream", "side"):
             before.share(SHARED, key="k", partitions=width)

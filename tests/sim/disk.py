@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.agents.state.store import MemoryStore, StoreBusy, StoreMeta, StoreUnusable
+from headgate.agents.state.marks import Marks, NoMarks
+from headgate.agents.state.store import MemoryStore, Owner, StoreBusy, StoreMeta, StoreUnusable, foreign
 
 if TYPE_CHECKING:
     from .process import Process
+
+
+SYNCED = 0.15
+"""The share of the writes that the operating system writes out soon."""
 
 
 class Files:
@@ -17,6 +22,8 @@ class Files:
         self.tables: dict[str, dict[bytes, bytes]] = {}
         self.meta: StoreMeta | None = None
         self.holder: SimStore | None = None
+        self.synced: tuple[dict[str, dict[bytes, bytes]], StoreMeta] | None = None
+        """What a power cut leaves; kept only where the power may fail."""
 
     @property
     def held(self) -> bool:
@@ -32,13 +39,25 @@ class Location:
         """By job and task, the existing directories; the first is the task's own."""
         self.full = False
         self.busy = False
+        self.may_fail = False
+        """Whether its machine may lose its power."""
+
+    def power_cut(self) -> None:
+        """What was not synced is gone. Nothing has a directory open any more."""
+        for there in self.files.values():
+            for one in there:
+                if one.synced is None:
+                    one.tables, one.meta = {}, None
+                else:
+                    tables, one.meta = one.synced
+                    one.tables = {name: dict(rows) for name, rows in tables.items()}
 
 
 class SimStore(MemoryStore):
     """A store over files. A write is atomic, even if the process is killed."""
 
-    def __init__(self, process: Process, location: Location, files: Files, job_uuid: str) -> None:
-        super().__init__(job_uuid)
+    def __init__(self, process: Process, location: Location, files: Files, owner: Owner) -> None:
+        super().__init__(owner)
         self.process = process
         self._location = location
         self._files = files
@@ -60,6 +79,8 @@ class SimStore(MemoryStore):
             raise OSError(28, "No space left on device")
         super()._put(changes, meta)
         self._files.meta = meta
+        if self._location.may_fail and world.rng.random() < SYNCED:
+            self._files.synced = {name: dict(rows) for name, rows in self._tables.items()}, meta
 
     def close(self) -> None:
         """Release the lock; what is written stays."""
@@ -77,7 +98,7 @@ class TaskDisk:
         self._name = (process.job.name, task)
         self._opened: Files | None = None
 
-    def open(self, job_uuid: str) -> SimStore:
+    def open(self, owner: Owner) -> SimStore:
         """Open the store that is furthest in the log, among those that nobody holds; remove the others."""
         there = self._location.files.setdefault(self._name, [])
         free = [one for one in there if not one.held]
@@ -87,12 +108,14 @@ class TaskDisk:
         if best is None:
             best = Files()
         self._location.files[self._name] = [*(one for one in there if one.held), best]
-        if best.meta is not None and best.meta.job_uuid != job_uuid:
-            raise StoreUnusable(
-                "its directory", f"it belongs to the job {best.meta.job_uuid}, and this one is {job_uuid}"
-            )
+        if best.meta is not None and (reason := foreign(best.meta.owner, owner)):
+            raise StoreUnusable("its directory", reason)
         self._opened = best
-        return SimStore(self._process, self._location, best, job_uuid)
+        return SimStore(self._process, self._location, best, owner)
+
+    def marks(self, grant: int) -> Marks:
+        """See `agents.state.store.Disk`: a death in the middle of a letter is not modelled."""
+        return NoMarks()
 
     def wipe(self) -> None:
         """See `agents.state.store.Disk`."""

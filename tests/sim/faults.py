@@ -9,6 +9,7 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
 from headgate.core.coordination import messages
@@ -43,6 +44,11 @@ class Faults:
         self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
         if not any(kind not in REQUESTS for kind in self.kinds):
             self.kinds.append("kill")
+        edges = Random(f"edges {world.seed}")
+        if world.seed >= EDGES_FROM and edges.random() < 0.5:
+            self.kinds += edges.sample(sorted(EDGES), edges.choice((1, 1, 2)))
+        for name in world.locations if "power-cut" in self.kinds else ():
+            world.disk(name).may_fail = True
         if world.shape.mixed and "growth" not in self.kinds:
             self.kinds.append("growth")  # new tasks join after others have ended: the producer set changes during a run
         self.pace_s = self.rng.uniform(0.6, 3.0)
@@ -78,7 +84,7 @@ class Faults:
         if late and (kind in REQUESTS or self.schedule.moment > self.over_at + 20.0):
             kind = self.rng.choice(("kill", "stall", "duplicate"))
         self.injected += 1
-        KINDS[kind](self)
+        (KINDS | EDGES)[kind](self)
         self.schedule.at(self.rng.expovariate(1.0 / self.pace_s), self.inject)
 
     # ------------------------------------------------------------------------------------------------------ to choose
@@ -191,7 +197,65 @@ class Faults:
     def failing_fence(self) -> None:
         self.world.failing_fences += 1
 
+    def cut_off(self) -> None:
+        """One worker cannot reach the broker, while the others can."""
+        victim = self.process()
+        if victim is None:
+            return
+        seconds = self.rng.uniform(0.3, 4.0) if self.rng.random() < 0.5 else self.rng.uniform(8.0, 16.0)
+        victim.cut(seconds)
+        victim.guilty_until = self.schedule.moment + 60.0
+        self.world.took_effect("cut-off")
+        self.schedule.at(seconds, self._reached_again)
+
+    def _reached_again(self) -> None:
+        self.world.quiet_from = self.schedule.moment
+
+    def lost_commit(self) -> None:
+        """The end of a transaction is lost on its way."""
+        victim = self.process()
+        if victim is not None:
+            victim.lose_commits += 1
+
     # --------------------------------------------------------------------------------------------------- of the broker
+
+    def late_markers(self) -> None:
+        """Some transactions are decided and acknowledged, and readers see that later."""
+        self.world.late_markers += self.rng.randint(1, 6)
+
+    def partition_away(self) -> None:
+        """One partition has no leader for a while."""
+        topic = self.rng.choice(sorted(self.kafka.topics))
+        at = StreamPartition(topic, self.rng.randrange(len(self.kafka.topics[topic])))
+        if at not in self.kafka.away:
+            self.kafka.away.add(at)
+            self.world.took_effect("partition-away")
+            self.schedule.at(self.rng.choice((0.4, 2.0, 9.0)) * self.rng.uniform(0.7, 1.3), self._led_again, at)
+
+    def _led_again(self, at: StreamPartition) -> None:
+        self.kafka.away.discard(at)
+        self.world.last_outage_ms = self.schedule.wall_ms
+        self.world.quiet_from = self.schedule.moment
+
+    def retention(self) -> None:
+        """The broker deletes the beginning of a source partition; mostly while nobody reads it, so that some of it was not read yet."""
+        topic = self.rng.choice(sorted(self.world.feeds))
+        at = StreamPartition(topic, self.rng.randrange(len(self.kafka.topics[topic])))
+        after_s = 0.0
+        if self.rng.random() < 0.7:
+            after_s = self.rng.uniform(0.2, 4.0)
+            for job in self.world.jobs:
+                for slot in job.slots if topic in job.inputs else ():
+                    if slot.process is not None:
+                        self.world.kill(slot.process, after_s + self.rng.uniform(0.0, 3.0))
+        self.schedule.at(after_s, self._deleted, at)
+
+    def _deleted(self, at: StreamPartition) -> None:
+        log = self.kafka.topics[at.stream][at.partition]
+        read = max((one.positions.get(at, 0) for one in self.world.invariants.references.values()), default=0)
+        if log.start < log.end:
+            log.trim(self.rng.randint(min(max(log.start, read) + 1, log.end), log.end))
+            self.world.took_effect("retention")
 
     def outage(self) -> None:
         if self.kafka.down:
@@ -285,6 +349,19 @@ class Faults:
     def _followed(self, location: Location) -> None:
         location.busy = False
 
+    def power_cut(self) -> None:
+        """All workers of a machine die at once, and its disk has only what was synced."""
+        name = self.rng.choice(self.world.locations)
+        there = [slot for job in self.world.jobs for slot in job.slots if slot.location == name]
+        if not any(slot.process is not None for slot in there):
+            return
+        back_after = self.rng.uniform(0.2, 5.0)
+        for slot in there:
+            if slot.process is not None:
+                self.world.kill(slot.process, back_after + self.rng.random())
+        self.world.disk(name).power_cut()
+        self.world.took_effect("power-cut")
+
     def poison(self) -> None:
         """Add a record that nobody can decode to a partition; after a while the broker has a good copy of it."""
         topics = sorted({*self.world.feeds, *self.world.framed})
@@ -351,7 +428,6 @@ class Faults:
         if job.kind == "downstream":
             return
         world, source = self.world, job.inputs[0]
-        world.seeks += 1
         partition = self.rng.randrange(world.feeds[source].width)
         to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
         self.requested(job, "seek", "seek", stream=source, partition=partition, to=to)
@@ -397,6 +473,7 @@ class Faults:
                 world.refusing_writes
             ) = 0
             world.kafka.broken.clear()
+            world.late_markers = 0
             world.quiet_from = self.schedule.moment
             for job in world.jobs:
                 for slot in job.slots:
@@ -404,7 +481,7 @@ class Faults:
                     if slot.process is None and not slot.absent:
                         world.launch(slot, self.rng.random())
                     elif slot.process is not None:
-                        slot.process.lose_answer = 0
+                        slot.process.lose_answer = slot.process.lose_commits = 0
                         slot.process.freeze_on_record = 0.0
                         slot.process.wall_offset_ms = (
                             0  # a leader with a wrong clock would refuse every request as expired
@@ -475,3 +552,14 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "move": Faults.move,
     "stop-worker": Faults.stop_worker,
 }
+EDGES: dict[str, Callable[[Faults], None]] = {
+    "cut-off": Faults.cut_off,
+    "lost-commit": Faults.lost_commit,
+    "late-markers": Faults.late_markers,
+    "partition-away": Faults.partition_away,
+    "power-cut": Faults.power_cut,
+    "retention": Faults.retention,
+}
+"""Half of the worlds that chance chooses have one or two of these besides."""
+EDGES_FROM = 1_000_000
+"""The seeds of CI are below."""

@@ -17,11 +17,17 @@ is used, a letter, a record given to an operator), against a small reference sta
     a closed run stays closed                       `_run`
     an outage kills nobody                          `fencing`
     compaction changes no state                     `folds`
+    what is released has no store open              `closed`
+    an answer has its effect                        `answers`
+    reading obeys seeks, bounds and pauses          `reading`
+    placement is balanced, moves little, has owners `placing`
+    a machine that is replayed decides the same     `stories`
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +36,8 @@ from headgate.core.coordination import messages
 from headgate.core.coordination.state import FINAL, JobState
 from headgate.core.coordination.wire import read
 from headgate.core.names import StreamPartition, incarnation_order, worker_id
-from headgate.core.progress.frames import MAX_TIME, NO_TIME, Watermark, is_control
+from headgate.core.progress.frames import MAX_TIME, NO_TIME, EndOfStream, Watermark, is_control
+from headgate.core.progress.producers import StreamPhase
 from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 
@@ -100,7 +107,6 @@ class Truth:
     def __init__(self) -> None:
         self.position = 0
         self.state = JobState()
-        self.entries: list[messages.Entry] = []
         self.finals: dict[str, str] = {}
         self.term = 0
         self.closed_runs: dict[str, str] = {}
@@ -118,11 +124,15 @@ class Invariants:
         self.wires: dict[StreamPartition, Wire] = {}
         self.windows = Windows(world)
         self.truths: dict[str, Truth] = {}
+        self.passed_from: dict[StreamPartition, int] = {}
+        """By source partition that has ended in a run in which time does not wait for it: from which offset a later run reads on."""
         self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
         self.runs: dict[str, dict[StreamPartition, list[str]]] = {}
         """As `intervals`: the run in which each of them was read."""
         self.commits = 0
         self.restores = 0
+        self.ends: Counter[str] = Counter()
+        """How runs were closed, and how requests were answered."""
         self.max_ts: dict[StreamPartition, list[tuple[int, int]]] = {}
 
     def fail(self, what: str) -> None:
@@ -218,11 +228,16 @@ class Invariants:
         """The end of a log is meaningful only if nobody else can still write to it."""
         if committed or at.stream != process.job.log_topic:
             return
-        log = self.world.kafka.topics[at.stream][at.partition]
         for watched in process.watched.values():
             owner = self.reference(process.job.name, watched.name).owner
-            if watched.log_partition == at.partition and owner is watched and log.open:
-                self.fail(f"{watched.name} asks for the end of its log while {len(log.open)} transaction is open in it")
+            if watched.log_partition == at.partition and owner is watched and (undecided := self._undecided(at)):
+                self.fail(f"{watched.name} asks for the end of its log while {undecided} transaction is open in it")
+
+    def _undecided(self, at: StreamPartition) -> int:
+        """How many transactions are open in a partition and may still grow; what only waits for its marker does not."""
+        kafka = self.world.kafka
+        decided = {producer.pid for producer in kafka.producers.values() if at in producer.unmarked}
+        return len(kafka.topics[at.stream][at.partition].open.keys() - decided)
 
     def reported(self, actor: Watched, report: orders.TaskReported) -> None:
         """A report contains only what is durable."""
@@ -231,6 +246,17 @@ class Invariants:
             if reference.owner is actor and (actor.moves or actor.sealed):
                 self.fail(f"{actor.name} reports {report.state} with records that are not committed")
             reference.closed_run = actor.run_id
+        if report.state == orders.TaskState.RELEASED or report.gone:
+            self.closed(actor.process, actor.name)
+
+    def closed(self, process: Process, task: str | None = None) -> None:
+        """A worker has released a task, or exits in order: no store of the task, or of any, is open in it."""
+        for place, disk in sorted(self.world.disks.items()):
+            for (job, name), files in sorted(disk.files.items()):
+                for one in files:
+                    mine = one.holder is not None and one.holder.process is process and job == process.job.name
+                    if mine and task in (None, name):
+                        self.fail(f"{process.name} has released {name}, and its store at {place} is open")
 
     # ------------------------------------------------------------------------------------------------------ commits
 
@@ -300,11 +326,13 @@ class Invariants:
         intervals, runs = self.intervals.setdefault(job.name, {}), self.runs.setdefault(job.name, {})
         applied = checkpoint.applied
         sought = any(request not in reference.seeks for request in applied)
-        upto = dict(reference.positions)
+        before = dict(reference.positions)
+        upto = dict(before)
         for at, begin, end in actor.sealed:
-            before = upto.get(at, 0)
-            if begin != before and not sought and (begin < before or self.has_data(at, before, begin)):
-                self.fail(f"{actor.name} went on in {at} at {begin}, but {before} was committed")
+            last = upto.get(at, 0)
+            if begin != last and not sought and (begin < last or self.has_data(at, last, begin)):
+                self.fail(f"{actor.name} went on in {at} at {begin}, but {last} was committed")
+            self.world.reading.read(actor, at, begin, end)
             if reference.closed_run == actor.run_id and self.has_data(at, begin, end):
                 self.fail(f"{actor.name} goes on in {at} from {begin} to {end} after it drained or ended")
             upto[at] = end
@@ -317,14 +345,17 @@ class Invariants:
                 if self.has_data(at, low, high):
                     self.fail(f"{actor.name} commits position {position} of {at}, but has processed up to {done}")
             reference.positions[at] = position
+        fresh = [request for request in applied if request not in reference.seeks]
+        if fresh:
+            self.world.reading.sought(actor, fresh, before, checkpoint)
+        self.world.reading.ended(actor, checkpoint)
         forgotten = [request for request in reference.seeks if request not in applied]
         if forgotten and len(applied) < MAX_APPLIED:
             self.fail(f"{actor.name} no longer remembers that it has applied {forgotten[0]}: it would be applied twice")
-        for request in applied:
-            if request not in reference.seeks:
-                reference.seeks[request] = actor.grant
-                self.world.waiting.applied(actor.name, request)
-                self.world.seek_committed(job)
+        for request in fresh:
+            reference.seeks[request] = actor.grant
+            self.world.waiting.applied(actor.name, request)
+            self.world.seek_committed(job)
 
     def has_data(self, at: StreamPartition, begin: int, end: int) -> bool:
         if begin >= end:
@@ -368,6 +399,9 @@ class Invariants:
                 if not value.idle:
                     wire.marks[mark] = value.ts
             else:
+                mark = (value.run, value.task)
+                if isinstance(value, EndOfStream) and (value.left or wire.marks.get(mark, NO_TIME) == NO_TIME):
+                    self.windows.left.add((at.stream, value.task))
                 wire.closed[value.run, type(value).__name__, value.task] = record.offset
         wire.upto = max(wire.upto, stop)
 
@@ -381,7 +415,7 @@ class Invariants:
             if task is None and (at.stream, run, writer) in self.world.idle_said:
                 continue  # the others did not wait for it
             behind = mark is not None and ts < mark and not self.may_be_late(row)
-            if behind and self.world.shares is not None and at.stream != SHARED and self.ended_before():
+            if behind and self.world.shares is not None and at.stream != SHARED and self.passed(row):
                 self.excuse(row)  # it was late where it came from
             elif behind:
                 self.fail(f"{row} of {by} at {ts} stands in {at} behind a watermark {mark} of {task or 'all'}")
@@ -428,7 +462,7 @@ class Invariants:
                 self.world.idle_said.add(name)
             return
         heard = actor.marks.get(sources[0].stream, frame.ts)
-        if frame.ts not in (MAX_TIME, NO_TIME) and not self.world.seeks and frame.ts > heard:
+        if frame.ts not in (MAX_TIME, NO_TIME) and frame.ts > heard:
             self.fail(f"{actor.name} says watermark {frame.ts}; its operators have heard {heard}")
         if not frame.idle:
             self.world.idle_now.discard(name)
@@ -460,7 +494,7 @@ class Invariants:
             writer, run = record.by
             for row, ts in found:
                 late = mark is not None and ts < mark and not self.may_be_late(row)
-                if late and (self.ended_before() or (at.stream, run, writer) in self.world.idle_said):
+                if late and (self.passed(row) or (at.stream, run, writer) in self.world.idle_said):
                     self.excuse(row)
                 elif late:
                     self.fail(f"{actor.name} gets {row} of {at} at {ts}, behind its own watermark {mark}")
@@ -468,28 +502,26 @@ class Invariants:
                 self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
 
     def may_be_late(self, row: Row) -> bool:
-        """After a seek rows come again; a new partition is read from its beginning although time has advanced; and strays are old.
-        A partial state may hold such rows. Results of a window are never late."""
+        """Behind a seek that leads back rows come again; a new partition is read from its beginning although time has advanced; and strays
+        are old. A partial state may hold such rows. Results of a window are never late."""
         if row.producer < 0:
             return row == PARTIAL
         shares = self.world.shares
         if shares is not None and row in shares.excused:
             return True
         grown = self.world.shape.sources <= row.producer < SIDE_BASE
-        return bool(self.world.seeks) or stray(row) or grown
+        return stray(row) or grown or self.world.read_again(row)
 
     def excuse(self, row: Row) -> None:
         """Note that this row is rightly late where it is read from another job, and so in all later stages."""
         if self.world.shares is not None:
             self.world.shares.excused.add(row)
 
-    def ended_before(self) -> bool:
-        """Whether partitions may have ended in a run before this one: time went on without them, so their next rows may be old."""
-        return self.world.shape.bounded and any(
-            truth.state.run is None or truth.state.run.run_id != run_id
-            for truth in self.truths.values()
-            for run_id in truth.closed_runs
-        )
+    def passed(self, row: Row) -> bool:
+        """Whether the partition of this row had ended in a run before this one, and time went on without it: it had left, because another
+        input has no end, or it brought no record in that run."""
+        at = self.world.source_of(row)
+        return at is not None and row.seq >= self.passed_from.get(at, row.seq + 1)
 
     def letter(self, actor: Watched, order: facts.RunStep) -> None:
         """Operators see time advance, across a restart too, and each end once."""
@@ -507,7 +539,7 @@ class Invariants:
             return
         if order.kind == facts.WATERMARK:
             assert order.ts is not None
-            exact = actor.job.is_source(order.stream) and order.ts != MAX_TIME and not self.world.seeks
+            exact = actor.job.is_source(order.stream) and order.ts != MAX_TIME
             if exact and order.ts not in actor.times:
                 self.fail(
                     f"{actor.name} hears watermark {order.ts} of {order.stream}, which was never its greatest "
@@ -518,6 +550,17 @@ class Invariants:
             actor.marks[order.stream] = order.ts
         elif order.kind in (facts.END, facts.DRAIN):
             actor.closed[order.stream] = order.kind
+            if order.kind == facts.END and actor.job.is_source(order.stream):
+                self._passed_by(actor, order.stream)
+
+    def _passed_by(self, actor: Watched, stream: str) -> None:
+        """A task has ended this source: note the partitions for which time does not wait."""
+        machine = actor.actor.machine
+        for at in actor.sources():
+            one = machine.inputs.progress.partition(*at)
+            if at.stream == stream and (one.ts == NO_TIME or one.status == StreamPhase.LEFT):
+                upto = machine.position(at)
+                self.passed_from[at] = min(upto, self.passed_from.get(at, upto))
 
     def config_applied(self, process: Process, offset: int) -> None:
         """The applied configuration offset of a worker never goes back."""
@@ -545,7 +588,7 @@ class Invariants:
             if check is not None:
                 check(self, job, truth, entry.message)
             truth.state.apply(entry)
-            truth.entries.append(entry)
+        self.world.answers.check(job, truth)
 
     def _fence(self, job: Job, truth: Truth, fence: messages.SetFence) -> None:
         """It is written after the fence has returned, for this incarnation and every recorded one below it."""
@@ -584,6 +627,12 @@ class Invariants:
             self.fail(f"request {answer.uuid} was answered '{before}', and now '{answer.state}'")
         if answer.state in FINAL:
             truth.finals[answer.uuid] = answer.state
+            asked = job.requests.get(answer.uuid)
+            self.ends[f"{'request' if asked is None else asked.verb} {answer.state}"] += 1
+        self.world.answers.said(answer)
+
+    def _model(self, job: Job, truth: Truth, model: messages.SetJobModel) -> None:
+        self.world.placing.placed(job, truth, model)
 
     def _run(self, job: Job, truth: Truth, run: messages.SetRun) -> None:
         before = truth.state.run
@@ -601,7 +650,11 @@ class Invariants:
             resumed = before.state == messages.RunState.STOPPED and run.state in messages.LIVE
             if resumed and not before.failed and not job.may_resume(run):
                 self.fail(f"run {run.run_id} goes on by itself after it was stopped")
+        self.world.reading.bounded(job, run)
         if run.state in messages.CLOSED:
+            if run.run_id not in truth.closed_runs or closed != run.state:
+                self.ends[f"run {run.state}"] += 1
+                self.world.answers.nothing_runs(job, run)
             truth.closed_runs[run.run_id] = run.state
             for task in sorted(truth.state.changelogs):
                 if truth.state.held(task) is not None:
@@ -623,4 +676,5 @@ CHECKS: dict[type, Any] = {
     messages.SetLeader: Invariants._leader,
     messages.SetAnswer: Invariants._answer,
     messages.SetRun: Invariants._run,
+    messages.SetJobModel: Invariants._model,
 }

@@ -272,7 +272,8 @@ def taken_in(kafka: Kafka, intervals: Intervals, *, frames: bool) -> list[tuple[
     """The rows that the committed positions cover and that pass the filter, with their times."""
     found: list[tuple[Row, int]] = []
     for at, moves in sorted(intervals.items()):
-        records = kafka.read(*at, 0, 1 << 30)[0]
+        log = kafka.topics[at[0]][at[1]]
+        records = [*log.deleted, *log.read(log.start, 1 << 30)[0]]
         for begin, end in moves:
             for record in records:
                 if begin <= record.offset < end:

@@ -24,14 +24,19 @@ from headgate.agents.worker.participant import Participant
 from headgate.core import orders
 from headgate.core.coordination import messages
 from headgate.core.coordination.events import Beat
+from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.member import protocol as member_words
+from headgate.core.coordination.member.member import Member
 from headgate.core.graph.model import JobModel
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition, worker_id
 from headgate.core.task import protocol as facts
+from headgate.core.task.commit import Committer
+from headgate.core.task.task import Task
 
 from .disk import TaskDisk
 from .port import LeaderOffsets, SimPort
+from .stories import recorded
 
 if TYPE_CHECKING:
     from .process import Process
@@ -69,6 +74,9 @@ class Watched:
         self.closed: dict[str, str] = {}
         self.failed_at = -1e9
         """When something in it failed last."""
+        self.view: orders.RunView | None = None
+        """The run as it was told last."""
+        self._story = recorded(process, actor.machine, partial(Task, actor.machine.plan), f"{self.name}#{self.grant}")
         self._handle = actor.machine.handle
         actor.machine.handle = self.handle  # type: ignore[method-assign]
 
@@ -98,15 +106,22 @@ class Watched:
             self.began = True
             self.run_id = event.run.run_id
             invariants.actor_started(self)
+        elif kind is facts.ChunkTaken:
+            world.reading.taken(self, event.at, self.view)
         elif kind is facts.Restored:
             invariants.restored(self)
         elif kind in (facts.WorkFailed, facts.Broken, facts.ApplyFailed, facts.CommitLost):
             self.failed_at = schedule.moment
+        if kind in (orders.Start, orders.RunChanged):
+            self.view = event.run
+        before = self.actor.machine.state
         try:
             instructions = self._handle(event, now)
         except Exception as error:
             world.broke(error)
             raise
+        if self._story is not None:
+            self._story.tell(event, now, before, instructions)
         if schedule.trace is not None and (instructions or kind not in (facts.AtEnd, facts.Lag)):
             told = ", ".join(map(str, instructions)) or "-"
             who = f"{self.process.name} {self.name}#{self.grant}"
@@ -134,6 +149,10 @@ class Watched:
     def _control(self, order: facts.SendControl) -> None:
         self.process.world.invariants.control_sent(self, order)
 
+    def _turn(self, order: facts.SeekConsumer) -> None:
+        for at in order.positions:
+            self.process.world.reading.turned(self, at)
+
     def _contribute(self, order: facts.Contribute) -> None:
         self.sealed, self.moves = self.moves, []
         self.sealed_ts = dict(self.max_ts)
@@ -146,22 +165,27 @@ class Watched:
 LOOKS: Mapping[type, Callable[[Watched, Any], None]] = {
     facts.RunStep: Watched._letter,
     facts.SendControl: Watched._control,
+    facts.SeekConsumer: Watched._turn,
     facts.Contribute: Watched._contribute,
 }
 
 
-def watch(process: Process, machine: Any, who: str) -> None:
-    """Watch a machine of a process: each of its events is a step of the world."""
+def watch(process: Process, machine: Any, make: Callable[[], Any], who: str) -> None:
+    """Watch a machine of a process: each of its events is a step of the world. `make`: makes another one like it."""
     schedule = process.schedule
     original = machine.handle
+    story = recorded(process, machine, make, who)
 
     def handle(event: Any, now: Any) -> list[Any]:
         schedule.steps += 1
+        before = machine.state
         try:
             instructions = original(event, now)
         except Exception as error:
             process.world.broke(error)
             raise
+        if story is not None:
+            story.tell(event, now, before, instructions)
         if schedule.trace is not None and (instructions or type(event) not in (Tick, Beat)):
             if type(event) is messages.Read:
                 seen = " ".join(str(one.message or one.key).replace("Set", "", 1)[:90] for one in event.entries[:4])
@@ -290,7 +314,9 @@ class Life:
             process.incarnations[worker_id(process.job.job_name, process.slot.processor, incarnation)] = incarnation
             await original.init_producer(incarnation)
             if self.runtime.producers.committing is not None:
-                watch(process, self.runtime.producers.committing.machine, "C")
+                machine = self.runtime.producers.committing.machine
+                again = partial(Committer, interval_s=machine.interval_s, timeout_s=machine.timeout_s)
+                watch(process, machine, again, "C")
 
         def leave(code: int, why: str) -> None:
             process.exit, process.exiting = (code, why), True
@@ -315,8 +341,8 @@ class Life:
     def start(self) -> None:
         """Join the job like `Participant.start`, but with machines that the world configures; end when it is over."""
         process = self._process
-        watch(process, process.member, "M")
-        watch(process, process.leader, "L")
+        watch(process, process.member, partial(Member, process.member.config), "M")
+        watch(process, process.leader, partial(Leader, process.leader.config), "L")
         self.participant.overrides.tell()
         steering = partial(self.coordination.start, process.member, process.leader, beat_s=process.job.heartbeat_s)
         self.spawn(steering, "coordination")

@@ -8,10 +8,13 @@ records. The caller decides *when* things happen; this file only decides what th
 - Initialising a transactional id aborts the predecessor's open transaction and rejects everything that the predecessor still sends.
 - Compaction keeps the last committed record of each key, and a tombstone until its retention has passed since it was first seen.
 - A single record that is delivered twice with the same sequence number is in the log once.
+- The end of a transaction is decided at once, and shown in each partition when its marker is there, which may be later. Until all are there
+  its transactional id takes nothing else (CONCURRENT_TRANSACTIONS, which clients send again).
 """
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +22,7 @@ from typing import Any, NamedTuple
 from headgate.core.names import StreamPartition
 
 OPEN, COMMITTED, ABORTED, MARKER = range(4)
+MARK_AGAIN_S = 0.3
 DEAD_HEAD = 2
 """Records at the end of a partition that compaction does not touch, like Kafka's active segment."""
 
@@ -79,6 +83,7 @@ class Partition:
         "compact",
         "damaged",
         "delete_retention_ms",
+        "deleted",
         "end",
         "offsets",
         "open",
@@ -94,6 +99,8 @@ class Partition:
         """Whether readers get the append time instead of the writer's timestamp."""
         self.damaged: set[int] = set()
         """Offsets of records that cannot be decoded."""
+        self.deleted: list[Record] = []
+        """What retention has deleted, for the account of a reader that had read it before."""
         self.records: list[Record] = []
         self.offsets: list[int] = []
         self.start = 0
@@ -142,6 +149,7 @@ class Partition:
         if before > self.start:
             self.start = min(before, self.end)
             at = bisect_left(self.offsets, self.start)
+            self.deleted += self.records[:at]
             del self.records[:at]
             del self.offsets[:at]
 
@@ -174,7 +182,7 @@ class Partition:
 class Producer:
     """One initialisation of a transactional id, held by a process. The broker knows whether it is still valid."""
 
-    __slots__ = ("began_ms", "epoch", "last", "owner", "pid", "timeout_ms", "touched", "txid")
+    __slots__ = ("began_ms", "epoch", "last", "owner", "pid", "timeout_ms", "touched", "txid", "unmarked")
 
     def __init__(self, txid: str, pid: int, epoch: int, timeout_ms: int) -> None:
         self.txid = txid
@@ -185,6 +193,8 @@ class Producer:
         self.touched: dict[tuple[str, int], list[Record]] = {}
         self.last: int | None = None
         """How its last transaction ended."""
+        self.unmarked: dict[tuple[str, int], list[Record]] = {}
+        """Of a transaction that is decided: what has no marker yet."""
         self.owner: Any = None
         """Who may write with it, for the checks; None if it was only made to fence."""
 
@@ -209,6 +219,12 @@ class Kafka:
         self.down = False
         self.broken: dict[tuple[str, int], int] = {}
         """Partitions that cannot be written, each with a number that changes whenever one breaks."""
+        self.away: set[tuple[str, int]] = set()
+        """Partitions without a leader: they can be neither written nor read."""
+        self.marks_after: Callable[[], float] = lambda: 0.0
+        """In how many seconds the next marker is there."""
+        self.at: Callable[..., None] = lambda *_: None
+        """Call something later."""
         self.topics: dict[str, list[Partition]] = {}
         self.producers: dict[str, Producer] = {}
         """The valid producer, by transactional id."""
@@ -230,9 +246,9 @@ class Kafka:
         while len(log) < partitions:
             log.append(Partition(log[0].compact, log[0].delete_retention_ms))
 
-    def up(self) -> None:
-        """Raise `Unavailable` during an outage."""
-        if self.down:
+    def up(self, topic: str = "", partition: int = 0) -> None:
+        """Raise `Unavailable` during an outage of the broker, or of this partition."""
+        if self.down or (topic, partition) in self.away:
             raise Unavailable
 
     # ------------------------------------------------------------------------------------------------- transactions
@@ -241,13 +257,18 @@ class Kafka:
         """InitProducerId: the returned producer is valid from now on; the open transaction of its predecessor is aborted."""
         self.up()
         old = self.producers.get(txid)
+        if old is not None and old.unmarked:
+            raise Unavailable
         if old is None:
             self._pids += 1
             fresh = Producer(txid, self._pids, 0, timeout_ms)
         else:
             self._finish(old, ABORTED)
             fresh = Producer(txid, old.pid, old.epoch + 1, timeout_ms)
+            fresh.unmarked = old.unmarked
         self.producers[txid] = fresh
+        if fresh.unmarked:  # the old one is fenced; the new one is given when the abort is complete
+            raise Unavailable
         return fresh
 
     def _current(self, producer: Producer) -> None:
@@ -255,12 +276,15 @@ class Kafka:
         if self.producers.get(producer.txid) is not producer:
             self.fenced_writes += 1
             raise Fenced(f"{producer.txid} epoch {producer.epoch}")
+        if producer.unmarked:
+            raise Unavailable
 
     def send(
         self, producer: Producer, topic: str, partition: int, key: Any, value: Any, ts: int = 0, by: Any = None
     ) -> int:
         """Write one record in a transaction, which begins with its first record. Returns the offset."""
         self._current(producer)
+        self.up(topic, partition)
         if (topic, partition) in self.broken:
             raise Refused(StreamPartition(topic, partition))
         log = self.topics[topic][partition]
@@ -290,18 +314,42 @@ class Kafka:
     def _finish(self, producer: Producer, status: int) -> None:
         if producer.touched:
             producer.last = status
-        for (topic, partition), records in producer.touched.items():
-            for record in records:
-                record.status = status
-            log = self.topics[topic][partition]
-            del log.open[producer.pid]
-            for watcher in log.watchers:
-                watcher.wake()
-            log.append(Record(log.end, None, None, 0, self.now_ms, producer.pid, MARKER))
         touched, producer.touched = producer.touched, {}
         producer.began_ms = None
-        for place in touched:
+        shown: list[tuple[str, int]] = []
+        for place, records in touched.items():
+            if seconds := self.marks_after():
+                producer.unmarked[place] = records
+                self.at(seconds, self._mark_late, producer, place, status)
+            else:
+                self._mark(producer, place, records, status)
+                shown.append(place)
+        for place in shown:
             self.seen(StreamPartition(*place))
+
+    def _mark(self, producer: Producer, place: tuple[str, int], records: list[Record], status: int) -> None:
+        """The marker is there: what the transaction has written here is committed or aborted."""
+        for record in records:
+            record.status = status
+        log = self.topics[place[0]][place[1]]
+        del log.open[producer.pid]
+        for watcher in log.watchers:
+            watcher.wake()
+        log.append(Record(log.end, None, None, 0, self.now_ms, producer.pid, MARKER))
+
+    def _mark_late(self, producer: Producer, place: tuple[str, int], status: int) -> None:
+        if self.down or place in self.away:
+            self.at(MARK_AGAIN_S, self._mark_late, producer, place, status)
+        elif place in producer.unmarked:
+            self._mark(producer, place, producer.unmarked.pop(place), status)
+            self.seen(StreamPartition(*place))
+
+    def mark_all(self) -> None:
+        """All markers that are under way are there."""
+        for producer in self.producers.values():
+            for place in list(producer.unmarked):
+                assert producer.last is not None
+                self._mark_late(producer, place, producer.last)
 
     def expire(self) -> list[str]:
         """Abort transactions that have been open for longer than their timeout, and fence their producers. Returns the
@@ -312,14 +360,15 @@ class Kafka:
             if producer.began_ms is not None and self.now_ms - producer.began_ms > producer.timeout_ms:
                 late.append(txid)
         for txid in late:
-            self.init(txid)
+            with contextlib.suppress(Unavailable):
+                self.init(txid)
         return late
 
     # --------------------------------------------------------------------------------------------- single records
 
     def single(self, pid: str, seq: int, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> Written:
         """Write one record of an idempotent producer with one request in flight: a second delivery of the same `seq` changes nothing."""
-        self.up()
+        self.up(topic, partition)
         place = (pid, topic, partition)
         last = self._singles.get(place)
         if last is not None and seq <= last[0]:
@@ -331,7 +380,7 @@ class Kafka:
 
     def plain(self, topic: str, partition: int, key: Any, value: Any, ts: int = 0) -> int:
         """Write one record of a producer without guarantees: each delivery is in the log."""
-        self.up()
+        self.up(topic, partition)
         log = self.topics[topic][partition]
         for watcher in log.watchers:
             watcher.wake()
@@ -345,16 +394,16 @@ class Kafka:
         self, topic: str, partition: int, position: int, limit: int, committed: bool = True
     ) -> tuple[list[Record], int]:
         """A fetch: records from `position`, and the position after them."""
-        self.up()
+        self.up(topic, partition)
         return self.topics[topic][partition].read(position, limit, committed)
 
     def end(self, topic: str, partition: int, committed: bool = False) -> int:
         """ListOffsets, latest: the high watermark, or the last stable offset."""
-        self.up()
+        self.up(topic, partition)
         log = self.topics[topic][partition]
         return log.stable if committed else log.end
 
     def start(self, topic: str, partition: int) -> int:
         """ListOffsets, earliest."""
-        self.up()
+        self.up(topic, partition)
         return self.topics[topic][partition].start

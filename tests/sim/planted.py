@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.core.task import protocol as facts
 
-if TYPE_CHECKING:
-    from .world import World
-
-
-ABSENT = object()
+from .plant import Plant
+from .planted_effects import EFFECTS
 
 
 def random() -> float:
@@ -21,60 +17,6 @@ def random() -> float:
     from .app import process_now
 
     return process_now().schedule.rng.random()
-
-
-class Plant:
-    """One bug: attributes that are replaced while a world runs."""
-
-    def __init__(
-        self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
-    ) -> None:
-        """`needs`: faults, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`, `modulo`.
-        Without them the bug has no effect, and a seed is skipped.
-        """
-        self.name = name
-        self.why = why
-        self.needs = frozenset(needs)
-        self._patches = patches
-        self._undo: list[tuple[Any, str, Any]] = []
-
-    def shows(self, seed: int) -> bool:
-        """Whether the world of this seed has everything that the bug needs."""
-        from .world import World
-
-        if not self.needs:
-            return True
-        world = World(seed)
-        has = {
-            "tables": world.shape.stateful,
-            "hosts": len(world.locations) > 1,
-            "shares": world.sharing is not None,
-            "modulo": world.shape.modulo,
-        }
-        drawn = {name for name, true in has.items() if true}
-        if world.shape.windows is not None:
-            drawn |= world.shape.windows.words
-        joining = next((job.joining for job in world.jobs if job.joining is not None), None)
-        if joining is not None:
-            drawn |= joining.words
-        if world.shape.columns:
-            drawn |= {"columns", world.shape.columns}
-        return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
-
-    def into(self, world: World) -> None:
-        """Plant the bug."""
-        for owner, attribute, replacement in self._patches():
-            self._undo.append((owner, attribute, owner.__dict__.get(attribute, ABSENT)))
-            setattr(owner, attribute, replacement)
-
-    def out(self) -> None:
-        """Remove it."""
-        for owner, attribute, original in reversed(self._undo):
-            if original is ABSENT:
-                delattr(owner, attribute)
-            else:
-                setattr(owner, attribute, original)
-        self._undo = []
 
 
 def _grant_before_the_fence_returned() -> list[tuple[Any, str, Any]]:
@@ -776,15 +718,48 @@ def _overtaken_partition_is_away() -> list[tuple[Any, str, Any]]:
     return [(Progress, "_overtaken", lambda self, parts, part: [])]
 
 
+def _lost_goes_on_at_the_newest() -> list[tuple[Any, str, Any]]:
+    from headgate.core.task.seeks import Seeks
+
+    def lost(self: Seeks, event: Any, gone: str) -> Any:
+        self._found[event.at] = event.topic
+        self.inputs.held[event.at] = "lost"
+        return self._ask(event.at, event.at, "newest")
+
+    return [(Seeks, "lost", lost)]
+
+
+def _end_repeated() -> list[tuple[Any, str, Any]]:
+    from .port import SimProducer
+
+    def again(self: Any, effect: Any, done: Any, failed: Any) -> None:
+        self.process.write(effect, done, failed)
+
+    return [(SimProducer, "_unanswered", again)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
+        *EFFECTS,
         Plant(
             "grant-before-fence",
             "a grant is written before the fence of the last holder has returned",
             _grant_before_the_fence_returned,
         ),
         Plant("initialised-twice", "an incarnation initialises its transactional id again", _an_id_initialised_twice),
+        Plant(
+            "end-repeated",
+            "a client sends the end of a transaction again when the first one was not answered",
+            _end_repeated,
+            ("lost-ack",),
+        ),
+        Plant(
+            "lost-at-newest",
+            "a task whose position was deleted goes on at the end of the log instead of its beginning",
+            _lost_goes_on_at_the_newest,
+            ("retention",),
+        ),
         Plant("owned-by-processor", "a grant counts for whoever has the processor's name", _ownership_by_processor),
         Plant(
             "fold-in-log-order",

@@ -4,7 +4,8 @@ It only decides when things arrive. A call takes effect at the broker at one mom
 Between the two, the process may be killed or frozen, the broker may go down, or the answer may get lost:
 
     send      batches of one partition arrive in order; a lost answer leads to a retry, and the offset is then unknown
-    commit    a lost answer means an unknown outcome, even if the caller has given up waiting
+    commit    a lost answer means an unknown outcome, even if the caller has given up waiting; the request itself may come late, also
+              when its process has died or, if the client sends more, in the middle of the next transaction
     fetch     one request at a time for all partitions, held back while there is nothing; an answer for a position before a seek is
               dropped, or recognisable by its start
 """
@@ -18,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.agents.kafka.port import WallClock
+from headgate.agents.port.broker_clock import BrokerClock
 from headgate.agents.port.errors import GONE, Cause, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
 from headgate.agents.port.errors import Fenced as ProducerFenced
 from headgate.agents.records.columns import Columns, DamagedBatch
@@ -27,7 +29,7 @@ from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition, TransactionalId
 
-from .log import Fenced, OffsetOutOfRange, Producer, Record, Refused, Unavailable
+from .log import Fenced, NotOngoing, OffsetOutOfRange, Producer, Record, Refused, Unavailable
 
 if TYPE_CHECKING:
     from .process import Process
@@ -84,6 +86,8 @@ class SimProducer:
         process.producers_made += 1
         self._single = f"{process.name}#{process.producers_made}" if idempotent and transactional_id is None else ""
         self._seq = 0
+        self._late: Callable[[], None] | None = None
+        """The end of a transaction that the network holds back."""
 
     async def start(self, *, deadline_s: float) -> None:
         """See `port`."""
@@ -169,6 +173,8 @@ class SimProducer:
             return
         batch, _ = self._queues[at][0]
         try:
+            if process.cut_off:
+                raise Unavailable
             offset = self._write(at, batch)
         except Unavailable:
             process.schedule.post(process, RETRY_S, self._go, at)
@@ -181,6 +187,7 @@ class SimProducer:
             process.lose_answer -= 1
             process.world.took_effect("lost-ack")
             late, offset = 0.05, -1
+        self._deliver()
         process.schedule.post(process, late + process.schedule.latency(), self._answered, at, offset)
 
     def _write(self, at: StreamPartition, batch: Written) -> int:
@@ -244,8 +251,38 @@ class SimProducer:
                     OutcomeUnknown("no answer to the commit") if error is None else ProducerFenced(str(error))
                 )
 
-        process.write(effect, done, failed)
+        if process.lose_commits > 0:
+            process.lose_commits -= 1
+            process.world.took_effect("lost-commit")
+            process.schedule.post(process, 0.05, self._unanswered, effect, done, failed)
+        elif process.lose_answer > 0 and process.world.effects["lost-ack"] % 2:
+            process.lose_answer -= 1
+            process.world.took_effect("lost-ack")
+            self._late = effect
+            process.schedule.at(process.schedule.rng.uniform(0.1, 3.0), self._deliver)
+            process.schedule.post(process, 0.05, self._unanswered, effect, done, failed)
+        else:
+            process.write(effect, done, failed)
         await future
+
+    def _unanswered(
+        self, effect: Callable[[], None], done: Callable[[None], None], failed: Callable[[Exception | None], None]
+    ) -> None:
+        """The connection is lost with the end of a transaction on it, which is not sent again."""
+        failed(None)
+
+    def _deliver(self) -> None:
+        """What the network has held back arrives: after some time, or within the next transaction, where it does most harm."""
+        late, self._late = self._late, None
+        if late is None:
+            return
+        try:
+            late()
+        except (Fenced, NotOngoing):
+            return  # the answer goes to a connection that is closed
+        except Unavailable:
+            self._late = late
+            self.process.schedule.at(RETRY_S, self._deliver)
 
     async def abort(self) -> None:
         """See `port`."""
@@ -358,7 +395,7 @@ class SimConsumer:
         process = self.process
         if not process.alive or self._stopped:
             return
-        if process.kafka.down:
+        if process.cut_off:
             process.schedule.post(process, RETRY_S, self._again)
             return
         self._requests += 1
@@ -376,7 +413,8 @@ class SimConsumer:
         return all(log.start <= position <= log.end and position >= log.stable for log, position in self._wanted())
 
     def _wanted(self) -> list[tuple[Any, int]]:
-        return [(part.log, position) for part, _, position in self._asked or ()]
+        away = self.process.kafka.away
+        return [(part.log, position) for part, _, position in self._asked or () if part.at not in away]
 
     def wake(self) -> None:
         """One of the logs has more: the broker may answer the request that it holds back."""
@@ -386,7 +424,7 @@ class SimConsumer:
     def _waited(self, request: int) -> None:
         if request == self._held and not self._stopped:
             self._held = 0
-            if self.process.kafka.down:
+            if self.process.cut_off:
                 self.process.schedule.post(self.process, RETRY_S, self._again)
             elif self.process.alive:
                 self._answer()
@@ -396,6 +434,8 @@ class SimConsumer:
         process = self.process
         found = []
         for part, epoch, position in self._asked or ():
+            if part.at in process.kafka.away:
+                continue  # nobody answers for it
             log = part.log
             start, end, stable = log.start, log.end, log.stable
             try:
@@ -468,13 +508,17 @@ class SimConsumer:
         """See `port`."""
         log = self._parts[at].log
         try:
-            return await self.process.asked(partial(_bounds, self.process.kafka, log), within_s)
+            return await self.process.asked(partial(_bounds, self.process.kafka, at, log), within_s)
         except EnvironmentFault:
             return None
 
     def knows(self, topic: str) -> bool:
         """See `port`."""
         return True
+
+    def topic_id(self, topic: str) -> str:
+        """See `port`. The modelled broker is an old one."""
+        return ""
 
     async def stop(self) -> None:
         """See `port`."""
@@ -489,8 +533,8 @@ class SimConsumer:
             part.log.watchers.pop(self, None)
 
 
-def _bounds(kafka: Any, log: Any) -> tuple[int, int]:
-    kafka.up()
+def _bounds(kafka: Any, at: StreamPartition, log: Any) -> tuple[int, int]:
+    kafka.up(*at)
     return log.start, log.stable
 
 
@@ -521,7 +565,7 @@ def _batches(log: Any, records: list[Record], following: int) -> list[RecordBatc
     ]
 
 
-def _columns(records: list[Record], append_time: bool) -> Columns:
+def _columns(records: list[Record], append_time: bool, most: int) -> Columns:
     offsets = [record.offset for record in records]
     gaps = offsets[-1] - offsets[0] >= len(offsets)
     return Columns(
@@ -533,7 +577,7 @@ def _columns(records: list[Record], append_time: bool) -> Columns:
     )
 
 
-def _torn(offset: int) -> Columns:
+def _torn(offset: int, most: int) -> Columns:
     raise DamagedBatch(f"the batch at offset {offset} cannot be read: its checksum is wrong")
 
 
@@ -563,6 +607,7 @@ class SimPort:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.clock = SimClock(process)
+        self.broker = BrokerClock()
 
     def producer(
         self,
@@ -616,7 +661,13 @@ class SimPort:
 
     async def start_of(self, at: StreamPartition) -> int:
         """See `port.Offsets`."""
-        return await self.process.asked(lambda: self.process.kafka.start(*at))
+
+        def effect() -> int:
+            start = self.process.kafka.start(*at)
+            self.process.world.reading.answered(self.process, at, start)
+            return start
+
+        return await self.process.asked(effect)
 
     async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
         """See `port.Offsets`."""
@@ -624,6 +675,7 @@ class SimPort:
         def effect() -> int:
             end = self.process.kafka.end(*at, committed=committed)
             self.process.world.invariants.end_asked(self.process, at, committed)
+            self.process.world.reading.answered(self.process, at, end)
             return end
 
         return await self.process.asked(effect)
@@ -634,9 +686,15 @@ class SimPort:
         def effect() -> int | None:
             kafka = self.process.kafka
             records = kafka.read(at.stream, at.partition, kafka.start(*at), 1 << 30)[0]
-            return next((record.offset for record in records if record.ts >= ms), None)
+            found = next((record.offset for record in records if record.ts >= ms), None)
+            self.process.world.reading.answered(self.process, at, found)
+            return found
 
         return await self.process.asked(effect)
+
+    async def topic_id(self, topic: str) -> str:
+        """See `port.Offsets`."""
+        return ""
 
 
 class LeaderOffsets(SimPort):
@@ -649,4 +707,6 @@ class LeaderOffsets(SimPort):
         if at.stream not in world.feeds:
             return found
         rows = world.shape.rows
-        return max(found, min(rows, found + world.rng.randrange(rows)))
+        bound = max(found, min(rows, found + world.rng.randrange(rows)))
+        world.reading.answered(self.process, at, bound)
+        return bound

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.core.coordination.member.member import Member
 
     from .port import SimConsumer
+    from .stories import Story
     from .world import Job, World
 
 R = TypeVar("R")
@@ -57,6 +58,8 @@ class Process(Host):
         slot.lives += 1
         super().__init__(world.schedule, f"{slot.job.name}/{slot.processor}.{slot.lives}")
         self.world = world
+        self.stories: list[Story] = []
+        """The machines of this life that are recorded."""
         self.slot = slot
         self.job = slot.job
         self.kafka = world.kafka
@@ -90,6 +93,10 @@ class Process(Host):
         self.config_offset = -1
         self.lose_answer = 0
         """How many of the next answers to writes get lost (a fault)."""
+        self.lose_commits = 0
+        """How many of the next ends of transactions never reach the broker (a fault)."""
+        self.cut_until = 0.0
+        """Until then nothing passes between it and the broker (a fault)."""
         self.read_delay_s = 0.0
         """How slow its reader of the coordinator stream is (a fault)."""
 
@@ -118,14 +125,26 @@ class Process(Host):
             self.job.processes.remove(self)
         if self.slot.process is self:
             self.slot.process = None
+        stories, self.stories = self.stories, []
+        if self.world.found is None:
+            self.world.replay(stories)
 
     def freeze(self, seconds: float) -> None:
         super().freeze(seconds)
         self.frozen_last = max(self.frozen_last, self.schedule.moment + seconds)
         self.holds_writes = self.schedule.rng.random() < 0.6
 
+    def cut(self, seconds: float) -> None:
+        """Nothing passes between it and the broker for a while; it lives on, and others may take it for dead."""
+        self.cut_until = self.frozen_last = max(self.frozen_last, self.schedule.moment + seconds)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether it cannot reach the broker."""
+        return self.kafka.down or self.cut_until > self.schedule.moment
+
     def woke_s_ago(self) -> float:
-        """How long ago it was frozen last."""
+        """How long ago it was frozen, or cut off, last."""
         return self.schedule.moment - self.frozen_last
 
     def fenced(self, incarnation: str) -> bool:
@@ -172,13 +191,18 @@ class Process(Host):
         if not self.alive or future.done():
             return
         try:
-            result = effect()
+            result = self._at_broker(effect)
         except Unavailable:
             self.schedule.post(self, RETRY_S, self._reach_asked, effect, done, failed, future)
         except (Fenced, NotOngoing, Refused) as error:
             self.schedule.post(self, self.schedule.latency(), failed, error)
         else:
             self.schedule.post(self, self.schedule.latency(), done, result)
+
+    def _at_broker(self, effect: Callable[[], R]) -> R:
+        if self.cut_off:
+            raise Unavailable
+        return effect()
 
     def write(
         self, effect: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception | None], None]
@@ -195,7 +219,7 @@ class Process(Host):
             self.schedule.post(self, 0.0, self._reach_write, effect, done, failed)
             return
         try:
-            result = effect()
+            result = self._at_broker(effect)
         except Unavailable:
             self.schedule.post(self, RETRY_S, self.write, effect, done, failed)
             return

@@ -37,11 +37,16 @@ class Host:
         self.frozen_until = 0.0
         self.mono_origin = schedule.rng.uniform(0.0, 10_000.0)
         self.wall_offset_ms = 0
+        self._now = (-1.0, 0, Now(0.0, 0))
 
     def now(self) -> Now:
-        """The time as this process sees it."""
-        moment = self.schedule.moment
-        return Now(moment + self.mono_origin, START_MS + int(moment * 1000) + self.wall_offset_ms)
+        """The time as this process sees it. It is asked more often than it changes."""
+        moment, known = self.schedule.moment, self._now
+        if known[0] == moment and known[1] == self.wall_offset_ms:
+            return known[2]
+        now = Now(moment + self.mono_origin, START_MS + int(moment * 1000) + self.wall_offset_ms)
+        self._now = moment, self.wall_offset_ms, now
+        return now
 
     def freeze(self, seconds: float) -> None:
         """Stop it, like SIGSTOP: it sees everything later, and believes that no time has passed."""

@@ -97,7 +97,8 @@ def writer_of(row: Row) -> str:
 # ----------------------------------------------------------------------------------------------------- what the reader must know
 
 
-OPEN, DRAINED, ENDED = "open", "drained", "ended"
+OPEN, DRAINED, ENDED, LEFT = "open", "drained", "ended", "left"
+"""A task that has ended begins its next run where it stopped: its last time counts while others are open. One that has left does not."""
 
 
 class Spoken:
@@ -123,17 +124,22 @@ class Spoken:
         if isinstance(frame, Watermark):
             self.said[task] = (frame.epoch, max(before, frame.ts), frame.idle, state)
         else:
-            state = ENDED if isinstance(frame, EndOfStream) or state == ENDED else DRAINED
+            if state not in (ENDED, LEFT):
+                state = DRAINED if not isinstance(frame, EndOfStream) else LEFT if frame.left else ENDED
             self.said[task] = (frame.epoch, before, False, state)
         times = [ts for _, ts, idle, _ in self._live() if not idle] or [ts for _, ts, *_ in self._live()]
         if self._complete() and not self._draining():
-            self.reached = max([self.reached, *([min(times)] if times else [])])
+            self.reached = max([self.reached, *([min([*times, *self._last()])] if times else [])])
 
     def _now(self) -> list[tuple[int, int, bool, str]]:
         return [one for one in self.said.values() if one[0] == self.epoch]
 
     def _live(self) -> list[tuple[int, int, bool, str]]:
         return [one for one in self._now() if one[3] == OPEN]
+
+    def _last(self) -> list[int]:
+        """The last times of the tasks that have ended. Who brought no row in this run has none."""
+        return [ts for _, ts, _, state in self._now() if state == ENDED and ts > NO_TIME]
 
     def _complete(self) -> bool:
         return len(self._now()) == self.tasks
@@ -152,7 +158,7 @@ class Spoken:
         """The time that all tasks have surely reached; None if not all have said one."""
         if not self._complete() or self._draining() or not self._live():
             return None
-        return min(ts for _, ts, *_ in self._live())
+        return min([*(ts for _, ts, *_ in self._live()), *self._last()])
 
 
 class Shares:
@@ -234,7 +240,9 @@ class Shares:
             return 0
         self.judged += 1
         before, seconds = self._owed.get(name, (due, 0))
-        if actor.actor.machine.inputs.progress.watermark(SHARED) >= before:
+        if (
+            due < before or actor.actor.machine.inputs.progress.watermark(SHARED) >= before
+        ):  # a job that was away has begun again
             self._owed[name] = (due, 0)
             return 0
         self._owed[name] = (before, seconds + 1)

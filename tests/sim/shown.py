@@ -12,56 +12,80 @@ from itertools import count, islice
 from pathlib import Path
 
 from .outcome import Outcome, outcome
-from .planted import PLANTS, Plant
+from .plant import Plant
+from .planted import PLANTS
 
-FIRST = 50_000
 SEEDS = 300
 """How many seeds that have what it needs may a bug survive."""
 
 SHOWN: dict[str, int] = {
     "additions-stay": 50_000,
+    "all-move": 50_000,
+    "all-on-one": 50_000,
     "alone-by-event": 50_008,
     "applied-twice": 50_033,
     "block-stays": 50_000,
     "bookkeeping-lost": 50_000,
+    "bounds-early": 50_000,
+    "by-no-event": 50_000,
     "cancelled-await": 50_026,
     "changed-evicted": 50_000,
+    "closed-at-work": 50_003,
     "closed-session-stays": 50_013,
     "closing-anew": 50_021,
     "damaged-passed": 50_007,
     "drain-is-idle": 50_001,
     "end-moves-floor": 50_000,
+    "end-repeated": 50_051,
+    "ends-early": 50_000,
     "flag-outlives": 50_000,
-    "floor-not-stored": 50_000,
+    "floor-not-stored": 50_006,
     "fold-in-log-order": 50_000,
     "foreign-drain": 50_001,
-    "forgotten-early": 50_014,
+    "forgotten-early": 50_004,
     "grant-before-fence": 50_000,
-    "guessed-idle": 50_083,
+    "grants-nothing": 50_000,
+    "guessed-idle": 50_474,
     "half-a-chunk": 50_000,
     "half-completed": 50_000,
     "initialised-twice": 50_001,
     "last-row": 50_003,
     "late-part-unsaid": 50_006,
-    "late-partial": 51_598,
-    "matches-not-stored": 50_008,
+    "late-partial": 50_486,
+    "lost-at-newest": 1_000_017,
+    "matches-not-stored": 50_031,
     "matches-packed": 50_008,
-    "merged-session-stays": 50_021,
+    "merged-session-stays": 50_141,
+    "move-at-once": 50_002,
     "never-read-again": 50_007,
     "numbers-before-seal": 50_000,
     "old-run-counts": 50_106,
-    "old-store": 50_361,
+    "old-store": 50_847,
     "older-epochs": 50_023,
     "outage-kills": 50_002,
     "overtaken-is-away": 50_308,
     "owned-by-processor": 50_006,
     "partial-judged-early": 50_075,
+    "pause-drained": 50_045,
+    "pause-kept": 50_046,
+    "pause-not-obeyed": 50_001,
+    "pause-untold": 50_046,
+    "pause-unwritten": 50_016,
     "raised-time": 50_000,
-    "refused-write": 50_108,
+    "refused-write": 50_151,
     "rows-known": 50_151,
+    "seek-answered-early": 50_006,
+    "seek-done-at-once": 50_006,
+    "seek-nothing": 50_006,
+    "seek-one-off": 50_006,
+    "setting-no-task": 50_003,
+    "setting-nowhere": 50_003,
+    "setting-unwritten": 50_003,
     "sibling-partitions": 50_015,
     "slots-too-early": 50_000,
-    "stale-fetch": 50_033,
+    "stale-fetch": 50_135,
+    "stop-at-once": 50_003,
+    "store-left-open": 50_000,
     "time-first": 50_006,
     "time-forgotten": 50_001,
     "tried-not-asked": 50_001,
@@ -84,7 +108,7 @@ def fall(plant: Plant, seed: int) -> Outcome | None:
 
 def search(plant: Plant) -> int | None:
     """The first seed that shows the bug."""
-    return next((seed for seed in islice(filter(plant.shows, count(FIRST)), SEEDS) if fall(plant, seed)), None)
+    return next((seed for seed in islice(filter(plant.shows, count(plant.first)), SEEDS) if fall(plant, seed)), None)
 
 
 def written(text: str, shown: dict[str, int]) -> str:

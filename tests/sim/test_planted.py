@@ -13,8 +13,9 @@ import pytest
 
 from tests.sim import shown
 from tests.sim.outcome import Outcome, outcome
-from tests.sim.planted import PLANTS, Plant
-from tests.sim.shown import FIRST, SEEDS, SHOWN, fall, search, written
+from tests.sim.plant import FIRST, Plant
+from tests.sim.planted import PLANTS
+from tests.sim.shown import SEEDS, SHOWN, fall, search, written
 
 
 @functools.cache

@@ -4,6 +4,8 @@
     time goes on when all other jobs say so               `_time`
     a seek that a task was told is answered, or told again  `_answers`
     a refused request is not carried out                   `applied`
+    a setting reaches every worker, and a pause, a resume and a drain every task  `_settings`, `_views`
+    a task has an owner                                    `placing`
 
 Time counts only while there is no obstacle: the process runs, the broker answers, disks have space, the task has its state, and nothing has
 failed in it for a while. So these checks also hold during faults, for everything that the faults do not affect.
@@ -12,11 +14,13 @@ failed in it for a while. So these checks also hold during faults, for everythin
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headgate.agents.job.plans import seconds
 from headgate.core import orders
 from headgate.core.names import StreamPartition
 from headgate.core.orders import WORKING
+from headgate.core.task.inputs import PAUSED
 
 from .job import SHARED
 from .log import COMMITTED
@@ -30,6 +34,8 @@ PATIENCE = 6
 """After this many seconds in a row without an obstacle, a task must have read what there is, and have answered."""
 AFTER_S = 6.0
 """How long an obstacle has effects after it is over: connections, answers, outdated state."""
+INTERVAL = "commit.interval"
+"""The setting that requests of the simulated operators change."""
 FAILED_S = 45.0
 """How long a failure may delay a task, which retries with growing pauses."""
 
@@ -44,6 +50,8 @@ class Waiting:
         self._unread: dict[tuple[str, str, StreamPartition], tuple[int, int]] = {}
         """By process, task and partition: the current record, and for how many seconds nothing has prevented reading it."""
         self._refused: set[tuple[str, str]] = set()
+        self._behind: dict[tuple[object, ...], int] = {}
+        """What a process or a task does not know yet, and for how many seconds nothing has prevented that."""
 
     def told(self, process: Process, task: str, seek: orders.Seek) -> None:
         """A member told a task to seek."""
@@ -52,8 +60,11 @@ class Waiting:
     def answered(self, process: Process, answer: orders.SeekApplied) -> None:
         """A task has answered."""
         self._owed.pop((process.name, answer.task, answer.request), None)
+        invariants = self.world.invariants
         if answer.refused:
             self._refused.add((answer.task, answer.request))
+        elif answer.request not in invariants.reference(process.job.name, answer.task).seeks:
+            invariants.fail(f"{answer.task} says that it has applied {answer.request}, and no checkpoint contains it")
 
     def applied(self, task: str, request: str) -> None:
         """A checkpoint contains the seek for the first time."""
@@ -66,13 +77,17 @@ class Waiting:
         running = {process.name: process for job in self.world.jobs for process in job.processes}
         free = {name: process for name, process in running.items() if self._unhindered(process)}
         unread: dict[tuple[str, str, StreamPartition], tuple[int, int]] = {}
+        behind: dict[tuple[object, ...], int] = {}
         for process in free.values():
+            self._settings(process, behind)
             for watched in process.watched.values():
                 if self._at_work(watched):
                     self._records(watched, unread)
                     self._time(watched)
-        self._unread = unread
+                    self._views(watched, behind)
+        self._unread, self._behind = unread, behind
         self._answers(running, free)
+        self.world.placing.look(free)
 
     def _unhindered(self, process: Process) -> bool:
         world, moment = self.world, self.world.schedule.moment
@@ -83,7 +98,7 @@ class Waiting:
             and not world.kafka.down
             and world.schedule.wall_ms > world.last_outage_ms + AFTER_S * 1000
             and not (process.read_delay_s or process.fetch_delay_s)
-            and not (disk.full or disk.busy or world.kafka.broken)
+            and not (disk.full or disk.busy or world.kafka.broken or world.kafka.away)
             and moment - process.frozen_last > AFTER_S
         )
 
@@ -99,7 +114,7 @@ class Waiting:
             for at in plan.owned:
                 log = topics[at.stream][at.partition]
                 index = bisect_left(log.offsets, machine.position(at))
-                if index >= len(log.records) or log.damaged or not _open(machine, at):
+                if index >= len(log.records) or log.damaged or not self._open(watched, at):
                     continue
                 record = log.records[index]
                 bound = machine.inputs.until.get(at)
@@ -116,6 +131,16 @@ class Waiting:
                         f"{watched.process.name} {watched.name} is {machine.state}, and {record} waits in {at} for {seconds} s"
                     )
 
+    def _open(self, watched: Watched, at: StreamPartition) -> bool:
+        """Whether the partition may be read when no letter is in progress. A letter that takes too long is what this check must find, and
+        a pause that is over.
+        """
+        machine, run = watched.actor.machine, self.world.invariants.truth(watched.job).state.run
+        why = machine.inputs.closed.get(at, "")
+        if why == PAUSED and run is not None and not run.paused_job and at.stream not in run.paused_streams:
+            why = ""
+        return not why and at in machine.inputs.positions and not machine.completion.hooks
+
     def _time(self, watched: Watched) -> None:
         """A task that has read all of a stream of other jobs has the time that they have said."""
         shares = self.world.shares
@@ -124,6 +149,37 @@ class Waiting:
                 f"{watched.process.name} {watched.name} has read all of {SHARED} for {PATIENCE} s, and its time is "
                 f"{watched.actor.machine.inputs.progress.watermark(SHARED)}, not {shares.due(watched)}"
             )
+
+    def _settings(self, process: Process, behind: dict[tuple[object, ...], int]) -> None:
+        """The committer of a worker and its tasks have the interval that the stream says."""
+        state = self.world.invariants.truth(process.job).state
+        if INTERVAL not in state.overrides:
+            return
+        wanted, committing = seconds(state.overrides, INTERVAL), process.runtime.producers.committing
+        have = {} if committing is None else {"its committer": committing.machine.interval_s}
+        for watched in process.watched.values():
+            if self._at_work(watched):
+                have[watched.name] = watched.actor.machine.plan.settings.watermark_interval_s
+        for part, interval_s in have.items():
+            if interval_s != wanted:
+                name = process.name, part, INTERVAL, state.config_offset
+                self._late(behind, name, f"has {interval_s} s and not {wanted}")
+
+    def _views(self, watched: Watched, behind: dict[tuple[object, ...], int]) -> None:
+        """A task knows the run as it is: what is paused, and whether it drains."""
+        run, told = self.world.invariants.truth(watched.job).state.run, watched.view
+        if run is None or told is None or run.run_id != told.run_id:
+            return
+        wanted = run.drain or (run.paused_job, run.paused_streams)
+        has = told.draining or (told.paused_job, told.paused_streams)
+        if wanted != has:
+            name = watched.process.name, watched.name, "drain, or pause of the job and of streams", wanted
+            self._late(behind, name, f"was told {has}")
+
+    def _late(self, behind: dict[tuple[object, ...], int], what: tuple[object, ...], has: str) -> None:
+        lasts = behind[what] = self._behind.get(what, 0) + 1
+        if lasts > PATIENCE:
+            self.world.invariants.fail(f"{' '.join(map(str, what))} is said for {lasts} s, and it {has}")
 
     def _answers(self, running: dict[str, Process], free: dict[str, Process]) -> None:
         for owed in list(self._owed):
@@ -150,8 +206,3 @@ class Waiting:
             and request in mine.told
             and any(one.id == request for one in run.seeks)
         )
-
-
-def _open(machine: Any, at: StreamPartition) -> bool:
-    """Whether the partition may be read when no letter is in progress. A letter that takes too long is what this check must find."""
-    return at not in machine.inputs.closed and at in machine.inputs.positions and not machine.completion.hooks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -25,6 +25,7 @@ from headgate.core.task.checkpoint import parse_log_value
 
 from . import columns as c
 from . import joins
+from .answers import Answers
 from .app import SHUFFLED, declared
 from .disk import Location
 from .faults import Faults
@@ -48,12 +49,17 @@ from .job import (
     taken_in,
 )
 from .log import Kafka
+from .placing import Placing
 from .process import Process, Slot
+from .reading import Reading
 from .recount import Recount
 from .schedule import Schedule
 from .shares import DOWNSTREAM, Shares, Sharing, writer_of
-from .waiting import Waiting
+from .waiting import AFTER_S, Waiting
 from .windows import COMBINED, COMBINED_STREAM, FAR, RESHUFFLED, TOPICS
+
+if TYPE_CHECKING:
+    from .stories import Story
 
 DEPLOYMENT = "v1"
 SESSION_S = 6.0
@@ -218,8 +224,15 @@ class World:
         self.rng = self.schedule.rng
         self.invariants = Invariants(self)
         self.kafka = Kafka(self.invariants.seen)
+        self.kafka.at = self.schedule.at
+        self.kafka.marks_after = self.marker_delay
+        self.late_markers = 0
+        """How many of the next markers come late (a fault)."""
         self.kafka.now_ms = self.schedule.wall_ms
         self.waiting = Waiting(self)
+        self.reading = Reading(self)
+        self.answers = Answers(self)
+        self.placing = Placing(self)
         self.disks: dict[str, Location] = {}
         self.effects: Counter[str] = Counter()
         self.framed: set[str] = set()
@@ -238,7 +251,6 @@ class World:
         """The number of actors of the second stage."""
         self.duplicate_beats = 0
         self.duplicate_singles = 0
-        self.seeks = 0
         self.wiped = 0
         self.quiet_from = 0.0
         self.last_request = 0.0
@@ -322,6 +334,12 @@ class World:
         if self.found is None and isinstance(error, Exception):
             self.found = error
 
+    def replay(self, stories: list[Story]) -> None:
+        """The life of a process is over: its machines decide the same once more."""
+        for story in stories:
+            if wrong := story.differs():
+                self.broke(Violation(wrong))
+
     def fence_delay(self) -> float:
         """How long a fence takes before it takes effect."""
         if self.slow_fences > 0:
@@ -329,6 +347,14 @@ class World:
             self.took_effect("slow-fence")
             return 0.5 + self.rng.random() * 3.0
         return 0.02 + self.rng.random() * 0.1
+
+    def marker_delay(self) -> float:
+        """When the next marker of a transaction that is decided stands in its partition."""
+        if self.late_markers <= 0 or self.rng.random() < 0.4:
+            return 0.0
+        self.late_markers -= 1
+        self.took_effect("late-marker")
+        return self.rng.uniform(0.01, 0.3) if self.rng.random() < 0.7 else self.rng.uniform(0.3, 4.0)
 
     def took_effect(self, fault: str) -> None:
         """Record that a fault has taken effect."""
@@ -383,6 +409,8 @@ class World:
             return
         if self.schedule.trace is not None:
             self.schedule.note("world", "exit", process.name, code, why)
+        if code == 0:  # otherwise its end closes what it holds
+            self.invariants.closed(process)
         process.end()
         self.launch(process.slot, 0.5 + self.rng.random() * 2.0)
 
@@ -409,7 +437,7 @@ class World:
         return uuid
 
     def _send_request(self, job: Job, request: messages.SetRequest) -> None:
-        if self.kafka.down:
+        if self.kafka.down or (job.coordinator_topic, 0) in self.kafka.away:
             self.schedule.at(0.3, self._send_request, job, request)
             return
         if self.schedule.trace is not None:
@@ -420,7 +448,7 @@ class World:
 
     def write_source(self, topic: str, partition: int) -> None:
         """Write the next row of one partition, and schedule the one after it."""
-        if self.kafka.down:
+        if self.kafka.down or (topic, partition) in self.kafka.away:
             self.schedule.at(0.3, self.write_source, topic, partition)
             return
         if self.feeds[topic].write(partition, self.schedule.wall_ms):
@@ -477,14 +505,17 @@ class World:
         loop, where a time limit that a closed coroutine still sets would cancel the wrong task.
         """
         try:
-            return self._run()
+            self._run()
         finally:
             for job in self.jobs:
                 for slot in job.slots:
                     if slot.process is not None:
                         slot.process.end()
+        if self.found is not None:
+            raise self.found
+        return self
 
-    def _run(self) -> World:
+    def _run(self) -> None:
         self.begin()
         schedule, kafka, invariants = self.schedule, self.kafka, self.invariants
         while True:
@@ -503,7 +534,6 @@ class World:
                 if schedule.moment > quiet + BOUND_S or schedule.steps > self.bound_steps:
                     self.stuck()
         self.check_end()
-        return self
 
     def stuck(self) -> None:
         """The world did not end in time."""
@@ -564,16 +594,32 @@ class World:
                 found.setdefault(run, {}).setdefault(at, []).append(move)
         return sorted(found.items())
 
+    def source_of(self, row: Row) -> StreamPartition | None:
+        """The source partition in which this row stands, at the offset of its number."""
+        for topic, feed in self.feeds.items():
+            if 0 <= row.producer - feed.base < len(self.kafka.topics[topic]):
+                return StreamPartition(topic, row.producer - feed.base)
+        return None
+
+    def read_again(self, row: Row) -> bool:
+        """Whether a seek has led back behind this row."""
+        at = self.source_of(row)
+        return at is not None and self.reading.read_again(at, row.seq)
+
     def may_be_late(self, row: Row) -> bool:
         """Whether a row may be late at a window. Nobody waits for a task that has said that it is idle, or that has ended."""
         invariants = self.invariants
         if self.shares is not None and row in self.shares.excused:
             return True
-        return bool(self.idle_said) or invariants.may_be_late(row) or invariants.ended_before()
+        return bool(self.idle_said) or invariants.may_be_late(row) or invariants.passed(row)
 
     def check_end(self) -> None:
         """Check that the account is clean, and that compaction has changed nothing."""
         self.kafka.down = False
+        self.kafka.away.clear()
+        self.kafka.mark_all()
+        for job in self.jobs:
+            self.invariants.coordinator(job)
         if self.shares is not None:
             self.shares.ended(self.jobs[-1])
         for name, found in self.accounts():
@@ -586,3 +632,16 @@ class World:
             for uuid in job.requests:
                 if truth.finals.get(uuid) not in FINAL:
                     raise Violation(f"{uuid} has no final answer")
+        self._nothing_open()
+
+    def _nothing_open(self) -> None:
+        """Every run is closed: no living worker has a store open, and no transaction of a worker is open."""
+        for place, disk in sorted(self.disks.items()):
+            for name, files in sorted(disk.files.items()):
+                for one in files:
+                    if one.held and one.holder is not None and one.holder.process.woke_s_ago() > AFTER_S:
+                        raise Violation(f"{one.holder.process.name} has the store of {name} at {place} open at the end")
+        leaders = {job.leader_txid for job in self.jobs}
+        for txid, producer in sorted(self.kafka.producers.items()):
+            if producer.touched and txid not in leaders:
+                raise Violation(f"a transaction of {txid} is open at the end, in {sorted(producer.touched)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
 from headgate.spark_bridge.session import Spark
 
@@ -14,7 +16,7 @@ ROWS = [{"country": "DE", "n": 1}, {"country": "FR", "n": 2}, {"country": "DE", 
 
 def contents(spark: Spark, rows: list[dict[str, Any]]) -> Inline:
     """Rows as they wait in a task's store."""
-    return Inline((spark.encode([spark.pack(rows)]),))
+    return Inline((spark.encode([pa.Table.from_pylist(rows)]),))
 
 
 async def passed(

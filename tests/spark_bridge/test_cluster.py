@@ -89,9 +89,11 @@ def test_a_session_that_dies_while_it_is_checked_says_nothing_of_executors(
 ) -> None:
     """The next session is checked; nobody is told that his executors have no Python."""
 
+    from py4j.protocol import Py4JNetworkError
+
     def dead(*_: Any) -> Any:
         def ask() -> list[str]:
-            raise ConnectionRefusedError("Connection refused")
+            raise Py4JNetworkError("Connection refused")  # as its library tells of a JVM that is gone
 
         return ask
 

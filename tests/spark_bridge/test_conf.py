@@ -29,10 +29,18 @@ def test_the_user_s_settings_win_and_memory_is_bounded() -> None:
     assert "-Djava.io.tmpdir=/tmp/d" in conf["spark.driver.defaultJavaOptions"]
 
 
+def test_tables_that_end_with_the_jvm_are_not_where_the_worker_was_started() -> None:
+    """The first use of the catalog makes a directory for tables. A metastore or a setting names another one."""
+    name = "spark.sql.warehouse.dir"
+    assert for_jvm("local[2]", {}, "/tmp/d")[name] == "/tmp/d/warehouse"
+    assert for_jvm("local[2]", {name: "s3a://lake/w"}, "/tmp/d")[name] == "s3a://lake/w"
+    assert name not in for_jvm("yarn", {"spark.sql.catalogImplementation": "hive"}, "/tmp/d")
+
+
 def test_options_of_java_are_added_to_ours() -> None:
     """Both count."""
     conf = for_jvm("local[2]", {"spark.driver.defaultJavaOptions": "-Xss4m"}, "/tmp/d")
-    assert conf["spark.driver.defaultJavaOptions"].endswith("/tmp/d -Xss4m")
+    assert conf["spark.driver.defaultJavaOptions"].endswith(" -Xss4m")
 
 
 def test_executors_elsewhere_must_reach_the_driver() -> None:

@@ -16,6 +16,15 @@ pytestmark = [pytest.mark.spark]
 SCHEMA = "batch string, country string, n long, total long"
 
 
+class Order(TypedDict):
+    country: str
+    n: int
+
+
+class Number(TypedDict):
+    n: int
+
+
 @pytest.fixture
 def session(warm: Any) -> Any:
     """As a user's own fixture would make it."""
@@ -34,14 +43,9 @@ def orders(first: int, behind: int) -> list[dict[str, Any]]:
     return [{"country": ("DE", "FR")[n % 2], "n": n} for n in range(first, behind)]
 
 
-class Order(TypedDict):
-    country: str
-    n: int
-
-
 def job(**bounds: Any) -> hg.App:
     app = hg.App("sales")
-    app.input("orders").batch(name="lot", **bounds).spark(totals, schema=SCHEMA).to("totals", key="country")
+    app.input("orders").batch(name="lot", **bounds).spark(totals, rows=Order, schema=SCHEMA).to("totals", key="country")
     return app
 
 
@@ -84,7 +88,7 @@ def test_a_function_finds_what_the_test_has_put_into_its_session(session: Any) -
     mine.createDataFrame([("DE", 10), ("FR", 100)], "country string, rate long").createOrReplaceTempView("rates")
     mine.conf.set("spark.sql.shuffle.partitions", "3")
     app = hg.App("sales")
-    app.input("orders").batch(max_rows=4).spark(rated, schema="country string, n long").to("out")
+    app.input("orders").batch(max_rows=4).spark(rated, rows=Order, schema="country string, n long").to("out")
     with Driver(app, spark=mine) as d:
         d.send_all("orders", orders(0, 4))
         assert sorted(record.value["n"] for record in d.read("out")) == [0, 20, 100, 300]
@@ -106,7 +110,7 @@ def test_a_row_that_makes_spark_fail_becomes_a_dead_letter(session: Any) -> None
         return df.select(F.udf(check, "long")("n").alias("n"))
 
     app = hg.App("sales", on_error="dead_letter")
-    app.input("orders").batch(max_rows=4).spark(fussy, schema="n long").to("out")
+    app.input("orders").batch(max_rows=4).spark(fussy, rows=Order, schema="n long").to("out")
     with Driver(app, spark=session) as d:
         for n, order in enumerate(orders(0, 4)):
             d.send("orders", order, at=1000 * (n + 1))
@@ -157,7 +161,7 @@ def test_a_dead_letter_of_spark_says_which_record_it_was(session: Any) -> None:
         .flat_map(lambda order: [order, {"n": order["n"] + 1000}])
     )
     kept.map(lambda order: {"n": order["n"]}).rekey(by="n").batch(max_rows=24, name="lot").spark(
-        picky, schema="n long"
+        picky, rows=Number, schema="n long"
     ).to("out")
     with Driver(app, partitions={"orders": 2}, spark=session) as d:
         d.send_all("orders", [{"n": 0}] * 5, partition=1)
@@ -173,7 +177,7 @@ def test_a_dead_letter_of_spark_behind_a_shuffle_says_which_frame_it_was_in(sess
     """It is a record of the intermediate stream that this step has read."""
     app = hg.App("sales", on_error="dead_letter")
     app.input("orders").repartition(by="country", partitions=2, name="spread").batch(max_age="1m").spark(
-        picky, schema="n long"
+        picky, rows=Order, schema="n long"
     ).to("out")
     with Driver(app, spark=session) as d:
         for first in (0, 10, 20):
@@ -191,7 +195,9 @@ def test_a_dead_letter_of_spark_behind_a_shuffle_says_which_frame_it_was_in(sess
 def test_a_dead_letter_of_rows_that_a_step_has_made_says_of_which_records(session: Any) -> None:
     """The first and the last one of the chunk; a row that was made at the end, of nothing that was read, names the input alone."""
     app = hg.App("sales", on_error="dead_letter")
-    app.input("orders").process(Twice).batch(max_rows=40, name="lot").spark(picky, schema="n long").to("out")
+    app.input("orders").process(Twice).batch(max_rows=40, name="lot").spark(picky, rows=Number, schema="n long").to(
+        "out"
+    )
     with Driver(app, spark=session) as d:
         d.send_all("orders", orders(0, 5))
         d.send_all("orders", orders(5, 10))
@@ -203,7 +209,7 @@ def test_a_wrong_plan_is_told_to_the_test(session: Any) -> None:
     """With the words of Spark."""
     app = hg.App("sales")
     app.input("orders").batch(max_rows=2).spark(
-        lambda df, batch: df.select("nothing"), schema="nothing string", name="wrong"
+        lambda df, batch: df.select("nothing"), rows=Order, schema="nothing string", name="wrong"
     ).to("out")
     with Driver(app, spark=session) as d:
         with pytest.raises(hg.HeadgateError, match="nothing"):
@@ -225,7 +231,9 @@ class Hears(hg.Actor):
 def test_a_result_is_as_old_as_its_batch_and_the_time_behind_it_waits_for_it(session: Any) -> None:
     """It was moved forward to the time that had passed meanwhile: a window behind it would have counted it in the wrong place."""
     app = hg.App("sales")
-    counted = app.input("orders", timestamp="n").filter(lambda order: order["country"] != "")
+    counted = app.input("orders", serde=hg.json(Order), timestamp="n", earliest=None).filter(
+        lambda order: order["country"] != ""
+    )
     counted.batch(name="lot", max_rows=2).spark(totals, schema=SCHEMA).process(Hears)
     with Driver(app, spark=session) as d:
         d.advance("1h")
@@ -254,7 +262,12 @@ def in_all(df: Any, batch: Any) -> Any:
 def test_results_of_windows_go_to_spark_and_what_comes_back_into_windows(session: Any) -> None:
     """Each once and in its own time: the window behind Spark waits for what Spark still owes, also over a restart."""
     app = hg.App("sales")
-    tens = app.input("orders", timestamp="n").repartition("country").window(hg.tumbling("10s")).agg(n=hg.count())
+    tens = (
+        app.input("orders", serde=hg.json(Order), timestamp="n")
+        .repartition("country")
+        .window(hg.tumbling("10s"))
+        .agg(n=hg.count())
+    )
     back = tens.batch(name="lot", max_rows=3, max_age="1m").spark(in_all, schema="window_start long, n long")
     halves = back.repartition(lambda row: "all", name="all").window(hg.tumbling("30s"))
     halves.agg(n=hg.sum("n"), parts=hg.count()).to("halves")
@@ -298,7 +311,7 @@ def test_columns_form_the_same_batches_as_rows(session: Any, columns: bool) -> N
     else:
         kept = given.filter(lambda o: o is not None and o["n"] != 3)
         batches = kept.map(lambda o: {"country": o["country"], "n": o["n"] + 10}).batch(max_rows=4, name="lot")
-    batches.spark(fussy, schema=SCHEMA).to("totals", key="country")
+    batches.spark(fussy, rows=None if columns else Order, schema=SCHEMA).to("totals", key="country")
     with Driver(app, spark=session) as d:
         d.send_all("orders", [*orders(0, 3), {"country": "DE"}, None, *({**o, "x": [1]} for o in orders(3, 7))])
         d.drain()

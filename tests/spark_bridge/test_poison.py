@@ -74,17 +74,60 @@ async def test_each_bad_row_costs_the_logarithm() -> None:
     assert attempt.tries <= len(bad) * 18 + 1
 
 
+class Sums(Fussy):
+    """Fails on sums over a limit, as a sum of 64-bit numbers does, whether rows come in frames or as a table."""
+
+    def __init__(self, most: int, bad: set[int]) -> None:
+        super().__init__(bad)
+        self.most = most
+
+    async def __call__(self, table: Any) -> pa.Table:
+        rows = table if isinstance(table, pa.Table) else pa.Table.from_batches(table._read())
+        if sum(rows["n"].to_pylist()) > self.most:
+            self.tries += 1
+            raise SparkRowError("too large together")
+        return await super().__call__(rows)
+
+
 @pytest.mark.asyncio
-async def test_what_fails_together_and_not_alone_is_the_batch_s_own_error() -> None:
-    """Then no row can be blamed."""
+async def test_of_rows_that_fail_together_the_first_that_makes_a_good_prefix_fail_is_left_out() -> None:
+    """Two numbers whose sum is too large: they failed the task for ever, though dead letters were asked for."""
+    big = 2**40
+    rows = [1, big, 2, 3, big, 4, big, 5]
+    attempt = Sums(big + 100, set())
+    result, bad = await without_poison(attempt, pa.table({"n": rows}), SparkRowError("whole"))
+    assert result is not None
+    assert result["n"].to_pylist() == [2 * n for n in (1, big, 2, 3, 4, 5)]
+    assert [(place, str(error)) for place, error in bad] == [(4, "too large together"), (6, "too large together")]
+    assert attempt.tries <= 20
 
-    async def pairs(table: pa.Table) -> pa.Table:
-        if table.num_rows > 1:
-            raise SparkRowError("two")
-        return table
 
-    with pytest.raises(SparkRowError, match="whole"):
-        await without_poison(pairs, numbers(8), SparkRowError("whole"))
+@pytest.mark.asyncio
+async def test_rows_that_fail_alone_and_rows_that_fail_together_are_both_left_out() -> None:
+    """Whichever comes first."""
+    rows = [50, 7, 60, 1, 7, 60, 2]
+    result, bad = await without_poison(Sums(115, {7}), pa.table({"n": rows}), SparkRowError("whole"))
+    assert result is not None
+    assert result["n"].to_pylist() == [100, 120, 2, 4]
+    assert sorted(place for place, _ in bad) == [1, 4, 5]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(9, 60), st.sets(st.integers(0, 9), max_size=2))
+@pytest.mark.asyncio
+async def test_what_is_left_succeeds_and_each_row_that_is_left_out_would_make_it_fail(
+    rows: list[int], most: int, bad: set[int]
+) -> None:
+    """Against the rule: row by row, each that makes those before it fail."""
+    kept: list[int] = []
+    for n in rows:
+        if n not in bad and sum(kept) + n <= most:
+            kept.append(n)
+    if len(kept) == len(rows):  # nothing failed
+        return
+    result, out = await without_poison(Sums(most, bad), pa.table({"n": rows}), SparkRowError("whole"))
+    assert ([] if result is None else [n // 2 for n in result["n"].to_pylist()]) == kept
+    assert len(out) == len(rows) - len(kept)
 
 
 @settings(deadline=None, max_examples=50)
@@ -148,3 +191,14 @@ async def test_a_bad_row_is_found_inside_of_its_frame() -> None:
 async def test_when_all_rows_of_all_frames_are_bad_nothing_is_left() -> None:
     result, bad = await without_poison(FussyFrames({10, 20, 21}), frames(0, 3), SparkRowError("whole"))
     assert (result, len(bad)) == (None, 3)
+
+
+@pytest.mark.asyncio
+async def test_a_row_of_a_frame_that_fails_only_behind_other_frames_is_found() -> None:
+    """The frame is found, then its row; the rest of both goes through."""
+    every = [10 * n + row for n in range(6) for row in range(n)]
+    attempt = Sums(sum(every) - 52, {31})
+    result, bad = await without_poison(attempt, frames(0, 6), SparkRowError("whole"))
+    assert [(place, error.inside) for place, error in bad] == [(3, (1, {"n": 31})), (5, (4, {"n": 54}))]
+    assert result is not None
+    assert result["n"].to_pylist() == [2 * n for n in every if n not in (31, 54)]

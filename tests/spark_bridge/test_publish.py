@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.core import publishing
 from headgate.core.errors import EnvironmentFault
 from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
+from headgate.spark_bridge import files as files_module
 from headgate.spark_bridge.files import ArrowFiles, Files, LocalFiles, files_of
 from headgate.spark_bridge.publish import Publisher, Unpublished, manifest, published
 
@@ -108,6 +109,9 @@ class SteppedFiles:
         for one in [one for one in self.held if one == path or one.startswith(f"{path}/")]:
             self.gate()
             self.held.pop(one, None)
+
+    def settle(self, top: str, directories: Iterable[str]) -> None:
+        self.gate()
 
 
 class Task:
@@ -277,6 +281,50 @@ def test_an_attempt_is_published_and_may_be_published_again(files: tuple[Files, 
     assert below(tmp_path / "out dir") == wanted
     publisher.publish(7, "a1", ALONE)
     assert below(tmp_path / "out dir") == wanted
+
+
+def test_the_manifest_names_a_file_only_when_its_directory_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a new partition stands in the directory above it, which was not synced. Whoever made it: its publisher may be dead."""
+    synced: list[str] = []
+    sync = files_module._sync
+
+    def noted(path: Path) -> None:
+        synced.append(path.relative_to(tmp_path).as_posix())
+        sync(path)
+
+    monkeypatch.setattr(files_module, "_sync", noted)
+    (tmp_path / "out" / "c=DE").mkdir(parents=True)
+    written(LocalFiles(), f"file://{tmp_path}/out", 1).publish(1, "a1", ALONE)
+    entry = len(synced) - 1 - synced[::-1].index("out/_headgate/manifest/s")
+    assert {".", "out", "out/c=DE", "out/c=a%2Fb"} <= set(synced[:entry])
+
+
+def test_drafts_of_killed_publishers_go_with_the_next_batch(files: tuple[Files, str], tmp_path: Path) -> None:
+    """They stayed beside the manifest for ever. What is no draft stays."""
+    where = tmp_path / "out dir" / "_headgate" / "manifest" / "s"
+    where.mkdir(parents=True)
+    for name in (f".{'0f' * 16}.tmp", f"..{'0f' * 16}.tmp.crc", ".mine.tmp"):
+        (where / name).write_text("half")
+    written(*files, 7).publish(7, "a1", ALONE)
+    assert {one.name for one in where.iterdir()} == {"0-000000000007-000000000007.json", ".mine.tmp"}
+
+
+def test_a_stalled_publisher_whose_draft_is_gone_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its successor took the draft for that of a dead process: either the file is there already, or it hears that it is not."""
+    target = f"file://{tmp_path}/entry"
+    replace = Path.replace
+
+    def swept(self: Path, to: Path) -> Path:
+        self.unlink()
+        return replace(self, to)
+
+    monkeypatch.setattr(Path, "replace", swept)
+    with pytest.raises(FileNotFoundError):
+        LocalFiles().put(target, "x")
+    (tmp_path / "entry").write_text("x")
+    LocalFiles().put(target, "x")
 
 
 def test_what_a_reset_has_left_goes_with_the_first_batch_of_the_next_life(

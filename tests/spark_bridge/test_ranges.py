@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 
+from headgate.core.range_notes import decode, key_of
 from headgate.core.ranges import Range, RangeAway, RangeBroken, RangeGone, RangeRead, Ranges, UndecodedRecord
 from headgate.spark_bridge import ranges
 from headgate.spark_bridge.errors import SparkPlanError
@@ -38,6 +40,7 @@ class Topic:
     live: ClassVar[list[Topic]] = []
     begins = 0
     """Where the logs start."""
+    identity = ""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
@@ -55,6 +58,9 @@ class Topic:
         self.fetched.append(offset)
         await asyncio.sleep(0)
         return SimpleNamespace(raw=b"", aborted=(), log_start=Topic.begins)
+
+    async def topic_id(self, topic: str) -> str:
+        return Topic.identity
 
     async def log_start(self, topic: str, partition: int) -> int:
         return Topic.begins
@@ -86,7 +92,7 @@ HERE = Connect(f"{__name__}:Topic", ())
 
 @pytest.fixture(autouse=True)
 def _alone() -> Iterator[None]:
-    Topic.begins = 0
+    Topic.begins, Topic.identity = 0, ""
     yield
     close_links()
     assert Topic.live == []
@@ -129,13 +135,30 @@ def test_records_that_were_removed_meanwhile_are_an_error() -> None:
         list(part)
 
 
+def test_a_topic_that_was_made_again_is_an_error_to_whoever_reads_its_records() -> None:
+    """The offsets are there, with other records."""
+    part = Range("t", 0, 8, 31, "one")
+    for told in ("one", ""):
+        Topic.identity = told
+        assert rows(RangePart(part, of(), link(HERE), Decoder(COLUMNS)))
+    Topic.identity = "two"
+    with pytest.raises(
+        RangeGone, match=r"t\[0\]: the topic was deleted and made again .* its id was one, and is two now"
+    ):
+        rows(RangePart(part, of(), link(HERE), Decoder(COLUMNS)))
+    assert rows(RangePart(Range("t", 0, 8, 31), of(), link(HERE), Decoder(COLUMNS)))
+
+
 def test_the_function_of_a_job_reads_its_parts_and_notes_what_it_saw() -> None:
     parts = [Range("t", 0, 0, 4), Range("t", 0, 4, 9)]
     notes = SimpleNamespace(found={})
     notes.add = notes.found.update
     read = reader(parts, of(), HERE, notes, "first")
     assert rows(read(numbers(1, 0))) == [5, 1, 3]
-    assert {key: seen.rows for key, seen in notes.found.items()} == {("first", parts[1]): 1, ("first", parts[0]): 2}
+    assert {key: decode(seen).rows for key, seen in notes.found.items()} == {
+        key_of("first", parts[1]): 1,
+        key_of("first", parts[0]): 2,
+    }
     merged = Merged()
     both = merged.addInPlace(merged.addInPlace(merged.zero({}), notes.found), notes.found)
     assert both == notes.found
@@ -176,17 +199,29 @@ def test_secrets_are_not_shown() -> None:
     assert "secret" not in repr(Connect("a:b", ("secret",)))
 
 
+READER = "/site-packages/headgate/spark_bridge/ranges.py"
+
+
+def in_a_worker(file: str, text: str) -> Exception:
+    """What Spark raises here if a Python worker has raised this there, in this file."""
+    lines = [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 7, in __iter__',
+        f"headgate.core.ranges.{text}",
+        "",
+    ]
+    error = PythonException(message="\n".join(lines))
+    error._origin = None  # as Spark's converter leaves it
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [
         (RangeGone("gone", remedy="more"), SparkRangeGone, "gone. Remedy: more"),
         (RangeAway("away"), SparkRangeAway, "away"),
-        (RuntimeError("…\nheadgate.core.ranges.RangeAway: no broker\n"), SparkRangeAway, "no broker"),
-        (
-            RuntimeError("…\nheadgate.core.ranges.RangeBroken: t[0] offset 3: torn\n at x"),
-            SparkRangeError,
-            "t[0] offset 3: torn",
-        ),
+        (in_a_worker(READER, "RangeAway: no broker"), SparkRangeAway, "no broker"),
+        (in_a_worker(READER, "RangeBroken: t[0] offset 3: torn"), SparkRangeError, "t[0] offset 3: torn"),
     ],
 )
 def test_what_failed_to_be_read_is_told_from_what_else_failed(error: Exception, kind: type, says: str) -> None:
@@ -194,6 +229,7 @@ def test_what_failed_to_be_read_is_told_from_what_else_failed(error: Exception, 
     assert type(found) is kind
     assert str(found) == says
     assert blamed(SparkPlanError("no column")) is None
+    assert blamed(in_a_worker("/home/a/job.py", "RangeAway: no broker")) is None, "a function has raised it"
     assert found.final == issubclass(kind, SparkRangeError)
 
 

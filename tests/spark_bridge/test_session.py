@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 
 from headgate.core.batches import BatchInfo, Inline, SparkStage
 from headgate.core.errors import causes
-from headgate.spark_bridge.errors import SparkPlanError, SparkRowError
+from headgate.spark_bridge.errors import SparkFunctionError, SparkPlanError, SparkRowError
 from headgate.spark_bridge.jvm import Sessions
 from headgate.spark_bridge.session import Spark
 
@@ -39,7 +42,7 @@ async def spark(warm: Sessions) -> AsyncIterator[Spark]:
 def blocks(spark: Spark, rows: list[dict[str, Any]]) -> list[bytes]:
     """Rows as they wait in a task's store: in two blocks."""
     middle = len(rows) // 2
-    return [spark.encode([spark.pack(part)]) for part in (rows[:middle], rows[middle:]) if part]
+    return [spark.encode([pa.Table.from_pylist(part)]) for part in (rows[:middle], rows[middle:]) if part]
 
 
 def totals(df: Any, batch: BatchInfo) -> Any:
@@ -133,6 +136,25 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
     assert [name.partition("_")[0] for name in seen] == ["spark"]
 
 
+async def test_a_function_that_raises_on_the_driver_is_called_again(spark: Spark) -> None:
+    """A service that it asks was away: it was final at the first call. What goes on raising is the policy's."""
+    calls: list[int] = []
+
+    def asks(df: Any, batch: Any) -> Any:
+        calls.append(batch.attempt)
+        if len(calls) < 3:
+            raise RuntimeError("503")
+        return df
+
+    (outcome,) = await spark.run(
+        INFO, Inline(blocks(spark, ROWS)), [SparkStage("asks", asks, "country string, n long")]
+    )
+    assert (outcome.rows, len(calls)) == (len(ROWS), 3)
+    with pytest.raises(SparkFunctionError, match="ZeroDivisionError") as found:
+        await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("wrong", lambda df, batch: 1 / 0, "n long")])
+    assert not found.value.final
+
+
 @pytest.mark.parametrize(
     ("fn", "schema", "says"),
     [
@@ -151,9 +173,8 @@ async def test_no_call_into_spark_runs_on_the_loop(spark: Spark) -> None:
         ),
         (lambda df, batch: df.toArrow(), "n long", "returned a pyarrow Table, not a DataFrame"),
         (lambda df, batch: 7, "n long", "returned a builtins int"),
-        (lambda df, batch: 1 / 0, "n long", "ZeroDivisionError"),
     ],
-    ids=["unknown column", "another schema", "misspelt", "another type", "nothing", "arrow", "a number", "raises"],
+    ids=["unknown column", "another schema", "misspelt", "another type", "nothing", "arrow", "a number"],
 )
 async def test_a_wrong_plan_is_said_with_spark_s_words(spark: Spark, fn: Any, schema: str, says: str) -> None:
     """Nothing is run again for it: no rows will make it right."""
@@ -340,3 +361,111 @@ async def test_no_plan_is_blamed_for_a_session_that_is_over(
     )
     assert (first.rows, second.rows) == (2, 3)
     assert warm.started == before + 1
+
+
+@pytest.mark.spark
+async def test_what_an_attempt_caches_of_its_batch_ends_with_it(spark: Spark, warm: Sessions) -> None:
+    """Sixty batches left sixty cached DataFrames. What is cached of other data stays, for the batches to come."""
+    session = await asyncio.to_thread(warm.get)
+    kept: list[Any] = []
+
+    def caching(df: Any, batch: Any) -> Any:
+        if not kept:
+            kept.append(df.sparkSession.range(3).cache())
+        found = df.cache().groupBy("country").sum("n").cache()
+        assert found.count() * kept[0].count() == 6
+        if batch.number == 3:
+            raise ValueError("after it has cached")
+        return df
+
+    stage = SparkStage("stage", caching, "country string, n long")
+    for number in (1, 2, 3):
+        run = spark.run(replace(INFO, number=number), Inline(blocks(spark, ROWS)), [stage])
+        if number < 3:
+            await run
+        else:
+            with pytest.raises(SparkRowError, match="after it has cached"):
+                await run
+    held = await asyncio.to_thread(lambda: session.sparkContext._jsc.getPersistentRDDs().size())
+    assert held == 1
+    await asyncio.to_thread(kept[0].unpersist)
+
+
+def held_by(session: Any) -> dict[str, Any]:
+    """What Spark holds for functions: files of broadcast variables, accumulators, global views, what is cached."""
+    from pyspark import accumulators
+
+    context, shared = session.sparkContext, session._jsparkSession.sharedState()
+    return {
+        "files": len(os.listdir(context._temp_dir)),
+        "accumulators": len(accumulators._accumulatorRegistry),
+        "views": shared.globalTempViewManager().listViewNames("*").size(),
+        "cached": context._jsc.getPersistentRDDs().size(),
+    }
+
+
+async def test_what_sixty_batches_leave_is_nothing(spark: Spark, warm: Sessions) -> None:
+    """Every broadcast variable kept its file, every accumulator an entry for ever, and every global view the rows of its batch."""
+    from pyspark.sql import functions as F
+
+    session = await asyncio.to_thread(warm.get)
+    kept: list[Any] = []
+
+    def leaving(df: Any, batch: BatchInfo) -> Any:
+        own = df.sparkSession
+        if not kept:
+            kept.extend((own.sparkContext.broadcast({"DE": 1, "FR": 2}), own.sparkContext.accumulator(0)))
+            own.range(3).createOrReplaceGlobalTempView("kept")
+        names, always, seen = own.sparkContext.broadcast({"DE": "de", "FR": "fr"}), *kept
+        calls = own.sparkContext.accumulator(0)
+
+        def named(country: str) -> str:
+            calls.add(1)
+            seen.add(1)
+            return f"{names.value[country]}{always.value[country]}"
+
+        df.createOrReplaceTempView("rows")
+        df.cache().createGlobalTempView(f"rows_{batch.number}")
+        own.sql(f"CREATE GLOBAL TEMPORARY VIEW sums_{batch.number} AS SELECT sum(n) AS n FROM rows")
+        own.catalog.cacheTable("rows")
+        found = df.select(F.udf(named, "string")("country").alias("name"))
+        if batch.number == 59:
+            gc.collect()  # the error of batch 30 refers to what its function had
+            assert own.table("global_temp.kept").count() == 3
+        if batch.number == 30:
+            raise ValueError("after it has left all that")
+        return found
+
+    stage = SparkStage("stage", leaving, "name string")
+    before = await asyncio.to_thread(held_by, session)
+    for number in range(1, 61):
+        run = spark.run(replace(INFO, number=number), Inline(blocks(spark, ROWS)), [stage])
+        if number == 30:
+            with pytest.raises(SparkRowError, match="after it has left all that"):
+                await run
+        else:
+            (outcome,) = await run
+            assert outcome.rows == 3
+    after = await asyncio.to_thread(held_by, session)
+    assert after == {name: number + (name != "cached") for name, number in before.items()}
+    assert kept[1].value == 59 * 3
+    del kept[:]
+    session.catalog.dropGlobalTempView("kept")
+
+
+async def test_a_dataframe_that_is_kept_keeps_what_it_needs(spark: Spark, warm: Sessions) -> None:
+    """It was made with a broadcast variable to which nothing but its plan refers."""
+    from pyspark.sql import functions as F
+
+    kept: list[Any] = []
+
+    def keeping(df: Any, batch: BatchInfo) -> Any:
+        if not kept:
+            names = df.sparkSession.sparkContext.broadcast(["a", "b", "c"])
+            kept.append(df.sparkSession.range(3).select(F.udf(lambda n: names.value[n], "string")("id").alias("name")))
+        return kept[0]
+
+    for number in (1, 2, 3):
+        stage = SparkStage("stage", keeping, "name string")
+        (outcome,) = await spark.run(replace(INFO, number=number), Inline(blocks(spark, ROWS)), [stage])
+        assert outcome.rows == 3

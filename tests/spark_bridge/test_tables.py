@@ -172,7 +172,7 @@ async def test_spark_gets_and_gives_the_same_rows_either_way(warm: Sessions, tmp
         [{"n": n, "at": datetime.datetime(2026, 1, 1, 5, n % 60, tzinfo=datetime.UTC)} for n in range(900, 950)][:0]
         or [{"n": n} for n in range(900, 950)],
     ]
-    given = contents([columns.pack(some) for some in rows])
+    given = contents([pa.Table.from_pylist(some) for some in rows])
     schema = "n long, at timestamp, half double, day date, tags array<string>"
     stage = SparkStage("same", totals, schema)
     found: list[list[dict[str, Any]]] = []

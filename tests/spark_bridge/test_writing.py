@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 import pytest_asyncio
@@ -49,7 +50,7 @@ def into(target: Any, format: str | None = None, by: Any = (), options: Any = No
 async def run(spark: Spark, write: SparkWrite, fn: Any = None, info: BatchInfo = INFO, **more: Any) -> BatchOutcome:
     """A batch through a stage that writes."""
     stage = SparkStage("copy", fn or (lambda df, batch: df), SCHEMA, write=write, **more)
-    contents = Inline([spark.encode([spark.pack(ROWS)])])
+    contents = Inline([spark.encode([pa.Table.from_pylist(ROWS)])])
     [outcome] = await spark.run(info, contents, [stage])
     return outcome
 

@@ -1,6 +1,7 @@
 """Deletes keys that are answered, superseded or fenced, and no others.
 
 - A task state below the current grant is superseded.
+- What a holder has said of its letters is superseded when it has withdrawn it, or when the holder of a later grant has said it again.
 - The record of a fenced incarnation is superseded when no grant refers to it any more.
 - A request is deleted when it has its final answer. The answer is deleted after `answers.keep`, once the request is gone.
 - An unreadable request or answer is deleted: nobody can answer it, and nobody waits for it.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..messages import FORGOTTEN, ProcessorState, SetAnswer, SetFence, SetRequest
+from ..messages import FORGOTTEN, ProcessorState, SetAnswer, SetFence, SetLetters, SetRequest
 from ..state import FINAL, order
 from .draft import Draft
 
@@ -27,7 +28,14 @@ MOST = 200
 
 def cleanup(draft: Draft) -> None:
     """Delete what is due."""
-    due = [*_task_states(draft), *_incarnations(draft), *_requests(draft), *_answers(draft), *_unread(draft)]
+    due = [
+        *_task_states(draft),
+        *_letters(draft),
+        *_incarnations(draft),
+        *_requests(draft),
+        *_answers(draft),
+        *_unread(draft),
+    ]
     due += _gone(draft, MOST - len(due))
     for key in due[:MOST]:
         draft.delete(key)
@@ -40,6 +48,18 @@ def _task_states(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
         said = state.task_states(grant.task)
         if len(said) > 1 or (said and grant.grant not in said):
             found += [("set-task-state", (grant.task, number)) for number in said if number < grant.grant]
+    return found
+
+
+def _letters(draft: Draft) -> list[tuple[str, tuple[str | int, ...]]]:
+    state = draft.state
+    found: list[tuple[str, tuple[str | int, ...]]] = []
+    for key, message in state.messages["set-letters"].items():
+        said, grant = cast("SetLetters", message), state.grant(str(key[0]))
+        if grant is None or said.grant >= grant.grant:
+            continue
+        if not said.marks or ("set-letters", (said.task, grant.grant)) in state.at:
+            found.append(("set-letters", key))
     return found
 
 

@@ -66,8 +66,7 @@ def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: s
 
 
 def _grant(draft: Draft, task: str, owner: SetProcessor) -> None:
-    draft.put(
-        SetGrant(
-            task, draft.state.next_grant(task), owner.processor, owner.incarnation, draft.state.location(task) or ""
-        )
-    )
+    state = draft.state
+    died = state.grant(task) is not None and not state.released(task)
+    last = state.location(task) or ""
+    draft.put(SetGrant(task, state.next_grant(task), owner.processor, owner.incarnation, last, died))

@@ -32,6 +32,7 @@ from ...machine import Machine, Now, Tick, Transition, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
+from ..missing import missing
 from ..state import JobState
 from .assignment import model
 from .cleanup import cleanup
@@ -53,7 +54,7 @@ from .protocol import (
     TransactionWritten,
     WriteTransaction,
 )
-from .requests import requests, withdrawals
+from .requests import before_a_start, requests, withdrawals
 from .runs import begin, close, starter
 
 
@@ -280,7 +281,12 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     def _stand(self, now: Now) -> list[LeaderInstruction]:
         self.state, self._bar = LeaderState.STANDING, None
         self.term = self._next_term()
-        return [InitLeaderId(self.term)]
+        stand: list[LeaderInstruction] = [InitLeaderId(self.term)]
+        if ("set-leader", ()) in missing(self.job):
+            stand.append(
+                JobNote("the leader's key is missing in the coordinator stream: it is written anew", {}, "error")
+            )
+        return stand
 
     def _claim(self) -> list[LeaderInstruction]:
         self.state = LeaderState.CLAIMING
@@ -288,7 +294,10 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return [WriteTransaction((SetLeader(self.term, self.config.processor, self.config.process, self.config.job),))]
 
     def _next_term(self) -> int:
-        return min((self.job.leader.term if self.job.leader else 0) + 1, MAX_COUNT - 1)
+        """The term after the last one, which the model knows as well."""
+        model = self.job.model
+        last = max(self.job.leader.term if self.job.leader else 0, model.term if model is not None else 0)
+        return min(last + 1, MAX_COUNT - 1)
 
     def _read_back(self, now: Now) -> list[LeaderInstruction]:
         leader = self.job.leader
@@ -377,6 +386,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             repair,
             write_fences,
             withdrawals,
+            before_a_start,
             begin,
             requests,
             members,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...errors import DeclarationError
-from ...settings import DYNAMIC, find, override_problem, stream_problem
+from ...settings import DYNAMIC, conflict, find, override_problem, stream_problem
+from ..drains import Meaning, drain_verdict
 from ..messages import (
     CLOSED,
     AnswerState,
@@ -60,6 +61,16 @@ RequestRule = Callable[[Draft, SetRequest], Answer | None]
 def withdrawals(draft: Draft) -> None:
     """Handle withdrawals first, so that a run that begins in this round does not find a withdrawn request."""
     _answered(draft, [request for request in draft.state.open_requests() if request.verb == WITHDRAW])
+
+
+def before_a_start(draft: Draft) -> None:
+    """Handle what was asked before a start, while no run is live. A stop, a drain or a pause does not mean the run that this start begins;
+    a setting does. A seek waits for that run anyway.
+    """
+    asked = draft.state.open_requests()
+    start = next((at for at, request in enumerate(asked) if request.verb == START), None)
+    if start is not None and (draft.run is None or draft.run.state in CLOSED):
+        _answered(draft, [request for request in asked[:start] if request.verb != SEEK])
 
 
 def requests(draft: Draft) -> None:
@@ -113,17 +124,14 @@ def _drain(draft: Draft, request: SetRequest) -> Answer | None:
     run, accepted = draft.run, _asked_of(draft, request)
     if accepted:
         return _drained(draft, run, accepted)
-    if run is None or run.state in CLOSED:
-        past = () if run is None else (*run.past_runs, run.run_id)
-        if request.run_id and run is not None and run.state == RunState.STOPPED and request.run_id == run.run_id:
-            return Answer(AnswerState.REFUSED, f"run {run.run_id} is stopped; start it, then drain it")
-        if request.run_id in past:
-            return other_run(f"run {request.run_id} is closed")
-        return None if request.run_id else no_live_run()
-    if request.run_id and request.run_id != run.run_id:
-        return other_run(f"the live run is {run.run_id}")
-    if run.state == RunState.STOPPING:
-        return Answer(AnswerState.REFUSED, f"run {run.run_id} is stopping")
+    verdict = drain_verdict(run, request.run_id)
+    if verdict.meaning == Meaning.OVER:
+        return Answer(AnswerState.DONE, verdict.why)
+    if verdict.meaning == Meaning.WAITS or (verdict.reason == Reason.OTHER_RUN and request.not_after is None):
+        return None  # it was asked for before this run began, and waits for its own
+    if verdict.meaning == Meaning.REFUSED:
+        return Answer(AnswerState.REFUSED, verdict.why, reason=verdict.reason)
+    assert run is not None
     if run.state == RunState.RUNNING:
         upto = drain_ends(request.arguments)
         draft.put(
@@ -266,6 +274,10 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
 def _set_config(draft: Draft, request: SetRequest) -> Answer | None:
     name, value = request.arguments["setting"], request.arguments["value"]
     if why := override_problem(name, value, ran=draft.run is not None) or stream_problem(name, draft.plan.inputs):
+        return Answer(AnswerState.REFUSED, why)
+    overrides = {one: config.value for one, config in draft.state.configs.items()}
+    settings = draft.plan.settings if draft.run is None else draft.run.settings
+    if why := conflict({**settings, **overrides, name: value}):
         return Answer(AnswerState.REFUSED, why)
     before = draft.state.configs.get(name)
     change = Change(value, request.requested_by, draft.now.wall)

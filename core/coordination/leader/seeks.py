@@ -4,19 +4,24 @@
   reports it; a later grant only reports it again.
 - When all tasks have reported, the seeks are removed from the run and the request is done. If a task refuses, the request has failed, with
   the reason.
+- What leaves out one record moves no position: it is carried out in every stream that tasks read, also between the job's own stages, and
+  beside other seeks. A later seek of the partition to a position replaces it.
 - While the run drains, only failed tasks can be moved to another position; they restart, and drain from there.
 - A seek that was not applied before its `not_after` is removed, and has failed. The partitions where it was applied are named, and stay so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from ...graph.model import JobModel
 from ...names import StreamPartition
-from ...orders import NO_POSITION
+from ...orders import HERE, NO_POSITION, skips
 from ..messages import AnswerState, Reason, RunState, SeekRequest, SetRequest, SetRun
 from ..requests import seek_target
+from ..state import JobState
 from .answers import Answer, no_live_run, other_run
 from .draft import Draft
 
@@ -30,38 +35,60 @@ def seek(draft: Draft, request: SetRequest) -> Answer | None:
         return _progress(draft, run, request)
     if request.run_id and request.run_id != run.run_id:
         return other_run(f"the run is {run.run_id}")
-    if run.state in (RunState.ENDING, RunState.STOPPING):
-        return Answer(
-            AnswerState.REFUSED, f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
-        )
     stream, partition = request.arguments["stream"], request.arguments.get("partition")
-    model = draft.state.model
-    width = 0 if model is None else model.streams.get(stream, 0)
-    if stream not in draft.plan.inputs or not width:
-        return Answer(
-            AnswerState.REFUSED,
-            f"'{stream}' is not an input of the job; it has {', '.join(draft.plan.inputs) or 'none'}",
-        )
-    if partition is not None and partition >= width:
-        return Answer(AnswerState.REFUSED, f"'{stream}' has {width} partitions; there is no partition {partition}")
+    if why := refusal(draft.state, draft.plan.inputs, stream, partition, request.arguments["to"]):
+        return Answer(AnswerState.REFUSED, why)
     to = seek_target(request.arguments["to"])
-    if to is None:  # pragma: no cover - `problem` has refused it
-        return Answer(AnswerState.REFUSED, "no such position")
-    chosen = _owned(model, stream) if partition is None else [partition]
-    if run.state == RunState.DRAINING and (held := _not_failed(draft, stream, chosen)):
-        return Answer(
-            AnswerState.REFUSED,
-            (
-                f"run {run.run_id} is draining: only failed tasks can be moved to another position, and {', '.join(held)} has not; "
-                "name the partition, or seek when the run is closed"
-            ),
-        )
+    assert to is not None, "`problem` has refused it"
+    chosen = _owned(draft.state.model, stream) if partition is None else [partition]
     shown = request.arguments.get("positions", {})
     seen = {n: NO_POSITION if shown[str(n)] is None else shown[str(n)] for n in chosen if str(n) in shown}
     requests = tuple(SeekRequest(f"{request.uuid}:{n}", request.uuid, stream, n, to, seen.get(n)) for n in chosen)
-    replaced = tuple(s for s in run.seeks if s.stream != stream or s.partition not in chosen)
-    draft.put(replace(run, seeks=replaced + requests))
+    others = tuple(s for s in run.seeks if skips(to) or s.stream != stream or s.partition not in chosen)
+    draft.put(replace(run, seeks=others + requests))
     return Answer(AnswerState.ACCEPTED, "", {"partitions": len(requests), "stream": stream})
+
+
+def refusal(state: JobState, inputs: Collection[str], stream: str, partition: int | None, to: Any) -> str:
+    """Why a seek cannot be accepted now; empty if it can. The leader asks this for a request, and a command for the plan of one."""
+    run, model = state.run, state.model
+    if run is None:
+        return Reason.NO_LIVE_RUN.value
+    if run.state in (RunState.ENDING, RunState.STOPPING):
+        return f"run {run.run_id} is {run.state}; seek when it is closed, or in the next run"
+    width = 0 if model is None else model.streams.get(stream, 0)
+    every = to == HERE or (skips(to) and stream in _read(model))  # in streams between stages, too
+    if width and not (stream in inputs or every):
+        return (
+            f"'{stream}' is a stream between stages of the job: its control messages are counted, so it cannot be read again; "
+            "`headgate seek --skip OFFSET[.ROW]` leaves out one record of it"
+        )
+    if not width:
+        return f"'{stream}' is not an input of the job; it has {', '.join(inputs) or 'none'}"
+    if partition is not None and partition >= width:
+        return f"'{stream}' has {width} partitions; there is no partition {partition}"
+    chosen = _owned(model, stream) if partition is None else [partition]
+    if run.state == RunState.DRAINING and (held := _not_failed(state, stream, chosen)):
+        return (
+            f"run {run.run_id} is draining: only failed tasks can be moved to another position, and {', '.join(held)} has not; "
+            "name the partition, or seek when the run is closed"
+        )
+    return ""
+
+
+def inputs_of(state: JobState) -> list[str]:
+    """The inputs of a job as its model has them, for who has not its code.
+
+    >>> inputs_of(JobState())
+    []
+    """
+    model = state.model
+    return [] if model is None else sorted(_read(model) - model.producers.keys())
+
+
+def _read(model: JobModel | None) -> set[str]:
+    """The streams that tasks read."""
+    return set() if model is None else {at.stream for task in model.tasks.values() for at in task}
 
 
 def _owned(model: JobModel | None, stream: str) -> list[int]:
@@ -70,9 +97,9 @@ def _owned(model: JobModel | None, stream: str) -> list[int]:
     return sorted({at.partition for task in owned for at in task if at.stream == stream})
 
 
-def _not_failed(draft: Draft, stream: str, chosen: list[int]) -> list[str]:
+def _not_failed(state: JobState, stream: str, chosen: list[int]) -> list[str]:
     """The tasks that own one of these partitions and have not failed."""
-    model, failed = draft.state.model, draft.state.failed()
+    model, failed = state.model, state.failed()
     owners = () if model is None else (model.owners_of(StreamPartition(stream, n)) for n in chosen)
     return sorted({task for tasks in owners for task in tasks if task not in failed})
 

@@ -37,6 +37,8 @@ class GrantPhase(StrEnum):
 
 AT_WORK = (GrantPhase.STARTED, GrantPhase.RELEASING)
 """The task runs here."""
+MOST_BRIEF = 200
+"""The most of a reason that the readiness of the worker shows, in characters."""
 MAX_WHY = 2000
 """The longest reason in the stream, in characters."""
 
@@ -193,7 +195,7 @@ class Tasks:
             self.eager = True
             return []
         mine.phase = GrantPhase.STARTED
-        started = SendOrder(grant.task, Start(grant.task, grant.grant, view, log_partition))
+        started = SendOrder(grant.task, Start(grant.task, grant.grant, view, log_partition, grant.died))
         return [started, *self._seeks(job, grant.task, mine)]
 
     def _seeks(self, job: JobState, task: str, mine: Mine) -> list[SendOrder]:
@@ -244,12 +246,20 @@ class Tasks:
         """Whether no task of this incarnation runs any more."""
         return all(mine.phase == GrantPhase.OVER for mine in self.mine.values())
 
-    def all_ready(self) -> bool:
-        """Whether every task has reported that it runs."""
-        return all(
-            mine.phase != GrantPhase.STARTED or mine.state not in (None, TaskState.FAILED)
-            for mine in self.mine.values()
-        ) and not any(mine.phase == GrantPhase.HELD_BACK for mine in self.mine.values())
+    def not_ready(self) -> dict[str, str]:
+        """The tasks that have not reported that they run, each with what it waits for."""
+        return {
+            task: _brief(mine)
+            for task, mine in self.mine.items()
+            if mine.phase == GrantPhase.HELD_BACK
+            or (mine.phase == GrantPhase.STARTED and mine.state in (None, TaskState.FAILED))
+        }
+
+
+def _brief(mine: Mine) -> str:
+    if mine.state == TaskState.FAILED:
+        return f"failed: {mine.why[:MOST_BRIEF]}" if mine.why else "failed"
+    return "restoring" if mine.phase == GrantPhase.STARTED else "not started yet"
 
 
 def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:

@@ -28,12 +28,13 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from ...machine import Level, Machine, Now, Tick, Transition, rules
-from ...names import incarnation_id
+from ...names import incarnation_id, natural
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
 from ..events import Beat, Fence, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, AskEnd, End, Message, ProcessorState, Read, RunState, SetProcessor, SetRun, key_of
+from ..missing import needed
 from ..run_choice import fits, in_charge, late, may_begin
 from ..state import JobState, order
 from .admission import closed_run, over, refusal
@@ -58,6 +59,10 @@ from .protocol import (
 )
 
 LATE = "whether its grants still stand was answered too late to start on it (after half of session.timeout), and is asked again"
+
+
+MOST_NAMED = 3
+"""At most this many tasks are named that are not ready."""
 
 
 class MemberState(StrEnum):
@@ -128,6 +133,17 @@ def _table() -> tuple[Transition, ...]:
                 continue
             specific.append((state, event, "", "recorded, or too late to matter"))
     return rules(specific)
+
+
+def _listed(tasks: dict[str, str]) -> str:
+    """Tasks with what each of them waits for, in few words.
+
+    >>> _listed({"Partition 10": "restoring", "Partition 9": "not granted yet"})
+    'its tasks: Partition 9 (not granted yet), Partition 10 (restoring)'
+    """
+    names = sorted(tasks, key=natural)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"its tasks: {', '.join(f'{name} ({tasks[name]})' for name in names[:MOST_NAMED])}{more}"
 
 
 class Member(Machine[MemberEvent, MemberInstruction]):
@@ -357,7 +373,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return said + self._act(now)
         # another process may have become this processor, and fenced us: read on before beginning again
         self.state, self._end, self._sure_s, self._sure_to = MemberState.READING, None, None, None
-        return [*said, self._ask()]
+        return [*said, *self._stand(False, f"incarnation {self.incarnation} has ended: {why}"), self._ask()]
 
     # ------------------------------------------------------------------------------------------------------ leading a life
 
@@ -510,6 +526,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         run, member = self.job.run, self.job.member(self.config.processor)
         if self._going:
             return False, f"leaving: {self._going}"
+        if gone := needed(self.job):
+            return False, gone
         if run is None:
             return False, "waiting for a run to begin"
         if run.state in CLOSED:
@@ -518,17 +536,24 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return False, "waiting for the leader"
         if run.state != RunState.RUNNING:
             return False, f"run {run.run_id} is {run.state}"
-        if self._has_all() and self.tasks.all_ready():
+        if self.job.model is None:
+            return False, "waiting for the leader's first assignment"
+        missing = {**self._not_granted(), **self.tasks.not_ready()}
+        if not missing:
             return True, ""
-        return False, f"waiting for its tasks; {LATE}" if self._late_s and self.tasks.eager else "waiting for its tasks"
+        late = f"; {LATE}" if self._late_s and self.tasks.eager else ""
+        return False, f"waiting for {_listed(missing)}{late}"
 
-    def _has_all(self) -> bool:
-        """Whether every task that it should run was granted to this incarnation. A worker that has none yet is not ready."""
+    def _not_granted(self) -> dict[str, str]:
+        """The tasks that it should run, but that were not granted to this incarnation."""
         model = self.job.model
-        if model is None:
-            return False
-        grants = (self.job.grant(task) for task in model.tasks_of(self.config.processor))
-        return all(grant is not None and grant.incarnation == self.incarnation for grant in grants)
+        wanted = () if model is None else model.tasks_of(self.config.processor)
+        grants = {task: self.job.grant(task) for task in wanted}
+        return {
+            task: "not granted yet"
+            for task, grant in grants.items()
+            if grant is None or grant.incarnation != self.incarnation
+        }
 
     def _stand(self, ready: bool, why: str) -> list[MemberInstruction]:
         standing = Readiness(ready, why)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headgate as hg
-from headgate.agents.cli.dead_letters import again
+from headgate.agents.cli.dead_letters import again, letter_document, open_target
 from headgate.agents.cli.options import Target
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import JobName, StreamPartition, Topics
@@ -41,16 +43,71 @@ def test_a_row_that_came_from_no_chunk_is_replayed_to_a_given_topic_alone(to: Ta
     ).to("out")
     letter = letter_of(app, {"c": "DE", "ts": 1}, {"c": "DE", "ts": 2})
     with pytest.raises(hg.HeadgateError, match=r"holds a result of Partition 0.*several records or none.*--to TOPIC"):
-        again(to, letter, "")
-    made: Any = again(to, letter, "elsewhere")
+        again(to, letter, "", {})
+    made: Any = again(to, letter, "elsewhere", {})
     assert (made.topic, made.key, made.partition, made.timestamp_ms) == ("elsewhere", b"DE", None, 9_999)
     assert b'"n":2' in made.value
     assert [name for name, _ in made.headers if name.startswith("hg-")] == []
+
+
+def test_frames_are_written_by_jobs_alone(to: Target) -> None:
+    """A plain record in a shared stream stops every job that reads it."""
+    app = hg.App("sales", on_error="dead_letter")
+    app.input("orders", timestamp="ts").map(failing).to("out")
+    letter = letter_of(app, {"c": "DE", "ts": 7})
+    with pytest.raises(hg.HeadgateError, match=r"between two stages of the job.*--to TOPIC"):
+        again(to, letter, "", {"orders": "sales/1"})
+    with pytest.raises(hg.HeadgateError, match=r"'orders': it holds the frames of the job 'pricing/1'.*--to TOPIC"):
+        again(to, letter, "", {"orders": "pricing/1"})
+    for topic in ("sales-1-by-user", "__headgate_coordinator_pricing_1", "priced"):
+        with pytest.raises(hg.HeadgateError, match=f"nothing is written to '{topic}'"):
+            open_target(to, topic, {"priced": "pricing/1"})
+    open_target(to, "orders", {"priced": "pricing/1"})
 
 
 def test_a_record_is_replayed_to_where_it_came_from(to: Target) -> None:
     """With its own partition and the time that Kafka had for it."""
     app = hg.App("sales", on_error="dead_letter")
     app.input("orders", timestamp="ts").map(failing).to("out")
-    made: Any = again(to, letter_of(app, {"c": "DE", "ts": 7}), "")
+    made: Any = again(to, letter_of(app, {"c": "DE", "ts": 7}), "", {})
     assert (made.topic, made.partition, made.key, made.timestamp_ms) == ("orders", 0, b"DE", 5)
+
+
+def stored(value: bytes | None, *headers: tuple[str, bytes], key: bytes | None = None) -> Any:
+    """A letter as it lies in the topic."""
+    origin = (
+        ("hg-topic", b"orders"),
+        ("hg-partition", b"2"),
+        ("hg-offset", b"7"),
+        ("hg-timestamp", b"5"),
+        ("hg-exception", b"x"),
+    )
+    return SimpleNamespace(offset=3, timestamp=9, key=key, value=value, headers=[*headers, *origin])
+
+
+def test_the_exact_bytes_are_shown_and_replayed(to: Target) -> None:
+    """What cannot be read is often no text: shown as text, nobody could say which bytes it was."""
+    letter = stored(b"\xff\x00", ("own", b"\xfe"), key=b"\x80")
+    raw = letter_document(letter, whole=True)["raw"]
+    decoded = [b64decode(raw["key"]), b64decode(raw["value"]), [(name, b64decode(one)) for name, one in raw["headers"]]]
+    assert decoded == [b"\x80", b"\xff\x00", [("own", b"\xfe")]]
+    made: Any = again(to, letter, "", {})
+    assert (made.key, made.value, made.headers) == (b"\x80", b"\xff\x00", [("own", b"\xfe")])
+
+
+def test_of_a_letter_that_was_cut_the_record_itself_is_replayed(to: Target) -> None:
+    """A part of a record is another record."""
+    letter = stored(b"abc", ("hg-cut", b"value"), ("hg-size", b"9000000"))
+    assert letter_document(letter, whole=True)["cut"] == "value"
+    assert again(to, letter, "", {}) == again(to, letter, "elsewhere", {}) == (3, "orders", 2, 7)
+    letter.headers[2] = ("hg-topic", b"sales-1-by-user")
+    with pytest.raises(hg.HeadgateError, match="holds only the first 3 of 9000000 bytes"):
+        again(to, letter, "elsewhere", {"sales-1-by-user": "sales"})
+
+
+def test_a_batch_that_was_not_decompressed_is_no_record(to: Target) -> None:
+    letter = stored(b"abc", ("hg-offset-last", b"9"))
+    with pytest.raises(
+        hg.HeadgateError, match=r"raise fetch.max-batch-bytes, and `headgate seek sales/1 orders:2 --to 7`"
+    ):
+        again(to, letter, "", {})

@@ -363,3 +363,36 @@ def test_more_timers_than_one_step_takes() -> None:
         assert fired == list(range(600))
         d.drain()
         assert fired == list(range(1200))
+
+
+OWN_TOPICS = [
+    "sales-1-by-user",
+    "shared",
+    "foreign",
+    "__headgate_coordinator_sales_1",
+    "__headgate_log_sales_1",
+    "__transaction_state",
+]
+
+
+@pytest.mark.parametrize("topic", OWN_TOPICS)
+def test_user_code_writes_no_record_where_only_headgate_writes(topic: str) -> None:
+    """Among the frames of a stream it would stop every reader; in the coordinator stream or the log it was silent. Its own record is to
+    blame, so the policy decides, and the others go on."""
+    app = hg.App("sales", on_error="dead_letter")
+    orders = app.input("orders")
+    orders.repartition("user").table("seen")
+    orders.share("shared")
+    app.input("foreign", producers=["pricing"]).to("copies")
+
+    @app.actor(orders)
+    class Writer(hg.Actor):
+        def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+            for record in batch:
+                ctx.emit(record.value["to"], record.value)
+
+    with Driver(app) as d:
+        d.send_all("orders", [{"user": "a", "to": "out"}, {"user": "b", "to": topic}, {"user": "c", "to": "out"}])
+        assert [one.value["user"] for one in d.read("out")] == ["a", "c"]
+        (letter,) = d.dead_letters()
+        assert f"ctx.emit('{topic}')" in letter.exception

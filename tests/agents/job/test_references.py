@@ -36,7 +36,7 @@ COLUMNS = (("user", "text", False), ("amount", "float64", True), ("ts", "int64",
 def test_an_input_with_declared_columns() -> None:
     app = hg.App("job", on_bad_data="skip")
     out(app.input("orders", serde=hg.json(Order), timestamp="ts").batch(max_rows=9, by="reference"))
-    assert found(app) == s.ByReference(COLUMNS, "ts", "skip")
+    assert found(app) == s.ByReference(COLUMNS, "ts", "skip", earliest_ms=0, max_future_ms=3_600_000)
     assert found(app, fetches_all=True) is None
 
 
@@ -44,7 +44,9 @@ def test_its_columns() -> None:
     app = hg.App("job", on_bad_data="skip")
     orders = app.input("orders", timestamp=hg.field("ts", unit="s"), on_bad_data="dead_letter")
     out(orders.columns(Order).batch(max_age="1m", by="reference"))
-    assert found(app) == s.ByReference(COLUMNS, hg.field("ts", unit="s"), "dead_letter")
+    assert found(app) == s.ByReference(
+        COLUMNS, hg.field("ts", unit="s"), "dead_letter", earliest_ms=0, max_future_ms=3_600_000
+    )
 
 
 def test_inline_is_the_default() -> None:

@@ -84,7 +84,7 @@ def test_what_is_known_of_aggregates() -> None:
 
 def test_a_table_whose_values_get_another_format() -> None:
     """Refused with the difference; with a function each row is made anew when it is read, and keeps the time at which it expires."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     first = opened(store, job(value=hg.json(), ttl="10s"))
     first.tables.table("kept").update({"a": {"n": 1}, "b": {"n": 2}})
     durable(first)
@@ -109,7 +109,7 @@ def test_a_table_whose_values_get_another_format() -> None:
 
 
 def test_a_function_that_fails_names_its_table() -> None:
-    store = MemoryStore("u")
+    store = MemoryStore()
     first = opened(store, job(value=hg.json()))
     first.tables.table("kept")["a"] = {"n": 1}
     durable(first)
@@ -124,7 +124,7 @@ def test_a_function_that_would_end_the_process_fails_its_row() -> None:
     def leaves(names: tuple[str, ...], old: object) -> object:
         raise SystemExit("no way to read this")
 
-    store = MemoryStore("u")
+    store = MemoryStore()
     first = opened(store, job(value=hg.json()))
     first.tables.table("kept")["a"] = {"n": 1}
     durable(first)
@@ -149,7 +149,7 @@ def test_states_that_an_aggregate_cannot_go_on_with(gives: Any, says: str) -> No
         app.input("in").agg(name="agg", **fields)
         return app
 
-    store = MemoryStore("u")
+    store = MemoryStore()
     first = opened(store, aggregating(n=hg.count()))
     first.tables.table("agg")["a"] = [3]
     durable(first)
@@ -161,7 +161,7 @@ def test_states_that_an_aggregate_cannot_go_on_with(gives: Any, says: str) -> No
 
 
 def test_everything_that_does_not_fit_is_said_at_once() -> None:
-    store = MemoryStore("u")
+    store = MemoryStore()
     app = job(value=hg.json())
     app.table("other", value=hg.json())
     durable(opened(store, app))
@@ -179,7 +179,7 @@ def test_a_table_that_nobody_declares_is_named_while_it_holds_rows() -> None:
 
     app = job(value=hg.json())
     app.input("more").process(Waits, name="waits")
-    store = MemoryStore("u")
+    store = MemoryStore()
     first = opened(store, app)
     first.tables.table("waits.timers")["t"] = ("event", 7)
     durable(first)

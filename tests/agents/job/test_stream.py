@@ -27,14 +27,22 @@ def two(a: Any, b: Any) -> Any:
     return a
 
 
-def words(stream: Any) -> Any:
-    return stream.batch(max_rows=1).spark(two, schema="word string, n int")
+class Word(TypedDict):
+    word: str
+
+
+def words(stream: Any, schema: str = "word string, n int") -> Any:
+    return stream.batch(max_rows=1).spark(two, rows=Word, schema=schema)
 
 
 class Order(TypedDict):
     user: str
     paid: bool
     ts: int
+
+
+def late_to(stream: Any, topic: str) -> Any:
+    return stream.window(hg.tumbling("1s"), late=topic).agg(n=hg.count())
 
 
 def app() -> hg.App:
@@ -117,18 +125,24 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("a shuffle by what no result has", lambda a, s: s.merge(words(s)).repartition("wrd"), "repartition('wrd')"),
     ("a new key that no result has", lambda a, s: words(s).rekey("wrd"), "rekey('wrd')"),
     ("directories by what no result has", lambda a, s: words(s).write("/x", partition_by="wrd"), "no column 'wrd'"),
-    ("a decimal as JSON", lambda a, s: s.batch(max_rows=1).spark(two, schema="n decimal").filter(len).to("x"), "JSON has no decimal"),
-    ("bytes as JSON", lambda a, s: s.batch(max_rows=1).spark(two, schema="n binary").repartition("n"), "cast('string')"),
-    ("bytes for others", lambda a, s: s.batch(max_rows=1).spark(two, schema="n binary").share("x"), "share('x'): JSON has no binary"),
+    ("a decimal as JSON", lambda a, s: words(s, "n decimal").filter(len).to("x"), "JSON has no decimal"),
+    ("bytes as JSON", lambda a, s: words(s, "n binary").repartition("n"), "cast('string')"),
+    ("bytes for others", lambda a, s: words(s, "n binary").share("x"), "share('x'): JSON has no binary"),
     ("a list of distances", lambda a, s: s.join(a.input("b"), within=["1s", "2s"], into=two), 'within=("1s", "10s")'),
     ("late rows to no topic", lambda a, s: s.join(a.input("b"), within="1s", into=two, late=""), "join(late='') does not name"),
     ("join with a serde that is none", lambda a, s: s.join(a.input("b"), within="1s", into=two, serde=5), "join(serde=5) is not a serde"),
-    ("spark of one argument", lambda a, s: s.batch(max_rows=1).spark(lambda df: df, schema="a int"), "called with (df, batch)"),
+    ("spark of one argument", lambda a, s: s.batch(max_rows=1).spark(lambda df: df, rows=Word, schema="a int"), "called with (df, batch)"),
     ("to nowhere", lambda a, s: s.to(""), "does not name a topic"),
     ("to a stream", lambda a, s: s.to(s), "does not name a topic"),
     ("to an illegal topic", lambda a, s: s.to("a b"), "not a legal name"),
     ("to its own input", lambda a, s: s.to("orders"), "in a circle"),
-    ("to its own dead letters", lambda a, s: s.to("sales-1-dead-letters"), "a topic of headgate itself"),
+    ("to its own dead letters", lambda a, s: s.to("sales-1-dead-letters"), "kept for the job's own streams"),
+    ("an input that a reset would delete", lambda a, s: a.input("sales-1-orders"), "cannot read 'sales-1-orders'"),
+    ("a shared stream that a reset would delete", lambda a, s: s.share("sales-1-orders"), "cannot write 'sales-1-orders'"),
+    ("an input that steers a job", lambda a, s: a.input("__headgate_coordinator_b_1"), "a topic of headgate itself"),
+    ("late rows to a coordinator stream", lambda a, s: late_to(s, "__headgate_coordinator_b_1"), "a topic of headgate itself"),
+    ("late rows of a join to a log", lambda a, s: s.join(a.input("b"), within="1s", into=two, late="__headgate_log_b_1"), "headgate"),
+    ("to a topic of the brokers", lambda a, s: s.to("__transaction_state"), "a topic of Kafka itself"),
     ("to a stream between its stages", lambda a, s: (s.repartition("a"), s.to("sales-1-by-a")), "job's own stream"),
     ("to a partition by a coroutine", lambda a, s: s.to("x", partition=waits), "async function"),
     ("a step behind to", lambda a, s: s.to("x").map(str), "cannot follow to('x')"),

@@ -117,7 +117,7 @@ def test_a_unit_that_nobody_knows_is_refused_with_those_that_there_are() -> None
 def test_a_job_has_the_same_times_whatever_their_kind(of: Any, values: list[Any]) -> None:
     """Rows and watermark; what cannot be read goes where bad data goes, and does not touch the time."""
     app = hg.App("job")
-    app.input("in", timestamp=of, max_out_of_order="1s", on_bad_data="dead_letter").map(
+    app.input("in", timestamp=of, max_out_of_order="1s", on_bad_data="dead_letter", earliest="1969-01-01").map(
         lambda record: record.timestamp, with_record=True
     ).repartition(str, name="by").map(lambda record: [record.value, record.timestamp], with_record=True).process(Says)
     with Driver(app) as d:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.kafka.settings import MASK, ClientSettings, is_secret
+from headgate.agents.kafka.settings import MASK, ClientSettings
 from headgate.core.errors import EnvironmentFault, SettingError
+from headgate.core.settings import is_secret
 
 
 def parse(*pairs):

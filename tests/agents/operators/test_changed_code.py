@@ -75,7 +75,7 @@ class Story:
     def __init__(self, seed: int, *, windowed: bool) -> None:
         self.chance = random.Random(f"{seed} {windowed}")
         self.windowed = windowed
-        self.store = MemoryStore("u")
+        self.store = MemoryStore()
         self.names: list[str] = []
         self.account: dict[Any, dict[str, Any]] = defaultdict(dict)
         self.number = 0

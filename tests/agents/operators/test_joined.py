@@ -111,7 +111,7 @@ class Life:
         self.declared = declared
         self.memory = CacheMemory(memory_bytes)
         self.step: Any = next(one for one in declared.steps if one.name == "j")
-        self.store = MemoryStore("u")
+        self.store = MemoryStore()
         self.position = 0
         self.late = 0
         self.begin()

@@ -55,7 +55,7 @@ def test_sessions_that_were_merged_and_closed_between_two_commits_do_not_come_ba
     """The row of a session that is now part of another is deleted, also if the whole of it has closed since."""
     app = hg.App("job")
     app.input("in", key="k", timestamp="ts").window(hg.session(0.010), name="w").agg(n=hg.count()).to("out")
-    tables = open_tables(MemoryStore("u"), Declared(app), clock=lambda: 0).tables
+    tables = open_tables(MemoryStore(), Declared(app), clock=lambda: 0).tables
     sessions = OpenSessions(10, plan({"n": count()}), tables.table("w"))
 
     def letter() -> None:

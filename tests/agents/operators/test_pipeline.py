@@ -44,7 +44,12 @@ class Joined(Joining):
 
     def __init__(self, widths: dict[str, int]) -> None:
         super().__init__(
-            transactional=True, batch=Gathered, batch_bytes=1 << 20, max_pending_bytes=1 << 30, wake=lambda: None
+            transactional=True,
+            batch=Gathered,
+            batch_bytes=1 << 20,
+            max_pending_bytes=1 << 30,
+            wake=lambda: None,
+            now_ms=lambda: 0,
         )
         self.widths = widths
         self.open: list[SimpleNamespace] = []
@@ -73,7 +78,7 @@ class Rig:
     ) -> None:
         declared = Declared(app)
         self.topics = Joined(dict.fromkeys(declared.graph.writer, width))
-        self.tables = open_tables(store or MemoryStore("u"), declared, clock=lambda: 0, memory=memory).tables
+        self.tables = open_tables(store or MemoryStore(), declared, clock=lambda: 0, memory=memory).tables
         self.counted: dict[str, int] = {}
         self.pipeline = Pipeline(
             declared,
@@ -311,7 +316,8 @@ def test_an_unreadable_frame_is_bad_data() -> None:
 
 def test_frames_are_cut_by_number_and_by_size() -> None:
     """So that a frame fits into a Kafka record, unless one row alone does not."""
-    assert frame_cuts([None] * 4500, [b"x"] * 4500) == [(0, 2000), (2000, 4000), (4000, 4500)]
+    assert frame_cuts([None] * 1200, [b"x"] * 1200) == [(0, 500), (500, 1000), (1000, 1200)]
+    assert frame_cuts([None] * 9, [b"x"] * 9, most=4) == [(0, 4), (4, 8), (8, 9)]
     large: list[bytes | None] = [b"x" * 300_000, None, b"x" * 300_000, b"x" * 900_000, b"y"]
     small: list[bytes | None] = [b"", None, b"x", b"y", None]
     cuts = [(0, 2), (2, 3), (3, 4), (4, 5)]

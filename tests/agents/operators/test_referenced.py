@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+import pyarrow as pa
 import pytest
 
 import headgate as hg
@@ -53,7 +54,7 @@ class Executors(WithoutSpark):
             )
             read.append(RangeRead(part, len(rows), 1, 10 * max(rows) if rows else None, bad))
         made = [{"batch": batch.id, "rows": sum(one.rows for one in read), "why": batch.closed_by}]
-        return [BatchOutcome([self.encode([self.pack(made)])], 1, read=read) for _ in stages]
+        return [BatchOutcome([self.encode([pa.Table.from_pylist(made)])], 1, read=read) for _ in stages]
 
 
 def same(df: Any, batch: Any) -> Any:
@@ -119,9 +120,35 @@ def test_offsets_become_ranges_of_at_most_so_many() -> None:
     asyncio.run(story())
 
 
+def test_ranges_name_their_topic_and_those_of_before_know_none() -> None:
+    """A batch whose topic is made again meanwhile has a range of each; one that was adopted is the same topic. Stored ranges of four values
+    are those of an earlier version."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        one, bridge = rig(store, max_rows=100)
+        topics = {IN: "one"}
+        one.pipeline.topic_id = lambda at: topics.get(at, "")
+        await offsets(one, 0, 10)
+        await offsets(one, 10, 20)
+        await offsets(one, 7, 9, IN1)
+        topics[IN] = "two"
+        await offsets(one, 20, 108)
+        one.pipeline.adopted = lambda: ("one",)
+        commit(one)
+        await asyncio.sleep(0)
+        (contents,) = bridge.contents
+        assert contents.parts == (Range("in", 0, 0, 20), Range("in", 1, 7, 9), Range("in", 0, 20, 98, "two"))
+        batch: Any = next(operator for operator in one.pipeline.operators if isinstance(operator, BatchOp))
+        assert batch.reference.ranges(1)[0] == Range("in", 0, 0, 20, "one")
+        assert batch.rows.table.get_many(["r000000000001"])[0][1] == ["in", 1, 7, 9]
+
+    asyncio.run(story())
+
+
 def test_no_row_enters_the_task_log_and_a_restart_has_the_same_ranges() -> None:
     async def story() -> None:
-        store = MemoryStore("u")
+        store = MemoryStore()
         one, _ = rig(store, max_rows=1_000_000)
         await offsets(one, 0, 3_000_000)
         one.seal()
@@ -207,7 +234,7 @@ class FrameExecutors(Executors):
             for part in contents.parts
         ]
         made = [{"batch": batch.id, "rows": sum(one.rows for one in read)}]
-        return [BatchOutcome([self.encode([self.pack(made)])], 1, read=read) for _ in stages]
+        return [BatchOutcome([self.encode([pa.Table.from_pylist(made)])], 1, read=read) for _ in stages]
 
 
 def framed(store: MemoryStore | None = None, **limits: Any) -> tuple[Rig, FrameExecutors]:
@@ -266,7 +293,7 @@ def test_a_restart_needs_the_frames_of_its_unfinished_batches() -> None:
     """No row is in the store, so the records must not be trimmed."""
 
     async def story() -> None:
-        store = MemoryStore("u")
+        store = MemoryStore()
         one, bridge = framed(store, max_rows=3)
         await frame(one, bridge, 5, 1, 2, 3)
         await frame(one, bridge, 6, 4)
@@ -325,7 +352,7 @@ def test_status_can_be_asked_for_when_the_store_is_closed() -> None:
     """A heartbeat asks between the end of a task and that of its operators; the worker must not end for it."""
 
     async def story() -> None:
-        store = MemoryStore("u")
+        store = MemoryStore()
         one, _ = rig(store, max_rows=10)
         await offsets(one, 0, 15)
         one.seal()

@@ -5,7 +5,7 @@ They failed the task whatever `on_error` was, and such a row stays in the state:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 import pytest
@@ -15,6 +15,15 @@ from headgate.agents.testing import driver
 from headgate.agents.testing.driver import Driver
 
 from ..without_spark import Rows, WithoutSpark
+
+
+class Order(TypedDict):
+    n: int
+
+
+class Keyed(TypedDict):
+    k: float | None
+    n: int
 
 
 def fussy(row: Any) -> Any:
@@ -203,7 +212,7 @@ def test_a_result_of_spark_on_which_a_function_fails_is_left_out(verb: str, monk
         return rows
 
     app = hg.App("sales", on_error="skip")
-    VERBS[verb](app.input("orders").batch(max_rows=3).spark(same, schema="n long"))
+    VERBS[verb](app.input("orders").batch(max_rows=3).spark(same, rows=Order, schema="n long"))
     with Driver(app) as d:
         d.send_all("orders", [{"n": n} for n in (1, 2, 3)])
         assert [one.value["n"] for one in d.read("out")] == [1, 3]
@@ -215,9 +224,9 @@ def test_a_result_without_the_key_that_its_topic_needs_is_left_out(monkeypatch: 
     bridge = WithoutSpark()
     monkeypatch.setattr(driver, "_spark", lambda declared, session: bridge)
     app = hg.App("sales", on_error="dead_letter")
-    app.input("orders").batch(max_rows=3).spark(lambda rows, batch: rows, schema="k double, n long", name="same").to(
-        "out", key="k"
-    )
+    app.input("orders").batch(max_rows=3).spark(
+        lambda rows, batch: rows, rows=Keyed, schema="k double, n long", name="same"
+    ).to("out", key="k")
     with Driver(app) as d:
         d.send_all("orders", [{"k": k, "n": n} for n, k in enumerate((None, 1.5, None))])
         assert [one.value["n"] for one in d.read("out")] == [0, 2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,7 @@ PLAIN = pa.table({"user": ["a", None, "ü"], "n": [1, 2, 3], "share": [0.5, 1e30
 SMALL = PLAIN.select(["user", "n"]).cast(pa.schema([("user", pa.large_string()), ("n", pa.int16())]))
 ODD = {
     "not a number": pa.table({"user": ["a"], "share": [float("nan")]}),
+    "infinity": pa.table({"user": ["a", "b"], "share": [float("inf"), float("-inf")]}),
     "a day": pa.table({"user": ["a"], "day": [datetime.date(2026, 1, 1)]}),
     "a map": pa.table({"user": ["a"], "of": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))}),
     "a list": pa.table({"user": ["a"], "of": [[1, 2]]}),
@@ -25,6 +26,10 @@ ODD = {
         {"user": ["a"], "n": [2**63]}, schema=pa.schema([("user", pa.string()), ("n", pa.uint64())])
     ),
 }
+
+
+class Order(TypedDict):
+    n: int
 
 
 @pytest.fixture
@@ -44,7 +49,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return columns.rows_of(columns.decode(block))
 
     bridge = SimpleNamespace(
-        pack=columns.pack, fits=columns.unite, kind_of=columns.kind_of, split=columns.split, encode=columns.encode,
+        select=columns.select, split=columns.split, alike=lambda *_: True, encode=columns.encode,
         table=columns.decode, decode=decode, run=run, warm=nothing, close=nothing, status=lambda: None,
         progress=lambda *_: None,
     )  # fmt: skip
@@ -60,7 +65,7 @@ def written(results: dict[str, Any], table: pa.Table, **to: Any) -> list[tuple[A
     """The records that are written, and how often rows were made."""
     results["table"] = table
     app = hg.App("job")
-    app.input("in").batch(max_rows=1).spark(same, schema="user string, n long").to("out", **to)
+    app.input("in").batch(max_rows=1).spark(same, rows=Order, schema="user string, n long").to("out", **to)
     with hg.testing.Driver(app) as driver:
         driver.send("in", {"n": 1}, at=7)
         found = driver.read("out")
@@ -95,7 +100,7 @@ def test_a_function_of_rows_gets_rows(results: dict[str, Any]) -> None:
     assert written(results, PLAIN, key=lambda row: f"k{row['n']}")[0] == ("k1", PLAIN.to_pylist()[0], 7)
     results["table"] = PLAIN
     app = hg.App("job")
-    spark = app.input("in").batch(max_rows=1).spark(same, schema="user string")
+    spark = app.input("in").batch(max_rows=1).spark(same, rows=Order, schema="user string")
     spark.to("out")
     spark.map(lambda row: row["n"]).to("numbers")
     with hg.testing.Driver(app) as driver:

@@ -56,7 +56,7 @@ class Task:
         self.declared = Declared(app)
         (self.step,) = [step for step in self.declared.steps if isinstance(step, WindowStep)]
         self.plan = self.step.plan
-        self.store = MemoryStore("u")
+        self.store = MemoryStore()
         self.position = 0
         self.log: dict[bytes, bytes | None] = {}
         """The newest row of each key, tombstones included."""

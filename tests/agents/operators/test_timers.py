@@ -22,7 +22,7 @@ STEPS = st.lists(
 
 
 def on_a_table():
-    tables = TaskTables(MemoryStore("u"))
+    tables = TaskTables(MemoryStore())
     table = tables.declare("t.timers", serde.msgpack(), serde.msgpack())
     return tables, table, Timers(table)
 

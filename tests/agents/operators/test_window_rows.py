@@ -109,7 +109,8 @@ def test_rows_are_given_as_they_came_and_before_the_time_that_closed_them() -> N
 
 def test_a_header_is_enough_for_the_key_of_a_window() -> None:
     app = hg.App("job")
-    made = app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s")).process(Told, serde=hg.msgpack())
+    windows = app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), at_end="close")
+    made = windows.process(Told, serde=hg.msgpack())
     made.filter(lambda value: value[0] == "tumbling-10s").to("out", key=hg.window_key)
     with Driver(app) as d:
         d.send_all("in", [row(12_000), row(20_000)])
@@ -197,7 +198,7 @@ def test_a_careful_task_stores_the_same_blocks_with_each_letter(monkeypatch: pyt
     for careful in (False, True):
         declared = Declared(job(hg.hopping("10s", every="5s")))
         step: Any = declared.steps[1]
-        store = MemoryStore("u")
+        store = MemoryStore()
         for life in range(3):
             tables = open_tables(store, declared, clock=lambda: 0).tables
             env: Any = SimpleNamespace(table=tables.table, count=lambda *_: None, app=declared.app, now_ms=lambda: 0)
@@ -225,7 +226,7 @@ def test_rows_that_come_behind_a_closing_that_failed_are_in_the_window() -> None
     """What the failed letter had read back is not all of it any more."""
     declared = Declared(job(hg.tumbling("10s")))
     step: Any = declared.steps[1]
-    tables = open_tables(MemoryStore("u"), declared, clock=lambda: 0).tables
+    tables = open_tables(MemoryStore(), declared, clock=lambda: 0).tables
     env: Any = SimpleNamespace(table=tables.table, count=lambda *_: None, app=declared.app, now_ms=lambda: 0)
     op = windowed.WindowOp(step, env)
     given: list[Rows] = []
@@ -319,7 +320,7 @@ def test_rows_in_place_of_aggregates_begin_where_no_window_is_open() -> None:
         return app
 
     window = hg.tumbling("10s")
-    store = MemoryStore("u")
+    store = MemoryStore()
     codes = [states(window), job(window), states(window)]
     held: list[Any] = [[10_000, 0, [b"a"], [[1]]], [10_000, 0, [b"a"], [[1, b"{}", None]]]]
     position = 0

@@ -93,7 +93,9 @@ def test_a_window_closes_when_end_and_grace_have_passed(form: Form) -> None:
 
 def test_times_before_1970_have_windows_like_any_other(form: Form) -> None:
     app = hg.App("job")
-    made = form.input(app, "in", Row, key="k", timestamp="ts").window(hg.tumbling("10s")).agg(n=hg.count())
+    made = (
+        form.input(app, "in", Row, key="k", timestamp="ts", earliest=None).window(hg.tumbling("10s")).agg(n=hg.count())
+    )
     made.map(lambda r: hg.Record(r.key, {**r.value, "ts": r.timestamp}, 0), with_record=True).to("out")
     with Driver(app) as d:
         d.send_all("in", [row(-1), row(-10_000), row(-10_001), row(0)])
@@ -257,7 +259,7 @@ def test_numbers_and_others_in_one_chunk_and_one_window() -> None:
 def test_a_field_more_finds_the_open_window_of_the_old_code() -> None:
     """Fields are compared by name: blocks of the old code are read, and what is new begins with nothing; windows of another length
     are refused."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     before = open_tables(store, Declared(job(hg.tumbling("10s"), n=hg.count())), clock=lambda: 0).tables
     before.table("w").update({3: [10_000, 0, [b"a", b"b"], [[1], [2]]], "floor": 7})
     before.complete()
@@ -273,7 +275,7 @@ def test_a_field_more_finds_the_open_window_of_the_old_code() -> None:
 @pytest.mark.parametrize("window", [hg.tumbling("20s"), hg.session("5s")], ids=str)
 def test_windows_of_another_kind_begin_where_none_is_open(window: hg.Window) -> None:
     """A floor is a time, whatever windows it has closed: rows before it are late for the others, too."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     for fields in ({"n": hg.count()}, {"x": hg.sum("x"), "n": hg.count()}):
         before = open_tables(store, Declared(job(hg.tumbling("10s"), **fields)), clock=lambda: 0).tables
         before.table("w").update({"floor": 7_000})
@@ -290,7 +292,7 @@ def test_windows_with_other_keys_begin_where_none_is_open() -> None:
         app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), name="w").agg(n=hg.count()).to("out")
         return Declared(app)
 
-    store = MemoryStore("u")
+    store = MemoryStore()
     for keys, rows in ((hg.text(), {"floor": 7_000}), (hg.json(), {0: [20_000, 0, [b'"a"'], [[1]]]})):
         before = open_tables(store, keyed_by(keys), clock=lambda: 0).tables
         before.table("w").update(rows)
@@ -305,7 +307,7 @@ def test_windows_with_other_keys_begin_where_none_is_open() -> None:
 @pytest.mark.parametrize(("before", "after"), [("0s", "5s"), ("5s", "0s")])
 def test_another_grace_reopens_no_window(window: Any, closed: int, before: str, after: str) -> None:
     """However long the new one is: the window was closed by the old one, and its result is out. A row at the end of a session joins it."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     tables = open_tables(store, Declared(job(window("10s", grace=before))), clock=lambda: 0).tables
     grace = window("10s", grace=before).grace_ms
     tables.table("w").update({"floor": 12_000, "grace": grace})
@@ -380,7 +382,7 @@ def test_an_old_row_that_joins_an_open_session_is_not_late(form: Form) -> None:
 def test_the_clock_closes_windows_of_processing_time(window: hg.Window, form: Form) -> None:
     """Whatever the rows' own times are, and though no further record comes; also behind a restart. A drain says that it was it."""
     app = hg.App("job")
-    form.input(app, "in", Row, key="k", timestamp="ts").window(window).agg(n=hg.count()).to("out")
+    form.input(app, "in", Row, key="k", timestamp="ts", max_future=None).window(window).agg(n=hg.count()).to("out")
     with Driver(app, now=1_000_000) as d:
         d.send_all("in", [row(5), row(99_000_000), row(7, "b")])
         d.advance("3s")
@@ -691,7 +693,7 @@ def test_a_compacted_topic_keeps_a_result_for_each_key_and_window(form: Form) ->
     """By the row's key alone it would keep the last window only. The bytes are those of a tuple, whatever the key is."""
     app = hg.App("job")
     rows = form.input(app, "in", Row, timestamp="ts").repartition("k")
-    minutes = rows.window(hg.tumbling("10s"), name="w").agg(n=hg.count())
+    minutes = rows.window(hg.tumbling("10s"), name="w", at_end="close").agg(n=hg.count())
     minutes.filter(lambda result: result["n"]).to("out", key=hg.window_key)
     named = hg.custom(bytes.decode, lambda key: f"{key[0]}@{key[1]}".encode(), name="named")
     minutes.to("named", key=hg.window_key, key_serde=named)
@@ -708,7 +710,8 @@ def test_a_compacted_topic_keeps_a_result_for_each_key_and_window(form: Form) ->
 
 def test_a_value_that_has_lost_its_window_has_no_window_key() -> None:
     app = hg.App("job")
-    made = app.input("in", key="k", timestamp="ts").window(hg.tumbling("10s"), name="w").agg(n=hg.count())
+    rows = app.input("in", key="k", timestamp="ts")
+    made = rows.window(hg.tumbling("10s"), name="w", at_end="keep").agg(n=hg.count())
     made.map(lambda result: {"n": result["n"]}).to("out", key=hg.window_key)
     with Driver(app) as d, pytest.raises(HeadgateError, match="no field 'window_start'"):
         passed(d, row(1, "a"), row(12_000, "a"))
@@ -717,11 +720,43 @@ def test_a_value_that_has_lost_its_window_has_no_window_key() -> None:
         other.to("out", key=hg.window_key)
 
 
+@pytest.mark.parametrize(("at_end", "last"), [("close", 10), ("keep", 13)])
+def test_a_result_that_is_overwritten_by_its_window_must_be_meant(form: Form, at_end: Any, last: int) -> None:
+    """A drain closed a window with 3 rows; the next run opened it again, and its result of 10 rows replaced the first one: 13 were sent."""
+    refused, app = hg.App("job"), hg.App("job")
+    rows = form.input(refused, "in", Row, timestamp="ts").repartition("k")
+    made = rows.window(hg.tumbling("10s"), name="w").agg(n=hg.count()).map(dict)
+    with pytest.raises(DeclarationError, match=r"closes what is open in 'w' .*overwrites") as error:
+        made.to("out", key=hg.window_key)
+    assert 'at_end="keep"' in error.value.remedy
+    assert 'at_end="close"' in error.value.remedy
+    rows = form.input(app, "in", Row, timestamp="ts").repartition("k")
+    rows.window(hg.tumbling("10s"), name="w", at_end=at_end).agg(n=hg.count()).to("out", key=hg.window_key)
+    with Driver(app) as d:
+        d.send_all("in", [{**row(ts), "k": "a"} for ts in (1, 2, 3)])
+        d.drain()
+        d.restart()
+        d.send_all("in", [{**row(ts), "k": "a"} for ts in (*range(4, 14), 20_000)])
+        d.advance("1s")
+        kept = {one.key: one.value["n"] for one in d.read("out")}
+    assert kept == {("a", 0): last}
+
+
+@pytest.mark.parametrize("size", ["1500s", 1_500.0])
+def test_a_row_may_be_in_many_windows_but_not_in_any_number(size: Any) -> None:
+    """86 million windows for one row were accepted, and its worker never came back from it."""
+    assert str(hg.hopping(size, every="1s")) == "hopping-25m-every-1s"
+    for more, every in (("1d", "1ms"), ("1d", "1s"), ("1501s", "1s")):
+        with pytest.raises(DeclarationError, match=r"each row would be in .* windows") as error:
+            hg.hopping(more, every=every)
+        assert "a larger every=" in error.value.remedy
+
+
 @pytest.mark.parametrize("window", [hg.tumbling("10s", grace="2s"), hg.session("10s", grace="2s")])
 def test_a_step_with_an_open_window_is_not_idle(window: hg.Window) -> None:
     """What stands behind it would be told a time without it, and its result would be late there."""
     d = Declared(job(window))
-    tables = open_tables(MemoryStore("u"), d, clock=lambda: 0).tables
+    tables = open_tables(MemoryStore(), d, clock=lambda: 0).tables
     (step,) = (one for one in d.steps if isinstance(one, s.WindowStep))
     op = windowed.WindowOp(
         step, SimpleNamespace(table=tables.table, count=lambda *_: None, app=d.app, now_ms=lambda: 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -25,6 +25,11 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> WithoutSpark:
     return bridge
 
 
+class Order(TypedDict):
+    n: int
+    c: str
+
+
 def same(rows: Rows, batch: Any) -> Rows:
     """The rows as they are, with their batch."""
     return [{**row, "batch": batch.id.partition("/")[2]} for row in rows]
@@ -36,9 +41,9 @@ def orders(first: int, behind: int) -> list[dict[str, Any]]:
 
 def job(out: Path) -> hg.App:
     app = hg.App("sales")
-    app.input("orders").batch(max_rows=4, name="lot").spark(same, schema="n long, c string", name="copy").write(
-        out, format="json", partition_by="c"
-    )
+    app.input("orders").batch(max_rows=4, name="lot").spark(
+        same, rows=Order, schema="n long, c string", name="copy"
+    ).write(out, format="json", partition_by="c")
     return app
 
 
@@ -100,8 +105,8 @@ def test_one_batch_may_be_written_and_passed_on(tmp_path: Path, spark: WithoutSp
     out = tmp_path / "out"
     app = hg.App("sales")
     lots = app.input("orders").batch(max_rows=40_000, name="lot")
-    lots.spark(same, schema="n long, c string", name="copy").write(out, format="json", partition_by="c")
-    lots.spark(same, schema="n long", name="count").to("copies")
+    lots.spark(same, rows=Order, schema="n long, c string", name="copy").write(out, format="json", partition_by="c")
+    lots.spark(same, rows=Order, schema="n long", name="count").to("copies")
     with Driver(app, settings={"error.retries": 0}) as d:
         spark.failures = [FilesDown("the disk is full")]
         with pytest.raises(Exception, match="the disk is full"):
@@ -119,7 +124,7 @@ def test_a_function_of_the_user_writes(tmp_path: Path) -> None:
         seen.append((batch.id, len(rows)))
 
     app = hg.App("sales")
-    app.input("orders").batch(max_rows=4, name="lot").spark(same, schema="n long").write(into_database)
+    app.input("orders").batch(max_rows=4, name="lot").spark(same, rows=Order, schema="n long").write(into_database)
     with Driver(app) as d:
         d.send_all("orders", orders(0, 8))
     assert seen == [("Partition 0/lot/1", 4), ("Partition 0/lot/2", 4)]
@@ -129,7 +134,7 @@ def test_what_spark_writes_nobody_else_can_have(tmp_path: Path) -> None:
     """The result does not come back, so another reader of it is refused, with the way to get both."""
     for verb in ("to", "write"):
         app = hg.App("sales")
-        copy = app.input("orders").batch(max_rows=4, name="lot").spark(same, schema="n long", name="copy")
+        copy = app.input("orders").batch(max_rows=4, name="lot").spark(same, rows=Order, schema="n long", name="copy")
         copy.write(tmp_path)
         getattr(copy, verb)("/elsewhere" if verb == "write" else "copies")
         with pytest.raises(
@@ -144,8 +149,8 @@ def test_files_in_one_directory_can_be_read_together(tmp_path: Path) -> None:
     def job(**other: Any) -> hg.App:
         app = hg.App("sales")
         lots = app.input("orders").batch(max_rows=4, name="lot")
-        lots.spark(same, schema="n long, c string", name="copy").write(tmp_path, partition_by="c")
-        lots.spark(same, schema="n long, c string", name="again").write(f"{tmp_path}/", **other)
+        lots.spark(same, rows=Order, schema="n long, c string", name="copy").write(tmp_path, partition_by="c")
+        lots.spark(same, rows=Order, schema="n long, c string", name="again").write(f"{tmp_path}/", **other)
         return app
 
     with Driver(job(partition_by=["c"])):
@@ -157,7 +162,7 @@ def test_files_in_one_directory_can_be_read_together(tmp_path: Path) -> None:
 
 def test_arguments_of_write_are_checked_where_they_stand(tmp_path: Path) -> None:
     """A function of one argument, and a path that depends on where a worker was started."""
-    copy = hg.App("sales").input("orders").batch(max_rows=4).spark(same, schema="n long")
+    copy = hg.App("sales").input("orders").batch(max_rows=4).spark(same, rows=Order, schema="n long")
     with pytest.raises(DeclarationError, match=r"\(df, batch\)"):
         copy.write(lambda df: None)
     with pytest.raises(DeclarationError, match="absolute path"):

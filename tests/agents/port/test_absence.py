@@ -75,3 +75,21 @@ def test_inputs_that_are_not_read_share_their_lines():
     assert all_of_them[1]["count"] == 40
     assert all_of_them[1]["inputs"] == ["orders:0", "orders:1", "orders:2", "and 37 more"]
     assert back == ("inputs are read again", {"inputs": 40, "after_s": 0})
+
+
+def test_what_was_reported_is_withdrawn_when_its_task_has_left():
+    """The inputs were named for minutes by a worker that did not own them any more."""
+
+    async def story() -> list[tuple[str, dict[str, Any]]]:
+        log = Log()
+        unread = Unread(log, Clock())
+        unread.tell("orders:0", "no answer")
+        unread.left("orders:0")
+        unread.left("orders:0")
+        unread.tell("orders:0", "no answer")
+        unread.stop()
+        return log.said
+
+    assert [event for event, _ in asyncio.run(story())] == [
+        "input is not read", "input is not read here any more", "input is not read",
+    ]  # fmt: skip

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import struct
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict
 
 from headgate.agents.records import columns
 from headgate.agents.records.column_chunk import ColumnChunk
+from headgate.agents.records.column_types import columns_of_type
 from headgate.agents.records.decoder import Decoder, RecordSpans
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.expressions import Computation, _Writer
 from headgate.agents.records.plain_records import _records
-from headgate.agents.records.spans import SpannedRecords, headers_of, pieces
+from headgate.agents.records.serdes import json
+from headgate.agents.records.spans import SpannedRecords, headers_of, packed, pieces
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.agents.records.writable import extent_of
 from headgate.core.columns.schema import ColumnSpec
@@ -39,6 +41,21 @@ from .targets import (
     survived,
     told,
 )
+
+NUMBERS = (
+    b"1e400",
+    b"-1E+400",
+    b"1e308",
+    b"0e999",
+    b"1e-999",
+    b"9" * 308,
+    b"9" * 309,
+    b"9" * 211 + b"e97",
+    b'"1e400"',
+    b"-0.0",
+    b"-0",
+)
+"""What may stand in a field that no type has."""
 
 
 def decoding_target(chance: random.Random) -> None:
@@ -67,6 +84,44 @@ def decoding_target(chance: random.Random) -> None:
 
 def _decoder() -> Decoder:
     return Decoder(mutations.COLUMNS, known=["known"], watched=["watched"])
+
+
+class Typed(TypedDict):
+    """A type with some of the fields that records have."""
+
+    user: str
+    amount: float | None
+    ts: int
+    ok: bool | None
+    note: str | None
+
+
+def readers_target(chance: random.Random) -> None:
+    """Typed rows, columns and rows without a type: the same verdict on each record, and the same values."""
+    typed_rows, plain_rows, decoder = json(Typed), json(), Decoder(columns_of_type(Typed).columns)
+    for record in mutations.some(chance, RECORDS):
+        text = record + chance.choice((b"", b"", b" ", b"\n"))
+        if chance.random() < 0.2:
+            text = text.replace(b"}", b',"more":%b}' % chance.choice(NUMBERS), 1)
+        with plainly():
+            without = typed_rows.loads_many([text])
+        row, plain, found = (
+            typed_rows.loads_many([text]),
+            plain_rows.loads_many([text]),
+            decoder.decode(*packed([text])),
+        )
+        bad = bool(found.bad)
+        assert (bool(row.bad), bool(without.bad)) == (bad, bad), (text, row.bad, without.bad, found.bad)
+        assert not plain.bad or bad, text
+        if bad:
+            continue
+        [value], wanted = row.values, plain.values[0]
+        assert repr(value) == repr(without.values[0]), text
+        names = Typed.__annotations__
+        assert repr({name: value[name] for name in names}) == repr(found.columns.rows()[0]), text
+        if wanted.get("amount") is not None:
+            wanted["amount"] = float(wanted["amount"])  # without a type, whole numbers are whole
+        assert {name: value[name] for name in names} == {name: wanted.get(name) for name in names}, text
 
 
 def digits_target(chance: random.Random) -> None:

@@ -144,7 +144,7 @@ def test_records_below_the_start_are_left_out(spanned):
 def test_a_damaged_batch_stays_where_it_is(spanned):
     """What is before it is handed out, and nothing behind it."""
 
-    def torn():
+    def torn(most):
         raise DamagedBatch("torn")
 
     buffer = FetchBuffer(AT, 0, spanned=spanned)

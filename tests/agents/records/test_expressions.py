@@ -143,3 +143,27 @@ def test_what_does_not_fit_is_refused() -> None:
     for one in refused:
         with pytest.raises(ValueError, match=r"program|rows|shorter|columns|column"):
             one()
+
+
+@pytest.mark.parametrize("count", [1, 700])
+@pytest.mark.parametrize("plain", [True, False])
+def test_all_rows_without_a_value_are_named(count: int, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of rows, of the selected ones alone, each with its own reason."""
+    if plain:
+        monkeypatch.setattr(columns, "compiled", None)
+    schema = ColumnSchema((ColumnSpec("a", "int64"), ColumnSpec("t", "text")))
+    numbers, texts = [n % 3 for n in range(count)], [("7", "x")[n % 5 == 1] for n in range(count)]
+    vectors = {"a": Vector.of("int64", numbers), "t": Vector.of("text", texts)}
+    some = array("q", [n for n in range(count) if n % 4 != 2])
+    chunk = ColumnChunk(vectors, array("q", range(count)), some)
+    computation = Computation((col("t").cast(int) + 8 // col("a")).node, schema)
+    with pytest.raises(NotComputable) as found:
+        computation.vector(chunk)
+    wanted = {
+        place: "x" if texts[row] == "x" else "zero"
+        for place, row in enumerate(some)
+        if texts[row] == "x" or not numbers[row]
+    }
+    assert list(found.value.all) == list(wanted)
+    assert all(wanted[place] in str(one) for place, one in found.value.all.items())
+    assert {place: one.index for place, one in found.value.all.items()} == {place: place for place in wanted}

@@ -119,3 +119,14 @@ def test_damage_is_refused_by_all_or_by_none(place: int, byte: int, cut: int) ->
         except DamagedBatch:
             found.append(None)
     assert found == [found[0]] * len(found)
+
+
+@pytest.mark.parametrize("attributes", [0x80, 0xFF])
+def test_attributes_of_a_record_are_one_byte(attributes: int) -> None:
+    """aiokafka's own reader takes them for a number of variable length, which shifts all that follows: a null key, another partition."""
+    raw = bytearray(batch_of([b"a"]))
+    raw[HEAD.size + 1] = attributes  # behind the length of the first record
+    struct.pack_into(">I", raw, 17, calc_crc32c(bytes(raw[CHECKED_FROM:])))
+    for found in every_way(bytes(raw)):
+        assert found.values == [b"v0"]
+        assert found.headers == [[("a", b"1"), ("y", None)]]

@@ -27,6 +27,7 @@ class Ends:
     def __init__(self) -> None:
         self.start, self.stable, self.high = 0, 0, 0
         self.error: Exception | None = None
+        self.topic = "one"
         self.asked = asyncio.Event()
 
     async def start_of(self, at: StreamPartition) -> int:
@@ -38,6 +39,9 @@ class Ends:
     async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
         self.asked.set()
         return self.stable if committed else self.high
+
+    async def topic_id(self, topic: str) -> str:
+        return self.topic
 
     async def of_time(self, at: StreamPartition, ms: int) -> int | None:
         raise AssertionError("nobody asks for times here")

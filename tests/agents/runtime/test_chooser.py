@@ -142,11 +142,11 @@ def times_of(when):
 
 @pytest.mark.parametrize("when", ["ts", lambda v: v["ts"]])
 def test_event_times_are_those_that_the_input_declares(when):
-    """A record without one has none, so that nothing waits for it; a null value keeps Kafka's."""
+    """A record without one has none, so that nothing waits for it; nor has one without a value, which moves no time."""
     values = [b'{"ts": 7}', b'{"ts": 9}']
     assert times_of(when)(Columns(values, [100, 101], 0)) == [7, 9]
     mixed = [b'{"ts": 7}', b"{", b"{}", None]
-    assert times_of(when)(Columns(mixed, [100, 101, 102, 103], 0)) == [7, NO_TIME, NO_TIME, 103]
+    assert times_of(when)(Columns(mixed, [100, 101, 102, 103], 0)) == [7, NO_TIME, NO_TIME, NO_TIME]
 
 
 def test_only_choosers_that_go_by_time_pay_for_it():
@@ -164,7 +164,7 @@ def test_only_choosers_that_go_by_time_pay_for_it():
 def test_a_chunk_is_cut_by_event_time_and_a_control_message_has_none():
     """Cut by Kafka's timestamps, an aligned task read ahead of its other inputs, or stood still."""
     columns = [b'{"ts": 1}', b'{"ts": 5}', b'{"ts": 9}']
-    batch = RecordBatch(lambda: Columns(columns, [900, 901, 902], 0), 0, 3, 3, 0, 0, 10)
+    batch = RecordBatch(lambda most: Columns(columns, [900, 901, 902], 0), 0, 3, 3, 0, 0, 10)
     buffer = FetchBuffer(LOW, 0, times=times_of("ts"))
     buffer.put([batch], 0, 3)
     assert buffer.head().timestamp == 1
@@ -172,7 +172,7 @@ def test_a_chunk_is_cut_by_event_time_and_a_control_message_has_none():
     assert buffer.take(10, up_to_ms=5) is None
     framed = FetchBuffer(LOW, 0, framed=json())
     values = [encode(UserFrame(b"1")), encode(Drain("j/1", "r1", "t", 1, 1, "d"))]
-    framed.put([RecordBatch(lambda: Columns(values, [900, 901], 0), 0, 2, 2, 0, 0, 10)], 0, 2)
+    framed.put([RecordBatch(lambda most: Columns(values, [900, 901], 0), 0, 2, 2, 0, 0, 10)], 0, 2)
     assert framed.head().timestamp == 900
     assert len(framed.take(10)) == 1
     assert framed.head().timestamp == NO_TIME

@@ -15,13 +15,14 @@ from headgate.agents.runtime.state import TaskStore
 from headgate.agents.state import directory as module
 from headgate.agents.state.directory import Directory, open_best
 from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import Owner
 from headgate.core.names import StreamPartition
 
 
 @pytest.fixture
 def path(tmp_path):
     """Where it lies."""
-    return tmp_path / "Partition-0"
+    return tmp_path / "tasks" / "Partition-0"
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def memory():
 
 
 @pytest.fixture
-def state(path, memory):
+def state(tmp_path, memory):
     """The state of a task that keeps it on disk, and knows nobody."""
     return TaskStore(
         KafkaPort(ClientSettings("nobody:1")),
@@ -39,7 +40,7 @@ def state(path, memory):
         "Partition 0",
         StreamPartition("log", 0),
         job_uuid="u",
-        disk=Directory(path, memory),
+        disk=Directory(tmp_path, "Partition 0", memory),
         decoded=memory.decoded,
         clock=lambda: 0,
         ends=SimpleNamespace(),
@@ -71,7 +72,7 @@ async def test_a_release_while_the_store_opens_closes_what_was_opened(state, pat
     await asyncio.wait([opened, closing])
     await state.close()
     assert state.store is None
-    again = open_rocks(path, StoreMemory(8 << 20), "u")
+    again = open_rocks(path, StoreMemory(8 << 20), Owner("u", "Partition 0", 0))
     again.close()
 
 
@@ -80,7 +81,7 @@ async def test_closing_twice_at_a_time_ends_when_the_store_is_closed(state, path
     """Whoever waits for the end of a task opens its directory next."""
     await state.open()
     await asyncio.gather(state.close(), state.close())
-    open_rocks(path, StoreMemory(8 << 20), "u").close()
+    open_rocks(path, StoreMemory(8 << 20), Owner("u", "Partition 0", 0)).close()
     await state.close()
 
 
@@ -124,4 +125,4 @@ async def test_a_release_while_the_store_is_wiped_waits_for_it(state, path, monk
     assert not closing.done(), "nothing is closed before the wipe is through"
     may_go_on.set()
     await asyncio.wait([wiping, closing])
-    open_rocks(path, StoreMemory(8 << 20), "u").close()
+    open_rocks(path, StoreMemory(8 << 20), Owner("u", "Partition 0", 0)).close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +22,11 @@ from headgate.agents.operators.trouble import may_pass
 from headgate.agents.port.absence import Unread
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned
+from headgate.agents.runtime.solitude import Solitude
 from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
 from headgate.agents.runtime.task_intake import TaskIntake
+from headgate.agents.runtime.turns import LoopTurns
 from headgate.agents.state.store import NoDisk
 from headgate.agents.worker.faust_app import new_app
 from headgate.agents.worker.mailbox import AgentMailbox
@@ -34,6 +37,7 @@ from headgate.core.orders import Release, RunView, Start
 from headgate.core.settings import find, parse
 from headgate.core.task import protocol as t
 from headgate.core.task.plan import InputPlan, TaskPlan, TaskSettings
+from headgate.core.task.suspects import Mark, Suspects
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 IN = StreamPartition("in", 0)
@@ -51,6 +55,7 @@ class Joined(Joining):
             batch_bytes=1 << 20,
             max_pending_bytes=1 << 30,
             wake=int,
+            now_ms=lambda: 0,
         )
         self.open: list[tuple[str, bytes | None]] = []
 
@@ -71,6 +76,8 @@ class Host:
         self.settings = self.life = self.job = self.producers = self.granted = self
         self.careful: set[str] = set()
         self.unread = Unread()
+        self.solitude = Solitude(self.port.clock)
+        self.turns = LoopTurns(None, lambda: False)
         self.app = new_app("task-actor")
         self.outbox = Joined()
         self.outbox.know("out", 1)
@@ -262,6 +269,77 @@ async def test_a_topic_that_is_met_while_bad_records_are_found_costs_no_record(p
         assert (host.counts["records_failed"], host.counts["dead_letters"]) == (1, int(policy == "dead_letter"))
 
 
+class Marked:
+    """The marks of a task, in order, and those that are kept."""
+
+    left = ()
+
+    def __init__(self) -> None:
+        self.begun: list[Mark] = []
+        self.kept: list[Mark] | None = None
+
+    def begin(self, mark: Mark) -> None:
+        self.begun.append(mark)
+
+    def end(self) -> None:
+        pass
+
+    def keep(self, marks: Any) -> None:
+        self.kept = list(marks)
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def suspected(*marks: Mark, policy: str = "dead_letter") -> Any:
+    """A task whose predecessors left these marks behind."""
+    async with running(naming(policy)) as host:
+        host.actor.site.marks = host.marked = Marked()
+        host.actor.site.suspects = Suspects(marks)
+        yield host
+
+
+async def test_a_suspected_chunk_runs_row_by_row_and_is_cleared() -> None:
+    """Each row is marked before it runs, so that the one that kills its worker is known. It is still one letter."""
+    async with suspected(Mark(IN, 1, 3)) as host:
+        host.give(b'{"n":0}', b'{"n":1}', b'{"bad":1}', b'{"n":3}')
+        await until(lambda: host.positions[-1:] == [4])
+        assert host.values() == [b"0", b"1", b"3"]
+        rows = [(one.first, one.row, one.deaths) for one in host.marked.begun]
+        first = [(0, 0, 1), (1, 0, 2), (2, 0, 2)]
+        assert rows == [*first, (0, 0, 1), (1, 0, 2), (3, 0, 1), (0, -1, 2)]
+        assert host.counts["dead_letters"] == 1
+        await until(lambda: host.marked.kept == [])
+        assert host.actor.site.suspects.marks == []
+
+
+async def test_a_record_that_ended_two_workers_becomes_a_dead_letter_without_running() -> None:
+    """Exactly that record, and the others go on."""
+    async with suspected(Mark(IN, 1, 2, 0, 2), Mark(IN, 0, 3)) as host:
+        host.give(b'{"n":0}', b'{"n":1}', b'{"n":2}')
+        await until(lambda: host.positions[-1:] == [3])
+        assert host.values() == [b"0", b"2"]
+        assert host.values(host.declared.topics.dead_letters) == [b'{"n":1}']
+        assert [one.first for one in host.marked.begun if one.row == 0] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("mark", "why"),
+    [
+        (Mark(IN, 1, 2, 0, 2), "record at in[0] offset 1: this record: 2 workers have ended in the middle of it"),
+        (Mark(IN, 0, 3, deaths=3), "in:0 offsets 0 to 2: 3 workers have ended in the middle of it"),
+    ],
+)
+async def test_what_no_policy_leaves_out_fails_its_task_by_name(mark: Mark, why: str) -> None:
+    """It does not run again before the task starts anew: then its code may be another one, and it is tried alone once more."""
+    async with suspected(mark, policy="fail") as host:
+        host.give(b'{"n":0}', b'{"n":1}', b'{"n":2}')
+        await until(lambda: "failed" in host.said())
+        assert host.reports[-1].why.startswith(why)
+        assert (host.values(), host.marked.begun, host.marked.kept) == ([], [], [replace(mark, deaths=1)])
+
+
 class Hides(hg.Actor):
     """Catches whatever an emit raises, or puts an error of its own in its place."""
 
@@ -434,6 +512,9 @@ class Reads:
     def heads(self) -> dict[StreamPartition, Any]:
         return {}
 
+    def troubles(self) -> list[tuple[StreamPartition, str | None]]:
+        return []
+
 
 NO_CHOOSER: Any = SimpleNamespace()
 
@@ -457,6 +538,39 @@ async def test_an_answer_that_comes_while_the_intake_stops_is_no_failure() -> No
     reads.answered.set()
     await intake.stop()
     await running_
+
+
+class Withdrawn:
+    """What is reported about inputs, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def tell(self, at: str, why: str) -> None:
+        self.said.append((at, why))
+
+    def back(self, at: str) -> None:
+        self.said.append((at, "is read again"))
+
+    def left(self, at: str) -> None:
+        self.said.append((at, "has left"))
+
+
+async def test_what_is_reported_of_inputs_is_withdrawn_when_the_task_goes_and_while_a_letter_lasts() -> None:
+    """`inputs are not read` went on for minutes after the recovery, and under the next incarnation, which did not own them."""
+    reads, withdrawn = Reads(), Withdrawn()
+    now: list[tuple[StreamPartition, str | None]] = []
+    reads.troubles = lambda: now  # type: ignore[method-assign]
+    intake, running_ = reading(reads)
+    intake._site.runtime.unread = withdrawn  # type: ignore[assignment]
+    for why in ("no answer", None, None, "no answer"):
+        now[:] = [(IN, why)]
+        reads.waits.clear()
+        reads.answered.set()
+        await reads.waits.wait()
+    await intake.stop()
+    await running_
+    assert [why for _, why in withdrawn.said] == ["no answer", "is read again", "no answer", "has left"]
 
 
 async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_came_meanwhile() -> None:

@@ -7,12 +7,12 @@ import asyncio
 from headgate.agents.records import serdes as serde
 from headgate.agents.state.cache_memory import DECODED, ROW_BYTES, CacheMemory
 from headgate.agents.state.rocks import StoreMemory, open_rocks
-from headgate.agents.state.store import BUSY_S, MemoryStore, StoreBusy
+from headgate.agents.state.store import BUSY_S, MemoryStore, Owner, StoreBusy
 from headgate.agents.state.tables import TaskTables
 
 
 def declared(memory, store=None, name="rows"):
-    tables = TaskTables(store or MemoryStore("u"), memory=memory)
+    tables = TaskTables(store or MemoryStore(), memory=memory)
     return tables, tables.declare(name, serde.text(), serde.text())
 
 
@@ -33,7 +33,7 @@ async def applied(tables, position):
 def test_large_rows_stay_within_state_memory(tmp_path):
     """Rows of 100 kB, 60 MB of them: with a limit that counts rows, a worker of 16 MiB is killed by its machine for all of them."""
     memory = StoreMemory(16 << 20)
-    store = open_rocks(tmp_path / "t", memory, "u")
+    store = open_rocks(tmp_path / "t", memory, Owner("u"))
     tables, table = declared(memory.decoded, store)
     most = 0
     for start in range(0, 600, 20):

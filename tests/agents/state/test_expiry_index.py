@@ -31,7 +31,7 @@ def found(index, now_ms):
 
 def test_keys_of_one_time_are_a_few_entries_and_are_removed_as_these():
     """An entry for each key would cost as much as the row itself, twice: once written, once deleted."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     index = ExpiryIndex("counts", store)
     index.written(100, KEYS)
     index.written(200, [b"later"])
@@ -46,7 +46,7 @@ def test_keys_of_one_time_are_a_few_entries_and_are_removed_as_these():
 
 def test_the_same_keys_at_the_same_time_in_two_commits_are_both_found():
     """Two entries of one millisecond must not replace one another, or the rows of the first would stay for ever."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     index = ExpiryIndex("counts", store)
     index.written(100, KEYS[:3])
     commit(index, store)
@@ -64,7 +64,7 @@ def packed_rows(rows):
 def test_a_restore_makes_an_index_that_means_the_same():
     """A worker that restores from nothing deletes at the same times; deletes and rows without a ttl have no entry."""
     rows = {key: log_value(b"1", 100 + n % 2) for n, key in enumerate(KEYS)}
-    store = MemoryStore("u")
+    store = MemoryStore()
     counts = packed_rows({**rows, b"gone": None, b"stays": log_value(b"1")})
     store.write(indexed({"counts": counts, "others": packed_rows({b"a": log_value(b"1")})}))
     assert store.tables() == [INDEX, "counts", "others"]

@@ -8,6 +8,7 @@ from headgate.agents.records import columns
 from headgate.agents.records.spans import packed
 from headgate.agents.state.packed_rows import PackedRows
 from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import Owner
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -20,7 +21,7 @@ def test_a_store_gets_rows_in_the_order_of_their_keys(tmp_path, monkeypatch, com
     made = PackedRows(keys, keys, packed(list(rows.values())))
     assert list(made.in_order()) == sorted(rows.items())
     assert list(made.items()) == list(rows.items())
-    store = open_rocks(tmp_path / "task", StoreMemory(8 << 20), "u")
+    store = open_rocks(tmp_path / "task", StoreMemory(8 << 20), Owner("u"))
     store.write({"t": {b"a\xff": b"old", b"c": b"kept"}})
     store.write({"t": made, "u": rows})
     alive = {key: value for key, value in rows.items() if value is not None}

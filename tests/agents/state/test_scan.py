@@ -22,7 +22,7 @@ from headgate.core.windows.slots import pack_slot
 
 def test_a_row_that_nobody_can_read_hides_no_other() -> None:
     """One record that somebody wrote into the task log by hand, or a newer version, and `headgate tables` showed nothing of the table."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     rows = {b"a": log_value(b"1"), b"b": b"\xff", b"c": log_value(b"3"), b"d": b""}
     store.write({"counts": rows})
     found = dict(scan(RowDecoder(store), "counts", "", 10))
@@ -38,7 +38,7 @@ ID = UUID("12345678-1234-5678-1234-567812345678")
 @pytest.mark.parametrize("key", [7, -1, True, b"\x01\xff", ID, ("DE", 7), (("DE", True), ID), "DE", "Zürich"])
 def test_a_key_of_any_type_is_shown_so_that_it_can_be_asked_for(key: Any) -> None:
     """Without the job's code there is the task log alone: the bytes say what they are."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     store.write({"counts": {keys.encode(key): log_value(b"1"), b"other": log_value(b"2")}})
     [(shown, value)] = [row for row in scan(RowDecoder(store), "counts", "", 10) if row[0] != "other"]
     assert value == 1
@@ -48,7 +48,7 @@ def test_a_key_of_any_type_is_shown_so_that_it_can_be_asked_for(key: Any) -> Non
 
 def test_a_text_and_a_number_that_look_alike_are_both_shown() -> None:
     """Quoted, it is the text alone."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     store.write({"counts": {keys.encode("7"): log_value(b"1"), keys.encode(7): log_value(b"2")}})
     assert list(scan(RowDecoder(store), "counts", "7", 10)) == [("7", 1), (7, 2)]
     assert list(scan(RowDecoder(store), "counts", '"7"', 10)) == [("7", 1)]
@@ -56,7 +56,7 @@ def test_a_text_and_a_number_that_look_alike_are_both_shown() -> None:
 
 def test_keys_of_headgates_own_tables_are_found_as_before() -> None:
     """They are msgpack: names of timers, ends of windows."""
-    store = MemoryStore("u")
+    store = MemoryStore()
     store.write({"own": {msgpack.packb("floor"): log_value(b"1"), msgpack.packb([5, 0]): log_value(b"2")}})
     assert list(scan(RowDecoder(store), "own", "", 10)) == [([5, 0], 2), ("floor", 1)]
     assert list(scan(RowDecoder(store), "own", "floor", 10)) == [("floor", 1)]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -17,17 +18,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
+from headgate.agents.state.directory import Directory
 from headgate.agents.state.rocks import StoreMemory, open_rocks, wipe
-from headgate.agents.state.store import MemoryStore, StoreBusy, StoreHeld, StoreUnusable, WriteRefused, write_in_turn
+from headgate.agents.state.store import (
+    MemoryStore,
+    Owner,
+    StoreBusy,
+    StoreHeld,
+    StoreUnusable,
+    WriteRefused,
+    write_in_turn,
+)
 from headgate.core.errors import StoreUnreadable
 
 from ...pauses import Beside
+
+OWNER = Owner("u", "Partition 1", 1)
 
 
 @pytest.fixture(params=["memory", "rocks"])
 def store(request, tmp_path):
     """Each of the two."""
-    made = MemoryStore("u") if request.param == "memory" else open_rocks(tmp_path / "t", StoreMemory(8 << 20), "u")
+    made = MemoryStore() if request.param == "memory" else open_rocks(tmp_path / "t", StoreMemory(8 << 20), Owner("u"))
     yield made
     made.close()
 
@@ -74,12 +86,12 @@ def test_a_closed_store_does_not_say_that_there_is_nothing(store, way):
 def test_a_range_that_nobody_has_read_to_its_end_holds_no_store(tmp_path):
     """Its directory could not be opened again as long as somebody held the range: the next life of the task restored everything anew."""
     memory = StoreMemory(8 << 20)
-    store = open_rocks(tmp_path / "t", memory, "u")
+    store = open_rocks(tmp_path / "t", memory, Owner("u"))
     store.write({"t": {b"%d" % n: b"v" for n in range(5000)}})
     rows, never_begun = store.range("t"), store.range("t")
     next(rows)
     store.close()
-    open_rocks(tmp_path / "t", memory, "u").close()
+    open_rocks(tmp_path / "t", memory, Owner("u")).close()
     for one in (rows, never_begun):
         with pytest.raises(StoreUnreadable):
             next(one)
@@ -120,11 +132,11 @@ def test_closing_gives_the_directory_back_at_once(tmp_path):
     """Also when several tables were open: RocksDB keeps its lock while any handle lives."""
     memory = StoreMemory(8 << 20)
     for n in range(5):
-        store = open_rocks(tmp_path / "t", memory, "u")
+        store = open_rocks(tmp_path / "t", memory, Owner("u"))
         assert store.meta.position == (n - 1 if n else None)
         store.write({f"t{n}": {b"k": b"v"}}, position=n)
         with pytest.raises(StoreHeld):
-            open_rocks(tmp_path / "t", memory, "u")
+            open_rocks(tmp_path / "t", memory, Owner("u"))
         with pytest.raises(StoreHeld):
             wipe(tmp_path / "t")
         store.close()
@@ -137,13 +149,15 @@ def test_foreign_newer_damaged_and_unmarked_stores_are_noticed(tmp_path):
     memory = StoreMemory(8 << 20)
     path = tmp_path / "t"
 
-    def reason(job="u"):
+    def reason(**of):
         with pytest.raises(StoreUnusable) as broken:
-            open_rocks(path, memory, job)
+            open_rocks(path, memory, replace(OWNER, **of))
         return broken.value.reason
 
-    open_rocks(path, memory, "u").close()
-    assert "belongs to the job u" in reason("another")
+    open_rocks(path, memory, OWNER).close()
+    assert "belongs to the job u" in reason(job_uuid="another")
+    assert "belongs to the task 'Partition 1'" in reason(task="Partition 2")
+    assert "partition 1 of the log" in reason(partition=2)
 
     for data, said in (
         (msgpack.packb({"format": 99}), "newer than"),
@@ -164,15 +178,93 @@ def test_foreign_newer_damaged_and_unmarked_stores_are_noticed(tmp_path):
     (path / "db" / "CURRENT").write_text("rubbish")
     assert "RocksDB cannot open it" in reason()
     wipe(path)
-    fresh = open_rocks(path, memory, "u")
+    fresh = open_rocks(path, memory, OWNER)
     assert fresh.meta.position is None
     fresh.close()
+
+
+def _readers(store):
+    return {
+        "get": lambda: store.get("t", b"100"),
+        "get_many": lambda: store.get_many("t", [b"100", b"200"]),
+        "range": lambda: list(store.range("t")),
+        "reversed": lambda: list(store.range("t", b"1", reverse=True)),
+    }
+
+
+@pytest.mark.parametrize("way", ["get", "get_many", "range", "reversed"])
+def test_a_store_with_a_damaged_block_is_wiped_at_the_next_open(tmp_path, way):
+    """RocksDB opens such a store without a word and fails at each read of the block: its task would fail again after each restart,
+    although the log has everything that it holds."""
+    memory = StoreMemory(8 << 20)
+    store = open_rocks(tmp_path / "t", memory, OWNER)
+    store.write({"t": {b"%d" % n: random.randbytes(100) for n in range(5000)}}, position=1)
+    store._families["t"][0].flush()
+    store.close()
+    rows = max((tmp_path / "t" / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(rows.read_bytes())
+    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
+    rows.write_bytes(data)
+    damaged = open_rocks(tmp_path / "t", memory, OWNER)
+    with pytest.raises(StoreUnreadable):
+        _readers(damaged)[way]()
+    damaged.close()
+    with pytest.raises(StoreUnusable, match="it could not be read"):
+        open_rocks(tmp_path / "t", memory, OWNER)
+    wipe(tmp_path / "t")
+    open_rocks(tmp_path / "t", memory, OWNER).close()
+
+
+def test_a_reader_that_comes_after_the_close_damages_nothing(tmp_path):
+    """A page that reads a table of a task that is just being released must not cost its next owner the store."""
+    memory = StoreMemory(8 << 20)
+    store = open_rocks(tmp_path / "t", memory, OWNER)
+    store.write({"t": {b"k": b"v"}}, position=1)
+    store.close()
+    with pytest.raises(StoreUnreadable):
+        store.get("t", b"k")
+    again = open_rocks(tmp_path / "t", memory, OWNER)
+    assert again.get("t", b"k") == b"v"
+    again.close()
+
+
+NEIGHBOURS = [
+    ("r", "r.15"),
+    ("a b", "a-b"),
+    ("Partition 1", "Partition-1"),
+    ("../../x", "x"),
+    (".", ".."),
+    ("a/b", "a%2Fb"),
+    ("", "%"),
+    ("r" * 300, "r" * 301),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), NEIGHBOURS)
+def test_tasks_of_any_name_have_stores_of_their_own(tmp_path, one, other):
+    """Groupers choose the names of tasks: a task that opened the store of another counted on from the other's counts."""
+    memory = StoreMemory(8 << 20)
+    job = tmp_path / "state" / "sales-1"
+    owners = {name: Owner("u", name, n) for n, name in enumerate((one, other))}
+    for name, owner in owners.items():
+        first, spare = Directory(job, name, memory), Directory(job, name, memory)
+        held = first.open(owner)
+        beside = spare.open(owner)  # as after a fenced process that still holds its lock
+        beside.write({"t": {b"who": name.encode()}}, position=owner.partition + 1)
+        held.close()
+        beside.close()
+    for name, owner in owners.items():
+        found = Directory(job, name, memory).open(owner)
+        assert found.get("t", b"who") == name.encode()
+        found.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"state"}
+    assert {path.name for path in job.iterdir()} == {"tasks", "spares"}
 
 
 def test_one_bound_for_all_databases_of_a_worker(tmp_path):
     """Ten databases are written to; what they hold in memory stays within the one setting."""
     memory = StoreMemory(16 << 20)
-    stores = [open_rocks(tmp_path / f"t{n}", memory, "u") for n in range(10)]
+    stores = [open_rocks(tmp_path / f"t{n}", memory, Owner("u")) for n in range(10)]
 
     async def fill():
         for n in range(40):
@@ -190,9 +282,10 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import Owner
 from headgate.core.errors import EnvironmentFault
 
-store = open_rocks(Path(sys.argv[1]), StoreMemory(8 << 20), "u")
+store = open_rocks(Path(sys.argv[1]), StoreMemory(8 << 20), Owner("u"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
 for n in range(100):
     try:
@@ -250,7 +343,7 @@ def silences():
 def test_a_disk_that_does_not_follow_keeps_nobody_from_speaking(tmp_path):
     """Three tables of 1 MB on a disk that takes two seconds for each: a stall that held the lock of the interpreter for so long
     would silence the heartbeats of the worker, and it would be taken for dead."""
-    store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), "u")
+    store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), Owner("u"))
     turns = 0
 
     async def write():
@@ -271,7 +364,7 @@ def test_a_disk_that_does_not_follow_keeps_nobody_from_speaking(tmp_path):
         store.close()
     assert found == []
     assert turns > 10, "nothing stalled: this test shows nothing"
-    again = open_rocks(tmp_path / "t", StoreMemory(64 << 20), "u")
+    again = open_rocks(tmp_path / "t", StoreMemory(64 << 20), Owner("u"))
     assert (again.meta.position, len(list(again.range("t")))) == (2, 3000)
     again.close()
 
@@ -280,8 +373,9 @@ KILLED = """
 import os, random, sys
 from pathlib import Path
 from headgate.agents.state.rocks import StoreMemory, open_rocks
+from headgate.agents.state.store import Owner
 
-store = open_rocks(Path(sys.argv[1]), StoreMemory(64 << 20), "u")
+store = open_rocks(Path(sys.argv[1]), StoreMemory(64 << 20), Owner("u"))
 store.write({"t": {b"%d" % i: random.randbytes(1000) for i in range(6000)}}, position=1)
 os._exit(9)
 """
@@ -291,7 +385,7 @@ def test_what_a_killed_process_left_is_worked_off_without_keeping_anybody_from_s
     """RocksDB writes the log out before it is open, and rocksdict holds the interpreter's lock for that: 12 s on this disk."""
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "t")], check=False, timeout=180)
     with silences() as found:
-        store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), "u")
+        store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), Owner("u"))
     assert found == []
     assert (store.meta.position, len(list(store.range("t")))) == (1, 6000)
     store.close()
@@ -300,7 +394,7 @@ def test_what_a_killed_process_left_is_worked_off_without_keeping_anybody_from_s
 FULL_FOR_A_MOMENT = """
 import resource, sys
 from pathlib import Path
-from headgate.agents.state.store import WriteRefused
+from headgate.agents.state.store import Owner, WriteRefused
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 
 def refused(position, value):
@@ -310,7 +404,7 @@ def refused(position, value):
         return str(error)
 
 memory = StoreMemory(8 << 20)
-store = open_rocks(Path(sys.argv[1]), memory, "u")
+store = open_rocks(Path(sys.argv[1]), memory, Owner("u"))
 store.write({"t": {b"k0": b"0"}}, position=0)
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
@@ -321,7 +415,7 @@ print("first:", repr(first))
 print("second:", repr(second))
 print("here:", store.meta.position, len(dict(store.range("t"))))
 store.close()
-store = open_rocks(Path(sys.argv[1]), memory, "u")
+store = open_rocks(Path(sys.argv[1]), memory, Owner("u"))
 print("opened:", store.meta.position, dict(store.range("t")), refused(1, b"1"), refused(2, b"2"), store.meta.position)
 """
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from headgate.agents.job.declared_table import bound, current_table
 from headgate.agents.records import serdes as serde
 from headgate.agents.state.rocks import StoreMemory, open_rocks
-from headgate.agents.state.store import BUSY_S, MemoryStore, StoreBusy
+from headgate.agents.state.store import BUSY_S, MemoryStore, Owner, StoreBusy
 from headgate.agents.state.tables import TaskTables
 from headgate.core.errors import DataError, DeclarationError
 
 
 def make(ttl_ms=None, now=None):
     now = now if now is not None else [0]
-    tables = TaskTables(MemoryStore("u"), clock=lambda: now[0])
+    tables = TaskTables(MemoryStore(), clock=lambda: now[0])
     return tables, tables.declare("counts", serde.text(), serde.json(), ttl_ms=ttl_ms)
 
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_encoded_stops_all_tables():
 
 def test_a_row_that_the_log_does_not_take_is_found_before_anything_is_merged():
     """With its table, its key and both sizes; what else the chunk changed is forgotten with it."""
-    tables = TaskTables(MemoryStore("u"), most_bytes=100)
+    tables = TaskTables(MemoryStore(), most_bytes=100)
     table = tables.declare("counts", serde.text(), serde.text())
     table["fits"] = "x" * 90
     table["large"] = "x" * 96
@@ -162,7 +162,7 @@ def test_expiry_is_stored_and_logged():
 def test_on_disk_all_that_is_due_expires_and_nothing_else(tmp_path):
     """20,000 keys in files of many blocks, half of them set again: the other half is deleted, and only then found in the log."""
     now = [0]
-    store = open_rocks(tmp_path / "t", StoreMemory(8 << 20), "u")
+    store = open_rocks(tmp_path / "t", StoreMemory(8 << 20), Owner("u"))
     tables = TaskTables(store, clock=lambda: now[0])
     table = tables.declare("counts", serde.text(), serde.json(), ttl_ms=1000)
 

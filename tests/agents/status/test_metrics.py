@@ -14,10 +14,14 @@ from headgate.agents.operators.joined import SideRows
 from headgate.agents.operators.kept_rows import SideCounts
 from headgate.agents.operators.open_windows import OpenCounts
 from headgate.agents.operators.windowed import LateCounts
+from headgate.agents.port.broker_clock import BrokerClock
+from headgate.agents.runtime.at_work import AtWork
 from headgate.agents.runtime.unreadable import Unreadable
 from headgate.agents.status import documents
 from headgate.agents.status.metric import COUNTER
 from headgate.agents.status.metrics import METRICS, render
+from headgate.agents.worker.health import Health
+from headgate.agents.worker.lags import Lags
 from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
 from headgate.agents.worker.sensors import Counting
 from headgate.agents.worker.times import Times
@@ -47,6 +51,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
 
     return Bag(
         name=name,
+        under_way=Bag(doing=Bag(now=lambda: AtWork(name, "orders:0 offset 7", 9.0), look=lambda: None)),
         grant=1,
         since_ms=1_000,
         machine=Bag(
@@ -54,6 +59,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
             plan=Bag(outputs=[Bag(stream="by-user", crosses=False)]),
             announcer=Bag(said=lambda kind, stream: NOTHING_ANNOUNCED),
             inputs=Bag(
+                positions={at: 7} if known else {},
                 bootstrap={at: 9} if state == TaskState.BOOTSTRAPPING else {},
                 progress=Bag(
                     watermark=asked,
@@ -68,7 +74,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
             ),
             time=Bag(told={"heard": 990_000}, holders=lambda step: [Holder(990_000, "orders", "behind")]),
         ),
-        reading=Bag(intake=Bag(lag=5, intake=Bag(heads=lambda: {at: head})) if known else None),
+        reading=Bag(intake=Bag(intake=Bag(heads=lambda: {at: head}, ends=lambda: {at: (12, 0.0)})) if known else None),
         site=Bag(
             pipeline=None
             if not known
@@ -105,7 +111,7 @@ def worker(*tasks):
     sensor = Counting()
     sensor.records["orders"] = 42
     sensor.requests[200] = 3
-    actors, committing = {one.name: one for one in tasks}, Bag(commits=11)
+    actors, committing = {one.name: one for one in tasks}, Bag(commits=11, under_way_s=lambda: 0.5)
     taken = (SparkMemory("jvm", 700), SparkMemory("python", 160, 900, 2))
     spark = Bag(seen=lambda: AtSpark(SparkState("ready", started=2, taken=taken)))
     runtime = Bag(producers=Bag(outbox=None, committing=committing), unreadable=unreadable(), spark=spark)
@@ -122,8 +128,11 @@ def worker(*tasks):
             runtime=runtime,
             actors=actors,
             times=Times(),
+            lags_now=lambda: Lags().look({}, actors, 0.0),
+            health=Health(0.0),
+            owned=dict,
         ),
-        port=Bag(clock=Bag(now=lambda: Now(0.0, 1_010_000))),
+        port=Bag(clock=Bag(now=lambda: Now(0.0, 1_010_000)), broker=BrokerClock()),
         started_ms=5_000,
         actors=actors,
         counters={

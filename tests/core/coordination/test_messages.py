@@ -9,9 +9,9 @@ from headgate.core.coordination.messages import KEYS, Message, key_of
 
 
 def test_every_type_of_the_stream_has_a_key():
-    """All twelve types, under the names that stand in the stream."""
+    """All thirteen types, under the names that stand in the stream."""
     assert sorted(kind for kind, _ in KEYS.values()) == [
-        "set-answer", "set-changelog", "set-config", "set-fence", "set-grant", "set-job-model", "set-leader",
+        "set-answer", "set-changelog", "set-config", "set-fence", "set-grant", "set-job-model", "set-leader", "set-letters",
         "set-member", "set-processor", "set-request", "set-run", "set-task-state",
     ]  # fmt: skip
     assert set(KEYS) == set(Message.__args__)

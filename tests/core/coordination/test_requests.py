@@ -40,6 +40,8 @@ def test_what_expires():
         ("oldest", "oldest"), ("newest", "newest"), (5, 5), (0, 0), (-1, None), (True, None), ("middle", None),
         (["time", 9], ("time", 9)), (("time", 9), ("time", 9)), (["time"], None), (["time", "9"], None),
         (["time", True], None), (["place", 9], None), (None, None), (1.5, None),
+        (["skip", 7], ("skip", 7)), (["skip", 7, 3], ("skip", 7, 3)), (["skip"], None), (["skip", -1], None), (["skip", 7, 3, 1], None),
+        (["skip", 2**60], None),
     ],
 )  # fmt: skip
 def test_where_a_seek_may_go(to: object, target: object):
@@ -54,6 +56,8 @@ def test_where_a_seek_may_go(to: object, target: object):
         ("move", {"task": "t", "to": "p1"}, ""),
         ("seek", {"stream": "s", "to": "oldest", "partition": 3}, ""),
         ("seek", {"stream": "s", "to": 4}, ""),
+        ("seek", {"stream": "s", "to": ["skip", 4], "partition": 3}, ""),
+        ("seek", {"stream": "s", "to": ["skip", 4]}, "'partition' of seek is missing"),
         ("dance", {}, "unknown request 'dance'"),
         ("move", {"task": "t"}, "needs 'to'"),
         ("move", {"task": "t", "to": 3}, "name of a processor"),

@@ -48,6 +48,11 @@ GOLDEN = [
         b"end-of-stream",
     ),
     (
+        EndOfStream("sales/1", "r1", None, 4, 2, left=True),
+        "0286a17601a36a6f62a773616c65732f31a372756ea27231a57461736b7304a565706f636802a46c656674c3",
+        b"end-of-stream",
+    ),
+    (
         Drain("sales/1", "r1", "Partition 0", 4, 2, "d"),
         "0387a17601a36a6f62a773616c65732f31a372756ea27231a47461736bab506172746974696f6e2030a57461736b7304a565706f636802a26964a164",
         b"drain",
@@ -160,6 +165,7 @@ def batch(keys=(), timestamps=(), values=(), headers=None, kind=0):
         (control(idle=1), "idle is neither true nor false"),
         (control(idle=True, away=1), "away is neither true nor false"),
         (control(away=True), "away, but not idle"),
+        (control(2, left=1), "left is neither true nor false"),
         (control(3, id=...), "id is not text"),
         (control(3, id=""), "id is empty or longer than 249 bytes"),
         (control(more="x" * 4096), "control body too long"),
@@ -275,7 +281,7 @@ def in_columns(rows, with_headers, plan):
 ANY_FRAME = st.one_of(
     st.builds(Watermark, **WHO, ts=TIMES, idle=st.booleans()),
     st.builds(Watermark, **WHO, ts=TIMES, idle=st.just(True), away=st.just(True)),
-    st.builds(EndOfStream, **WHO),
+    st.builds(EndOfStream, **WHO, left=st.booleans()),
     st.builds(Drain, **WHO, id=NAMES),
     st.builds(UserFrame, st.binary(max_size=50)),
     st.builds(in_columns, RECORDS, st.booleans(), st.integers(0, 2**32 - 1) | st.none()),

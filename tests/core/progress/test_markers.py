@@ -65,7 +65,14 @@ def test_a_new_epoch_says_everything_again():
         Drain("sales/1", "r1", "Partition 0", 2, 2, "d"),
     ]
     ended = Announcement(1, 9, False, True)
-    assert frames_between(ended, ended._replace(epoch=2), ME) == [EndOfStream("sales/1", "r1", "Partition 0", 2, 2)]
+    assert frames_between(ended, ended._replace(epoch=2), ME) == [
+        Watermark("sales/1", "r1", "Partition 0", 2, 2, 9),
+        EndOfStream("sales/1", "r1", "Partition 0", 2, 2),
+    ]
+    empty = Announcement(1, NO_TIME, False, True, left=True)
+    assert frames_between(empty, empty._replace(epoch=2), ME) == [
+        EndOfStream("sales/1", "r1", "Partition 0", 2, 2, left=True)
+    ]
 
 
 def test_after_an_end_nothing_is_said_and_after_a_drain_only_an_end():

@@ -157,7 +157,7 @@ def test_another_job():
     assert group.waited_for() == {"c"}
     assert group.hear(end(None, epoch=1)) == OLD_EPOCH
     assert group.hear(end(None, epoch=2)) == HEARD
-    assert (group.reached(0.5), group.silent()) == (StreamStatus(StreamPhase.ENDED), ([], 0))
+    assert (group.reached(0.5), group.silent()) == (StreamStatus(StreamPhase.LEFT), ([], 0))
 
 
 def test_the_runs_of_another_job_that_are_over_are_remembered_within_bounds():

@@ -49,7 +49,7 @@ def test_control_is_said_again_when_the_epoch_changes_by_ended_tasks_too():
     rig.chunk(ORDERS0, 5, 100)
     before = len(rig.said())
     rig.feed(o.RunChanged(run_view(ME, "b", epoch=2)))
-    assert rig.said()[before:] == [("end", 2, (0, 1))]
+    assert rig.said()[before:] == [("wm", 100, (0, 1)), ("end", 2, (0, 1))]
     assert rig.told() == ["running", "ended"]
 
 
@@ -179,7 +179,7 @@ def test_a_task_that_has_ended_is_told_again_too():
     rig.chunk(ORDERS0, 5, 100)
     assert rig.told()[-1] == "ended"
     rig.wait(61)
-    assert [kind for kind, *_ in rig.said()[-2:]] == ["end", "end"]
+    assert [kind for kind, *_ in rig.said()[-4:]] == ["wm", "end", "wm", "end"]
 
 
 def test_a_new_life_says_its_state_again_to_other_jobs():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from contextlib import suppress
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -64,6 +65,18 @@ def test_golden_bytes():
     assert log_value(b"v", 258, 258) == b"\x03\x00\x00\x00\x00\x00\x00\x01\x02\x01\x02v"
 
 
+def test_checkpoints_name_topics_and_those_of_before_know_none():
+    """A missing id is unknown, for ever; one that is there takes few bytes."""
+    at, other = StreamPartition("a", 0), StreamPartition("a", 2)
+    known = replace(FULL, topics={at: "one", other: "one", StreamPartition("b", 1): "two"}, adopted=("zero",))
+    assert encode_checkpoint(known).endswith(
+        b"\xa6topics\x92\x94\xa1a\xa3one\x00\x02\x93\xa1b\xa3two\x01\xa7adopted\x91\xa4zero"
+    )
+    assert decode_checkpoint(encode_checkpoint(known)) == known
+    assert decode_checkpoint(bytes.fromhex(GOLDEN)).topics == {}
+    assert decode_checkpoint(bytes.fromhex(GOLDEN)).adopted == ()
+
+
 TEXT = st.text(max_size=8)
 NUMBER = st.integers(0, 2**63 - 1)
 POSITIONS = st.dictionaries(st.builds(StreamPartition, TEXT, st.integers(0, 9)), NUMBER, max_size=6)
@@ -75,6 +88,8 @@ ANY = st.builds(
     epoch=NUMBER,
     positions=POSITIONS,
     until=POSITIONS,
+    topics=st.dictionaries(st.builds(StreamPartition, TEXT, st.integers(0, 9)), TEXT, max_size=6),
+    adopted=st.lists(TEXT, max_size=3).map(tuple),
     phase=st.sampled_from(PHASES),
     drain_id=TEXT,
     hooks=st.frozensets(TEXT, max_size=3),
@@ -126,6 +141,11 @@ def test_unknown_fields_are_ignored():
         (changed(positions=[["a", 1]]), "does not name streams"),
         (changed(positions=[[1, 1, 1]]), "does not name streams"),
         (changed(until=[["a", 0, -1]]), "until is not a number"),
+        (changed(topics=1), "topics is not a list"),
+        (changed(topics=[1]), "topics does not name streams"),
+        (changed(topics=[["a", 1, 0]]), "topics does not name streams"),
+        (changed(topics=[["a", "one", "0"]]), "topics is not a number"),
+        (changed(adopted=[1]), "adopted is not a list of texts"),
     ],
 )
 def test_what_cannot_be_read_says_why_and_what_to_do(data, what):

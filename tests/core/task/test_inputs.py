@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import orders as o
 from headgate.core.machine import IllegalEvent, Tick
 from headgate.core.names import StreamPartition as SP
-from headgate.core.progress.frames import NO_TIME
-from headgate.core.task.plan import FOREIGN, InputPlan, StepPlan, TaskPlan, TaskSettings
+from headgate.core.progress.frames import NO_TIME, EndOfStream, Watermark
+from headgate.core.task.plan import FOREIGN, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import (
     AtEnd,
     ChunkDone,
@@ -21,7 +23,10 @@ from headgate.core.task.protocol import (
     OffsetsResolved,
     PositionMoved,
     Restored,
+    RunStep,
+    SendControl,
     SettingsChanged,
+    StepDone,
     StoreOpened,
     WorkFailed,
 )
@@ -422,11 +427,81 @@ def test_a_partition_that_waits_for_the_broker_is_closed_and_a_seek_forgets_its_
     assert foreign.task.position(SP("f", 0)) == 4
 
 
-def test_time_of_a_partition_that_has_ended_is_not_told_any_more():
-    rig = Rig(source_plan(until=5)).start()
-    rig.wait(1)
+@pytest.mark.parametrize("bounded", [True, False])
+def test_the_last_time_of_a_stream_stands_before_its_end_in_letters_and_frames(bounded):
+    """The end was told before a watermark that was due, so short bounded runs never closed a window that stays open at the end."""
+    plan = replace(hearing(source_plan(until=5)), bounded=bounded)
+    rig = Rig(replace(plan, outputs=(OutputPlan(BY, 2, frozenset({"step"})),))).start()
     rig.chunk(ORDERS0, 5, 100)
-    assert [kind for kind, _, _ in rig.letters()] == ["end", "end"]
+    assert rig.letters() == [("watermark", ORDERS, 100), ("end", ORDERS, None), ("end", None, None)]
+    assert rig.said()[-2:] == [("wm", 100, (0, 1)), ("end", 1, (0, 1))]
+    frames = [one.frame for one in rig.of(SendControl, last=False)]
+    assert frames[-1].left is not bounded
+
+
+def test_a_partition_that_has_ended_keeps_its_time_where_every_input_ends_and_leaves_otherwise():
+    """Time ran on to the fastest partition, and what the next run brought of the others was late."""
+    second = SP(ORDERS, 1)
+    for bounded, then in ((True, 100), (False, 300)):
+        plan = replace(source_plan(partitions=(0, 1), width=2, until_of={0: 5, 1: 9}), bounded=bounded)
+        rig = Rig(hearing(plan)).start()
+        rig.chunk(ORDERS0, 5, 100)
+        rig.chunk(second, 7, 300)
+        rig.wait(1)
+        assert rig.times() == {"step": then}
+        assert rig.again().task.inputs.progress.watermark(ORDERS) == then
+        rig.chunk(second, 9, 400)
+        assert rig.times() == {"step": then}
+        assert rig.told()[-1] == "ended"
+
+
+def test_a_partition_that_brings_nothing_in_this_run_does_not_hold_the_time():
+    rig = Rig(replace(hearing(source_plan(partitions=(0, 1), width=2, until_of={0: 5, 1: 0})), bounded=True)).start()
+    rig.chunk(ORDERS0, 4, 100)
+    rig.wait(1)
+    assert rig.times() == {"step": 100}
+    rig.chunk(ORDERS0, 5, 110)
+    assert (rig.times(), rig.told()[-1]) == ({"step": 110}, "ended")
+
+
+def test_what_user_code_has_stopped_to_read_leaves_the_time_to_the_others():
+    """It ends in the middle, of its own will; the others do not wait for the end of the run."""
+    left, right = SP("left", 0), SP("right", 0)
+    inputs = (InputPlan("left", (0,), 1, until=50), InputPlan("right", (0,), 1, until=50))
+    rig = Rig(hearing(TaskPlan(JOB, ME, inputs, bounded=True))).start()
+    rig.chunk(left, 5, 100, ends=frozenset({"left"}))
+    rig.chunk(right, 5, 300)
+    rig.wait(1)
+    assert rig.times() == {"step": 300}
+    again = rig.again()
+    again.chunk(right, 6, 400)
+    again.wait(1)
+    assert again.times() == {"step": 400}
+
+
+def test_a_job_that_has_ended_leaves_the_time_to_the_sources_of_a_bounded_run():
+    inputs = (InputPlan("f", (0,), 1, FOREIGN, jobs=("x/1",)), InputPlan(ORDERS, (0,), 1, until=50))
+    rig = Rig(hearing(TaskPlan(JOB, ME, inputs, bounded=True))).start()
+    rig.hear(SP("f", 0), Watermark("x/1", "u", "a", 1, 1, 100))
+    rig.chunk(ORDERS0, 5, 300)
+    rig.wait(1)
+    assert rig.times() == {"step": 100}
+    rig.hear(SP("f", 0), EndOfStream("x/1", "u", "a", 1, 1))
+    assert rig.times() == {"step": 300}
+
+
+def test_what_executors_have_read_of_an_input_that_had_ended_is_told_before_its_end_is_passed_on():
+    """The offsets of a batch by reference end before anybody has seen its times."""
+    plan = replace(hearing(source_plan(until=5)), bounded=True)
+    rig = Rig(replace(plan, outputs=(OutputPlan(BY, 2, frozenset({"step"})),)), auto_steps=False).start()
+    rig.chunk(ORDERS0, 5)
+    (step,) = rig.of(RunStep)
+    assert step.kind == "end"
+    rig.feed(StepDone(step.letter, seen=((ORDERS0, 100),)))
+    (step,) = rig.of(RunStep)
+    assert (step.kind, step.times) == ("watermark", (("step", 100),))
+    rig.feed(StepDone(step.letter))
+    assert rig.said()[-2:] == [("wm", 100, (0, 1)), ("end", 1, (0, 1))]
 
 
 def test_a_producer_set_that_the_job_state_does_not_know_yet_is_waited_for():
@@ -449,3 +524,16 @@ def test_an_input_that_user_code_has_ended_stays_ended_for_the_run_and_the_other
     assert again.told()[-1] == "ended"
     anew = again.again(run_view(run_id="r2"))
     assert (anew.task.inputs.closed, anew.task.position(first)) == ({}, 5)
+
+
+def test_the_time_of_a_partition_so_far_outlives_a_restart():
+    """What a record without a value has: the greatest time of the records before it, also of those that an earlier life has read."""
+    plan = TaskPlan(JOB, ME, (InputPlan(ORDERS, (0,), 1, lag_ms=10),))
+    rig = Rig(plan).start()
+    assert rig.task.inputs.time_of(ORDERS0) is None
+    rig.chunk(ORDERS0, 1, 100)
+    assert rig.task.inputs.time_of(ORDERS0) == 100
+    rig.commit()
+    again = rig.again()
+    assert again.task.inputs.time_of(ORDERS0) == 100
+    assert Rig(reader_plan()).start().task.inputs.time_of(BY0) is None

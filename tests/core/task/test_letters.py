@@ -189,7 +189,7 @@ def test_work_goes_between_streams_and_the_last_letter():
 def test_the_time_of_a_step_travels_with_the_letter_and_outlives_a_crash():
     """A task that began again told its timers nothing until every stream had moved once more."""
     rig = merged()
-    rig.hear(BY0, eos("a"))
-    assert rig.letters()[-2:] == [("end", BY, None), ("watermark", None, None)]
+    rig.hear(BY0, eos("a", left=True))
+    assert rig.letters()[-2:] == [("watermark", None, None), ("end", BY, None)]
     assert rig.times() == {"both": 200, "one": 200}
     assert rig.again().task.step_times == {"both": 200, "one": 200}

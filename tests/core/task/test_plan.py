@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.core.names import StreamPartition as SP
+from headgate.core.progress.frames import MAX_TIME, EndOfStream, Watermark
 from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan, TaskSettings
 
 
@@ -28,3 +31,18 @@ def test_a_plan_is_a_value():
     make = lambda: TaskPlan("j/1", "Partition 0", (InputPlan("a", (0,), 1),), (OutputPlan("o", 2, frozenset({"a"})),))  # noqa: E731
     assert make() == make()
     assert make().settings == TaskSettings()
+
+
+def test_no_producer_moves_time_further_ahead_than_its_records_may_be():
+    """A watermark of the year 2099 from a job that does not judge its times: the rows of now are not late for good."""
+    one = InputPlan("a", (0,), 1, FOREIGN, ahead_ms=50)
+    frame = Watermark("j/1", "r", "t", 1, 0, 1_000)
+    assert one.believed(frame, 100) == replace(frame, ts=150)
+    for same, now_ms, plan in (
+        (replace(frame, ts=140), 100, one),
+        (replace(frame, ts=MAX_TIME), 100, one),
+        (frame, None, one),
+        (frame, 100, replace(one, ahead_ms=None)),
+        (EndOfStream("j/1", "r", "t", 1, 0), 100, one),
+    ):
+        assert plan.believed(same, now_ms) == same

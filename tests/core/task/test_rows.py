@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import product
 
 import msgpack
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import CheckpointError
+from headgate.core.progress.markers import Announcement
 from headgate.core.task.rows import VERSION, pack_rows, unpack_rows
 
 ROWS = {
@@ -38,6 +40,19 @@ def test_what_was_written_is_read():
     packed = pack_rows({**ROWS, **AWAY, ("s", 7, "own"): None})
     assert packed.pop(msgpack.packb(("s", 7, "own"))) is None
     assert dict(unpack_rows(packed.items())) == ROWS | AWAY
+
+
+@pytest.mark.parametrize("kind", [":said", ":relayed"])
+@pytest.mark.parametrize("flags", list(product([False, True], repeat=4)))
+@pytest.mark.parametrize("drained", [None, "d"])
+def test_every_announcement_that_a_task_makes_is_read_again(kind, flags, drained):
+    """A row that its own writer made and its reader refused let a task give up at each of its restarts."""
+    idle, ended, away, left = flags
+    said = Announcement(1, 5, idle, ended, drained, away, left)
+    row = ("r", *said.row())
+    ((_, found),) = unpack_rows(pack_rows({(kind, "s"): row}).items())
+    assert found == row
+    assert Announcement(*found[1:]) == said
 
 
 def test_a_newer_row_is_named_with_its_version():

@@ -18,6 +18,7 @@ from headgate.core.task.protocol import (
     CommitDone,
     CommitLost,
     DropChunk,
+    Identified,
     LogEnds,
     Lost,
     OffsetsResolved,
@@ -83,6 +84,17 @@ def test_impossible_seeks_are_refused_with_the_reason(seek, why):
     assert why in rig.seeks()[0].refused
 
 
+def test_a_stream_of_the_job_itself_can_be_adopted_where_it_stands():
+    """Its control messages are counted, so nothing is read again; and nothing is."""
+    rig = Rig(two_inputs()).start()
+    rig.feed(Identified(BY0, "one"))
+    here = rig.task.position(BY0)
+    rig.feed(o.Seek("s", BY, 0, o.HERE))
+    assert rig.seeks() == [o.SeekApplied(ME, "s")]
+    assert rig.task.position(BY0) == here
+    assert rig.task.inputs.adopted == ("one",)
+
+
 def test_no_seek_in_a_drain_or_behind_an_end():
     rig = Rig(two_inputs(until=5)).start()
     rig.chunk(ORDERS0, 5)
@@ -131,6 +143,81 @@ def test_a_log_that_ends_before_the_position_is_another_log():
     rig.feed(o.Seek("s1", ORDERS, 0, 20))
     rig.feed(Lost(ORDERS0, 20, 1, 3))
     assert rig.task.position(ORDERS0) == 1
+
+
+def identified(**plan):
+    """A task at 20 of the topic `one`."""
+    rig = Rig(source_plan(**plan)).start()
+    rig.feed(o.Seek("s0", ORDERS, 0, 20))
+    rig.feed(Identified(ORDERS0, "one"))
+    return rig
+
+
+def test_the_topic_of_a_position_stands_in_the_checkpoint():
+    """It is told once; what is not known changes nothing, and costs no commit."""
+    rig = identified()
+    assert rig.again().task.inputs.topics == {ORDERS0: "one"}
+    assert rig.feed(Identified(ORDERS0, "two")) == []
+    assert rig.feed(Identified(SP("elsewhere", 0), "two")) == []
+    assert rig.feed(Identified(ORDERS0, "")) == []
+    assert rig.task.inputs.topics == {ORDERS0: "one"}
+
+
+def test_a_topic_that_was_made_again_is_another_log_whatever_its_offsets_are():
+    rig = identified()
+    assert rig.feed(Lost(ORDERS0, 20, 0, 90, "one")) == []
+    assert rig.feed(Lost(ORDERS0, 20, 0, 90, "")) == []
+    rig.feed(Lost(ORDERS0, 20, 0, 90, "two"))
+    assert rig.told() == ["running", "failed"]
+    assert (
+        "orders was deleted and made again: the position 20 of orders:0 belongs to the topic of id one" in rig.task.why
+    )
+    assert "`headgate topics adopt JOB orders`" in rig.task.why
+    assert rig.again().task.inputs.topics == {ORDERS0: "one"}
+    oldest = identified(on_lost="oldest")
+    oldest.feed(Lost(ORDERS0, 20, 3, 90, "two"))
+    assert oldest.task.position(ORDERS0) == 3
+    assert oldest.again().task.inputs.topics == {ORDERS0: "two"}
+    newest = identified(on_lost="newest")
+    newest.offset = 90
+    newest.feed(Lost(ORDERS0, 20, 0, 90, "two"))
+    assert newest.task.position(ORDERS0) == 90
+    assert newest.task.inputs.topics == {ORDERS0: "two"}
+
+
+def test_a_position_whose_topic_is_not_known_belongs_to_any():
+    """An older broker gives no ids, an older checkpoint has none."""
+    rig = Rig(source_plan()).start()
+    assert rig.feed(Lost(ORDERS0, 0, 0, 90, "two")) == []
+    assert rig.told() == ["running"]
+
+
+def test_a_seek_goes_to_the_topic_that_is_there():
+    rig = identified()
+    rig.feed(Lost(ORDERS0, 20, 0, 90, "two"))
+    again = rig.again()
+    again.feed(o.Seek("s1", ORDERS, 0, 5))
+    assert again.task.inputs.topics == {}
+    again.feed(Identified(ORDERS0, "two"))
+    assert again.task.inputs.topics == {ORDERS0: "two"}
+    assert again.task.inputs.adopted == ()
+
+
+def test_an_operator_may_say_that_the_topic_is_the_same_one():
+    """After a mirror's failover every id differs, and the records and offsets are those of before."""
+    rig = identified()
+    rig.feed(o.Seek("s1", ORDERS, 0, o.HERE, 20))
+    assert rig.task.position(ORDERS0) == 20
+    assert rig.seeks()[-1] == o.SeekApplied(ME, "s1")
+    rig.feed(Identified(ORDERS0, "two"))
+    assert rig.task.inputs.topics == {ORDERS0: "two"}
+    assert rig.again().task.inputs.adopted == ("one",)
+    rig.feed(o.Seek("s2", ORDERS, 0, o.HERE))
+    rig.feed(Identified(ORDERS0, "one"))
+    assert rig.task.inputs.adopted == ("two",)
+    rig.handle(o.Seek("s3", ORDERS, 0, o.HERE))
+    rig.handle(OffsetsResolved(4, {ORDERS0: 0}, ends={ORDERS0: 7}))
+    assert "there is no offset 20 in orders:0" in rig.seeks()[-1].refused
 
 
 def test_lost_records_while_a_chunk_is_under_work_drop_it_first():

@@ -153,12 +153,10 @@ def test_drain_with_an_input_that_has_ended():
     assert ("drain", "clicks", None) in rig.letters()
 
 
-def test_drain_overrides_pause():
+def test_a_paused_task_drains():
     rig = Rig(source_plan()).start(run_view(paused_job=True))
     assert rig.task.state == "paused"
-    rig.buffered = {ORDERS0: 3}
     rig.feed(o.RunChanged(run_view(paused_job=True, draining="d1")))
-    rig.chunk(ORDERS0, 3, 1)
     assert rig.told() == ["running", "drained"]
 
 

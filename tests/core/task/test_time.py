@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.core.names import StreamPartition as SP
 from headgate.core.orders import RunView
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
+from headgate.core.progress.producers import StreamPhase
 from headgate.core.task.plan import INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import RunStep, WorkDue
 from headgate.core.task.rows import pack_rows, unpack_rows
@@ -34,6 +35,7 @@ from ..task_rig import (
     rows_of,
     run_view,
     source_plan,
+    two_inputs,
     wm,
 )
 
@@ -85,15 +87,38 @@ def test_a_step_that_owes_results_is_not_idle():
     assert passing(steps, streams, {"window": 9}, {"window": 5}) == {**streams, "window": Through(5)}
 
 
-def test_when_one_stream_has_ended_the_time_goes_on():
+def test_when_one_stream_has_left_the_time_goes_on():
     """An actor over two inputs heard no watermark any more, though one of them went on: its timers never fired."""
     rig = merged()
-    rig.hear(BY0, eos("a"))
-    assert rig.letters(last=True) == [("end", BY, None), ("watermark", None, None)]
+    rig.hear(BY0, eos("a", left=True))
+    assert rig.letters(last=True) == [("watermark", None, None), ("end", BY, None)]
     assert rig.times() == {"both": 200, "one": 200}
     rig.chunk(ORDERS0, 9, 300)
     rig.wait(1.0)
     assert rig.times() == {"both": 300, "one": 300}
+
+
+def test_a_stream_that_has_ended_keeps_its_last_time_while_another_is_open():
+    """The next run goes on there: a join whose one side ended first lost what came for it then."""
+    rig = merged()
+    rig.hear(BY0, eos("a"))
+    rig.chunk(ORDERS0, 9, 300)
+    rig.wait(1.0)
+    assert rig.times() == {"both": 50, "one": 300}
+    both, _ = rig.task.plan.steps
+    assert rig.task.time.holders(both) == [(50, BY, "ended")]
+    assert rig.again(run_view("a")).task.time.holders(both) == [(50, BY, "ended")]
+
+
+def test_a_stream_that_brought_nothing_does_not_count_and_this_is_heard_before_its_end():
+    """The other stream ended first. The last time, which closes windows, must not come behind the end, which closes all of them."""
+    steps = (StepPlan("both", frozenset({ORDERS, BY})),)
+    rig = Rig(replace(two_inputs(until=5), steps=steps, bounded=True)).start(run_view("a"))
+    rig.chunk(ORDERS0, 5, 200)
+    assert rig.times() == {}
+    rig.hear(BY0, eos("a"))
+    assert rig.times() == {"both": 200}
+    assert rig.letters()[-3:] == [("watermark", None, None), ("end", BY, None), ("end", None, None)]
 
 
 def test_while_one_stream_drains_the_time_stands_still():
@@ -121,7 +146,7 @@ def test_when_one_stream_is_idle_the_time_goes_on_and_never_back():
 def test_after_a_restart_the_time_is_known_before_the_first_letter():
     """It was unknown until every stream had moved: one that had ended never did."""
     rig = merged()
-    rig.hear(BY0, eos("a"))
+    rig.hear(BY0, eos("a", left=True))
     rig.commit()
     assert rows_of(rig)[":time", "both"][1:] == (200,)
     stored = [(key, value) for key, value in pack_rows(rows_of(rig)).items() if value is not None]
@@ -178,7 +203,7 @@ def test_who_holds_a_step_is_the_least_of_what_it_reads():
     rig.hear(BY0, wm("a", 60, idle=True))
     rig.wait(1.0)
     assert time.holders(both) == [(200, ORDERS, "behind")]
-    rig.hear(BY0, eos("a"))
+    rig.hear(BY0, eos("a", left=True))
     assert time.holders(both) == [(200, ORDERS, "behind")]
     rig = Rig(chain()).start()
     rig.owed = (("window", 49),)
@@ -258,32 +283,36 @@ class Plain:
         self.steps = steps
         self.ts = dict.fromkeys(STREAMS, NO_TIME)
         self.idle: set[str] = set()
-        self.ended: set[str] = set()
+        self.ended: dict[str, StreamPhase] = {}
         self.owed: dict[str, int] = {}
         self.told = dict.fromkeys(steps, NO_TIME)
         self.said = NO_TIME
 
-    def behind(self, parents: frozenset[str]) -> tuple[int, bool] | None:
-        found = [one for parent in parents if (one := self.passes(parent)) is not None]
-        going = [ts for ts, idle in found if not idle]
-        return (min(going) if going else min(ts for ts, _ in found), not going) if found else None
+    def behind(self, parents: frozenset[str]) -> tuple[int, bool, StreamPhase]:
+        found = [self.passes(parent) for parent in parents]
+        open_ = [(ts, idle) for ts, idle, how in found if how == StreamPhase.OPEN]
+        kept = [ts for ts, _, how in found if how == StreamPhase.ENDED and ts > NO_TIME]
+        left = [ts for ts, _, how in found if how == StreamPhase.LEFT]
+        if open_:
+            going = [ts for ts, idle in open_ if not idle]
+            return min([*(going or [ts for ts, _ in open_]), *kept]), not going and not kept, StreamPhase.OPEN
+        if kept or not left:
+            return min(kept, default=NO_TIME), False, StreamPhase.ENDED
+        return min((ts for ts in left if ts > NO_TIME), default=NO_TIME), False, StreamPhase.LEFT
 
-    def passes(self, name: str) -> tuple[int, bool] | None:
+    def passes(self, name: str) -> tuple[int, bool, StreamPhase]:
         if name in STREAMS:
-            return None if name in self.ended else (self.ts[name], name in self.idle)
+            how = self.ended.get(name, StreamPhase.OPEN)
+            return self.ts[name], name in self.idle and how == StreamPhase.OPEN, how
         step = self.steps[name]
-        behind = self.behind(step.parents)
-        if behind is None:
-            return None
+        _, idle, how = self.behind(step.parents)
         ts = NO_TIME if self.told[name] == NO_TIME else self.told[name] - step.holds_ms
-        return min(ts, self.owed.get(name, MAX_TIME)), behind[1] and name not in self.owed
+        return min(ts, self.owed.get(name, MAX_TIME)), idle and name not in self.owed, how
 
     def settle(self, output: frozenset[str]) -> None:
         for name in self.steps:  # parents first
-            behind = self.behind(self.steps[name].parents)
-            self.told[name] = max(self.told[name], NO_TIME if behind is None else behind[0])
-        behind = self.behind(output)
-        self.said = max(self.said, NO_TIME if behind is None else behind[0])
+            self.told[name] = max(self.told[name], self.behind(self.steps[name].parents)[0])
+        self.said = max(self.said, self.behind(output)[0])
 
 
 @st.composite
@@ -317,8 +346,9 @@ def test_any_steps_hear_and_pass_on_what_the_plain_rule_says(steps, data):
             (plain.idle.add if idle else plain.idle.discard)(stream)
             rig.hear(SP(stream, 0), wm("a", plain.ts[stream], idle=idle))
         elif what == "end" and open_ and len(plain.ended) < len(STREAMS) - 1:
-            plain.ended.add(stream)
-            rig.hear(SP(stream, 0), eos("a"))
+            left = data.draw(st.booleans())
+            plain.ended[stream] = StreamPhase.LEFT if left else StreamPhase.ENDED
+            rig.hear(SP(stream, 0), eos("a", left=left))
         elif what == "owe" and open_:
             owing = data.draw(st.frozensets(st.sampled_from([one.name for one in steps])))
             plain.owed = {name: data.draw(st.integers(-50, 300)) for name in owing}

@@ -169,3 +169,20 @@ def test_what_nobody_can_read_of_a_request_goes_and_much_that_is_gone_goes_in_pa
     cleanup(draft)
     assert not draft.state.messages["set-member"]
     assert list(draft.state.messages["set-fence"]) == [(FORGOTTEN,)]
+
+
+def test_what_a_dead_holder_said_of_its_letters_stands_until_its_successor_says_it_again_or_it_was_withdrawn():
+    """The successor reads it some time after it was granted the task: deleted with the grant, it would never be heard."""
+    mark = ("in", 0, 5, 6, -1, 1, "", "")
+    house = House()
+    house.append(c.SetLetters("Partition 0", 1, (mark,)))
+    house.append(c.SetLetters("Partition 0", 2))
+    house.append(c.SetGrant("Partition 0", 3, "p1", "000001-a", died=True))
+    house.worker("p1")
+    house.run(1)
+    assert sorted(house.state.letters("Partition 0")) == [1]
+    grant = house.state.grant("Partition 0")
+    assert grant is not None
+    house.append(c.SetLetters("Partition 0", grant.grant, (mark,)))
+    house.run(1)
+    assert sorted(house.state.letters("Partition 0")) == [grant.grant]

@@ -82,8 +82,8 @@ class Attacked(House):
             assert entry.message == write
         return offset
 
-    def by_hand(self, key: bytes, value: bytes | None) -> None:
-        self.log.append(read(len(self.log), key, value, self.now.wall))
+    def by_hand(self, key: bytes, value: bytes | None, *, transactional: bool = False) -> None:
+        self.log.append(read(len(self.log), key, value, self.now.wall, transactional=transactional))
 
     def carry_out(self, one: Worker, machine: Any, instruction: Any) -> None:
         if isinstance(
@@ -118,7 +118,7 @@ def test_no_message_ends_a_leader_or_a_member(rounds: list[list[tuple[bytes, byt
     house = Attacked(partitions=3)
     if before:
         for record in rounds[0]:
-            house.by_hand(*record)
+            house.by_hand(*record, transactional=True)
     house.worker("p1")
     house.worker("p2")
     house.run(2)
@@ -151,7 +151,7 @@ def test_a_run_that_somebody_overwrote_goes_on_and_is_written_again() -> None:
     house.run(3)
     assert (house.state.run, house.owners(), house.state.damaged) == (run, owners, {})
     assert [one.exit for one in house.workers] == [None, None]
-    assert any("about 'set-run', cannot be decoded" in note for note in notes(house))
+    assert any("about 'set-run': corrupt value" in note for note in notes(house))
     assert max(entry.offset for entry in house.log if entry.message == run) > len(house.log) - 4
 
 

@@ -123,3 +123,18 @@ def test_without_a_model_nothing_is_granted_nor_given():
     one = house.worker("p1")
     assert house.state.changelogs == {}
     assert one.tasks == {}
+
+
+def test_a_grant_says_whether_the_holder_before_has_died():
+    """Its successor is careful with what lies behind the last commit. After a release there is nothing to be careful about."""
+    house = House()
+    one = house.worker("p1")
+    house.run(2)
+    assert {grant.died for grant in house.state.grants()} == {False}
+    house.kill(one)
+    house.worker("p2")
+    house.run(30)
+    assert {(grant.processor, grant.died) for grant in house.state.grants()} == {("p2", True)}
+    house.worker("p3")
+    house.run(10)
+    assert {(grant.processor, grant.died) for grant in house.state.grants()} == {("p2", True), ("p3", False)}

@@ -138,6 +138,53 @@ def test_start_after_a_drain_begins_a_new_run_of_the_same_code():
     assert len(one.tasks) == 4
 
 
+@pytest.mark.parametrize("closed", ["drain", "stop"])
+@pytest.mark.parametrize(
+    ("verb", "answer"),
+    [("stop", {"drain": "refused", "stop": "done"}), ("drain", {"drain": "done", "stop": "refused"})],
+)
+def test_what_was_asked_of_the_last_run_before_a_start_is_not_carried_out_on_the_next(
+    closed: str, verb: str, answer: dict[str, str]
+):
+    """No worker was there to answer it. The start that came behind it began a run, and the older request ended that run."""
+    house = House()
+    house.worker("p1", run_id="first")
+    house.request("u1", closed)
+    assert house.state.run.state == {"drain": "drained", "stop": "stopped"}[closed]
+    house.request("u2", verb)
+    house.request("u3", "start")
+    one = house.worker("p1")
+    house.run(3)
+    assert house.answer("u2")[0] == answer[closed]
+    assert house.answer("u3")[0] == "done"
+    assert house.state.run.state == "running"
+    assert one.tasks
+
+
+def test_what_was_set_and_paused_before_a_start_is_in_the_next_run_or_was_refused():
+    house = House()
+    drained(house)
+    house.request("u2", "set-config", setting="transaction.timeout", value="30s")
+    house.request("u3", "pause")
+    house.request("u4", "start")
+    house.worker("p1")
+    house.run(3)
+    assert [house.answer(uuid)[0] for uuid in ("u2", "u3", "u4")] == ["done", "refused", "done"]
+    assert house.state.run.overrides == {"transaction.timeout": "30s"}
+    assert not house.state.run.paused_job
+
+
+def test_what_is_asked_behind_a_start_is_asked_of_the_run_that_it_begins():
+    house = House()
+    drained(house)
+    house.request("u2", "start")
+    house.request("u3", "stop")
+    house.worker("p1")
+    house.run(3)
+    assert (house.answer("u2")[0], house.answer("u3")[0]) == ("done", "done")
+    assert house.state.run.state == "stopped"
+
+
 @pytest.mark.parametrize(("over", "reopens"), [("drain", True), ("stop", False)])
 def test_a_seek_backwards_opens_windows_again_only_in_the_next_run(over: str, reopens: bool):
     """A run that is resumed keeps what it has closed; so does every run after the one that the seek has begun."""

@@ -106,7 +106,7 @@ def test_what_is_refused():
     house.drains = False
     for uuid, arguments, why in [
         ("a", {"stream": "nothing", "to": 1}, "not an input of the job; it has orders"),
-        ("b", {"stream": "by-country", "to": 1}, "not an input of the job"),
+        ("b", {"stream": "by-country", "to": 1}, "--skip OFFSET[.ROW]"),
         ("c", {"stream": "orders", "to": 1, "partition": 9}, "there is no partition 9"),
         ("d", {"stream": "orders", "to": 1, "run_id": "other"}, "other run"),
     ]:
@@ -116,6 +116,17 @@ def test_what_is_refused():
     house.request("e", "drain")
     house.request("f", "seek", stream="orders", to=1)
     assert "is draining" in house.answer("f")[1]
+
+
+def test_every_stream_of_the_job_can_be_adopted_where_it_stands():
+    """Its own streams have other ids after a mirror's failover, too."""
+    house = House()
+    house.worker("p1", plan())
+    house.request("u1", "seek", stream="by-country", to=o.HERE)
+    assert house.answer("u1") == ("done", "")
+    assert {order.to for _, order in seeks_told(house)} == {o.HERE}
+    house.request("u2", "seek", stream="nothing", to=o.HERE)
+    assert house.answer("u2")[0] == "refused"
 
 
 def test_without_a_run_there_is_nothing_to_seek():
@@ -200,3 +211,20 @@ def test_a_run_that_is_about_to_close_takes_none():
     assert "is stopping" in house.answer("u2")[1]
     empty = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
     assert withdraw(empty, SetRequest("u2", "seek")) == "none"
+
+
+def test_one_record_is_left_out_where_tasks_read_it_beside_other_seeks():
+    """Also between stages, where there is nothing to seek to; never of all partitions at once."""
+    house = House()
+    house.worker("p1")
+    house.seeks = False
+    house.request("u1", "seek", stream="by-country", partition=0, to=7)
+    assert "is a stream between stages" in house.answer("u1")[1]
+    house.request("u2", "seek", stream="by-country", partition=0, to=["skip", 7, 3])
+    house.request("u3", "seek", stream="by-country", partition=0, to=["skip", 7])
+    assert [one.to for one in house.state.run.seeks] == [("skip", 7, 3), ("skip", 7)]
+    assert [order.to for _, order in seeks_told(house)] == [("skip", 7, 3), ("skip", 7)]
+    house.request("u4", "seek", stream="by-country", to=["skip", 7])
+    assert "partition" in house.answer("u4")[1]
+    house.request("u5", "seek", stream="by-country", partition=0, to=["skip", 7, -1])
+    assert "what is skipped" in house.answer("u5")[1]

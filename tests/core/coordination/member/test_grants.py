@@ -45,9 +45,9 @@ def test_a_grant_starts_its_task_once():
     scene = Scene()
     assert scene.told() == [o.Start("t", 3, scene.job.run_view(), 7)]
     assert scene.told() == []
-    assert not scene.tasks.all_ready()
+    assert scene.tasks.not_ready()
     scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RUNNING))
-    assert scene.tasks.all_ready()
+    assert not scene.tasks.not_ready()
     assert not scene.tasks.all_over()
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "running")]
     scene.say(c.SetTaskState("t", 3, "running"))
@@ -210,7 +210,7 @@ def test_a_task_whose_target_is_broken_waits_until_the_target_can_be_written():
     scene.say(c.SetGrant("t", 4, "p1", INC))
     assert scene.told(mono=100.0) == []
     assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 4, "failed", "no such topic")]
-    assert not scene.tasks.all_ready()
+    assert scene.tasks.not_ready()
     assert scene.tasks.probes(104.9) == []
     assert scene.tasks.wake() == 105.0
     assert scene.tasks.probes(105.0) == [Probe(OUT)]

@@ -263,9 +263,9 @@ def test_answers_that_are_always_late_are_said_and_not_only_asked_for_again():
     assert starts(said) == [3]
     assert told == [
         JobNote(LATE, {"took_s": 6, "session_s": 6}, "warning"),
-        Readiness(False, f"waiting for its tasks; {LATE}"),
+        Readiness(False, f"waiting for its tasks: t (not started yet); {LATE}"),
     ]
-    assert Readiness(False, "waiting for its tasks") in said
+    assert Readiness(False, "waiting for its tasks: t (restoring)") in said
 
 
 def test_a_life_that_is_lost_while_leaving_is_not_begun_again():
@@ -339,6 +339,34 @@ def test_ready_means_that_tasks_run_and_that_nobody_drains():
     assert not two.ready.ready
     house.leave(two)
     assert "leaving" in two.ready.why
+
+
+def test_a_worker_whose_incarnation_has_ended_is_not_ready_from_that_moment():
+    """Nothing runs any more, and while no broker answers, the next incarnation may be far away: the state that is left must not stand."""
+    member, _ = granted()
+    member.handle(Read((entry(5, c.SetMember("p1", "000001-me", "here")),), 6), NOW)
+    said = member.handle(ProducerLost("000001-me", "the brokers are gone"), NOW)
+    assert Readiness(False, "incarnation 000001-me has ended: the brokers are gone") in said
+
+
+def test_what_is_not_ready_is_named_with_its_reason():
+    """`waiting for its tasks` alone says neither which nor for what."""
+    house = House()
+    one = house.worker("p1")
+    one.report("Partition 0", o.TaskState.FAILED, "record at in[0] offset 3: bad")
+    assert one.ready == Readiness(False, "waiting for its tasks: Partition 0 (failed: record at in[0] offset 3: bad)")
+    one.report("Partition 0", o.TaskState.FAILED, "")
+    assert one.ready == Readiness(False, "waiting for its tasks: Partition 0 (failed)")
+
+
+def test_a_worker_names_some_of_many_tasks():
+    """It may run hundreds."""
+    house = House(partitions=6)
+    one = house.worker("p1")
+    assert one.ready.ready
+    for task in list(one.tasks):
+        one.report(task, o.TaskState.FAILED, "bad")
+    assert one.ready.why.endswith("Partition 2 (failed: bad) and 3 more")
 
 
 def test_a_restarted_worker_is_not_ready_before_its_tasks_are_its_own_again():

@@ -1,0 +1,224 @@
+"""Examples of the page about columns: each function is one, and its first line says of what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import headgate as hg
+
+
+class Order(msgspec.Struct, gc=False):
+    country: str
+    amount: float
+    ts: int | None = None
+
+
+def column_stream() -> None:
+    """ColumnStream"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    orders.filter(hg.col("amount") > 0).repartition("country").agg(total=hg.sum("amount")).to("totals")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 3.0), Order("DE", 4.0), Order("FR", 0.0)])
+        assert [record.value for record in driver.read("totals")] == [{"total": 7.0}]
+
+
+def keep() -> None:
+    """ColumnStream.filter"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    orders.filter((hg.col("amount") >= 10) & ~hg.col("country").is_in(["DE", "FR"])).to("others")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 30.0), Order("IT", 30.0), Order("IT", 3.0)])
+        assert [record.value["country"] for record in driver.read("others")] == ["IT"]
+
+
+def with_columns() -> None:
+    """ColumnStream.with_columns"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    orders.with_columns(total=hg.col("amount") * 1.5, minute=hg.col("ts").floor("1m")).to("totals")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("orders", Order("DE", 10.0, 61_000))
+        assert driver.read("totals")[0].value == {
+            "country": "DE", "amount": 10.0, "ts": 61_000, "total": 15.0, "minute": 60_000,
+        }  # fmt: skip
+
+
+def repartition() -> None:
+    """ColumnStream.repartition"""
+    app = hg.App("sales")
+    app.input("orders", serde=hg.json(Order)).columns().repartition("country").agg(n=hg.count()).to("counts")
+
+    with hg.testing.Driver(app, partitions={"orders": 2}) as driver:
+        driver.send("orders", Order("DE", 1.0), partition=0)
+        driver.send("orders", Order("DE", 2.0), partition=1)
+        assert driver.read("counts")[-1] == hg.Record("DE", {"n": 2})
+
+
+def running_aggregates() -> None:
+    """ColumnStream.agg"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order), key="country").columns()
+    orders.agg(n=hg.count(), mean=hg.mean("amount")).to("means")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 3.0), Order("DE", 4.0)])
+        assert driver.read("means")[-1].value == {"n": 2, "mean": 3.5}
+
+
+def windows() -> None:
+    """ColumnStream.window"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order), key="country", timestamp="ts").columns()
+    orders.window(hg.tumbling("1m")).agg(total=hg.sum("amount")).to("minutes")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 3.0, 1_000), Order("DE", 4.0, 61_000)])
+        assert driver.read("minutes")[0].value["total"] == 3.0
+
+
+def frame() -> None:
+    """ColumnStream.frame"""
+    import polars
+
+    class Doubled(msgspec.Struct):
+        country: str
+        twice: float
+
+    def doubled(frame: polars.DataFrame) -> polars.DataFrame:
+        return frame.select("country", twice=polars.col("amount") * 2)
+
+    app = hg.App("sales")
+    app.input("orders", serde=hg.json(Order)).columns().frame(doubled, like="polars", schema=Doubled).to("doubled")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("orders", Order("DE", 3.0))
+        assert driver.read("doubled")[0].value == {"country": "DE", "twice": 6.0}
+
+
+def rows() -> None:
+    """ColumnStream.rows"""
+    app = hg.App("sales")
+    large = app.input("orders", serde=hg.json(Order)).columns().filter(hg.col("amount") >= 10)
+    large.rows().map(lambda order: order.country.lower()).to("countries")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 3.0), Order("FR", 30.0)])
+        assert [record.value for record in driver.read("countries")] == ["fr"]
+
+
+def write() -> None:
+    """ColumnStream.to"""
+    app = hg.App("sales")
+    app.input("orders", serde=hg.json(Order)).columns().to("by-country", key="country")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("orders", Order("DE", 3.0, 5))
+        assert driver.read("by-country")[0] == hg.Record("DE", {"country": "DE", "amount": 3.0, "ts": 5})
+
+
+def share() -> None:
+    """ColumnStream.share"""
+    sales = hg.App("sales")
+    sales.input("orders", serde=hg.json(Order)).columns().filter(hg.col("amount") > 0).share("paid", key="country")
+
+    report = hg.App("report")
+    report.input("paid", producers=["sales"], serde=hg.json(Order)).columns().to("large")
+
+    with hg.testing.Driver(sales) as writer, hg.testing.Driver(report) as reader:
+        writer.send("orders", Order("DE", 3.0))
+        reader.follow("paid", writer)
+        assert reader.read("large")[0].value["amount"] == 3.0
+
+
+def sink() -> None:
+    """ColumnStream.sink"""
+    import polars
+
+    sums: list[float] = []
+
+    def store(batch: hg.ColumnBatch) -> None:
+        sums.append(polars.DataFrame(batch)["amount"].sum())  # nothing is copied
+
+    app = hg.App("sales")
+    app.input("orders", serde=hg.json(Order)).columns().sink(store)
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 3.0), Order("FR", 4.0)])
+    assert sums == [7.0]
+
+
+def column_batch() -> None:
+    """ColumnBatch"""
+    import pyarrow
+
+    seen: list[tuple[str, int, list[str]]] = []
+
+    def look(batch: hg.ColumnBatch) -> None:
+        arrow = pyarrow.record_batch(batch)
+        seen.append((batch.stream, batch.partition, arrow.column_names))
+
+    app = hg.App("sales")
+    app.input("orders", serde=hg.json(Order)).columns().sink(look)
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("orders", Order("DE", 3.0))
+    assert seen == [("orders", 0, ["country", "amount", "ts"])]
+
+
+def col() -> None:
+    """col"""
+    expression = (hg.col("amount") * 1.2 >= 10) & (hg.col("country") == "DE")
+    assert "amount * 1.2" in repr(expression)
+
+
+def computed(expression: hg.Expression, *orders: Any, kind: Any = Order) -> list[Any]:
+    """The values of an expression for these rows."""
+    app = hg.App("expressions")
+    app.input("orders", serde=hg.json(kind)).columns().with_columns(found=expression).to("found")
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", orders)
+        return [record.value["found"] for record in driver.read("found")]
+
+
+def expression() -> None:
+    """Expression"""
+    assert computed(hg.col("amount") * 2 - 1, Order("DE", 3.0)) == [5.0]
+    assert computed((hg.col("amount") > 2) & (hg.col("country") != "FR"), Order("DE", 3.0)) == [True]
+
+
+def is_null() -> None:
+    """Expression.is_null"""
+    Maybe = msgspec.defstruct("Maybe", [("amount", float | None, None)])
+    assert computed(hg.col("amount").is_null(), {"amount": 3.0}, {}, kind=Maybe) == [False, True]
+
+
+def is_in() -> None:
+    """Expression.is_in"""
+    assert computed(hg.col("country").is_in(["DE", "FR"]), Order("DE", 1.0), Order("IT", 1.0)) == [True, False]
+
+
+def cast() -> None:
+    """Expression.cast"""
+    assert computed(hg.col("amount").cast(int), Order("DE", 3.7)) == [3]
+
+
+def starts_with() -> None:
+    """Expression.starts_with"""
+    assert computed(hg.col("country").starts_with("D"), Order("DE", 1.0), Order("IT", 1.0)) == [True, False]
+
+
+def contains() -> None:
+    """Expression.contains"""
+    assert computed(hg.col("country").contains("E"), Order("DE", 1.0), Order("IT", 1.0)) == [True, False]
+
+
+def floor() -> None:
+    """Expression.floor"""
+    assert computed(hg.col("ts").floor("1m"), Order("DE", 1.0, 61_500)) == [60_000]

@@ -1,0 +1,41 @@
+"""Examples of the page about controlling a job from a program: each function is one, and its first line says of what.
+
+They run against the job `sales`, which has a live run with one worker, at the broker `bootstrap`.
+"""
+
+from __future__ import annotations
+
+import headgate as hg
+
+
+def metadata(bootstrap: str) -> None:
+    """metadata"""
+    sales = hg.metadata("sales", bootstrap=bootstrap)
+    sales.put("config", "commit.interval", "500ms")
+    assert sales.get("config", "commit.interval") == "500ms"
+    assert sales.get("assignments", "Partition 0") is not None
+
+
+def pause_and_resume(bootstrap: str) -> None:
+    """pause, resume"""
+    assert hg.pause("sales", stream="orders", bootstrap=bootstrap).state == "done"
+    assert hg.resume("sales", stream="orders", bootstrap=bootstrap).state == "done"
+
+
+def stop_and_start(bootstrap: str) -> None:
+    """stop, start"""
+    assert hg.stop("sales", bootstrap=bootstrap, timeout="1m").run_state == "stopped"
+    assert hg.start("sales", bootstrap=bootstrap, timeout="1m").run_state == "running"
+
+
+def drain(bootstrap: str) -> None:
+    """drain, drains"""
+    assert hg.drains("sales", bootstrap=bootstrap) == []
+    assert hg.drain("sales", bootstrap=bootstrap, timeout="1m").run_state == "drained"
+
+
+def withdraw(bootstrap: str) -> None:
+    """withdraw"""
+    later = hg.drain("sales", run_id="of-tomorrow", wait=False, bootstrap=bootstrap)
+    outcome = hg.withdraw("sales", later.uuid, bootstrap=bootstrap)
+    assert outcome.state in ("done", "written")  # written: no worker runs, and the next one carries it out

@@ -1,0 +1,26 @@
+"""What commands take for a job's own while none of its workers lives."""
+
+from __future__ import annotations
+
+from headgate.agents.cli.unattended import between_stages
+from headgate.core.coordination.messages import Entry, SetJobModel, key_of
+from headgate.core.coordination.state import JobState
+from headgate.core.graph.model import JobModel
+from headgate.core.names import StreamPartition
+from headgate.core.orders import ProducerSet
+
+
+def test_only_streams_that_the_model_says_are_written_between_stages_are_the_jobs_own() -> None:
+    """An input that is named like one was deleted by a reset, whose plan said that inputs are kept."""
+    streams = ("sales-1-orders", "sales-1-by-user")
+    model = SetJobModel(
+        JobModel(
+            tasks={"Partition 0": tuple(StreamPartition(stream, 0) for stream in streams)},
+            producers={
+                name: ProducerSet(name, 1, frozenset({"Partition 0"})) for name in ("sales-1-by-user", "priced")
+            },
+            shared={"priced": 1},
+        )
+    )
+    assert between_stages(JobState().fold([Entry(0, key_of(model), model)])) == ["sales-1-by-user"]
+    assert between_stages(JobState()) == []

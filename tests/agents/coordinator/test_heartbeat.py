@@ -1,0 +1,63 @@
+"""Which heartbeats count: a process's own ones are the clock by which it judges all others."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headgate.agents.coordinator.heartbeat import Heartbeats
+from headgate.agents.testing.clock import VirtualClock
+from headgate.agents.testing.logs import Logs
+from headgate.agents.testing.port import MemoryPort
+from headgate.core.coordination.events import Beat, Heartbeat
+from headgate.core.coordination.liveness import Liveness, encode_beat
+from headgate.core.names import StreamPartition
+
+AT = StreamPartition("beats", 0)
+FORGED = [1e299, 100.25, 99.0, -5.0]
+
+
+async def heard_of(port: MemoryPort, beats: Heartbeats, heard: list[Beat], least: int) -> None:
+    async with asyncio.timeout(60):
+        while len(heard) < least:
+            port.clock.move(port.clock.now().mono + 1.0)
+            port.clock.ring()
+            await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("sent_s", FORGED)
+async def test_only_what_this_process_has_sent_moves_its_clock(sent_s: float) -> None:
+    """One record with a time of 1e299 under the leader's id stopped its clock, and with it the detection of deaths, until it restarted."""
+    clock = VirtualClock(0)
+    clock.move(100.0)
+    port = MemoryPort(Logs({"beats": 1}), clock)
+    own = Heartbeat("p1", "me", "000001-aa", sent_s=0.0)
+    heard: list[Beat] = []
+    unread: list[Any] = []
+    beats = Heartbeats(
+        port,
+        "beats",
+        say=lambda: replace(own, sent_s=clock.now().mono),
+        heard=heard.append,
+        unread=lambda *said: unread.append(said),
+    )
+    beats.start()
+    await heard_of(port, beats, heard, 2)
+    forged = replace(own, sent_s=sent_s)
+    port.logs.write(AT, [None], [encode_beat(forged)], [0], None, None)
+    port.logs.write(AT, [None], [encode_beat(replace(forged, gone=True))], [0], None, None)
+    await heard_of(port, beats, heard, 8)
+    await beats.stop()
+    assert [said[0] for said in unread] == ["beats"]
+    assert "did not send it" in unread[0][3]
+    assert [one.heartbeat.gone for one in heard].count(True) == 1
+    live = Liveness("me", beat_s=1.0)
+    live.silence("other")
+    for one in heard:
+        live.heard(one.heartbeat)
+    sent = [one.heartbeat.sent_s for one in heard if not one.heartbeat.gone]
+    assert live.silence("other") == sent[-1] - sent[0] > 0

@@ -1,0 +1,74 @@
+"""The consumer over Kafka: after an error, records of its topic wait until new metadata has told which topic they are of."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headgate.agents.kafka.consumer import KafkaConsumer
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.records.fetched import FetchAnswer, OutOfRange, Taken
+from headgate.core.names import StreamPartition
+
+IN, OTHER = StreamPartition("in", 0), StreamPartition("other", 0)
+
+
+class Below:
+    """A client whose metadata comes when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[asyncio.Future[bool]] = []
+        self.cluster = SimpleNamespace(headgate_ids={"in": "one"}, topics=lambda: {"in"})
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+    async def tell(self, came: bool = True) -> None:
+        self.asked.pop().set_result(came)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_what_is_fetched_behind_an_error_waits_for_metadata_that_was_asked_for_after_it() -> None:
+    """One request may be under way when the error comes, so it takes two. Other topics, and errors, do not wait."""
+    told: list[str] = []
+    consumer: Any = KafkaConsumer(
+        ClientSettings("nowhere:1"),
+        lambda at, answer: told.append(answer.error),
+        name="test",
+        fetch_bytes=1,
+        max_wait_ms=1,
+        raw=True,
+    )
+    below, fetched = Below(), list[Taken]()
+    consumer.consumer = SimpleNamespace(_client=below)
+
+    async def take() -> list[Taken]:
+        found = fetched.copy()
+        fetched.clear()
+        return found
+
+    consumer._take = take
+    first, second, other, lost = Taken(IN, 5), Taken(IN, 6), Taken(OTHER, 0), Taken(IN, -1, error=OutOfRange("gone"))
+    fetched.append(first)
+    assert await consumer.take() == [first]
+    consumer._heard(IN, FetchAnswer(1.0, "UnknownTopicOrPartitionError", -1, -1, -1))
+    assert told == ["UnknownTopicOrPartitionError"]
+    fetched += [first, other, lost]
+    assert await consumer.take() == [other, lost]
+    await below.tell(came=False)
+    assert below.asked == []
+    fetched.append(second)
+    assert await consumer.take() == []
+    await below.tell()
+    assert await consumer.take() == []
+    below.cluster.headgate_ids = {"in": "two"}
+    await below.tell()
+    assert await consumer.take() == [first, second]
+    assert consumer.topic_id("in") == "two"
+    assert below.asked == []

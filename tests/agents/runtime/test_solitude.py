@@ -1,0 +1,81 @@
+"""A suspected letter runs alone, so that no other one can be to blame if the process dies."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.runtime import solitude as module
+from headgate.agents.runtime.solitude import Solitude
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
+CLOCK = KafkaPort(ClientSettings("nowhere:1")).clock
+
+
+async def test_it_waits_for_the_others_and_they_wait_for_it() -> None:
+    """Two suspects run one after the other, too."""
+    solitude, said = Solitude(CLOCK), list[str]()
+    running, done = asyncio.Event(), asyncio.Event()
+
+    async def other(name: str) -> None:
+        await solitude.enter()
+        said.append(f"{name} begins")
+        running.set()
+        await done.wait()
+        said.append(f"{name} ends")
+        solitude.leave()
+
+    async def suspect(name: str) -> None:
+        await solitude.enter()
+        async with solitude.alone() as alone:
+            said.append(f"{name} begins, alone: {alone.holds}")
+            await asyncio.sleep(0)
+            said.append(f"{name} ends")
+        solitude.leave()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(other("a"))
+        await running.wait()
+        group.create_task(suspect("b"))
+        group.create_task(suspect("c"))
+        await asyncio.sleep(0)
+        group.create_task(other("d"))
+        await asyncio.sleep(0)
+        done.set()
+    assert said[:2] == ["a begins", "a ends"]
+    assert (
+        said[2:6] == ["b begins, alone: True", "b ends", "c begins, alone: True", "c ends"] or "d begins" in said[2:6]
+    )
+    assert "b begins, alone: True" in said
+    assert "c begins, alone: True" in said
+
+
+async def test_a_letter_that_waits_for_ever_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it runs, but a death is not counted against it."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    solitude = Solitude(CLOCK)
+    await solitude.enter()
+    await solitude.enter()
+    async with solitude.alone() as alone:
+        assert not alone.holds
+
+
+async def test_a_suspect_that_waits_for_ever_does_not_hold_the_others_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go on, and its mark says from then on that it is not alone."""
+    monkeypatch.setattr(module, "SHARED_AFTER_S", 0.01)
+    solitude, marked = Solitude(CLOCK), list[bool]()
+    await solitude.enter()
+    async with solitude.alone() as alone:
+        alone.begins(marked.append)
+        await solitude.enter()
+        assert marked == [True, False]
+        alone.begins(marked.append)
+        assert marked == [True, False, False]
+        solitude.leave()
+    solitude.leave()
+    await solitude.enter()
+    async with solitude.alone() as alone:
+        assert alone.holds

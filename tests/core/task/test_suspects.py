@@ -1,0 +1,79 @@
+"""Letters that were under way when their process ended: once suspected, they run alone; what dies alone is judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core.names import StreamPartition
+from headgate.core.task.suspects import WHOLE, Mark, Suspects, next_death
+
+AT, OTHER = StreamPartition("in", 0), StreamPartition("in", 1)
+
+
+@pytest.mark.parametrize(
+    ("mark", "judged"),
+    [
+        (Mark(AT, 5, 9), False),
+        (Mark(AT, 5, 9, deaths=2), False),
+        (Mark(AT, 5, 9, deaths=3), True),
+        (Mark(AT, 5, 6, row=0), False),
+        (Mark(AT, 5, 6, row=0, deaths=2), True),
+        (Mark(what="drain"), False),
+        (Mark(what="drain", deaths=2), True),
+    ],
+)
+def test_what_died_alone_is_judged_and_a_whole_chunk_one_death_later(mark: Mark, judged: bool) -> None:
+    """All rows of a chunk may survive alone, and the chunk kill its worker all the same: then it is the chunk."""
+    assert mark.judged == judged
+
+
+def test_marks_concern_the_records_that_they_meet() -> None:
+    """However the next owner cuts its chunks; the most deaths first."""
+    row = Mark(AT, 7, 8, 0, 2)
+    suspects = Suspects([Mark(AT, 5, 9), row, Mark(AT, 5, 9), Mark(what="drain")])
+    assert suspects.of(AT, 0, 20) == [row, Mark(AT, 5, 9)]
+    assert suspects.of(AT, 8, 20) == [Mark(AT, 5, 9)]
+    assert suspects.of(AT, 9, 20) == suspects.of(OTHER, 0, 20) == []
+    assert suspects.of_letter("drain") == Mark(what="drain")
+    assert suspects.of_letter("end") is None
+
+
+def test_the_worst_of_several_marks_of_the_same_counts() -> None:
+    """Several processes may have left one."""
+    assert Suspects([Mark(what="drain"), Mark(what="drain", deaths=2)]).marks == [Mark(what="drain", deaths=2)]
+
+
+def test_what_is_durable_or_has_ended_is_cleared() -> None:
+    """A mark below a durable position means nothing any more."""
+    suspects = Suspects([Mark(AT, 5, 9), Mark(what="drain")])
+    assert not suspects.passed({AT: 8})
+    assert suspects.passed({AT: 9, OTHER: 0})
+    assert not suspects.ended("end")
+    assert suspects.ended("drain")
+    assert suspects.marks == []
+
+
+def test_what_has_failed_its_task_is_tried_once_more() -> None:
+    """By the next start of the task, alone; what is not judged keeps its deaths."""
+    suspects = Suspects([Mark(AT, 7, 8, 0, 3), Mark(AT, 5, 9, deaths=2)])
+    suspects.forgive()
+    assert suspects.marks == [Mark(AT, 7, 8, 0, 1), Mark(AT, 5, 9, deaths=2)]
+
+
+def test_a_death_counts_only_if_the_letter_ran_alone() -> None:
+    """Otherwise another letter of the worker may be to blame."""
+    before, now = [Mark(AT, 5, 9)], Mark(AT, 7, 8, 0)
+    assert next_death(before, now, alone=True) == Mark(AT, 7, 8, 0, 2)
+    assert next_death(before, now, alone=False) == Mark(AT, 7, 8, 0, 1)
+    assert next_death([], Mark(AT, 1, 2, WHOLE), alone=False).deaths == 1
+
+
+def test_a_topic_that_was_made_again_has_other_records() -> None:
+    """Its first record at that offset would be judged for what another one did. An id that is not known equals any."""
+    mark = Mark(AT, 5, 6, 0, 2, topic="first")
+    suspects = Suspects([mark])
+    assert suspects.of(AT, 5, 6, "second") == []
+    assert suspects.of(AT, 5, 6, "first") == suspects.of(AT, 5, 6) == [mark]
+    assert not suspects.passed({AT: 5}, {AT: "first"})
+    assert suspects.passed({AT: 0}, {AT: "second"})
+    assert suspects.marks == []

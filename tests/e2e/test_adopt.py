@@ -1,0 +1,77 @@
+"""`headgate topics adopt`: what an operator types when a mirror's copy has taken the place of an input, through real processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from .test_cli_operations import Headgate, good_orders
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@pytest.fixture
+def hg(kafka: Any, tmp_path: Any) -> Iterator[Headgate]:
+    with good_orders(kafka, tmp_path) as found:
+        yield found
+
+
+async def made_again(hg: Headgate, each: int) -> None:
+    """The input under another id, with so many orders in each partition."""
+    name = f"{hg.job}-orders"
+    admin = AIOKafkaAdminClient(bootstrap_servers=hg.bootstrap)
+    await admin.start()
+    await admin.delete_topics([name])
+    while (await admin.create_topics([NewTopic(name, 2, 1)])).topic_errors[0][1]:
+        pass  # the deletion is under way
+    await admin.close()
+    producer = AIOKafkaProducer(bootstrap_servers=hg.bootstrap)
+    await producer.start()
+    for number in range(2 * each):
+        body = orjson.dumps({"user": "u", "amount": number})
+        await producer.send_and_wait(name, body, partition=number % 2)
+    await producer.stop()
+
+
+def test_a_copy_of_an_input_is_adopted_with_the_positions_as_they_are(hg: Headgate) -> None:
+    """Nothing is adopted by itself: the job fails and names the command. A copy with fewer records is refused."""
+    orders = f"{hg.job}-orders"
+    adopt = ("topics", "adopt", hg.job, orders)
+    plan = lambda: hg.json("topics-adopt", *adopt, "--plan")  # noqa: E731
+    hg.start("--run-id", "r1")
+    hg.running()
+    hg.until(lambda: [one["position"] for one in plan()["partitions"]] == [20, 20], "all is read and committed")
+    found = plan()
+    assert not found["differs"]
+    assert {one["topic_id"] for one in found["partitions"]} == {found["topic_id"]}
+    assert "Nothing to adopt" in hg.run(*adopt, "--yes")
+    hg.run("stop", hg.job, "--wait", "--timeout", "60s")
+    assert hg.ended() == 0
+
+    asyncio.run(made_again(hg, 19))
+    hg.run(*adopt, "--yes", code=1)
+    assert f"the position of {orders}:0 is 20, and the log begins at 0 and ends before 19" in hg.said
+
+    asyncio.run(made_again(hg, 25))
+    assert plan()["differs"]
+    rows = hg.json("seek-plan", "seek", hg.job, orders, "--to", "newest", "--plan")["partitions"]
+    assert [(one["remade"], one["skipped"], one["again"]) for one in rows] == [(True, 25, 0)] * 2
+    hg.start("--run-id", "r1")
+    states = lambda: [t["state"] for t in hg.json("status", "status", hg.job)["tasks"]]  # noqa: E731
+    hg.until(lambda: states() == ["failed", "failed"], "no record of the copy is taken for the next one")
+    assert f"headgate topics adopt JOB {orders}" in hg.run("status", hg.job)
+    hg.run(*adopt, code=1)  # it asks, and there is no answer
+    assert "records are lost or processed twice" in hg.said
+    assert hg.json("answer", *adopt, "--yes", "--wait", "--timeout", "60s")["state"] == "done"
+
+    def counted() -> Any:
+        return sum(row["value"]["n"] for row in hg.json("tables", "tables", hg.job, "totals")["rows"]) == 40 + 2 * 5
+
+    hg.until(counted, "five orders more of each partition are counted")
+    assert not plan()["differs"]

@@ -1,0 +1,74 @@
+"""A planted bug: attributes of the product that are replaced while one world runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .faults import EDGES, EDGES_FROM
+
+if TYPE_CHECKING:
+    from .world import World
+
+ABSENT = object()
+FIRST = 50_000
+
+
+class Plant:
+    """One bug: attributes that are replaced while a world runs."""
+
+    def __init__(
+        self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
+    ) -> None:
+        """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`,
+        `modulo`, `bounded`. Without them the bug has no effect, and a seed is skipped.
+        """
+        self.name = name
+        self.why = why
+        self.needs = frozenset(needs)
+        self._patches = patches
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    @property
+    def first(self) -> int:
+        """The first seed that may have what it needs."""
+        return EDGES_FROM if self.needs & EDGES.keys() else FIRST
+
+    def shows(self, seed: int) -> bool:
+        """Whether the world of this seed has everything that the bug needs."""
+        from .world import World
+
+        if not self.needs:
+            return True
+        world = World(seed)
+        has = {
+            "tables": world.shape.stateful,
+            "hosts": len(world.locations) > 1,
+            "shares": world.sharing is not None,
+            "modulo": world.shape.modulo,
+            "bounded": world.shape.bounded,
+        }
+        drawn = {name for name, true in has.items() if true}
+        if world.shape.windows is not None:
+            drawn |= world.shape.windows.words
+        joining = next((job.joining for job in world.jobs if job.joining is not None), None)
+        if joining is not None:
+            drawn |= joining.words
+        if world.shape.columns:
+            drawn |= {"columns", world.shape.columns}
+        return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}
+
+    def into(self, world: World) -> None:
+        """Plant the bug."""
+        for owner, attribute, replacement in self._patches():
+            self._undo.append((owner, attribute, owner.__dict__.get(attribute, ABSENT)))
+            setattr(owner, attribute, replacement)
+
+    def out(self) -> None:
+        """Remove it."""
+        for owner, attribute, original in reversed(self._undo):
+            if original is ABSENT:
+                delattr(owner, attribute)
+            else:
+                setattr(owner, attribute, original)
+        self._undo = []

@@ -1,0 +1,57 @@
+"""Replays machines: one made anew, and given the recorded events of another, decides the same.
+
+A machine that looks at anything but its events (a clock, a set's order, what somebody has changed since) is found by that. A share of all
+machines is recorded, because a replay costs as much as the life itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headgate.core.machine import StoryLine
+
+if TYPE_CHECKING:
+    from .process import Process
+
+SHARE = 0.15
+"""The share of the machines that are recorded."""
+SETTING = "interval_s"
+"""What a worker changes in its committer when the setting changes; the machine has no event for it."""
+
+
+class Story:
+    """The recorded events of one machine, from its first."""
+
+    def __init__(self, machine: Any, make: Callable[[], Any], who: str) -> None:
+        self._machine = machine
+        self._make = make
+        self._who = who
+        self._lines: list[tuple[StoryLine, Any]] = []
+
+    def tell(self, event: Any, now: Any, before: str, instructions: list[Any]) -> None:
+        """The machine has handled an event."""
+        setting = getattr(self._machine, SETTING, None)
+        self._lines.append((StoryLine(now, before, event, self._machine.state, tuple(instructions)), setting))
+
+    def differs(self) -> str:
+        """How a new machine decides otherwise; empty if it decides the same."""
+        machine = self._make()
+        for line, setting in self._lines:
+            if setting is not None:
+                setattr(machine, SETTING, setting)
+            instructions = tuple(machine.handle(line.event, line.now))
+            if instructions != line.instructions or machine.state != line.after:
+                return f"{self._who} decides otherwise when it is replayed: {line}; now '{machine.state}' with {instructions}"
+        return ""
+
+
+def recorded(process: Process, machine: Any, make: Callable[[], Any], who: str) -> Story | None:
+    """A story of this machine, if it is one of those that are recorded."""
+    name = f"{process.world.seed} {process.name} {who} {len(process.stories)}"
+    if random.Random(name).random() >= SHARE:
+        return None
+    story = Story(machine, make, f"{process.name} {who}")
+    process.stories.append(story)
+    return story
