@@ -23,7 +23,7 @@ from ..records.record import Rows
 from ..records.serdes import KEY, writes_utf8
 from ..records.vectors import Buffer, Vector, longs
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
-from .stateless import Operator, UserCodeError, blaming, encode_keys
+from .stateless import Operator, blaming, encode_keys, failing
 
 Aggregating = s.AggregateStep | s.WindowStep
 
@@ -213,13 +213,10 @@ def refuse_nulls(step: Aggregating, chunk: ColumnChunk) -> None:
     for part in step.plan.parts:
         if part.name not in NUMERIC or part.of is None:
             continue
-        index = null_among(chunk.vector(str(part.of)), chunk.picked)
-        if index is not None:
-            raise UserCodeError(
-                step,
-                DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())'),
-                index,
-            )
+        if null_among(chunk.vector(str(part.of)), chunk.picked) is None:
+            continue
+        error = DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())')
+        raise failing(step, [(place, error) for place, one in enumerate(chunk[str(part.of)]) if one is None], chunk)
 
 
 def vectors_of(arrays: KeyArrays, columns: ArrivedColumns) -> list[Vector] | None:
@@ -304,5 +301,7 @@ def keyed(operator: Operator, rows: Rows | ColumnChunk, serde: Any) -> list[byte
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb
         remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
-        raise UserCodeError(operator.step, DataError("a record has no key", remedy=remedy))
-    return encode_keys(operator.step, serde, rows.keys, rows.key_serde)
+        error = DataError("a record has no key", remedy=remedy)
+        keys = rows.keys or [None] * len(rows)
+        raise failing(operator.step, [(place, error) for place, key in enumerate(keys) if key is None], rows)
+    return encode_keys(operator.step, serde, rows.keys, rows.key_serde, rows)

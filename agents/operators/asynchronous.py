@@ -37,7 +37,7 @@ class MapAsyncOp(Operator):
         self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
-        self.env.defer(lambda: self._run(rows))
+        self.env.defer(lambda: self._run(self.user_rows(rows)))
 
     async def _run(self, rows: Rows) -> None:
         items = list(rows.records()) if self.map.with_record else rows.values

@@ -82,7 +82,7 @@ class ColumnSource:
         base = records if found.rows is None else records.picked(found.rows)
         made, bad = self._chunk(base, found, source.limits(chunk))
         where = _Where(tried, found.rows)
-        made.records = where.row
+        made.records = where.row if where.some else int
         broken = [
             (where.record(one.record), why_bad(one, piece(records.values, one.record) or b"")) for one in found.bad
         ]

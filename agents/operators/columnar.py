@@ -19,7 +19,7 @@ from ..records.column_types import maker
 from ..records.expressions import Computation
 from ..records.record import Rows
 from ..records.selecting import column_of, lacking
-from .stateless import Env, Operator, UserCodeError, blaming, select_rows
+from .stateless import Env, Operator, blaming, failing, select_rows
 
 
 class ColumnsOp(Operator):
@@ -40,8 +40,8 @@ class ColumnsOp(Operator):
             self.tombstones += len(values) - len(kept)
             rows = _picked(rows, kept)
         columns, bad = columns_of_values(rows.values, self.schema)
-        for index, error in bad:
-            raise UserCodeError(self.step, error, index) from error
+        if bad:
+            raise failing(self.step, bad, rows)
         self.forward_columns(ColumnChunk.of_rows(rows, columns, self.schema))
 
     def complete(self) -> None:
@@ -71,6 +71,7 @@ def _picked(rows: Rows, kept: list[int]) -> Rows:
         of(rows.headers),
         of(rows.offsets),
         key_serde=rows.key_serde,
+        places=of(rows.places),
     )
 
 
@@ -90,8 +91,22 @@ class FilterColumnsOp(Operator):
     def push(self, rows: Rows) -> None:
         with blaming(self.step, lacking(list(self.fields), rows.values)):
             columns = {name: field(rows.values) for name, field in self.fields.items()}
-            kept = select_rows(rows, self.compute(columns, len(rows)))
+            try:
+                kept = select_rows(rows, self.compute(columns, len(rows)))
+            except NotComputable as error:
+                bad = {error.index: error, **self._not_computable(columns, len(rows))}
+                raise failing(self.step, list(bad.items()), rows) from error
         self.forward(kept)
+
+    def _not_computable(self, columns: dict[str, list[Any]], length: int) -> dict[int, NotComputable]:
+        """The rows that have no value, found one by one."""
+        bad: dict[int, NotComputable] = {}
+        for place in range(length):
+            try:
+                self.compute({name: [column[place]] for name, column in columns.items()}, 1)
+            except NotComputable as error:
+                bad[place] = error
+        return bad
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         with blaming_rows(self.step, chunk):
@@ -106,11 +121,7 @@ def blaming_rows(step: s.Step, chunk: ColumnChunk) -> Iterator[None]:
         try:
             yield
         except NotComputable as error:
-            if chunk.records is None:
-                raise
-            rows, records = chunk.indexes(), chunk.records
-            found = {records(rows[place]): UserCodeError(step, cause, place) for place, cause in error.all.items()}
-            raise UserCodeError(step, error, error.index, found=found) from error
+            raise failing(step, list({error.index: error, **error.all}.items()), chunk) from error
 
 
 class WithColumnsOp(Operator):

@@ -230,7 +230,9 @@ class SourceOp(Operator):
             headers = [headers[i] for i in keep] if headers is not None else None
         timestamps, greatest, late = self._times.of(values, timestamps, chunk.so_far_ms, self.limits(chunk))
         refuse([(keep[place] if keep else place, cause) for place, cause in late])
-        return Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde), offsets, greatest
+        places = keep or range(len(values))
+        rows = Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde, places=places)
+        return rows, offsets, greatest
 
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:

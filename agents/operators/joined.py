@@ -99,7 +99,7 @@ class JoinOp(Operator):
                 return
         keys: list[bytes] = rows.keys or []
         headers = None if rows.headers is None else [[list(pair) for pair in one] or None for one in rows.headers]
-        values = encode(self.step, self.join.serdes[side], rows.values)
+        values = encode(self.step, self.join.serdes[side], rows.values, rows)
         arrival = Arrival(side, keys, list(rows.timestamps), values, headers, bytearray(len(keys)))
         with blaming(self.step):
             partners = self.kept.take(arrival)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -47,7 +48,7 @@ class JoinTableOp(Operator):
         values = rows.values
         serde = self.join.table.key_serde
         if self.on is not None:
-            keys = encode_keys(self.step, serde, self.select(self.on, values, self.join.on))
+            keys = encode_keys(self.step, serde, self.select(self.on, values, self.join.on), rows=rows)
         else:
             keys = keyed(self, rows, serde)
         distinct = [key for key in dict.fromkeys(keys) if key is not None]
@@ -63,4 +64,4 @@ class JoinTableOp(Operator):
                 keys = list(compress(keys, keep))
         with blaming(self.step):
             joined = [into(value, found[key]) for value, key in zip(rows.values, keys, strict=True)]
-        self.forward(rows.with_values(joined))
+        self.forward(replace(rows.with_values(joined), places=None))  # an earlier row may have set the row of the table

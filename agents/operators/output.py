@@ -70,10 +70,10 @@ class ToOp(Operator):
             found = self.select(self.key, values, self.by)
             if step.key is window_key:
                 found = list(zip(rows.key_values() or [None] * len(rows), found, strict=True))
-            raw = encode_keys(step, step.key_serde, found)
+            raw = encode_keys(step, step.key_serde, found, rows=rows)
         elif rows.keys is not None:
-            raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
-        values = encode(step, self.serde, rows.values)
+            raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde, rows)
+        values = encode(step, self.serde, rows.values, rows)
         targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
         with blaming(step):  # the topic may not accept a row
             if targets is None:
@@ -140,7 +140,7 @@ class ToOp(Operator):
         if keys is None:
             return None
         written = chunk.key_serde if self.to.key is None else None
-        return chunk.spread_spans(packed(encode_keys(self.to, serde, keys, written)))
+        return chunk.spread_spans(packed(encode_keys(self.to, serde, keys, written, chunk)))
 
     def _as_written(self, chunk: ColumnChunk, keys: RecordSpans) -> bool:
         """Whether these keys stand in the topic as their serde has written them: `encode_keys` would leave them as they are."""

@@ -38,10 +38,10 @@ class ShareOp(Operator):
         step = self.share_step
         keys: list[Any] = [None] * len(rows.values)
         if self.key is not None:
-            keys = encode_keys(step, step.key_serde, self.select(self.key, rows.values, step.key))
+            keys = encode_keys(step, step.key_serde, self.select(self.key, rows.values, step.key), rows=rows)
         elif rows.keys is not None:
-            keys = encode_keys(step, step.key_serde, rows.keys, rows.key_serde)
-        values = encode(step, step.serde, rows.values)
+            keys = encode_keys(step, step.key_serde, rows.keys, rows.key_serde, rows)
+        values = encode(step, step.serde, rows.values, rows)
         with blaming(step):  # a value that no frame can hold
             self.env.share(step.topic, keys, rows.timestamps, values, rows.headers)
 
@@ -67,7 +67,7 @@ class ShareOp(Operator):
             keys, written = chunk[str(step.key)], None
         if keys is None:
             return None
-        return chunk.spread_spans(packed(encode_keys(step, step.key_serde, keys, written)))
+        return chunk.spread_spans(packed(encode_keys(step, step.key_serde, keys, written, chunk)))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns) if self.share_step.schema is not None else behind

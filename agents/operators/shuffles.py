@@ -31,7 +31,7 @@ from .addends import (
     later_times,
 )
 from .key_arrays import Addition, KeyArrays, has_arrays
-from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, encode_keys
+from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys, failing
 
 PARTIAL = stored()
 """The serde of partial states between two stages, whatever the serde of the stream."""
@@ -53,24 +53,23 @@ class ShuffleOp(Operator):
     def keys_of(self, rows: Rows) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""
         if self.by is not None:
-            return self.encoded(self.select(self.by, rows.values, self.shuffle_step.by))
-        return self.encoded([None] * len(rows.values) if rows.keys is None else rows.keys, rows.key_serde)
+            return self.encoded(rows, self.select(self.by, rows.values, self.shuffle_step.by))
+        return self.encoded(rows, [None] * len(rows.values) if rows.keys is None else rows.keys, rows.key_serde)
 
-    def encoded(self, keys: list[Any], written: Any = None) -> list[Any]:
-        """Encode these keys; raise if one is missing, unless the step broadcasts."""
+    def encoded(self, rows: Rows | ColumnChunk, keys: list[Any], written: Any = None) -> list[Any]:
+        """Encode these keys of rows; raise if one is missing, unless the step broadcasts."""
         step = self.shuffle_step
-        keys = encode_keys(step, step.key_serde, keys, written)
+        keys = encode_keys(step, step.key_serde, keys, written, rows)
         if step.by_key and None in keys:
             remedy = "drop such records with .filter(…) before this step, or give them a key"
-            raise UserCodeError(
-                step, DataError("the key is None, and equal keys meet", remedy=remedy), keys.index(None)
-            )
+            error = DataError("the key is None, and equal keys meet", remedy=remedy)
+            raise failing(step, [(place, error) for place, key in enumerate(keys) if key is None], rows)
         return keys
 
     def push(self, rows: Rows) -> None:
         step = self.shuffle_step
         keys = self.keys_of(rows)
-        values = encode(step, step.serde, rows.values)
+        values = encode(step, step.serde, rows.values, rows)
         with blaming(step):  # a value that no frame can hold
             self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
 
@@ -91,7 +90,7 @@ class ShuffleOp(Operator):
         if keys is None:
             return None
         spread: list[bytes | None] = [None] * chunk.base_length
-        for row, key in zip(chunk.indexes(), self.encoded(keys, written), strict=True):
+        for row, key in zip(chunk.indexes(), self.encoded(chunk, keys, written), strict=True):
             spread[row] = key
         return packed(spread)
 
@@ -103,13 +102,13 @@ class ShuffleOp(Operator):
         if vector.kind == "text" and vector.validity is None and writes_utf8(self.shuffle_step.key_serde):
             return spans_of(vector)  # the text itself is the key
         keys: list[bytes | None] = [None] * chunk.base_length
-        for row, key in zip(chunk.indexes(), self.encoded(chunk[str(self.shuffle_step.by)]), strict=True):
+        for row, key in zip(chunk.indexes(), self.encoded(chunk, chunk[str(self.shuffle_step.by)]), strict=True):
             keys[row] = key
         return packed(keys)
 
     def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
         """The key of each row of columns, in bytes."""
-        return self.encoded(chunk[str(self.shuffle_step.by)])
+        return self.encoded(chunk, chunk[str(self.shuffle_step.by)])
 
     def chunk_keys(self, chunk: ColumnChunk) -> ChunkKeys:
         """The keys of a chunk of columns."""
@@ -156,18 +155,18 @@ class CombineOp(ShuffleOp):
         step = self.shuffle_step
         if self.by is None or not writes_utf8(step.key_serde):
             return super().keys_of(rows)
-        return self._as_text(self.select(self.by, rows.values, step.by))
+        return self._as_text(rows, self.select(self.by, rows.values, step.by))
 
     def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
         step = self.shuffle_step
         if not writes_utf8(step.key_serde):
             return super().keys_of_columns(chunk)
-        return self._as_text(chunk[str(step.by)])
+        return self._as_text(chunk, chunk[str(step.by)])
 
-    def _as_text(self, keys: list[Any]) -> list[Any]:
+    def _as_text(self, rows: Rows | ColumnChunk, keys: list[Any]) -> list[Any]:
         """Keys that are all text stay so, if they can be encoded: text that cannot must fail with its record, not at the commit."""
         is_text = set(map(type, keys)) == {str} and all(map(str.isascii, keys))
-        return keys if is_text else self.encoded(keys)
+        return keys if is_text else self.encoded(rows, keys)
 
     def push(self, rows: Rows) -> None:
         self._combine(Addends(self.aggregate, self.keys_of(rows), rows.values, rows.timestamps))

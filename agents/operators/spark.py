@@ -49,7 +49,7 @@ from .late_rows import write_late
 from .open_windows import OpenCounts
 from .referenced import Referenced
 from .spark_results import Results
-from .stateless import BYTES, Env, Operator, UserCodeError
+from .stateless import BYTES, Env, Operator, UserCodeError, failing
 from .windowed import LateCounts
 
 RUN = "run"
@@ -109,12 +109,12 @@ class BatchOp(Operator):
         self._collect(rows, lambda: self._table_of(rows))
 
     def _table_of(self, rows: Rows) -> Any:
-        """The declared columns of the rows, by name. Raises a `UserCodeError` for the first row that does not fit."""
+        """The declared columns of the rows, by name. Raises a `UserCodeError` that names the rows that do not fit."""
         declared = self.batch_step.rows
         assert declared is not None, "rows reach a batch only with the columns that its stages declare"
         columns, bad = columns_of_values(rows.values, declared)
-        for index, error in bad:
-            raise UserCodeError(self.step, error, index) from error
+        if bad:
+            raise failing(self.step, bad, rows)
         vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
         return self._bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, compress, repeat
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
@@ -69,6 +70,16 @@ class UserCodeError(HeadgateError):
         what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
         super().__init__(f"{step.verb}{name} ({step.where}){what}{'; ' if hint else ''}{hint}")
         self.__cause__ = cause_for(self, cause)
+
+
+def failing(step: s.Step, bad: Sequence[tuple[int, BaseException]], rows: Rows | ColumnChunk) -> UserCodeError:
+    """The error of the first of these rows, which all fail by themselves. It names all their records, if they are known."""
+    found: dict[int, UserCodeError] = {}
+    if (record_of := rows.record_of) is not None:
+        for place, cause in bad:
+            found.setdefault(record_of(place), UserCodeError(step, cause, place))
+    place, cause = bad[0]
+    return UserCodeError(step, cause, place, found=found)
 
 
 class Uncaught(HeadgateError):
@@ -347,6 +358,11 @@ class Operator:
         """What is open in its windows, and its late rows; None if it has no windows."""
         return None
 
+    def user_rows(self, rows: Rows) -> Rows:
+        """Rows that user code gets, to make others of them. If it may use tables, what it makes of a row may depend on earlier rows: then
+        no record is known to fail whatever the others are."""
+        return replace(rows, places=None) if self.env.app.tables else rows
+
     def column(self, fn: Callable[[Any], Any], rows: Rows, *, records: bool) -> list[Any]:
         """Apply `fn` to the values, or the records, of rows. An exception becomes a `UserCodeError` of this step."""
         with blaming(self.step, lacking((), rows.values)):
@@ -378,6 +394,7 @@ class MapOp(Operator):
         self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
         if not self.with_record:
             self.forward(rows.with_values(self.column(self.fn, rows, records=False)))
             return
@@ -392,17 +409,16 @@ def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
         result if isinstance(result, Record) else record.with_value(result)
         for record, result in zip(rows.records(), results, strict=True)
     ]
-    return rows_of(step, records, rows.offsets)
+    return replace(rows_of(step, records), offsets=rows.offsets, places=rows.places)
 
 
-def rows_of(step: s.Step, records: Sequence[Record[Any, Any]], offsets: Sequence[int] | None = None) -> Rows:
+def rows_of(step: s.Step, records: Sequence[Record[Any, Any]]) -> Rows:
     """The rows of records that user code has made; invalid timestamps and headers are refused."""
     with blaming(step):
         rows = Rows.of(records)
         rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
         if rows.headers is not None:
             rows.headers = list(check_headers(rows.headers, "a Record"))
-    rows.offsets = offsets
     return rows
 
 
@@ -416,6 +432,7 @@ class FilterOp(Operator):
         self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
         # testing a result for truth may fail, too
         with blaming(self.step, lacking((), rows.values)):
             fn = self.fn
@@ -435,6 +452,7 @@ def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
         list(compress(rows.headers, keep)) if rows.headers is not None else None,
         list(compress(rows.offsets, keep)) if rows.offsets is not None else None,
         key_serde=rows.key_serde,
+        places=list(compress(rows.places, keep)) if rows.places is not None else None,
     )
 
 
@@ -448,7 +466,7 @@ class FlatMapOp(Operator):
         self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
-        fn = self.fn
+        fn, rows = self.fn, self.user_rows(rows)
         lists = self.column(lambda x: list(fn(x)), rows, records=self.with_record)
         values = list(chain.from_iterable(lists))
         sizes = list(map(len, lists))
@@ -457,13 +475,14 @@ class FlatMapOp(Operator):
             return list(chain.from_iterable(map(repeat, column, sizes)))
 
         offsets = None if rows.offsets is None else spread(rows.offsets)
+        places = None if rows.places is None else spread(rows.places)
         if self.with_record and Record in set(map(type, values)):
             records = [
                 item if isinstance(item, Record) else record.with_value(item)
                 for record, items in zip(rows.records(), lists, strict=True)
                 for item in items
             ]
-            self.forward(rows_of(self.step, records, offsets))
+            self.forward(replace(rows_of(self.step, records), offsets=offsets, places=places))
             return
         self.forward(
             Rows(
@@ -473,6 +492,7 @@ class FlatMapOp(Operator):
                 None if rows.headers is None else spread(rows.headers),
                 offsets,
                 key_serde=rows.key_serde,
+                places=places,
             )
         )
 
@@ -488,26 +508,29 @@ class RekeyOp(Operator):
         self.key = column_of(step.by)
 
     def push(self, rows: Rows) -> None:
-        self.forward(
-            Rows(rows.values, rows.timestamps, self.select(self.key, rows.values, self.by), rows.headers, rows.offsets)
-        )
+        rows = self.user_rows(rows)
+        self.forward(replace(rows, keys=self.select(self.key, rows.values, self.by), key_serde=None))
 
 
-def encode(step: s.Step, serde: Any, values: list[Any]) -> list[Any]:
-    """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`."""
+def encode(step: s.Step, serde: Any, values: list[Any], rows: Rows | None = None) -> list[Any]:
+    """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`. `rows`: whose values they are."""
     encoded = serde.dumps_many(values)
     if encoded.bad:
-        index, error = encoded.bad[0]
-        raise UserCodeError(step, error, index) from error
+        raise failing(step, encoded.bad, rows or NO_ROWS)
     return encoded.values
 
 
+NO_ROWS = Rows([], [])
+"""Instead of rows that were made of no single record."""
 AS_THEY_ARE = ("text", "bytes")
 """Serdes whose key bytes an output topic has unchanged."""
 
 
-def encode_keys(step: s.Step, serde: Any, keys: list[Any], written: Any = None) -> list[Any]:
-    """Encode keys with this serde; None stays None. `written`: the serde that has already encoded them, if they are bytes."""
+def encode_keys(
+    step: s.Step, serde: Any, keys: list[Any], written: Any = None, rows: Rows | ColumnChunk | None = None
+) -> list[Any]:
+    """Encode keys with this serde; None stays None. `written`: the serde that has already encoded them, if they are bytes. `rows`: whose
+    keys they are."""
     if written is not None:
         if written.name == serde.name and serde.type in (None, written.type):
             return keys
@@ -516,29 +539,30 @@ def encode_keys(step: s.Step, serde: Any, keys: list[Any], written: Any = None) 
         if serde.name == OUTPUT_KEY and written.name == KEY:
             with contextlib.suppress(KeyRefused):  # found again below, together with its record
                 return output_column(keys)
-        keys = decode_keys(step, written, keys)
+        keys = decode_keys(step, written, keys, rows)
     encoded = serde.dumps_many(keys)
     if encoded.bad:
-        raise _of_key(
-            step,
-            encoded.bad[0],
-            "give the step (or the app) another key_serde=, or make a key that this serde accepts",
-        )
+        remedy = "give the step (or the app) another key_serde=, or make a key that this serde accepts"
+        raise _of_keys(step, encoded.bad, remedy, rows)
     return encoded.values
 
 
-def _of_key(step: s.Step, bad: tuple[int, DataError], remedy: str) -> UserCodeError:
-    """The error of a serde about a key. Its remedy names the parameter for keys, not the one for values."""
-    index, error = bad
-    own = error.remedy if isinstance(error, KeyRefused | KeyUnreadable) else remedy
-    told = DataError(f"the key {error.what}", remedy=own)
-    told.__cause__ = error.__cause__
-    return UserCodeError(step, told, index)
+def _of_keys(
+    step: s.Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows: Rows | ColumnChunk | None
+) -> UserCodeError:
+    """The error of a serde about keys. Its remedy names the parameter for keys, not the one for values."""
+    found: list[tuple[int, BaseException]] = []
+    for index, error in bad:
+        own = error.remedy if isinstance(error, KeyRefused | KeyUnreadable) else remedy
+        told = DataError(f"the key {error.what}", remedy=own)
+        told.__cause__ = error.__cause__
+        found.append((index, told))
+    return failing(step, found, rows or NO_ROWS)
 
 
-def decode_keys(step: s.Step, serde: Any, keys: list[Any]) -> list[Any]:
+def decode_keys(step: s.Step, serde: Any, keys: list[Any], rows: Rows | ColumnChunk | None = None) -> list[Any]:
     """Decode keys that this serde has written, for user code."""
     decoded = serde.loads_many(keys)
     if decoded.bad:
-        raise _of_key(step, decoded.bad[0], "give the input (or the app) another key_serde=")
+        raise _of_keys(step, decoded.bad, "give the input (or the app) another key_serde=", rows)
     return decoded.values

@@ -228,7 +228,7 @@ class WindowOp(Operator):
 
     def _entries(self, rows: Rows) -> list[Any]:
         """Rows as they are kept for an actor."""
-        values = encode(self.step, self.window_step.rows, rows.values)
+        values = encode(self.step, self.window_step.rows, rows.values, rows)
         headers = [None] * len(values) if rows.headers is None else [list(one) or None for one in rows.headers]
         return list(map(list, zip(rows.timestamps, values, headers, strict=True)))
 

@@ -64,7 +64,8 @@ class ColumnChunk:
     others: Buffer | None = None
     """For splicing: which fields each original record has besides the columns, as the decoder marks them; None if none has any."""
     records: Callable[[int], int] | None = None
-    """Which record of the letter's chunk a base row was decoded from; None if the rows were made otherwise."""
+    """Which record of the letter's chunk a base row was made of (`int`: the one at its own index); None if other records may have had a
+    part in it."""
     _lists: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]], repr=False)
 
     @classmethod
@@ -79,6 +80,7 @@ class ColumnChunk:
             key_values=None if encoded else rows.keys,
             header_spans=None if rows.headers is None else packed_headers(rows.headers),
             positions=rows.offsets,
+            records=rows.record_of,
         )
 
     @property
@@ -92,6 +94,14 @@ class ColumnChunk:
     def indexes(self) -> Sequence[int]:
         """The selected base rows."""
         return range(self.base_length) if self.picked is None else longs(self.picked).tolist()
+
+    @property
+    def record_of(self) -> Callable[[int], int] | None:
+        """The index, in the letter's chunk, of the record that a selected row was made of; None if that is not known."""
+        if self.records is None:
+            return None
+        rows, records = self.indexes(), self.records
+        return lambda place: records(rows[place])
 
     def vector(self, name: str) -> Vector:
         """A column of the base rows."""
@@ -182,7 +192,16 @@ class ColumnChunk:
     def rows(self, names: Sequence[str], make: Callable[[list[list[Any]]], list[Any]] | None = None) -> Rows:
         """The rows as dicts of these columns, or as what `make` makes of the columns."""
         values = (make or partial(dicts_of, tuple(names), len(self)))([self[name] for name in names])
-        return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
+        at = self.indexes()
+        return Rows(
+            values,
+            self.timestamps,
+            self.keys,
+            self.headers,
+            self.offsets,
+            key_serde=self.key_serde,
+            places=at if self.records is int else None if self.records is None else list(map(self.records, at)),
+        )
 
 
 def offsets_at(offsets: Sequence[int], places: Buffer) -> Sequence[int]:

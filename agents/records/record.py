@@ -6,7 +6,7 @@ Operators never handle one record at a time: `Rows` are parallel columns, and a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -46,6 +46,9 @@ class Rows:
     `window`: the fields that name the window, if these are all of its rows for one key.
 
     `key_serde`: if set, the keys are bytes encoded by this serde and not decoded yet; otherwise they are keys as user code sees them.
+
+    `places`: for each row the index, in the letter's chunk, of the record that it was made of; None if other records may have had a part in
+    it. So a step that fails on some rows can name all records that fail, whatever the others are.
     """
 
     values: list[Any]
@@ -56,9 +59,15 @@ class Rows:
     plan: int | None = None
     key_serde: Any = None
     window: Mapping[str, Any] | None = None
+    places: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def record_of(self) -> Callable[[int], int] | None:
+        """The index, in the letter's chunk, of the record that a row was made of; None if that is not known."""
+        return None if self.places is None else self.places.__getitem__
 
     def records(self) -> Iterator[Record[Any, Any]]:
         """The rows one by one, for functions that want records."""
@@ -87,7 +96,15 @@ class Rows:
 
     def with_values(self, values: list[Any]) -> Rows:
         """The same rows with other values."""
-        return Rows(values, self.timestamps, self.keys, self.headers, self.offsets, key_serde=self.key_serde)
+        return Rows(
+            values,
+            self.timestamps,
+            self.keys,
+            self.headers,
+            self.offsets,
+            key_serde=self.key_serde,
+            places=self.places,
+        )
 
 
 @dataclass(slots=True)

@@ -56,6 +56,23 @@ def test_batches_are_closed_by_rows_and_drain() -> None:
         assert read(d) == [("lot/3", "drain", [8, 9])]
 
 
+def test_rows_that_do_not_fit_a_batch_cost_no_run_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows without the declared columns are named at once."""
+    app = hg.App("sales", on_error="dead_letter")
+    app.input("orders").batch(max_rows=100, name="lot").spark(summed, rows=Order, schema="n long").to("out")
+    with Driver(app) as d:
+        tries: list[int] = []
+        pipeline = d.tasks["Partition 0"].site.pipeline
+        whole = pipeline.chunk
+        monkeypatch.setattr(
+            pipeline, "chunk", lambda chunk, skip=frozenset(): (tries.append(len(skip)), whole(chunk, skip))[1]
+        )
+        d.send_all("orders", [{"n": n if n % 2 else "x"} for n in range(200)])
+        assert tries == [0, 100]
+        assert [one.offset for one in d.dead_letters()] == list(range(0, 200, 2))
+        assert read(d) == [("lot/1", "rows", list(range(1, 200, 2)))]
+
+
 # -------------------------------------------------------------------------------------------------------------- windows
 
 

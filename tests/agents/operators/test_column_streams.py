@@ -865,6 +865,108 @@ def test_rows_without_a_value_cost_no_run_each(
     assert tries.count(failing) <= runs
 
 
+class Loose(TypedDict):
+    user: str | None
+    amount: float | None
+    ts: int
+    country: str
+
+
+class Keyless(TypedDict):
+    user: str | None
+    ts: int
+
+
+ROUTES: dict[str, Callable[[hg.Stream[Any, Any]], Any]] = {
+    "fields": lambda rows: rows.map(lambda o: {**o, "amount": o["amount"] or "none"}).columns(Loose),
+    "expression": lambda rows: (
+        rows.map(dict).columns(Loose).with_columns(amount=hg.col("country").cast(int).cast(float), extra=1)
+    ),
+    "condition": lambda rows: rows.map(dict).columns(Loose).filter(10 // hg.col("country").cast(int) > 0),
+    "flat": lambda rows: rows.flat_map(lambda o: [o, o]).columns(Loose).filter(10 // hg.col("country").cast(int) > 0),
+    "awaited": lambda rows: rows.map_async(same).columns(Loose).filter(10 // hg.col("country").cast(int) > 0),
+    "condition of rows": lambda rows: rows.filter(10 // hg.col("country").cast(int) > 0),
+    "back to rows": lambda rows: (
+        rows.columns().rows().filter(lambda o: True).columns(Loose).filter(10 // hg.col("country").cast(int) > 0)
+    ),
+    "null key": lambda rows: rows.columns(),
+    "null key of rows": lambda rows: rows.map(dict),
+    "null number": lambda rows: rows.columns().with_columns(user="a"),
+    "null key behind a filter": lambda rows: rows.map(dict).columns(Loose).filter(hg.col("ts") > 0),
+}
+
+
+async def same(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("failing", [1, 400])
+@pytest.mark.parametrize("route", ROUTES)
+def test_rows_that_fail_cost_no_run_each_on_any_route(
+    route: str, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions before the columns, a key that is null, a number that is null: whoever knows all rows that fail names them all."""
+    app = hg.App("job", on_error="dead_letter")
+    rows = app.input("in", serde=hg.json(Loose), timestamp="ts")
+    ROUTES[route](rows).repartition("user").agg(total=hg.sum("amount"), n=hg.count(), name="total").to("totals")
+    sent = [{"user": "a", "amount": 1.0, "ts": n + 1, "country": "1"} for n in range(500)]
+    bad = [n for n in range(500) if n % 7 != 0][:failing]
+    for n in bad:
+        sent[n].update(user=None if "key" in route else "a", amount=None, country="0" if "condition" in route else "x")
+    with Driver(app) as d:
+        tries: list[int] = []
+        pipeline = d.tasks["Partition 0"].site.pipeline
+        whole = pipeline.chunk
+
+        def counted(chunk: Any, skip: frozenset[int] = frozenset()) -> Any:
+            if chunk.at.stream == "in":
+                tries.append(len(skip))
+            return whole(chunk, skip)
+
+        monkeypatch.setattr(pipeline, "chunk", counted)
+        d.send_all("in", sent)
+        assert tries == [0, failing]
+        assert d.counters["records_failed"] == failing
+        assert [one.offset for one in d.dead_letters()] == bad
+        assert sum(one.value["n"] for one in d.read("totals")[-1:]) == (500 - failing) * (2 if route == "flat" else 1)
+
+
+def test_rows_without_a_key_cost_no_run_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An aggregate by the key of the input names all records without one."""
+    app = hg.App("job", on_error="skip")
+    app.input("in", serde=hg.json(Keyless), key="user").map(dict).agg(n=hg.count()).to("out")
+    with Driver(app) as d:
+        tries: list[int] = []
+        pipeline = d.tasks["Partition 0"].site.pipeline
+        whole = pipeline.chunk
+        monkeypatch.setattr(
+            pipeline, "chunk", lambda chunk, skip=frozenset(): (tries.append(len(skip)), whole(chunk, skip))[1]
+        )
+        d.send_all("in", [{"user": None if n % 3 else "a", "ts": n} for n in range(300)])
+        assert tries == [0, 200]
+        assert d.read("out")[-1].value["n"] == 100
+
+
+def test_where_functions_may_use_tables_rows_are_blamed_in_their_place() -> None:
+    """What a function makes of a row may depend on the rows before it: one that fails only because of another one that fails is good."""
+    app = hg.App("job", on_error="skip")
+    seen = app.table("seen")
+
+    def number(value: Any) -> Any:
+        poisoned = seen.get("poison")
+        if value["n"] < 0:
+            seen["poison"] = True
+        return {"n": None if value["n"] < 0 or poisoned else value["n"]}
+
+    class Number(TypedDict):
+        n: int
+
+    app.input("in").map(number).columns(Number).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [{"n": n} for n in (1, -1, 2, 3)])
+        assert [r.value["n"] for r in d.read("out")] == [1, 2, 3]
+
+
 def test_the_first_row_without_a_value_is_named_where_the_task_fails() -> None:
     """In the order of records, whichever part of the expression was computed first."""
     app = hg.App("job")
