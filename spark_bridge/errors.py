@@ -38,7 +38,9 @@ TOO_LARGE = {
     "LOCAL_RELATION_SIZE_LIMIT_EXCEEDED": "make smaller batches, or raise spark.sql.session.localRelationSizeLimit",
 }
 """What to do if something is larger than a limit."""
+NOT_IMPORTED = frozenset({"ModuleNotFoundError", "ImportError"})
 MEMORY = frozenset({"MemoryError", "ArrowMemoryError"})
+SPOOL_READER = "spark_bridge/spool_reader.py"
 NO_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 NO_COLUMN = "ArrowColumnVector.getChild"
 """Where Spark fails if record batches that a Python function gives lack a declared column."""
@@ -141,10 +143,11 @@ def _too_large(fault: Fault, told: str) -> SparkError | None:
 
 def _of_code(fault: Fault, error: BaseException, told: str) -> SparkError | None:
     """What runs on executors, and cannot for any row."""
-    if any(place.endswith("spool_reader.py") for place in fault.places):
+    if any(place.endswith(SPOOL_READER) for place in fault.places):
         return SparkPlanError(told, remedy="set spark.spool to a directory that this worker and all executors share")
-    if fault.raised == "ModuleNotFoundError":
-        return SparkPlanError(
+    if fault.raised in NOT_IMPORTED:  # a function may import what a row names; code that cannot be loaded serves no row
+        kind = SparkRowError if fault.called else SparkPlanError
+        return kind(
             f"on Spark's executors: {told}", remedy="name the code in spark.package, or install it on the executors"
         )
     if fault.threw("ArrayIndexOutOfBoundsException") and re.search(

@@ -1,9 +1,13 @@
 """What an error of a Spark call is, as facts: its type, Spark's error class, and what was thrown first, by class and place.
 
 An error's text holds data: a cast says the value that it could not cast, an exception of a Python worker says whatever the user's code
-wrote. So no text is searched. What is read of a text is what Spark alone writes, at its beginning: what was thrown.
+wrote. So no text is searched. What is read of a text is what Spark alone writes, at its beginning: what was thrown. That is what the
+scheduler says of a job, and it says so in an exception of one class, which no row can make Spark throw with a text of its own.
 
     Job aborted due to stage failure: … Lost task 0.0 in stage 1.0 (TID 1) (host executor 1): java.lang.X: message
+
+SQLSTATE decides nothing here. It follows from the error class: each class has one, and several classes share it, so it never tells apart
+what the class does not. And a query may choose its own (`SIGNAL`).
 
 Promise: whatever data an error holds, the facts are the same.
 """
@@ -25,9 +29,14 @@ ABORTED = re.compile(
     r"\([^()]*\): )?(?P<thrown>.*)",
     re.DOTALL,
 )
+SCHEDULERS = ("org.apache.spark.SparkException", "SparkException")
+"""The class in which the scheduler tells why a job has failed: in the JVM, and what a Connect server's client makes of it."""
 THROWN = re.compile(r"(?P<kind>[\w$]+(?:\.[\w$]+)+)(?:: (?P<what>.*))?$", re.DOTALL)
 RAISED = re.compile(r"(?P<kind>[\w.]+)(?:: |\n|$)")
-FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line \d+', re.MULTILINE)
+FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line \d+(?:, in (?P<function>.*))?$')
+PYSPARKS = re.compile(r"[/\\]pyspark(?:\.zip)?[/\\]")
+IMPORTING = re.compile(r"<frozen importlib|[/\\]importlib[/\\]__init__\.py$")
+MODULE = "<module>"
 TRACEBACK = "Traceback (most recent call last):\n"
 PYTHON = "PythonException"
 """The last name of the class, here and in the JVM, of what a Python worker has raised."""
@@ -63,6 +72,9 @@ class Fault:
     """The type of what a Python worker has raised."""
     places: tuple[str, ...] = ()
     """The files of its traceback, the outermost first."""
+    called: bool = False
+    """PySpark had called a function of the user's, which raised it: it may depend on the row. Otherwise it was raised before any row was
+    seen, while code was loaded."""
 
     def threw(self, kind: str, *starts: str) -> bool:
         """Whether an exception of this class, by its last name, was thrown, with a message that begins with one of these."""
@@ -146,36 +158,48 @@ def _with_chain(found: Fault, told: list[Thrown]) -> Fault:
     chain: list[Thrown] = []
     for one in told:
         chain.append(one)
-        if (inner := _thrown_in(one.what)) is not None:
+        if (inner := _thrown_in(one)) is not None:
             chain.append(inner)
         if (last := chain[-1]).kind.rpartition(".")[2] == PYTHON:
-            raised, places = _of_python(last.what)
-            return replace(found, chain=tuple(chain), raised=raised, places=places)
+            raised, frames = _of_python(last.what)
+            places = tuple(file for file, _ in frames)
+            return replace(found, chain=tuple(chain), raised=raised, places=places, called=_is_called(frames))
     return replace(found, chain=tuple(chain))
 
 
-def _thrown_in(message: str) -> Thrown | None:
-    """What has failed the job, as the scheduler tells it."""
-    aborted = ABORTED.match(message)
+def _thrown_in(one: Thrown) -> Thrown | None:
+    """What has failed the job, if the scheduler tells it."""
+    aborted = ABORTED.match(one.what) if one.kind in SCHEDULERS else None
     if aborted is None:
         return None
     thrown = THROWN.match(aborted["thrown"])
     return Thrown("", aborted["thrown"]) if thrown is None else Thrown(thrown["kind"], thrown["what"] or "")
 
 
-def _of_python(message: str) -> tuple[str, tuple[str, ...]]:
-    """The type of the exception in the message of a Python worker, and the files through which it came.
+def _of_python(message: str) -> tuple[str, list[tuple[str, str]]]:
+    """The type of the exception in the message of a Python worker, and the files and functions through which it came.
 
     A text that the user's code raises comes behind its type, and lines of it that look like a traceback are behind the type, too.
     """
     _, _, trace = message.partition(TRACEBACK)
-    places: list[str] = []
+    frames: list[tuple[str, str]] = []
     lines = trace.splitlines()
     for line in lines:
         if line.startswith("  "):
             if (frame := FRAME.match(line)) is not None:
-                places.append(frame["file"])
+                frames.append((frame["file"], frame["function"] or ""))
             continue
         raised = RAISED.match(line)
-        return (raised["kind"] if raised is not None else ""), tuple(places)
-    return "", tuple(places)
+        return (raised["kind"] if raised is not None else ""), frames
+    return "", frames
+
+
+def _is_called(frames: list[tuple[str, str]]) -> bool:
+    """Whether PySpark has called a function: behind its own last frame stands neither nothing nor the body of a module that is imported."""
+    behind: list[str] = []
+    for file, function in frames:
+        if PYSPARKS.search(file):
+            behind = []
+        elif not IMPORTING.search(file):
+            behind.append(function)
+    return bool(behind) and behind[0] != MODULE

@@ -28,6 +28,11 @@ SIGNS = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "a file of spark.spool cannot be read",
     "headgate.core.ranges.RangeGone: x",
+    "Job aborted due to stage failure: Total size of serialized results of 1",
+    "Job aborted due to stage failure: Serialized task 1",
+    "Job aborted due to stage failure: ExecutorLostFailure",
+    "Job aborted due to stage failure: org.apache.spark.SparkException: Python worker exited unexpectedly",
+    'Traceback (most recent call last):\n  File "/a/spark_bridge/spool_reader.py", line 1, in f\nModuleNotFoundError: x',
 )
 """What used to decide, wherever it stood in a text."""
 ABORTED = (
@@ -36,7 +41,8 @@ ABORTED = (
 )
 WORKER = (
     "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-    '  File "/spark/worker.py", line 1, in main\n    process()\n  File "{file}", line 7, in check\n    raise it\n{raised}: {text}\n'
+    '  File "/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1, in main\n    process()\n'
+    '  File "{file}", line 7, in {function}\n    raise it\n{raised}: {text}\n'
     "\n\tat org.apache.spark.A\n\nDriver stacktrace:"
 )
 
@@ -78,14 +84,28 @@ def aborted(thrown: str) -> Exception:
     return of_java("org.apache.spark.SparkException", ABORTED + thrown)
 
 
-def of_worker(raised: str, text: str, file: str = "/home/me/job.py") -> Exception:
-    return aborted(WORKER.format(file=file, raised=raised, text=text))
+def of_worker(raised: str, text: str, file: str = "/home/me/job.py", function: str = "check") -> Exception:
+    return aborted(WORKER.format(file=file, function=function, raised=raised, text=text))
 
 
-def of_connect(message: str = "", **more: Any) -> Exception:
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+def of_connect(message: str = "", kind: str = "SparkConnectGrpcException", **more: Any) -> Exception:
+    from pyspark.errors.exceptions import connect
 
-    return SparkConnectGrpcException(message, **more)
+    return getattr(connect, kind)(message, **more)
+
+
+def own_of_row(sign: str) -> list[Exception]:
+    """What Spark throws if a query raises a text of a row, in one task and where the driver computes it."""
+    kind, text = "org.apache.spark.SparkRuntimeException", f"[USER_RAISED_EXCEPTION] {sign} SQLSTATE: P0001"
+    scheduler = f"{ABORTED}{kind}: {text}\n\tat org.apache.spark.A"
+    return [
+        of_java(kind, text),
+        of_java(kind, sign),
+        of_java("org.apache.spark.SparkException", scheduler, Java(kind, text)),
+        of_java("org.apache.spark.SparkException", scheduler, Java(kind, sign)),
+        of_connect(sign, "SparkRuntimeException", errorClass="USER_RAISED_EXCEPTION", sql_state="P0001"),
+        of_connect(scheduler, "SparkException"),
+    ]
 
 
 @pytest.mark.parametrize("sign", SIGNS)
@@ -99,7 +119,12 @@ def test_data_in_the_text_of_an_error_decides_nothing(sign: str) -> None:
         ),
         of_java("java.lang.RuntimeException", sign),
         of_connect(f"[USER_RAISED_EXCEPTION] {sign} SQLSTATE: P0001", errorClass="USER_RAISED_EXCEPTION"),
-        of_connect(ABORTED + WORKER.format(file="job.py", raised="KeyError", text=sign)),
+        of_connect(ABORTED + WORKER.format(file="job.py", function="f", raised="KeyError", text=sign)),
+        of_connect(
+            ABORTED + WORKER.format(file="job.py", function="f", raised="KeyError", text=sign), "SparkException"
+        ),
+        of_worker("ModuleNotFoundError", f"No module named '{sign}'"),
+        *own_of_row(sign),
     ):
         assert type(typed(error)) is SparkRowError
     assert type(typed(RuntimeError(sign))) is SparkFunctionError
@@ -204,6 +229,13 @@ def test_a_connection_is_sparks_only_if_spark_has_opened_it() -> None:
             ),
             "spark.rpc",
         ),
+        (
+            lambda: of_connect(
+                "Job aborted due to stage failure: Total size of serialized results of 2 tasks (17 MiB) is",
+                "SparkException",
+            ),
+            "spark.driver.memory",
+        ),
         (lambda: of_connect("x", errorClass="LOCAL_RELATION_SIZE_LIMIT_EXCEEDED"), "localRelationSizeLimit"),
     ],
 )
@@ -218,7 +250,15 @@ def test_too_much_in_one_piece_says_so(error: Any, remedy: str) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (lambda: of_worker("ModuleNotFoundError", "No module named 'shared'"), "spark.package"),
+        (
+            lambda: of_worker("ModuleNotFoundError", "x", "/x/pyspark/cloudpickle/cloudpickle.py", "subimport"),
+            "spark.package",
+        ),
+        (lambda: of_worker("ModuleNotFoundError", "x", "/home/me/shipped.py", "<module>"), "spark.package"),
+        (
+            lambda: of_worker("ImportError", "cannot import name 'x'", "/home/me/shipped.py", "<module>"),
+            "spark.package",
+        ),
         (lambda: of_worker("FileNotFoundError", "x", "/a/spark_bridge/spool_reader.py"), "spark.spool"),
         (lambda: checked("NOT_STR"), "PySpark refuses"),
     ],
@@ -228,6 +268,20 @@ def test_what_no_row_can_change_is_final(error: Any, words: str) -> None:
     found = typed(error())
     assert isinstance(found, SparkPlanError)
     assert words in str(found)
+
+
+def test_what_a_function_imports_for_a_row_is_of_that_row() -> None:
+    """A record names a plugin that does not exist: the others are not to blame. The remedy is said all the same."""
+    trace = (
+        'Traceback (most recent call last):\n  File "/s/pyspark/worker.py", line 1, in main\n    process()\n'
+        '  File "/home/me/job.py", line 7, in plugin\n    return import_module(name)\n           ^^^^^^\n'
+        '  File "/usr/lib/python3.12/importlib/__init__.py", line 90, in import_module\n    return _bootstrap()\n'
+        '  File "<frozen importlib._bootstrap>", line 1387, in _gcd_import\n'
+        "ModuleNotFoundError: No module named 'user-2'\n"
+    )
+    found = typed(aborted(f"org.apache.spark.api.python.PythonException: {trace}"))
+    assert type(found) is SparkRowError
+    assert "spark.package" in found.remedy
 
 
 def test_an_error_of_the_function_on_the_driver_is_tried_again() -> None:

@@ -94,16 +94,49 @@ async def test_a_row_that_kills_its_python_worker_is_found(spark: Spark) -> None
     assert "lost 3 times" in str(error)
 
 
-def raises_in_arrow(df: Any, batch: Any) -> Any:
-    """A function of record batches."""
+def raises_in_arrow(text: str) -> Any:
+    """A function of record batches, which raises a text of its record."""
+
+    def fn(df: Any, batch: Any) -> Any:
+        def check(batches: Any) -> Any:
+            for one in batches:
+                if 2 in one.column("n").to_pylist():
+                    raise ValueError(text)
+                yield one
+
+        return df.select("n").mapInArrow(check, "n long")
+
+    return fn
+
+
+def raises_in_sql(text: str) -> Any:
+    """A query that raises a text of its record."""
+
+    def fn(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        return df.select(
+            F.when(F.col("n") == 2, F.raise_error(F.lit(text))).otherwise(F.col("n")).cast("long").alias("n")
+        )
+
+    return fn
+
+
+def imports_in_arrow(df: Any, batch: Any) -> Any:
+    """It imports what its record names."""
 
     def check(batches: Any) -> Any:
+        import importlib
+
         for one in batches:
-            if 2 in one.column("n").to_pylist():
-                raise ValueError("bad key 'user-2'")
+            for name in one.column("n").to_pylist():
+                importlib.import_module("json" if name != 2 else "user_2")
             yield one
 
     return df.select("n").mapInArrow(check, "n long")
+
+
+SCHEDULERS = "Job aborted due to stage failure: Total size of serialized results of 1"
 
 
 def another_result_in_arrow(df: Any, batch: Any) -> Any:
@@ -130,7 +163,12 @@ def too_much(df: Any, batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("fn", "schema", "kind", "says"),
     [
-        (raises_in_arrow, "n long", SparkRowError, "ValueError: bad key 'user-2'"),
+        (raises_in_arrow("bad key 'user-2'"), "n long", SparkRowError, "ValueError: bad key 'user-2'"),
+        (raises_in_arrow("RESOURCE_EXHAUSTED"), "n long", SparkRowError, "ValueError: RESOURCE_EXHAUSTED"),
+        (raises_in_arrow("StatusCode.UNAVAILABLE"), "n long", SparkRowError, "ValueError: StatusCode.UNAVAILABLE"),
+        (raises_in_sql("RESOURCE_EXHAUSTED"), "n long", SparkRowError, "RESOURCE_EXHAUSTED"),
+        (raises_in_sql(SCHEDULERS), "n long", SparkRowError, SCHEDULERS),
+        (imports_in_arrow, "n long", SparkRowError, "No module named 'user_2'"),
         (no_number, "n long", SparkRowError, "CAST_INVALID_INPUT"),
         (another_result_in_arrow, "n long, m long", SparkPlanError, "fewer columns than its schema declares"),
         (too_much, "n long, text string", SparkPlanError, "make smaller batches"),
