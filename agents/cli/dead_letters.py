@@ -20,6 +20,7 @@ import click
 
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
+from ...core.progress.frames import FROM_HEADER, said_of
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..kafka.connect import CONNECT_S
 from ..kafka.plainwrite import Plain, put
@@ -36,7 +37,7 @@ from .options import Target, broker_options, confirmed, run_async, target
 from .output import as_typed, output_option, show_fields, show_json, show_table
 
 OWN = "hg-"
-NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset")
+NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset", "hg-row")
 ROW_ITSELF = "--to TOPIC writes the row itself, as JSON"
 
 
@@ -71,6 +72,8 @@ def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
         found |= {
             "key": None if record.key is None else guess_key(record.key),
             "value": None if record.value is None else guess(record.value),
+            "row": said.get("hg-row"),
+            "from": said_of(dict(record.headers).get(FROM_HEADER)),
             "headers": {name: value for name, value in headers.items() if not name.startswith(OWN)},
             "cut": headers.get("hg-cut", ""),
             "raw": {
@@ -141,7 +144,8 @@ def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: 
         show_json({"job": str(to.job), **found})
         return
     found["key"] = None if found["key"] is None else as_typed(found["key"])
-    show_fields((name, value) for name, value in found.items() if name not in ("traceback", "raw"))
+    left_out = ["traceback", "raw", *(("row", "from") if found["row"] is None else ())]
+    show_fields((name, value) for name, value in found.items() if name not in left_out)
     click.echo(found["traceback"])
 
 

@@ -6,11 +6,13 @@ import asyncio
 import inspect
 import traceback
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import LimitReached, StoreUnreadable, causes
+from ...core.progress.frames import FROM_HEADER
 from ..cancellation import said
 from ..job import steps as s
 from ..job.checks import POLICIES
@@ -123,8 +125,17 @@ def _adds_columns(step: s.Step) -> bool:
     return isinstance(step, s.ShuffleStep) and step.combine is not None and step.schema is not None
 
 
-def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tuple[Any, Any, list[tuple[str, bytes]]]:
-    """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers."""
+def row_in_frame(chunk: Chunk, index: int) -> int:
+    """Which row of its frame a row of a chunk of frames is: all rows of a frame have its offset."""
+    offset = chunk.columns.offset
+    return index - bisect_left(range(index), offset(index), key=offset)
+
+
+def dead_letter(
+    chunk: Chunk, index: int, error: BaseException, task: str, row: int | None = None
+) -> tuple[Any, Any, list[tuple[str, bytes]]]:
+    """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers. `row`: which row of its
+    frame it is; None if it came in none."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
     whole = [("hg-offset-last", str(cause.last).encode())] if isinstance(cause, OversizedData) else []
@@ -135,10 +146,17 @@ def dead_letter(chunk: Chunk, index: int, error: BaseException, task: str) -> tu
         ("hg-partition", str(chunk.at.partition).encode()),
         ("hg-offset", str(chunk.columns.offset(index)).encode()),
         *whole,
+        *([] if row is None else _of_frame(chunk, index, row)),
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
         *failure_headers(task, step, cause),
     ]
     return chunk.keys[index] if chunk.has_keys else None, chunk.columns.value(index), headers
+
+
+def _of_frame(chunk: Chunk, index: int, row: int) -> list[tuple[str, bytes]]:
+    """Which row of its frame a record is, and the records that the rows of the frame were made of, if its writer says it."""
+    made_of = chunk.made_of(chunk.columns.offset(index))
+    return [("hg-row", str(row).encode()), *([(FROM_HEADER, made_of.encode())] if made_of else [])]
 
 
 def failure_headers(

@@ -22,7 +22,7 @@ from ..records.chunks import Chunk
 from ..records.record import Record
 from ..records.target_rules import UnknownTarget
 from .bad_records import BadRecord
-from .failures import answer_of, dead_letter, each_of, find_bad, policy_of
+from .failures import answer_of, dead_letter, each_of, find_bad, policy_of, row_in_frame
 from .key_test import KeysApart
 from .letters import bury
 from .pipeline import Pipeline
@@ -165,7 +165,7 @@ async def _without(
             greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
         dead = [(index, cause) for index, (cause, answer) in left_out.items() if answer == "dead_letter"]
         for index, cause in dead:
-            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task))
+            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task, row_of(pipeline, chunk, index)))
     except BaseException:
         pipeline.drop()
         raise
@@ -227,10 +227,7 @@ def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
     framed = isinstance(step, s.ShuffleStep) or (isinstance(step, s.InputStep) and bool(step.producers))
     if not framed or chunk.bad is not None:
         return None
-    offset, row = chunk.columns.offset(index), 0
-    while row < index and chunk.columns.offset(index - row - 1) == offset:
-        row += 1
-    return row
+    return row_in_frame(chunk, index)
 
 
 def _passable(pipeline: Pipeline, chunk: Chunk, index: int) -> str:

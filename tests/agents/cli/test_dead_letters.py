@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -50,6 +50,28 @@ def test_a_row_that_came_from_no_chunk_is_replayed_to_a_given_topic_alone(to: Ta
     assert [name for name, _ in made.headers if name.startswith("hg-")] == []
 
 
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "Arrow"])
+def test_a_letter_from_behind_a_shuffle_names_its_row_and_what_the_frame_was_made_of(columns: bool) -> None:
+    """A frame has one offset for all of its rows, which found no record."""
+
+    class Order(TypedDict):
+        c: str
+        n: int
+
+    app = hg.App("sales", on_error="dead_letter")
+    orders = app.input("orders", serde=hg.json(Order))
+    stream: Any = orders.columns() if columns else orders
+    behind = stream.repartition("c", name="by")
+    (behind.rows() if columns else behind).map(lambda o: {"x": 1 // o["n"]}).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [{"c": "DE", "n": n % 40} for n in range(100)])
+        letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
+    found = [letter_document(one, whole=True) for one in letters]
+    assert [(one["topic"], one["row"]) for one in found] == [("sales-1-by", row) for row in (0, 40, 80)]
+    assert {one["from"] for one in found} == {"orders[0] offsets 0 to 99"}
+    assert len({one["origin_offset"] for one in found}) == 1
+
+
 def test_frames_are_written_by_jobs_alone(to: Target) -> None:
     """A plain record in a shared stream stops every job that reads it."""
     app = hg.App("sales", on_error="dead_letter")
@@ -69,8 +91,11 @@ def test_a_record_is_replayed_to_where_it_came_from(to: Target) -> None:
     """With its own partition and the time that Kafka had for it."""
     app = hg.App("sales", on_error="dead_letter")
     app.input("orders", timestamp="ts").map(failing).to("out")
-    made: Any = again(to, letter_of(app, {"c": "DE", "ts": 7}), "", {})
+    letter = letter_of(app, {"c": "DE", "ts": 7})
+    made: Any = again(to, letter, "", {})
     assert (made.topic, made.partition, made.key, made.timestamp_ms) == ("orders", 0, b"DE", 5)
+    said = letter_document(letter, whole=True)
+    assert (said["row"], said["from"]) == (None, ""), "it came in no frame"
 
 
 def stored(value: bytes | None, *headers: tuple[str, bytes], key: bytes | None = None) -> Any:
