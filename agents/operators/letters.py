@@ -12,6 +12,8 @@ It is counted, and `headgate dead-letters replay` reads the record from its topi
 from __future__ import annotations
 
 import base64
+import json
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -21,6 +23,9 @@ from ..records.target_rules import TooLarge
 from ..records.writable import record_size
 
 OWN = "hg-"
+MOST_BITS = 8192
+"""A number with more bits is written in hexadecimal digits, as text: Python makes no decimal digits of very large numbers."""
+MOST_DEPTH = 200
 _MARKS = 160
 """An upper bound of the bytes of the headers that say what was cut."""
 _TRACEBACK = "hg-traceback"
@@ -40,21 +45,52 @@ def bury(env: Any, key: bytes | None, value: bytes | None, headers: Headers) -> 
 def row_bytes(value: Any) -> bytes:
     """The value of a letter about a row that is no record: bytes as they are, else JSON, in which bytes are base64.
 
-    >>> row_bytes(b"\xff"), row_bytes({"a": b"\xff"})
-    (b'\xff', b'{"a":"/w=="}')
+    >>> row_bytes(b"\xff"), row_bytes({"a": b"\xff"}), row_bytes({"n": 2**70, 1: None})
+    (b'\xff', b'{"a":"/w=="}', b'{"n":1180591620717411303424,"1":null}')
     """
     if isinstance(value, bytes):
         return value
     try:
         return orjson.dumps(value, default=_plain)
-    except orjson.JSONEncodeError:
-        return repr(value).encode(errors="backslashreplace")
+    except orjson.JSONEncodeError:  # a number of more than 64 bits, a key that is no text, text that is none …
+        return json.dumps(_tree(value, ()), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    return str(value)
+    return _text(value)
+
+
+def _tree(value: Any, above: tuple[int, ...]) -> Any:
+    """The value in types that JSON has. `above`: the containers that it lies in, by their ids."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= MOST_BITS else hex(value)
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else None
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict | list | tuple):
+        if id(value) in above or len(above) > MOST_DEPTH:
+            return "…"
+        inside = (*above, id(value))
+        if isinstance(value, dict):
+            return {_text(key): _tree(one, inside) for key, one in value.items()}
+        return [_tree(one, inside) for one in value]
+    try:
+        return orjson.loads(orjson.dumps(value, default=_plain))
+    except orjson.JSONEncodeError:
+        return _text(value)
+
+
+def _text(value: Any) -> str:
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - code of the user's; the letter must be written all the same
+        text = object.__repr__(value)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def fitted(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.agents.operators.letters import fitted
+from headgate.agents.operators.letters import fitted, row_bytes
 from headgate.agents.records.writable import record_size
 from headgate.agents.testing.targets import OWN_LIMIT
 
@@ -56,6 +58,38 @@ def test_a_bad_record_of_any_size_is_buried_and_the_job_goes_on(size: int) -> No
     assert letter.value == record[: len(letter.value or b"")]
     assert OWN_LIMIT - 20_000 < len(letter.value or b"") < OWN_LIMIT
     assert (counters["dead_letters"], counters["dead_letters_cut"]) == (1, 1)
+
+
+class Silent:
+    """It cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def circle() -> dict[str, Any]:
+    made: dict[str, Any] = {"n": 2**64}
+    return {**made, "own": made, "again": [made, made]} | made.setdefault("me", made)
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        ({"n": 2**70, "m": -(2**63) - 1}, {"n": 2**70, "m": -(2**63) - 1}),
+        ({1: "a", None: 2, ("x", 1): b"\xff"}, {"1": "a", "None": 2, "('x', 1)": "/w=="}),
+        ({"n": 2**70, "at": datetime(2026, 1, 2, tzinfo=UTC)}, {"n": 2**70, "at": "2026-01-02T00:00:00+00:00"}),
+        ({"n": 2**70, "f": float("inf"), "g": 1.5, "b": True}, {"n": 2**70, "f": None, "g": 1.5, "b": True}),
+        ({"text": "\udc80"}, {"text": "\\udc80"}),
+        ([2**70, (1, {2})], [2**70, [1, "{2}"]]),
+        ({"n": 2**100_000}, {"n": hex(2**100_000)}),
+        ({"n": 2**70, "x": Silent()}, None),
+        (circle(), None),
+    ],
+)
+def test_a_row_that_is_no_record_is_json(row: Any, value: Any) -> None:
+    """A number beyond 64 bits made Python's own notation of the whole row, which no tool reads."""
+    found = json.loads(row_bytes(row))
+    assert found == value or value is None
 
 
 def test_bytes_of_a_row_that_is_no_record_are_not_made_text() -> None:
