@@ -186,6 +186,29 @@ async def test_failures_of_rows_and_of_functions_are_told_apart(
 
 
 @pytest.mark.spark
+async def test_two_numbers_whose_sum_spark_refuses_cost_the_later_row_alone(spark: Spark) -> None:
+    """Each of them is good alone: the task failed for ever. Without dead letters the batch fails with Spark's error."""
+
+    def total(df: Any, batch: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        return df.groupBy("country").agg(F.sum("n").alias("n")).orderBy("country")
+
+    most = 2**63 - 1
+    rows = [
+        {"country": country, "n": n} for country, n in (("DE", most), ("FR", 2), ("DE", 0), ("DE", most), ("FR", 3))
+    ]
+    outcome = await passed(spark, total, "country string, n long", rows, keeps_going=True)
+    assert rows_of(spark, outcome) == [{"country": "DE", "n": most}, {"country": "FR", "n": 5}]
+    ((place, row, error),) = outcome.bad
+    assert (place, row) == (3, {"country": "DE", "n": most})
+    assert type(error) is SparkRowError
+    assert "ARITHMETIC_OVERFLOW" in str(error)
+    with pytest.raises(SparkRowError, match="ARITHMETIC_OVERFLOW"):
+        await passed(spark, total, "country string, n long", rows)
+
+
+@pytest.mark.spark
 async def test_a_python_worker_has_a_bound_of_memory(spark: Spark, warm: Sessions) -> None:
     """What needs more fails with the setting's name, and the session lives on."""
 
