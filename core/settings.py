@@ -372,13 +372,15 @@ def parse(name: str, value: Any) -> Any:
     return parsed
 
 
-def conflict(values: Mapping[str, Any]) -> str:
-    """Why these values make no sense together, the defaults of the others included; empty if they do.
+def conflict(values: Mapping[str, Any], about: str = "") -> str:
+    """Why these values make no sense together, the defaults of the others included; empty if they do. `about`: only with this one.
 
     >>> conflict({"heartbeat.interval": "10s"})
     "'session.timeout' (6s) must be at least 2 times 'heartbeat.interval' (10s): a worker would be dead before its next heartbeat"
     """
     for name, (other, times, otherwise) in TIMES.items():
+        if about not in ("", name, other):
+            continue
         given = {one: values.get(one, find(one).default) for one in (name, other)}
         try:
             together = parse(name, given[name]) >= times * parse(other, given[other])

@@ -133,6 +133,16 @@ def test_settings_that_make_no_sense_together_are_named(values: dict[str, str], 
     assert bool(why) == bool(conflict(values))
 
 
+def test_a_conflict_can_be_asked_of_one_setting():
+    """A pair that was wrong before is no reason against a change of something else."""
+    wrong = {"commit.interval": "1m"}
+    assert [bool(conflict(wrong, name)) for name in ("commit.interval", "transaction.timeout", "log.level")] == [
+        True,
+        True,
+        False,
+    ]
+
+
 def test_an_unknown_name_is_an_error_with_the_nearest_known_one():
     with pytest.raises(SettingError, match=r"did you mean 'session\.timeout'"):
         find("session.timout")

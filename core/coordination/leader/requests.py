@@ -7,8 +7,9 @@ Effect and answer are in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ...errors import DeclarationError
 from ...settings import DYNAMIC, conflict, find, override_problem, stream_problem
@@ -275,10 +276,8 @@ def _set_config(draft: Draft, request: SetRequest) -> Answer | None:
     name, value = request.arguments["setting"], request.arguments["value"]
     if why := override_problem(name, value, ran=draft.run is not None) or stream_problem(name, draft.plan.inputs):
         return Answer(AnswerState.REFUSED, why)
-    overrides = {one: config.value for one, config in draft.state.configs.items()}
-    settings = draft.plan.settings if draft.run is None else draft.run.settings
-    if why := conflict({**settings, **overrides, name: value}):
-        return Answer(AnswerState.REFUSED, why)
+    if (refused := _beside_others(draft, name, {name: value})) is not None:
+        return refused
     before = draft.state.configs.get(name)
     change = Change(value, request.requested_by, draft.now.wall)
     changes = (*(() if before is None else before.changes), change)[-CHANGES_KEPT:]
@@ -291,8 +290,35 @@ def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
     if (name,) not in draft.state.messages["set-config"] and ("set-config", (name,)) not in draft.state.damaged:
         why = override_problem(name, None, ran=draft.run is not None, unset=True)
         return Answer(AnswerState.REFUSED, why) if why else Answer(AnswerState.DONE, "it was not set")
+    if name in draft.state.configs and (refused := _beside_others(draft, name, {})) is not None:
+        return refused
     draft.delete(Delete(("set-config", (name,))).key)
     return Answer(AnswerState.DONE, "the next source applies again")
+
+
+def _beside_others(draft: Draft, name: str, then: Mapping[str, Any]) -> Answer | None:
+    """A refusal if a setting would make no sense beside another one; None if it would. `then`: its override after the change, if any.
+
+    The values of the next run are those of all overrides. A dynamic setting applies to the live run, too, which has its own values of what
+    changes only between runs.
+    """
+    settings = draft.plan.settings if draft.run is None else draft.run.settings
+    pending = {one: config.value for one, config in draft.state.configs.items()}
+    judged = {_NEXT_RUN: pending}
+    if draft.state.live and find(name).kind == DYNAMIC:
+        judged = {_LIVE_RUN: draft.state.overrides, **judged}
+    for when, overrides in judged.items():
+        others = {one: value for one, value in overrides.items() if one != name}
+        if why := conflict({**settings, **others, **then}, name):
+            return Answer(AnswerState.REFUSED, f"{when}, {why}", remedy=_REMEDIES[when])
+    return None
+
+
+_LIVE_RUN, _NEXT_RUN = "in the live run", "in the next run"
+_REMEDIES = {
+    _LIVE_RUN: "`headgate config diff JOB` shows what waits for the next run; `headgate stop JOB`, and start it first",
+    _NEXT_RUN: "change the other one first",
+}
 
 
 _RULES: dict[str, RequestRule] = {

@@ -360,6 +360,66 @@ def test_configuration_is_checked_written_and_reaches_the_workers():
     assert house.answer("i")[0] == "refused"
 
 
+def a_house_with_3m():
+    """The live run has a transaction.timeout of 3m."""
+    house = a_house()
+    house.request("0", "set-config", setting="transaction.timeout", value="3m")
+    assert house.answer("0") == ("done", "applies at next run")
+    house.request("1", "stop")
+    house.worker("p1")
+    house.request("2", "start")
+    house.run(3)
+    assert house.state.run.overrides == {"transaction.timeout": "3m"}
+    return house
+
+
+def test_unsetting_a_setting_that_another_one_needs_is_refused():
+    """With transaction.timeout=3m and commit.interval=1m, taking the first back left a pair that nobody may set: 1m and 1m."""
+    house = a_house_with_3m()
+    house.request("b", "set-config", setting="commit.interval", value="1m")
+    assert house.answer("b") == ("done", "applies immediately")
+    house.request("c", "unset-config", setting="transaction.timeout")
+    state, why = house.answer("c")
+    assert (state, why.startswith("in the next run, 'transaction.timeout' (1m) must be at least 2 times")) == (
+        "refused",
+        True,
+    )
+    assert house.state.answer("c").remedy == "change the other one first"
+    assert set(house.state.configs) == {"transaction.timeout", "commit.interval"}
+    house.request("d", "unset-config", setting="commit.interval")
+    house.request("e", "unset-config", setting="transaction.timeout")
+    assert (house.answer("d")[0], house.answer("e")[0]) == ("done", "done")
+
+
+def test_a_dynamic_setting_is_judged_beside_what_the_live_run_has():
+    """transaction.timeout=3m waits for the next run. The live one aborts after 1m, so a commit.interval of 1m would never commit."""
+    house = a_house()
+    house.request("0", "set-config", setting="transaction.timeout", value="3m")
+    house.request("b", "set-config", setting="commit.interval", value="1m")
+    state, why = house.answer("b")
+    assert (state, why.startswith("in the live run, 'transaction.timeout' (1m) must be at least 2 times")) == (
+        "refused",
+        True,
+    )
+    assert "and start it first" in house.state.answer("b").remedy
+    house = a_house_with_3m()
+    house.request("e", "set-config", setting="commit.interval", value="1m")
+    assert house.answer("e") == ("done", "applies immediately")
+    house.request("f", "set-config", setting="transaction.timeout", value="90s")
+    assert house.answer("f")[1].startswith("in the next run, 'transaction.timeout' (90s)")
+
+
+def test_a_pair_that_was_wrong_before_hinders_no_other_setting():
+    """An earlier version took it. Who wants more log lines to find out why must get them."""
+    house = a_house()
+    house.append(c.SetConfig("commit.interval", "40s"))
+    house.settle()
+    house.request("a", "set-config", setting="log.level", value="debug")
+    house.request("b", "unset-config", setting="log.level")
+    house.request("c", "set-config", setting="commit.interval", value="1s")
+    assert [house.answer(uuid)[0] for uuid in "abc"] == ["done", "done", "done"]
+
+
 def test_what_nobody_heard_in_time_is_refused_and_what_nobody_understands_too():
     house = House()
     house.request("u1", "drain", not_after=house.now.wall - 1)
