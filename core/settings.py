@@ -68,6 +68,14 @@ class Setting:
     secret: bool = False
     least: str = ""
     """The least value that makes sense; empty if any does."""
+    most: str = ""
+    """The greatest value that makes sense; empty if any does."""
+
+
+class VirtualTime(str):
+    """The value of a setting in virtual time, where what is done at once costs nothing: no least value applies to it."""
+
+    __slots__ = ()
 
 
 LEAST: Mapping[str, str] = MappingProxyType({
@@ -78,8 +86,10 @@ LEAST: Mapping[str, str] = MappingProxyType({
     "release.timeout": "100ms",
     "fence.timeout": "100ms",
     "fetch.watchdog": "100ms",
+    "fetch.max-batch-bytes": "64KiB",
     "buffer.bytes": "1KiB",
     "chunk.max-bytes": "1",
+    "commit.interval": "10ms",
     "transaction.timeout": "1s",
     "watermark.idle-timeout": "50ms",
     "share.restate": "100ms",
@@ -92,6 +102,8 @@ LEAST: Mapping[str, str] = MappingProxyType({
     "answers.keep": "1s",
 })  # fmt: skip
 """Below these values a worker would fence healthy ones, refuse all work, or do nothing but say the same again."""
+MOST: Mapping[str, str] = MappingProxyType({"web.port": "65535"})
+"""Above these values a worker would not start."""
 TIMES: Mapping[str, tuple[str, int, str]] = MappingProxyType({
     "session.timeout": ("heartbeat.interval", 2, "a worker would be dead before its next heartbeat"),
     "transaction.timeout": ("commit.interval", 2, "the broker would abort transactions before they commit"),
@@ -100,7 +112,8 @@ TIMES: Mapping[str, tuple[str, int, str]] = MappingProxyType({
 
 
 def _rows(*rows: tuple[Any, ...]) -> Mapping[str, Setting]:
-    return MappingProxyType({row[0]: replace(Setting(*row), least=LEAST.get(row[0], "")) for row in rows})
+    bounds = {row[0]: {"least": LEAST.get(row[0], ""), "most": MOST.get(row[0], "")} for row in rows}
+    return MappingProxyType({row[0]: replace(Setting(*row), **bounds[row[0]]) for row in rows})
 
 
 SETTINGS: Mapping[str, Setting] = _rows(
@@ -367,8 +380,10 @@ def parse(name: str, value: Any) -> Any:
         raise SettingError(f"'{name}': {hidden}", remedy=remedy) from None
     if row.choices and parsed not in row.choices:
         raise SettingError(f"'{name}' cannot be {parsed!r:.60}", remedy=f"one of {', '.join(row.choices)}")
-    if row.least and parsed < _parse(row.type, row.least):
+    if row.least and parsed < _parse(row.type, row.least) and not isinstance(value, VirtualTime):
         raise SettingError(f"'{name}' cannot be {value!r:.60}", remedy=f"at least {row.least}")
+    if row.most and parsed > _parse(row.type, row.most):
+        raise SettingError(f"'{name}' cannot be {value!r:.60}", remedy=f"at most {row.most}")
     return parsed
 
 

@@ -29,7 +29,7 @@ from ...core.graph.model import JobModel, producer_sets
 from ...core.graph.resolve import resolve, shared_widths
 from ...core.names import StreamPartition
 from ...core.orders import Report, RunView, Start
-from ...core.settings import duration_ms
+from ...core.settings import VirtualTime, duration_ms
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job import steps as s
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 OPEN_END = 2**40
 """The end of a driver's inputs until `end` is called. Each run's end is this much further than the last."""
-OWN_SETTINGS = {"commit.interval": "0ms"}
+OWN_SETTINGS = {"commit.interval": VirtualTime("0ms")}
 MOST_LIVES = 10
 """The most producers that may die one after the other during one call."""
 

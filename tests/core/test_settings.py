@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from headgate.core.errors import SettingError
 from headgate.core.settings import (
     JOB,
     LEAST,
+    MOST,
     SETTINGS,
+    VirtualTime,
     conflict,
     did_you_mean,
     duration_ms,
@@ -115,6 +119,55 @@ def test_values_below_which_a_setting_makes_no_sense_are_refused(name: str):
     with pytest.raises(SettingError, match=f"at least {row.least}"):
         parse(name, 0)
     assert f"at least {row.least}" in override_problem(name, "0", ran=False) or row.owner != JOB
+
+
+MEANS_SOMETHING = {
+    "placement.debounce": "tasks are placed as soon as a worker has joined",
+    "placement.rejoin-grace": "nobody waits for a worker that has left",
+    "chooser.max-starve": "a lower tier is read in turn with the others",
+    "chooser.align-wait": "alignment waits for no empty partition",
+    "chooser.max-drift": "the streams of a join are read however far apart they are",
+    "streams.<name>.priority": "the tier of all inputs; lower ones are negative",
+    "intermediate.max-lag": "inputs are read only while nothing is unread behind them",
+    "error.retries": "a chunk fails at its first error",
+    "letter.warn-after": "no letter is reported",
+    "await.timeout": "awaited code may take as long as it wants",
+    "drain.callback-timeout": "awaited code may take as long as it wants, also during a drain",
+    "control.aggregate-above": "control messages are always merged",
+    "watermark.quorum": "idle producers are ignored as soon as one is active",
+    "web.port": "a free port",
+}
+"""The settings that can be 0, and what that says."""
+
+
+def test_every_setting_that_can_be_0_says_something_by_it():
+    """`commit.interval=0s` commits without a pause, `fetch.max-batch-bytes=0` makes every batch bad data; nobody can want either. A new
+    setting of numbers either has a least value, or stands in this list.
+    """
+    can_be = set[str]()
+    for name, row in SETTINGS.items():
+        if row.type in ("duration", "size", "count", "positive", "number", "share"):
+            with contextlib.suppress(SettingError):
+                parse(name, 0)
+                can_be.add(name)
+    assert can_be - set(MEANS_SOMETHING) == set()
+    assert set(MEANS_SOMETHING) & set(SETTINGS) == can_be
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_values_above_which_a_setting_makes_no_sense_are_refused(name: str):
+    """`web.port=99999999` was accepted, and the worker failed when it opened the port."""
+    row = find(name)
+    assert parse(name, row.most) == int(row.most)
+    with pytest.raises(SettingError, match=f"'{name}' cannot be 99999999.*at most {row.most}"):
+        parse(name, 99999999)
+
+
+def test_in_virtual_time_what_is_done_at_once_is_no_mistake():
+    """The test driver commits at once, because nothing but the test moves its clock. From an operator the same text is refused."""
+    assert parse("commit.interval", VirtualTime("0ms")) == 0
+    with pytest.raises(SettingError, match="at least 10ms"):
+        parse("commit.interval", "0ms")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from headgate.core.coordination.messages import SetRequest, Stamp
 from headgate.core.coordination.state import JobState
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
+from headgate.core.settings import VirtualTime
 
 WIDTH = 4
 
@@ -147,7 +148,7 @@ class House:
 
     def start(self, name: str, **given: Any) -> Participant:
         """A process begins, and is there."""
-        settings = {"placement.debounce": "0ms", "placement.rejoin-grace": "0s", "commit.interval": "0ms"}
+        settings = {"placement.debounce": "0ms", "placement.rejoin-grace": "0s", "commit.interval": VirtualTime("0ms")}
         options = WorkerOptions(
             declared=self.declared,
             client=ClientSettings("memory:1"),
