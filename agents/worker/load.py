@@ -8,8 +8,9 @@
     batches.<what>.<step>  spark                                                       see `batch_load`
     joined.<what>.<side>.<step>                                                        see `join_load`
 
-Promise: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of their
-names, and counted (`left_out`).
+Promises: a heartbeat stays below its size limit, however many tasks a worker runs. Tasks that do not fit are left out, in the order of
+their names, and counted (`left_out`). The lag of a task is said whether it runs or not: also when it has failed, and between two
+incarnations.
 """
 
 from __future__ import annotations
@@ -79,28 +80,36 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
     lags = one.lags_now()
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0
-    for name, actor in sorted(one.actors.items()):
+    for name in sorted({*one.actors, *lags}):
         if size + 5 * (len(name) + 20) > MOST_BYTES:
             left_out += 1
             continue
         size += 5 * (len(name) + 20)
-        load[f"state.{name}"] = float(STATES.index(actor.machine.state))
-        load[f"since.{name}"] = float(actor.since_ms)
         if (lag := total(lags.get(name, {}).values())) is not None and name in lags:
             load[f"lag.{name}"] = float(lag)
-        low = min(watermarks(actor).values(), default=NO_TIME)
-        if low > NO_TIME + 1:
-            load[f"wm.{name}"] = float(low)
-        progress = actor.state.progress
-        if progress is not None and actor.machine.state == TaskState.RESTORING:
-            load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
+        if (actor := one.actors.get(name)) is None:
+            continue  # it has failed, or no incarnation lives
+        load |= _actor_load(actor)
         for stream, found in key_tests(actor).items():
-            name = f"keys.{found['partitioner']}.{stream}"
-            size += 0 if name in load else len(name) + 10
+            key = f"keys.{found['partitioner']}.{stream}"
+            size += 0 if key in load else len(key) + 10
             if size < MOST_BYTES:
-                load[name] = load.get(name, 0.0) + 1.0
+                load[key] = load.get(key, 0.0) + 1.0
     if left_out:
         load["left_out"] = float(left_out)
+    return load
+
+
+def _actor_load(actor: TaskActor) -> dict[str, float]:
+    """What only a task that runs here can say."""
+    name, state = actor.name, actor.machine.state
+    load = {f"state.{name}": float(STATES.index(state)), f"since.{name}": float(actor.since_ms)}
+    low = min(watermarks(actor).values(), default=NO_TIME)
+    if low > NO_TIME + 1:
+        load[f"wm.{name}"] = float(low)
+    progress = actor.state.progress
+    if progress is not None and state == TaskState.RESTORING:
+        load[f"restore.{name}"] = float(max(0, progress.end - progress.position))
     return load
 
 

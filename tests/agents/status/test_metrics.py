@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from types import SimpleNamespace as Bag
@@ -265,6 +266,35 @@ def test_a_heartbeat_stays_within_its_limit_however_many_tasks_there_are() -> No
     assert len(data) <= MAX_BEAT
     assert decode_beat(data).load["left_out"] == load["left_out"] > 0
     assert MOST_BYTES < MAX_BEAT
+
+
+def test_the_lag_of_a_task_that_does_not_run_comes_through_a_heartbeat() -> None:
+    """It failed on a full disk: its lag grew in the metrics of its worker, and `headgate status` showed none."""
+    one = worker(task("Partition 0", TaskState.RUNNING))
+    at = StreamPartition("orders", 1)
+    one.participant.lags_now = lambda: {"Partition 0": {at: 3}, "Partition 1": {at: 700}, "Partition 2": {at: None}}
+    load = load_of(one.participant, 1_010_000)
+    assert {name: number for name, number in load.items() if name.startswith("lag.")} == {
+        "lag.Partition 0": 3.0,
+        "lag.Partition 1": 700.0,
+    }
+    assert (task_load(load, "Partition 1")["lag"], task_load(load, "Partition 1")["state"]) == (700, None)
+
+
+def test_what_is_unknown_of_a_lag_is_no_number_and_is_counted() -> None:
+    """A sum of 0 for partitions of which nobody knows anything would end every alert."""
+    one = worker(task("Partition 0", TaskState.RUNNING))
+    here, there, lost = StreamPartition("orders", 0), StreamPartition("orders", 1), StreamPartition("rates", 0)
+    one.participant.lags_now = lambda: {"Partition 0": {here: 3, there: None}, "Partition 1": {lost: None}}
+    found = {
+        (sample.name, sample.labels.get("stream", "")): sample.value
+        for family in text_string_to_metric_families(render(one).decode())
+        for sample in family.samples
+    }
+    assert found["headgate_input_lag_records", "orders"] == 3.0
+    assert math.isnan(found["headgate_input_lag_records", "rates"])
+    assert found["headgate_input_lag_unknown_partitions", "orders"] == 1.0
+    assert found["headgate_input_lag_unknown_partitions", "rates"] == 1.0
 
 
 def test_a_task_of_which_nothing_was_heard_is_unknown_not_zero() -> None:
