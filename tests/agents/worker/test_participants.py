@@ -15,6 +15,7 @@ import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
+from headgate.agents.measured import Clocks
 from headgate.agents.port.errors import Fenced, NotSent, OutcomeUnknown, ProducerBroken
 from headgate.agents.port.port import Background, BatchInWork
 from headgate.agents.state.store import Disk, NoDisk
@@ -134,9 +135,13 @@ class Port(MemoryPort):
 class House:
     """The processes, their clock and their logs."""
 
-    def __init__(self) -> None:
-        self.app = hg.App("job", serde=hg.json())
-        self.app.input("in").to("out")
+    def __init__(self, app: hg.App | None = None, clocks: Clocks | None = None) -> None:
+        """`clocks`: those by which letters are measured; none in virtual time."""
+        if app is None:
+            app = hg.App("job", serde=hg.json())
+            app.input("in").to("out")
+        self.app = app
+        self.clocks = clocks
         self.declared = Declared(self.app)
         self.clock = VirtualClock(1_000_000)
         self.loop = VirtualLoop(self.clock.ring)
@@ -175,6 +180,7 @@ class House:
                 Settings(settings),
                 refuse=life.crashed.append,
                 more={"upkeep": lambda: None, "log": lambda: None},
+                clocks=self.clocks,
             )
             await made.start()
             return made
@@ -393,3 +399,37 @@ def test_what_a_member_says_is_said_in_the_end_whatever_becomes_of_a_record(
     answer = house.state.answer("u1")
     assert answer is not None
     assert answer.state == "done"
+
+
+@pytest.mark.parametrize(
+    ("row_ns", "rows", "least", "most"),
+    [(5_000_000, 60, 1, 3), (100, 12_000, 1000, 2000)],
+    ids=["a slow function", "a fast one"],
+)
+def test_the_letters_of_a_task_are_as_long_as_its_function_permits(
+    row_ns: int, rows: int, least: int, most: int
+) -> None:
+    """The worker measures them. With a function of 5 ms a row, 2,000 rows would hold the loop for ten seconds, and every commit with it;
+    with a fast one, a letter for each row would cost more than the rows.
+    """
+    now_ns, letters = 0, list[int]()
+
+    class Takes(hg.Actor):
+        async def on_batch(self, ctx: Any, batch: Any) -> None:
+            nonlocal now_ns
+            now_ns += row_ns * len(batch)
+            letters.append(len(batch))
+
+    app = hg.App("job", serde=hg.json())
+    app.actor(app.input("in"))(Takes)
+    house = House(app, Clocks(lambda: now_ns, lambda: now_ns, lambda: 0))
+    try:
+        house.start("a")
+        house.until(house.runs)
+        house.logs.write(StreamPartition("in", 0), None, [b'{"n":1}'] * rows, [1] * rows, None)
+        house.until(lambda: sum(letters) == rows)
+    finally:
+        house.close()
+    assert letters[0] == 1
+    learnt = letters[len(letters) // 2 : -1]
+    assert least <= min(learnt) <= max(learnt) <= most
