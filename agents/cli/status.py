@@ -87,7 +87,7 @@ async def why_of(to: Target, name: str) -> dict[str, Any]:
         _, answer = await page(url, "status")
     mine = answer["worker"]["tasks"] if answer and answer.get("job") == str(to.job) else []
     said = next((one for one in mine if one["task"] == name), None)
-    notes = said["notes"] if said is not None else {}
+    failure: dict[str, Any] = {} if said is None else said["notes"].get("failure", {})
     return {
         "job": str(to.job),
         "task": name,
@@ -95,8 +95,10 @@ async def why_of(to: Target, name: str) -> dict[str, Any]:
         "worker": task["worker"],
         "asked": said is not None,
         "why": (said["why"] if said is not None else "") or task["why"],
-        "failure": notes.get("failure", ""),
-        "traceback": notes.get("traceback", ""),
+        "failure": failure.get("detail", ""),
+        "failure_since": failure.get("since"),
+        "failure_until": failure.get("until"),
+        "traceback": failure.get("traceback", ""),
     }
 
 
@@ -106,6 +108,11 @@ def show_why(found: dict[str, Any]) -> None:
     fields.append(("why", found["why"] or "-"))
     if found["failure"] and found["failure"] != found["why"]:
         fields.append(("last failure", found["failure"]))
+    if found["failure"]:
+        until = found["failure_until"]
+        fields.append(
+            ("when", f"{found['failure_since']} until {until}" if until else f"since {found['failure_since']}")
+        )
     show_fields(fields)
     if found["traceback"]:
         click.echo("\n" + found["traceback"].rstrip())

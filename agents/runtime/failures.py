@@ -1,4 +1,4 @@
-"""How a task reports its failures: as notes, as log lines, and as events for the machine."""
+"""How a task reports its failures: as notes, as log lines, and as events for the machine; and that they are over."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from ..cancellation import said
 from ..operators.bad_records import BadRecord
 from ..operators.failures import store_failed, traceback_of
 from ..operators.trouble import Failed, may_pass, told
+from .notes import FAILED, FAILURE, RETRY
 from .site import Site
 
 
 class Failures:
-    """The failures of one task, and the notes that the status shows."""
+    """The failures of one task."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.notes: dict[str, str] = {}
         self.trouble: BaseException | None = None
         """The last exception, from user code or elsewhere."""
 
@@ -39,20 +39,25 @@ class Failures:
             site.log.error("the store cannot be read", why=why)
             site.feed(t.Broken(why, passing=True))
             return
-        shown = {} if self.notes.get("failure") == why else {"traceback": traceback_of(error)}
+        before = site.notes.open(FAILURE)
+        shown = {} if before is not None and before.detail == why else {"traceback": traceback_of(error)}
         site.log.error("data cannot be read" if isinstance(error, BadRecord) else "user code failed", why=why, **shown)
-        self.notes.update(shown)
+        site.notes.say(FAILURE, why, **shown)
         site.count("failures")
-        self.notes["failure"] = why
         site.feed(t.WorkFailed(why, final=failed.final))
 
     def half_completed(self, error: BaseException) -> str:
         """Completing a letter failed. Returns why its transaction must not commit."""
         why = f"completing a letter failed: {said(error)}"
         self._site.log.error("a letter was only half completed; its transaction is aborted", why=why, exc_info=error)
-        self.notes["failure"] = why
+        self._site.notes.say(FAILURE, why)
         self._site.count("failures")
         return why
+
+    def over(self) -> None:
+        """A letter has ended well, or is called off: what failed is over, unless the task has failed with it."""
+        if self._site.notes.open(FAILED) is None:
+            self._site.notes.over(FAILURE, RETRY)
 
     def held_back(self, error: BaseException) -> str:
         """Emitting what operators had held back failed. Returns why the transaction must not commit."""
@@ -65,6 +70,6 @@ class Failures:
 
     def note(self, order: t.TaskNote) -> None:
         """Log a note of the machine, and show it in the status."""
-        self.notes[order.what] = order.detail
+        self._site.notes.say(order.what, order.detail)
         self._site.count(f"note_{order.what}")
         getattr(self._site.log, order.level)(order.what, detail=order.detail)

@@ -19,6 +19,7 @@ from ..operators.pipeline import Pipeline
 from ..patience import Patience
 from ..state.marks import Marks, NoMarks
 from .announced import Announced
+from .notes import Notes
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -39,6 +40,8 @@ class Site:
         self.buffer = runtime.producers.buffer(start.task)
         """What the current letter emits."""
         self.patience = Patience(runtime.settings.seconds, lambda why: feed(t.Broken(why)))
+        self.notes = Notes(lambda: runtime.port.clock.now().wall)
+        """What it reports of itself, for its status."""
         self.meter = Meter(runtime.turns.clocks)
         """For how long the current letter has held the loop."""
         self.pipeline: Pipeline | None = None

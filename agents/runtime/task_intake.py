@@ -18,6 +18,7 @@ from ..port.waiting import wait
 from ..records.chunks import Chunk
 from .chooser import OVER, Taking
 from .intake import Intake, PartitionHead
+from .notes import DEGRADED
 from .skips import Skips
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class TaskIntake:
         self._moved: dict[StreamPartition, int] = dict(positions)
         self._trouble: dict[StreamPartition, str] = {}
         """By partition: the reason, already reported, why it cannot be read."""
+        self._unanswered: set[StreamPartition] = set()
+        """Of which the machine was told that nothing answers."""
         self._identified: dict[StreamPartition, str] = {}
         """Which topics the machine was told."""
         self._lost: set[StreamPartition] = set()
@@ -146,6 +149,8 @@ class TaskIntake:
         for at in list(self._trouble):
             del self._trouble[at]
             self._site.runtime.unread.left(str(at))
+        for at in list(self._unanswered):
+            self._answers(at)
         await self.intake.stop()
 
     async def _fill(self) -> None:
@@ -296,14 +301,24 @@ class TaskIntake:
         self._ends_told[at] = head.answers
         answered_s = self._clock.now().mono - head.answered_age_s
         if self._silent and answered_s - self._answered_s.get(at, answered_s) > GAP_S:
-            self._site.feed(t.NotAnswered(at))
+            self._not_answered(at)
         self._answered_s[at] = answered_s
         if head.at_end or head.end_reached:
             self._site.feed(t.AtEnd(at, head.position, self._owes(), head.answered_age_s))
         elif head.blocked:
             self._site.feed(t.NotAtEnd(at))
         elif head.degraded:
-            self._site.feed(t.NotAnswered(at))
+            self._not_answered(at)
+
+    def _not_answered(self, at: StreamPartition) -> None:
+        self._unanswered.add(at)
+        self._site.feed(t.NotAnswered(at))
+
+    def _answers(self, at: StreamPartition) -> None:
+        """This partition is read again, or by nobody here: once that is so of all, nothing is degraded."""
+        self._unanswered.discard(at)
+        if not self._unanswered:
+            self._site.notes.withdraw(DEGRADED)
 
     def _full(self) -> frozenset[str]:
         """Streams from which no chunks are taken for now, because an operator behind them is full."""
@@ -318,6 +333,8 @@ class TaskIntake:
     def _tell_troubles(self) -> None:
         """Report which partitions cannot be read, and which can be read again; once per reason. A letter under way does not delay this."""
         for at, why in self.intake.troubles():
+            if why is None and at in self._unanswered:
+                self._answers(at)
             if why == self._trouble.get(at):
                 continue
             if why is None:

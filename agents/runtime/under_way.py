@@ -85,6 +85,7 @@ class UnderWay:
         letter = self.call_off()
         self._site.drop()
         self._site.idle.set()
+        self._failures.over()
         if letter is not None:
             at = letter.chunk.at if isinstance(letter, ChunkLetter) else StreamPartition("", 0)
             self._site.feed_later(t.ChunkDropped(at))
@@ -229,6 +230,7 @@ class UnderWay:
     def _end(self, event: t.ChunkDone | t.StepDone) -> None:
         self._letter = None
         self._site.idle.set()
+        self._failures.over()
         self._site.feed(event)
         self._contribution.expiry.go_on()
         self._due.watch()

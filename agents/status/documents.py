@@ -24,6 +24,7 @@ from ..worker.window_load import StepWindows, windows_of
 
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
+    from ..runtime.notes import Note
     from ..runtime.task import TaskActor
     from ..worker.worker import Worker
 
@@ -145,9 +146,15 @@ def task(actor: TaskActor, now_ms: int, lags: Mapping[StreamPartition, int | Non
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),
         "counts": dict(sorted(actor.site.runtime.granted.counters.get(actor.name, {}).items())),
-        "notes": dict(actor.failures.notes),
+        "notes": {what: note_of(note) for what, note in actor.site.notes.said.items()},
         "keys": key_tests(actor),
     }
+
+
+def note_of(note: Note) -> dict[str, Any]:
+    """A report, with its beginning and its end; without an end it holds."""
+    shown = {"detail": note.detail, "since": time_of(note.since_ms), "until": time_of(note.until_ms)}
+    return {**shown, "traceback": note.traceback} if note.traceback else shown
 
 
 def restore_of(progress: Any) -> dict[str, Any]:

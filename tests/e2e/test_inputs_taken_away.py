@@ -36,7 +36,7 @@ async def gone(job, name):
 
 def degraded(worker):
     """What the task says of its inputs."""
-    return " ".join(worker.worker.actors["Partition 0"].failures.notes.values()) if worker.worker.actors else ""
+    return " ".join(degraded_notes(worker).values())
 
 
 def failed_because(worker):
@@ -83,7 +83,7 @@ async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_record
 
 def degraded_notes(worker):
     actor = worker.worker.actors.get("Partition 0")
-    return actor.failures.notes if actor is not None else {}
+    return {what: note.detail for what, note in actor.site.notes.said.items()} if actor is not None else {}
 
 
 async def test_an_input_that_is_made_anew_while_it_is_read_gives_nothing_of_the_new_topic(job, topic):

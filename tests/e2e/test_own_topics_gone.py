@@ -16,7 +16,7 @@ def trouble(one, task="Partition 0"):
     said = one.worker.coordination.member.job.task_states(task)
     last = said[max(said)] if said else None
     actor = one.worker.actors.get(task)
-    notes = " ".join(actor.failures.notes.values()) if actor is not None else ""
+    notes = " ".join(note.detail for note in actor.site.notes.said.values()) if actor is not None else ""
     return f"{last.why if last is not None else ''} {notes}"
 
 

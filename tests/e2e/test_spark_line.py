@@ -195,7 +195,7 @@ async def test_a_wrong_plan_fails_the_task_with_the_words_of_spark(line: Line, t
     await line.job.write(source, orders(10))
     running = await line.start(app)
     await running.until(lambda: set(running.states().values()) == {"failed"}, "failed", within_s=PATIENCE_S)
-    assert "contry" in next(iter(running.worker.actors.values())).failures.notes["failed"]
+    assert "contry" in next(iter(running.worker.actors.values())).site.notes.said["failed"].detail
     assert not running.task.done()
 
 

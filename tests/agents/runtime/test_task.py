@@ -22,6 +22,7 @@ from headgate.agents.operators.trouble import may_pass
 from headgate.agents.port.absence import Unread
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned
+from headgate.agents.runtime.notes import Notes
 from headgate.agents.runtime.solitude import Solitude
 from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
@@ -340,6 +341,46 @@ async def test_what_no_policy_leaves_out_fails_its_task_by_name(mark: Mark, why:
         assert (host.values(), host.marked.begun, host.marked.kept) == ([], [], [replace(mark, deaths=1)])
 
 
+async def test_a_failure_is_over_when_its_letter_has_ended_well() -> None:
+    """The status went on showing it, with its traceback, for as long as the task ran."""
+    healed = False
+
+    def once(value: Any) -> Any:
+        if not healed:
+            raise ValueError("boom")
+        return value
+
+    app = hg.App("job")
+    app.input("in").map(once).to("out")
+    async with running(app) as host:
+        notes = host.actor.site.notes
+        host.give(b'{"n": 1}')
+        await until(lambda: notes.open("retry") is not None)
+        assert "boom" in notes.open("failure").detail
+        assert "once" in notes.open("failure").traceback
+        healed = True
+        await until(lambda: host.values() == [b'{"n":1}'])
+        assert (notes.open("failure"), notes.open("retry")) == (None, None)
+        assert notes.said["failure"].until_ms >= notes.said["failure"].since_ms
+
+
+async def test_a_failure_of_a_letter_that_is_called_off_is_over_and_that_of_a_failed_task_is_not() -> None:
+    """After a seek past the record nothing fails any more, although nothing may come for days."""
+    app = hg.App("job")
+    app.input("in").map(lambda value: value["missing"]).to("out")
+    async with running(app) as host:
+        notes = host.actor.site.notes
+        host.give(b'{"n": 1}')
+        await until(lambda: notes.open("failure") is not None)
+        host.actor.under_way.drop(t.DropChunk("seek"))
+        assert (notes.open("failure"), notes.open("retry")) == (None, None)
+    async with running(app, TaskSettings(error_retries=0)) as host:
+        notes = host.actor.site.notes
+        host.give(b'{"n": 1}')
+        await until(lambda: "failed" in host.said())
+        assert None not in (notes.open("failed"), notes.open("failure"))
+
+
 class Hides(hg.Actor):
     """Catches whatever an emit raises, or puts an error of its own in its place."""
 
@@ -590,6 +631,39 @@ async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_cam
     at_end = t.AtEnd(IN, 7, False, 0.1)
     assert [type(one) for one in told] == [t.AtEnd, t.AtEnd, t.NotAnswered, t.AtEnd, t.AtEnd]
     assert told[-1] == at_end
+
+
+async def test_degraded_is_withdrawn_once_every_input_answers_again_and_when_the_task_goes() -> None:
+    """It was shown for hours after the broker was back, while nothing else was wrong."""
+    other = StreamPartition("in", 1)
+    notes = Notes(lambda: 0)
+    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), notes=notes, pipeline=None)
+    site.feed = lambda event: notes.say("degraded", f"no fetch of {event.at} is answered")
+    site.runtime = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")), unread=Withdrawn())
+    reads: Any = Reads()
+    now = {IN: "no answer", other: "no answer"}
+    reads.troubles = now.items
+    intake = TaskIntake(site, reads, NO_CHOOSER, {}, nobody)
+    silent: Any = SimpleNamespace(degraded="no answer", answered_age_s=40.0, answers=1, at_end=False)
+    silent.end_reached = silent.blocked = False
+
+    def said() -> list[str]:
+        for at in now:
+            silent.answers += 1
+            if now[at] is not None:
+                intake._tell_end(at, silent)
+        intake._tell_troubles()
+        return list(notes.said)
+
+    assert said() == ["degraded"]
+    now[IN] = None
+    assert said() == ["degraded"]
+    now[other] = None
+    assert said() == []
+    now[other] = "no answer"
+    assert said() == ["degraded"]
+    await intake.stop()
+    assert notes.said == {}
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KafkaConnectionError("away")])
