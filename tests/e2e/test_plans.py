@@ -113,7 +113,10 @@ async def test_topics_that_a_start_refuses_its_plan_refuses(job, topic):
     worker = await job.process(source)
     line = f"{job.topics.log}: cleanup.policy is delete, but compact is needed"
     assert (code, line in said, line in found["problems"][0]) == (1, True, True)
-    async with asyncio.timeout(90):
-        while line not in worker.text():  # noqa: ASYNC110 - a process of its own says it in a file
-            await asyncio.sleep(0.1)
-    worker.kill()
+    words = ["topics", "plan", "n_job:app", "--app-dir", str(job.directory)]
+    said, code = await command(job, *words)
+    assert (code, line in said, "To do: " in said) == (1, True, True)
+    said, code = await command(job, *words, "-o", "json")
+    document, _ = json.JSONDecoder().raw_decode(said[said.index("{") :])
+    assert (code, line in document["problems"][0], wrong(document, schema("topics-plan"))) == (1, True, [])
+    assert (await worker.ended(), line in worker.text()) == (2, True)
