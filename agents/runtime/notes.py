@@ -27,7 +27,7 @@ class Note:
     traceback: str = ""
 
 
-class Notes:
+class StatusNotes:
     """The reports of one task, each by what it is about."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

@@ -19,7 +19,7 @@ from ..operators.pipeline import Pipeline
 from ..patience import Patience
 from ..state.marks import Marks, NoMarks
 from .announced import Announced
-from .notes import Notes
+from .notes import StatusNotes
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -40,7 +40,7 @@ class Site:
         self.buffer = runtime.producers.buffer(start.task)
         """What the current letter emits."""
         self.patience = Patience(runtime.settings.seconds, lambda why: feed(t.Broken(why)))
-        self.notes = Notes(lambda: runtime.port.clock.now().wall)
+        self.notes = StatusNotes(lambda: runtime.port.clock.now().wall)
         """What it reports of itself, for its status."""
         self.meter = Meter(runtime.turns.clocks)
         """For how long the current letter has held the loop."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents.cli.status import show_why
-from headgate.agents.runtime.notes import DEGRADED, FAILURE, RETRY, Note, Notes
+from headgate.agents.runtime.notes import DEGRADED, FAILURE, RETRY, Note, StatusNotes
 from headgate.agents.status.documents import note_of
 
 
 def test_a_report_keeps_its_beginning_and_gets_an_end() -> None:
     """It fails in the same way for a minute, and goes on; later it fails again, which is another failure."""
     now_ms = 1_000
-    notes = Notes(lambda: now_ms)
+    notes = StatusNotes(lambda: now_ms)
     notes.say(FAILURE, "boom", "line 3")
     now_ms = 61_000
     notes.say(FAILURE, "boom")
@@ -26,7 +26,7 @@ def test_a_report_keeps_its_beginning_and_gets_an_end() -> None:
 
 
 def test_what_happened_at_one_moment_is_over_at_once_and_what_is_withdrawn_is_gone() -> None:
-    notes = Notes(lambda: 5_000)
+    notes = StatusNotes(lambda: 5_000)
     notes.say("lost", "5 records are gone")
     notes.say(DEGRADED, "no fetch is answered")
     notes.withdraw(DEGRADED)

@@ -22,7 +22,7 @@ from headgate.agents.operators.trouble import may_pass
 from headgate.agents.port.absence import Unread
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned
-from headgate.agents.runtime.notes import Notes
+from headgate.agents.runtime.notes import StatusNotes
 from headgate.agents.runtime.solitude import Solitude
 from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
@@ -636,7 +636,7 @@ async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_cam
 async def test_degraded_is_withdrawn_once_every_input_answers_again_and_when_the_task_goes() -> None:
     """It was shown for hours after the broker was back, while nothing else was wrong."""
     other = StreamPartition("in", 1)
-    notes = Notes(lambda: 0)
+    notes = StatusNotes(lambda: 0)
     site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), notes=notes, pipeline=None)
     site.feed = lambda event: notes.say("degraded", f"no fetch of {event.at} is answered")
     site.runtime = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")), unread=Withdrawn())
