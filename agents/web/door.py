@@ -3,9 +3,10 @@
 - Pages on loopback answer only requests to a name of this machine. A page of the internet whose name was made to lead to 127.0.0.1 would
   otherwise read them through the user's browser.
 - With `web.token`, a reader must give it, as a bearer token or as the password of any user (browsers then ask for it). Liveness and
-  readiness stay open, because supervisors ask for them and they show nothing.
+  readiness stay open, because supervisors ask for them. What they show beyond their state needs the token, too (`knows`).
 
-Promise: a request that is refused learns nothing but why.
+Promises: a request that is refused learns nothing but why. The same rule holds for the server and for the thread that answers while the
+main loop is blocked (`stuck`), which reads its requests with `Asked.of`.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ class PageDoor:
         name = _name(host)
         if _is_loopback(self.host) and not _is_here(name):
             return 421, f"{name or 'no name'} is no name of this machine"
-        if self.token and path not in OPEN and not self._knows(given):
+        if path not in OPEN and not self.knows(given):
             return 401, "these pages need the token of web.token"
         return None
 
-    def _knows(self, given: str) -> bool:
+    def knows(self, given: str) -> bool:
+        """Whether a reader with this header `Authorization` may see everything: there is no token, or this is it."""
+        if not self.token:
+            return True
         kind, _, said = given.partition(" ")
         if kind.lower() == "basic":
             try:
@@ -55,6 +59,32 @@ class PageDoor:
         elif kind.lower() != "bearer":
             return False
         return hmac.compare_digest(said.encode(), self.token.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the door must know of a request."""
+
+    path: str = ""
+    host: str = ""
+    given: str = ""
+    """Its header `Authorization`."""
+
+    @classmethod
+    def of(cls, head: bytes) -> Asked:
+        """From the first lines of a request, as they came. What cannot be read is empty, which opens nothing.
+
+        >>> Asked.of(b"GET /livez?now HTTP/1.1\\r\\nhost: w1:80\\r\\nAuthorization: Bearer t\\r\\n\\r\\n")
+        Asked(path='/livez', host='w1:80', given='Bearer t')
+        """
+        first, *lines = head.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+        words = first.split(" ")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers.setdefault(name.lower(), value.strip())
+        path = words[1].partition("?")[0] if len(words) == 3 else ""
+        return cls(path, headers.get("host", ""), headers.get("authorization", ""))
 
 
 def keeper(door: PageDoor, answer: Callable[[int, str], Any]) -> Any:

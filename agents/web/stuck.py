@@ -2,8 +2,11 @@
 
 The main loop serves the pages. If it is blocked, for example by a user function that never returns, even `/livez` would not answer, and a
 supervisor would wait for its own timeout without a reason. A thread therefore watches the loop's turns. Once there has been none for
-`AFTER_S`, the thread accepts connections on the same port and answers all of them with 503, with the duration, the work under way and the
-stack of the main thread. While the loop turns, it accepts none.
+`AFTER_S`, the thread accepts connections on the same port and answers them with 503, with the duration, the work under way and the stack of
+the main thread. While the loop turns, it accepts none.
+
+The rules of the pages hold here, too (`door`): a request that may not see them is refused as the server would refuse it, and `/livez` and
+`/readyz` show work and stack only to readers who may see the other pages.
 
 Blocked is only what the main thread's own code holds up. Time in which this thread did not run either does not count (a suspended or
 starved process), and a main thread that waits in `select` is about to turn: then the machine is short of processor time, which is only a
@@ -18,12 +21,14 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import orjson
 import structlog
 
 from ..process.signals import main_frame_file, main_stack
+from .door import ASKS, Asked, PageDoor
 
 log = structlog.get_logger("headgate.life")
 AFTER_S = 5.0
@@ -32,6 +37,9 @@ LATE_S = 4 * LOOK_S
 """The most that counts between two looks."""
 READ_S = 1.0
 """How long it waits for the request of a connection."""
+HEAD_BYTES = 16_384
+"""The most that it reads of a request."""
+REASONS = {401: "Unauthorized", 421: "Misdirected Request", 503: "Service Unavailable"}
 
 
 class HeldUp:
@@ -59,8 +67,13 @@ class Stuck:
     """The thread. It calls `turned_s()` for the time of the main loop's last turn, and `work()` for what is under way."""
 
     def __init__(
-        self, listening: socket.socket, turned_s: Callable[[], float], work: Callable[[], str] = lambda: ""
+        self,
+        listening: socket.socket,
+        turned_s: Callable[[], float],
+        work: Callable[[], str] = lambda: "",
+        door: PageDoor | None = None,
     ) -> None:
+        self._door = door if door is not None else PageDoor()
         self._socket = listening.dup()
         self._turned_s = turned_s
         self._work = work
@@ -107,14 +120,44 @@ class Stuck:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            connection.settimeout(READ_S)
-            asked = connection.recv(4096).decode("latin-1").split(" ")
-            age, where = round(time.monotonic() - self._turned_s(), 1), main_stack()
-            work = self._work()
-            kind, said = "text/plain; charset=utf-8", f"the main loop has been blocked for {age:g} s"
-            body = "\n".join(one for one in (said, work, where) if one).encode()
-            if len(asked) > 1 and asked[1].startswith("/api/"):
-                kind = "application/json"
-                body = orjson.dumps({"error": said, "stuck_s": age, "work": work, "where": where})
-            head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            connection.sendall(head.encode() + body)
+            head = _head(connection)
+            age_s = time.monotonic() - self._turned_s()
+            connection.sendall(answer(self._door, Asked.of(head), age_s, self._work(), main_stack()))
+
+
+def _head(connection: socket.socket) -> bytes:
+    """A request up to the end of its headers, as far as it comes within `READ_S`."""
+    give_up, head = time.monotonic() + READ_S, b""
+    while b"\r\n\r\n" not in head and len(head) < HEAD_BYTES and (left_s := give_up - time.monotonic()) > 0:
+        connection.settimeout(left_s)
+        try:
+            more = connection.recv(4096)
+        except TimeoutError:
+            break
+        if not more:
+            break
+        head += more
+    connection.settimeout(READ_S)
+    return head
+
+
+def answer(door: PageDoor, asked: Asked, age_s: float, work: str, where: str) -> bytes:
+    """The response to one request: `work` and `where` (the stack) only for readers who may see the pages."""
+    refused = door.refused(asked.host, asked.path, asked.given)
+    if refused is not None:
+        status, why = refused
+        return _response(status, f"{why}\n".encode(), headers=ASKS if status == 401 else {})
+    said = f"the main loop has been blocked for {age_s:.1f} s"
+    if asked.path.startswith("/api/"):
+        body = orjson.dumps({"error": said, "stuck_s": round(age_s, 1), "work": work, "where": where})
+        return _response(503, body, kind="application/json")
+    shown = (said, work, where) if door.knows(asked.given) else (said,)
+    return _response(503, "\n".join(one for one in shown if one).encode())
+
+
+def _response(
+    status: int, body: bytes, *, kind: str = "text/plain; charset=utf-8", headers: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
+    fields = {"Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close", **headers}
+    lines = (f"HTTP/1.1 {status} {REASONS[status]}", *(f"{name}: {value}" for name, value in fields.items()), "", "")
+    return "\r\n".join(lines).encode() + body
