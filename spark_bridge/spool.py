@@ -5,6 +5,9 @@ Each process has a directory of its own in the spool, and a lock on a file besid
 - The files of a batch are removed when the batch has run; all files of a process when it closes its spool.
 - What a killed process has left is removed by the next one that uses the spool: a lock that nobody holds means that its owner is dead.
 - Two processes, also on two machines that share the directory, never have the same directory.
+- The worker's own spool, and all below it, is readable only by the user who runs the worker. A spool that `spark.spool` names belongs to
+  its operator, because executors may run as other users: whoever may read it may read what is below, and nobody else may write there. If it
+  does not exist yet, it is made for this user alone.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import tempfile
 import threading
 import uuid
@@ -24,6 +28,9 @@ from ..core.errors import SettingError
 from .errors import SparkPlanError
 
 LOCK = ".lock"
+PRIVATE = 0o700
+READING = 0o755
+"""What the mode of a spool that `spark.spool` names gives to others below it, at most."""
 
 
 def path_of(text: str) -> Path:
@@ -37,10 +44,15 @@ def path_of(text: str) -> Path:
 
 
 class Spool:
-    """The files of this process. The directory is made when something is first written; without one, it is in the system's own."""
+    """The files of this process. The directory is made when something is first written; without one, it is in the system's own.
 
-    def __init__(self, root: str | Path | None = None) -> None:
-        self.root = Path(root) if root else Path(tempfile.gettempdir()) / f"headgate-spool-{os.getuid()}"
+    `shared`: executors read it, perhaps as other users.
+    """
+
+    def __init__(self, root: str | Path | None = None, *, shared: bool = False) -> None:
+        self.root = Path(root) if root else Path(tempfile.gettempdir()) / f"headgate-spool-{os.geteuid()}"
+        self._shared = shared
+        self._mode = PRIVATE
         self._own: Path | None = None
         self._lock = -1
         self._guard = threading.Lock()
@@ -51,9 +63,7 @@ class Spool:
             if self._own is None:
                 self._open()
             assert self._own is not None
-            made = self._own / uuid.uuid4().hex[:12]
-            made.mkdir()
-            return made
+            return self._made(self._own / uuid.uuid4().hex[:12])
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[tuple[str, str]]:
@@ -68,7 +78,11 @@ class Spool:
 
     def _open(self) -> None:
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            if self._shared:
+                self._mode = PRIVATE | stat.S_IMODE(self.root.stat().st_mode) & READING
+            else:
+                make_private(self.root)
             sweep(self.root)
             while self._own is None:
                 name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -77,14 +91,18 @@ class Spool:
                 if not _locked(lock) or not _same(lock, path):  # another process has just swept it away
                     os.close(lock)
                     continue
-                self._lock, own = lock, self.root / name
-                own.mkdir()
-                self._own = own
+                self._lock, self._own = lock, self._made(self.root / name)
         except OSError as error:
             raise SparkPlanError(
                 f"spark.spool: {self.root} cannot be written: {error}",
                 remedy="set spark.spool to a directory that this worker can write, and executors can read",
             ) from error
+
+    def _made(self, path: Path) -> Path:
+        path.mkdir(mode=PRIVATE)
+        if self._mode != PRIVATE:  # the bit that gives files their directory's group is kept
+            path.chmod(self._mode | stat.S_IMODE(path.stat().st_mode) & stat.S_ISGID)
+        return path
 
     def close(self) -> None:
         """Remove all files of this process."""
@@ -94,6 +112,21 @@ class Spool:
                 (self.root / (self._own.name + LOCK)).unlink(missing_ok=True)
                 os.close(self._lock)
                 self._own = None
+
+
+def make_private(path: Path) -> None:
+    """Take a directory from all other users; one of an older version was open to them. Raises `SparkPlanError` if it is somebody else's, who
+    could read it all the same.
+    """
+    me = os.geteuid()
+    owner = next((found.st_uid for found in (path.lstat(), path.stat()) if found.st_uid != me), me)
+    if owner != me:
+        raise SparkPlanError(
+            f"the directory for batches, {path}, belongs to user {owner}, and this worker runs as user {me}",
+            remedy="remove it, or set state.dir or spark.spool to a directory of this user",
+        )
+    if stat.S_IMODE(path.stat().st_mode) & ~PRIVATE:
+        path.chmod(PRIVATE)
 
 
 def remove(directory: Path) -> None:

@@ -8,7 +8,8 @@ Decides:
 - The location: a random id, written once into the state directory, so that workers that share the directory share the location.
 - Whether the previous process with this id is certainly dead: its lock file was free.
 
-Promises: two processes that start at once never get the same id. A location id is written completely or not at all.
+Promises: two processes that start at once never get the same id. A location id is written completely or not at all. The directory of a
+job's state is readable only by the user who runs its workers, also one that an older version has made.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import importlib
 import os
 import secrets
 import socket
+import stat
 import sys
 import traceback
 import uuid
@@ -42,6 +44,7 @@ from .configuration import Configuration
 MOST_HERE = 1000
 """The most workers of one job on one machine."""
 LOCKS = ".workers"
+PRIVATE = 0o700
 RUN_FAILED = 5
 """The exit code by which a child tells its supervisor that the run has failed. The supervisor then does not restart it, and exits
 with 1.
@@ -138,7 +141,7 @@ def take_seat(root: Path, given: str = "", *, host: str = "") -> Seat:
     """The processor id of this process: the given one, or the first free one of this host."""
     locks = root / LOCKS
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # tables hold what users' records hold
+        _make_private(root)
         locks.mkdir(exist_ok=True)
         if given:
             return _sit(locks, processor_id(given)) or Seat(given, False)
@@ -155,6 +158,19 @@ def take_seat(root: Path, given: str = "", *, host: str = "") -> Seat:
     raise EnvironmentFault(
         f"{MOST_HERE} workers are already running here", remedy="give this one its own id with --processor-id"
     )
+
+
+def _make_private(root: Path) -> None:
+    """Make a directory that no other user can read, or take an existing one from them: tables hold what users' records hold."""
+    root.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    found, me = root.stat(), os.geteuid()
+    if found.st_uid != me:
+        raise EnvironmentFault(
+            f"the state directory {root} belongs to user {found.st_uid}, who could read it, and this worker runs as user {me}",
+            remedy=f"run the worker as that user, give it the directory (chown -R {me} {root}), or choose another with --state-dir",
+        )
+    if stat.S_IMODE(found.st_mode) & ~PRIVATE:
+        root.chmod(PRIVATE)
 
 
 def _sit(locks: Path, processor: str) -> Seat | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 import threading
@@ -187,6 +189,25 @@ def test_a_state_directory_that_cannot_be_used_is_said_with_its_name(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentFault, match="state directory"):
         take_seat(tmp_path / "file" / "below")
+
+
+def test_the_directory_of_a_jobs_state_is_for_its_user_alone(tmp_path: Path) -> None:
+    """A new one, one that an older version made for everybody, and one that is private already."""
+    old, kept = tmp_path / "old", tmp_path / "kept"
+    for path, mode in ((old, 0o755), (kept, 0o700)):
+        path.mkdir()
+        path.chmod(mode)
+    for path in (tmp_path / "state" / "new", old, kept):
+        take_seat(path).leave()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_directory_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner could read all that the worker writes."""
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(EnvironmentFault, match="belongs to user") as error:
+        take_seat(tmp_path)
+    assert "chown -R" in error.value.remedy
 
 
 def test_what_belongs_to_one_worker_does_not_enter_the_run(jobs: Path) -> None:
