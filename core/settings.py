@@ -33,6 +33,7 @@ WORKER = "worker"
 """Set for one worker by a flag, the environment or the file; never in the stream."""
 
 MASK = "***"
+SECRET_REMEDY = "set it on each worker: by flag, environment or file"
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _UNITS_BYTES = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
@@ -379,7 +380,7 @@ def parse(name: str, value: Any) -> Any:
         hidden = f"'{MASK}' is not a {row.type}" if secrets_in(name, value) else said
         raise SettingError(f"'{name}': {hidden}", remedy=remedy) from None
     if row.choices and parsed not in row.choices:
-        raise SettingError(f"'{name}' cannot be {parsed!r:.60}", remedy=f"one of {', '.join(row.choices)}")
+        raise SettingError(f"'{name}' cannot be {shown(name, parsed)!r:.60}", remedy=f"one of {', '.join(row.choices)}")
     if row.least and parsed < _parse(row.type, row.least) and not isinstance(value, VirtualTime):
         raise SettingError(f"'{name}' cannot be {value!r:.60}", remedy=f"at least {row.least}")
     if row.most and parsed > _parse(row.type, row.most):
@@ -548,10 +549,21 @@ def stream_problem(name: str, inputs: Iterable[str]) -> str:
     return f"the job has no input '{stream}', so '{name}' has no effect; {offer(stream, known)}"
 
 
+def secret_problem(name: str, value: Any) -> str:
+    """Why this value is not written to any topic; empty if it may be.
+
+    >>> secret_problem("commit.interval", "1s"), secret_problem("spark.remote", "sc://h/;token=hunter2")
+    ('', "'spark.remote' holds what looks like a secret, and secrets are never written to a topic")
+    """
+    if not secrets_in(name, value) and not is_secret(name):
+        return ""
+    return f"'{name}' holds what looks like a secret, and secrets are never written to a topic"
+
+
 def override_problem(name: str, value: Any, *, ran: bool, unset: bool = False) -> str:
     """Why this override is not allowed in the coordinator stream; empty if it is allowed. `ran`: the job has had a run."""
-    if is_secret(name) or (not unset and secrets_in(name, value)):
-        return f"'{name}' holds what looks like a secret; secrets are never written to a topic. Set it on each worker"
+    if why := secret_problem(name, None if unset else value):
+        return f"{why}; {SECRET_REMEDY}"
     try:
         row = find(name)
         if not unset:

@@ -69,7 +69,6 @@ def get(
 @asks(wait=True)
 def set_(ask: Asker, setting: str, value: str) -> None:
     """Override a setting for the whole job."""
-    parse(setting, value)
     ask.metadata.put(CONFIG, setting, value_of(setting, value))
 
 

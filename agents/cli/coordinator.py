@@ -173,4 +173,5 @@ def request_of(kind: str, text: str, *, delete: bool = False) -> Request:
         raise Mistyped(f"not a {kind}: {error}", remedy=f"its fields are {', '.join(allowed)}") from error
     if wrong:
         raise Mistyped(f"not a {kind}: {wrong}", remedy=f"its fields are {', '.join(allowed)}")
+    r.refuse_secrets(made)
     return Request.of(made)

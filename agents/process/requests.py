@@ -8,7 +8,7 @@ refused or failed, a deadline that passed (with what is not done yet), or no job
 Promises:
 
 - A request carries its expiry time, so a request that nobody has read does not take effect the next day.
-- A request that cannot be carried out (no live run, and nobody who could begin one) is not written.
+- A request that cannot be carried out (no live run, and nobody who could begin one) is not written, nor is one that holds a secret.
 - When the deadline passes, the error says what is not done. The request itself stays, and an accepted request is carried out to its end.
 """
 
@@ -112,8 +112,9 @@ async def ask(
     """Write the request and follow it: to its end with `wait`, otherwise until it is accepted. `look` is called from time to time while an
     accepted request is carried out.
 
-    Raises `Refused`, `AnsweredFailed`, `DeadlinePassed` and `NotFound`.
+    Raises `Refused`, `AnsweredFailed`, `DeadlinePassed`, `NotFound`, and `SettingError` for a secret, which is not written.
     """
+    r.refuse_secrets(c.SetRequest("", request.verb, arguments=request.arguments))
     deadline = time.monotonic() + timeout_s
     async with following(client, topics) as stream:
         lasting, waits = request.lasting or (request.verb == r.DRAIN and bool(request.run_id)), request.waits

@@ -10,7 +10,7 @@ requests themselves. The leader writes `assignments`, and workers write `localit
 the error names what to use instead.
 
 Promises: values are plain (maps, lists, texts, numbers) and belong to the caller. The same state gives the same values to the command line,
-to a worker's pages and to a program. Namespaces are independent.
+to a worker's pages and to a program. Namespaces are independent. A secret becomes no request: it is refused before it is written.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ def put(namespace: str, key: str, value: Any) -> c.SetRequest:
     """
     _must_be_written_by_asking(namespace)
     if namespace == CONFIG:
+        made = c.SetRequest("", r.SET_CONFIG, arguments={"setting": key, "value": value})
+        r.refuse_secrets(made)
         parse(key, value)
-        return c.SetRequest("", r.SET_CONFIG, arguments={"setting": key, "value": value})
+        return made
     return _request(key, value)
 
 
@@ -76,6 +78,7 @@ def _request(key: str, value: Any) -> c.SetRequest:
         wrong = r.problem(made) if key else "it needs an id"
     if wrong:
         raise DataError(f"not a request: {wrong}", remedy='like {"verb": "pause", "arguments": {"stream": "orders"}}')
+    r.refuse_secrets(made)
     return made
 
 

@@ -7,6 +7,7 @@ Promises:
 - No answer follows a final one, not even from a later leader: every leader checks first (`may_follow`).
 - A request that no leader has read before its `not_after` is refused as expired. One that was accepted in time is carried out to its end.
 - Verb and arguments are checked here, so a refusal names what is wrong in the user's terms (`problem`).
+- A request that would put a secret into the stream is refused before it is written (`refuse_secrets`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ..errors import DataError
+from ..errors import DataError, SettingError
 from ..orders import HERE, SKIP, Goal, skips
+from ..settings import SECRET_REMEDY, secret_problem
 from .messages import MAX_COUNT, MAX_SETTING, AnswerState, SetAnswer, SetRequest
 from .state import FINAL
 from .wire import encode
@@ -119,6 +121,17 @@ def _too_large(request: SetRequest) -> str:
     except DataError as error:
         return error.what
     return f"a request has at most {MAX_BYTES} bytes; this one has {size}" if size > MAX_BYTES else ""
+
+
+def refuse_secrets(request: SetRequest) -> None:
+    """Raise `SettingError` for a request that sets a setting to a secret: whoever writes it must not, because all that is written stays
+    readable in the stream, also if the leader refuses it.
+
+    >>> refuse_secrets(SetRequest("u", "set-config", arguments={"setting": "commit.interval", "value": "1s"}))
+    """
+    given = request.arguments
+    if request.verb == SET_CONFIG and (why := secret_problem(str(given.get("setting", "")), given.get("value"))):
+        raise SettingError(why, remedy=SECRET_REMEDY)
 
 
 def problem(request: SetRequest) -> str:

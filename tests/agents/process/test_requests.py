@@ -8,12 +8,14 @@ import pytest
 
 import headgate as hg
 from headgate.agents.cli.group import exit_code
+from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process import requests as a
 from headgate.core.coordination import messages as c
+from headgate.core.coordination import requests as r
 from headgate.core.coordination.state import JobState
-from headgate.core.errors import DeadlinePassed, NotFound
+from headgate.core.errors import DeadlinePassed, NotFound, SettingError
 from headgate.core.graph.model import JobModel
-from headgate.core.names import JobName, StreamPartition
+from headgate.core.names import JobName, StreamPartition, Topics
 
 JOB = JobName("sales")
 
@@ -181,3 +183,11 @@ def test_a_call_that_would_block_an_event_loop_is_refused(call) -> None:
     with pytest.raises(hg.HeadgateError, match="an event loop runs in this thread") as told:
         asyncio.run(inside())
     assert "asyncio.to_thread" in told.value.remedy
+
+
+def test_a_secret_is_refused_before_anything_is_written() -> None:
+    """Whoever asks: the last place before the stream asks again. No broker is there, and none is needed."""
+    request = a.Request(r.SET_CONFIG, arguments={"setting": "spark.remote", "value": "sc://h/;token=hunter2"})
+    with pytest.raises(SettingError, match="never written to a topic") as error:
+        asyncio.run(a.ask(ClientSettings("127.0.0.1:1"), Topics(JOB), request, timeout_s=0.1))
+    assert "hunter2" not in str(error.value)

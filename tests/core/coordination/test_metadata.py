@@ -19,6 +19,7 @@ from headgate.core.coordination.metadata import (
     stored,
 )
 from headgate.core.coordination.state import JobState
+from headgate.core.coordination.wire import encode
 from headgate.core.errors import DataError, SettingError
 from headgate.core.graph.model import JobModel
 from headgate.core.names import StreamPartition
@@ -188,3 +189,31 @@ def test_what_is_no_request_is_refused(key: str, value: Any, says: str) -> None:
 def test_a_setting_that_is_none_is_refused_before_anybody_is_asked(setting: str, value: Any) -> None:
     with pytest.raises(SettingError, match=setting):
         put(CONFIG, setting, value)
+
+
+SECRETS = [
+    ("spark.remote", "sc://h/;token=hunter2"),
+    ("spark.hadoop.fs.s3a.secret.key", "hunter2"),
+    ("spark.driver.extraJavaOptions", "-Dx.password=hunter2"),
+    ("web.token", "hunter2"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SECRETS)
+def test_a_secret_becomes_no_request(name: str, value: str) -> None:
+    """It stood in the request, in clear and for ever, before the leader refused it."""
+    written: list[bytes] = []
+
+    def ask(request: c.SetRequest) -> None:
+        written.extend(encode(request))
+
+    store = MetadataStore(JobState, ask)
+    store.put("config", "chunk.max-records", 10)
+    with pytest.raises(SettingError, match="never written to a topic") as error:
+        store.put("config", name, value)
+    assert "hunter2" not in str(error.value)
+    assert "each worker" in error.value.remedy
+    with pytest.raises(SettingError, match="never written to a topic") as error:
+        store.put("requests", "r1", {"verb": "set-config", "arguments": {"setting": name, "value": value}})
+    assert "hunter2" not in str(error.value)
+    assert (len(written), b"hunter2" in b"".join(written)) == (2, False)
