@@ -9,7 +9,7 @@ for the job; the source nearest to the worker wins (`resolve` says which one tha
 
 Promises: an unknown name is an error that suggests the nearest known one; a value is checked and parsed before it is used; a secret is
 masked wherever it is shown, and is never written to a topic. What is secret is known by the row of the setting, by its name, or, inside of
-an address or of options, by the name in front of it.
+a text, by what stands in front of it (`secrets`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .errors import SettingError
+from .secrets import MASK, NAMES, found_in, masked
 
 IMMUTABLE = "immutable"
 DYNAMIC = "dynamic"
@@ -32,7 +33,6 @@ JOB = "job"
 WORKER = "worker"
 """Set for one worker by a flag, the environment or the file; never in the stream."""
 
-MASK = "***"
 SECRET_REMEDY = "set it on each worker: by flag, environment or file"
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -40,18 +40,6 @@ _UNITS_BYTES = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _NUMBERS = re.compile(r"\d+")
 _LETTERS = re.compile(r"[^a-z0-9]")
-_SECRETS = (
-    r"passw|passphrase|pass(?![a-z])|pwd|secret|token|credential|jaas|key\.pem|keystore\.key"
-    r"|(?:api|access|account|private|encryption|session)[._-]?key"
-)
-_SECRET = re.compile(_SECRETS, re.IGNORECASE)
-_SAID = re.compile(
-    rf"""[\w.-]*(?:{_SECRETS})[\w.-]*["']?\s*[:=]\s*(?P<quote>["']?)(?P<secret>(?(quote)[^"'\s,;&]+|[^\s,;&]+))""",
-    re.IGNORECASE,
-)
-"""A secret inside of a text: `token=…` in an address, `-Dx.password=…` among options, `"password": "…"`."""
-_IN_ADDRESS = re.compile(r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@")
-"""The password of `scheme://user:password@host`."""
 MAX_MS = 2**53
 
 
@@ -490,7 +478,7 @@ def is_secret(name: str) -> bool:
     >>> [is_secret(name) for name in ("ssl.key.password", "spark.executorEnv.PGPASS", "fs.s3a.access.key", "commit.interval")]
     [True, True, True, False]
     """
-    return (name in SETTINGS and SETTINGS[name].secret) or _SECRET.search(name) is not None
+    return (name in SETTINGS and SETTINGS[name].secret) or NAMES.search(name) is not None
 
 
 def secrets_in(name: str, value: Any) -> list[str]:
@@ -501,9 +489,7 @@ def secrets_in(name: str, value: Any) -> list[str]:
     """
     if is_secret(name):
         return [] if value in ("", None) else [str(value)]
-    if not isinstance(value, str):
-        return []
-    return [found["secret"] for pattern in (_SAID, _IN_ADDRESS) for found in pattern.finditer(value)]
+    return found_in(value) if isinstance(value, str) else []
 
 
 def shown(name: str, value: Any) -> Any:
@@ -514,9 +500,7 @@ def shown(name: str, value: Any) -> Any:
     """
     if is_secret(name):
         return MASK if value not in ("", None) else value
-    for secret in secrets_in(name, value):
-        value = value.replace(secret, MASK)
-    return value
+    return masked(value) if isinstance(value, str) else value
 
 
 def kept_in_run(name: str, value: Any) -> bool:

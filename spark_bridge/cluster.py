@@ -41,8 +41,8 @@ REMEDIES: Mapping[str, str] = {
     executor_check.HEADGATE: "install the same version of headgate on both sides: executors read batches by reference with it",
     executor_check.BROKER: "executors read batches by reference from Kafka: let them reach every address that the brokers advertise "
     "(advertised.listeners), or declare the batch with by='inline'",
-    executor_check.SPOOL: "set spark.spool to a directory that this worker and all executors share, under the same path, and whose mode lets "
-    "the executors' user read it",
+    executor_check.SPOOL: "set spark.spool to a directory that this worker and all executors share, under the same path, and whose mode "
+    "lets the executors' user read it",
 }
 """By what executors lack."""
 

@@ -22,8 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..core.settings import is_secret
-from . import standard_error
+from . import standard_error, submit
 from .conf import is_local
 from .errors import SparkPlanError
 from .home import Home
@@ -53,10 +52,7 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
 
     told = home.path / "port"
     standard_error.write(home.path)
-    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
-    for name, value in conf.items():
-        if not is_secret(name):  # anybody may list processes; a secret reaches the JVM with its context
-            command += ["--conf", f"{name}={value}"]
+    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *submit.options(conf, home.path)]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over `spark.local.dir`, which is inside of `home`

@@ -115,8 +115,8 @@ class Spool:
 
 
 def make_private(path: Path) -> None:
-    """Take a directory from all other users; one of an older version was open to them. Raises `SparkPlanError` if it is somebody else's, who
-    could read it all the same.
+    """Take a directory from all other users; one of an older version was open to them. Raises `SparkPlanError` if it is somebody else's,
+    who could read it all the same.
     """
     me = os.geteuid()
     owner = next((found.st_uid for found in (path.lstat(), path.stat()) if found.st_uid != me), me)

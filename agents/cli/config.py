@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ...core.coordination.metadata import CONFIG, stored
-from ...core.settings import find, parse, shown
+from ...core.settings import find, shown
 from ..process.reading import following, heard
 from ..status.documents import config_document
 from .group import Group

@@ -24,15 +24,14 @@ from types import MappingProxyType
 from typing import Any
 
 from ...core.errors import EnvironmentFault, SettingError
-from ...core.settings import did_you_mean, is_secret
+from ...core.settings import did_you_mean, shown
 
-MASK = "********"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def mask(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings for people. Each secret is replaced by the same number of stars."""
-    return {name: MASK if is_secret(name) else value for name, value in settings.items()}
+    """The settings for people, without secrets, also inside of values."""
+    return {name: shown(name, value) for name, value in settings.items()}
 
 
 def _integer(name: str, text: str, *, scale: int = 1) -> int:
@@ -162,14 +161,13 @@ class ClientSettings:
         for pair in pairs:
             name, equals, value = pair.partition("=")
             if not equals or not name.strip():
-                shown = pair if not is_secret(pair) else MASK
-                raise SettingError(f"-X takes KEY=VALUE, not {shown!r}")
+                raise SettingError(f"-X takes KEY=VALUE, not {shown(pair, pair)!r}", remedy="like -X client.id=sales")
             given[name.strip()] = value.strip()
         return cls(bootstrap, MappingProxyType(given))
 
     def shown(self) -> dict[str, str]:
         """The settings for people and logs, without secrets."""
-        return {"bootstrap.servers": self.bootstrap, **mask(self.given)}
+        return mask({"bootstrap.servers": self.bootstrap, **self.given})
 
     def plain(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """Addresses and settings as plain data, with secrets: for executors, and never for a log."""
@@ -243,7 +241,7 @@ def _address(text: str) -> None:
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
     if wrong or not host.strip() or any(c.isspace() for c in host) or not 0 < number < 65536:
         raise SettingError(
-            f"{text!r} is not a broker address",
+            f"{shown('bootstrap', text)!r} is not a broker address",
             remedy="use HOST:PORT, such as localhost:9092; separate several with commas",
         )
 

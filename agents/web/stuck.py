@@ -156,7 +156,11 @@ def answer(door: PageDoor, asked: Asked, age_s: float, work: str, where: str) ->
 
 
 def _response(
-    status: int, body: bytes, *, kind: str = "text/plain; charset=utf-8", headers: Mapping[str, str] = MappingProxyType({})
+    status: int,
+    body: bytes,
+    *,
+    kind: str = "text/plain; charset=utf-8",
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
     fields = {"Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close", **headers}
     lines = (f"HTTP/1.1 {status} {REASONS[status]}", *(f"{name}: {value}" for name, value in fields.items()), "", "")

@@ -16,7 +16,8 @@ from typing import Any, TextIO
 
 import structlog
 
-from ...core.settings import MASK, secrets_in, shown
+from ...core.secrets import MASK
+from ...core.settings import secrets_in, shown
 
 FORMS = ("auto", "console", "json")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.kafka.settings import MASK, ClientSettings
+from headgate.agents.kafka.settings import ClientSettings, mask
 from headgate.core.errors import EnvironmentFault, SettingError
+from headgate.core.secrets import MASK
 from headgate.core.settings import is_secret
 
 
@@ -107,6 +108,14 @@ def test_secrets_are_masked_everywhere():
     with pytest.raises(SettingError) as error:
         ClientSettings.parse("b:1", ["sasl.password planted"])
     assert "planted" not in str(error.value)
+    for wrong in ("Bearer planted", "https://planted@b:9092", "--password planted"):
+        with pytest.raises(SettingError) as error:
+            ClientSettings.parse("b:1", [wrong])
+        assert "planted" not in str(error.value)
+    with pytest.raises(SettingError, match="not a broker address") as error:
+        ClientSettings("SASL_SSL://ann:planted@b:9092")
+    assert "planted" not in str(error.value)
+    assert mask({"client.id": "x;token=planted"}) == {"client.id": "x;token=***"}
     assert [is_secret(n) for n in ("sasl.jaas.config", "ssl.keystore.password", "client.id")] == [True, True, False]
 
 

@@ -93,7 +93,9 @@ def asked_of(address: tuple[str, int], *parts: bytes) -> str:
 def test_a_blocked_worker_asks_for_name_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     with blocked(monkeypatch, PageDoor("127.0.0.1", "t0ken")) as at:
         for path in (b"/livez", b"/api/status"):
-            said = asked_of(at, b"GET " + path + b" HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer t0ken\r\n\r\n")
+            said = asked_of(
+                at, b"GET " + path + b" HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer t0ken\r\n\r\n"
+            )
             assert (said.split(" ")[1], WORK in said) == ("421", False)
         said = asked_of(at, b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (said.split(" ")[1], WORK in said) == ("401", False)
