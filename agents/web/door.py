@@ -12,7 +12,6 @@ main loop is blocked (`stuck`), which reads its requests with `Asked.of`.
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import ipaddress
 import socket
@@ -54,11 +53,11 @@ class PageDoor:
         if kind.lower() == "basic":
             try:
                 said = base64.b64decode(said, validate=True).decode().partition(":")[2]
-            except (binascii.Error, UnicodeDecodeError):
+            except ValueError:  # not base64, or not text
                 return False
         elif kind.lower() != "bearer":
             return False
-        return hmac.compare_digest(said.encode(), self.token.encode())
+        return hmac.compare_digest(_bytes(said), _bytes(self.token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Asked:
         >>> Asked.of(b"GET /livez?now HTTP/1.1\\r\\nhost: w1:80\\r\\nAuthorization: Bearer t\\r\\n\\r\\n")
         Asked(path='/livez', host='w1:80', given='Bearer t')
         """
-        first, *lines = head.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+        first, *lines = head.partition(b"\r\n\r\n")[0].decode("utf-8", "surrogateescape").split("\r\n")
         words = first.split(" ")
         headers: dict[str, str] = {}
         for line in lines:
@@ -103,6 +102,11 @@ def keeper(door: PageDoor, answer: Callable[[int, str], Any]) -> Any:
         return response
 
     return keep
+
+
+def _bytes(text: str) -> bytes:
+    """A header's bytes. Those that are no text were decoded in this way."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _name(host: str) -> str:

@@ -42,6 +42,8 @@ def test_pages_on_loopback_answer_to_no_other_name(host: str) -> None:
         ("Basic %%%", False),
         ("Basic " + base64.b64encode(b"\xff:\xff").decode(), False),
         ("Bearer \u00fc", False),
+        ("Bearer \udcff", False),
+        ("Basic \u00fc", False),
     ],
 )
 def test_pages_with_a_token_want_it_but_for_liveness_and_readiness(given: str, passes: bool) -> None:

@@ -29,6 +29,7 @@ def test_the_examples_of_the_door_hold() -> None:
         (b"GET /livez?x=/api/ HTTP/1.1\r\nHOST:  w1:80 \r\nauthorization: Bearer a:b\r\n\r\n", Asked("/livez", "w1:80", "Bearer a:b")),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n", Asked("/", "a", "")),
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\nAuthorization: Bearer t\r\n", Asked("/", "a", "")),
+        ("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \u00fc\r\n".encode(), Asked("/", "a", "Bearer \u00fc")),
         (b"", Asked()),
         (b"\xff\xfe \r\n\r\n", Asked()),
         (b"GET\r\n:\r\n", Asked()),
