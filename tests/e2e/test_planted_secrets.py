@@ -1,0 +1,89 @@
+"""Secrets of Spark's settings, of the pages and of options are in no record of a job, on no page and in no log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from headgate.agents.cli.config import config
+from headgate.agents.kafka.scan import scan_topic
+
+from .test_probes import asked
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+PLANTED = "plan7edSecre7"
+PAGES = ("status", "model", "config", "tables", "tables/totals", "tables/__control", "batches")
+
+JOB = """
+import headgate as hg
+
+app = hg.App("JOB", settings={
+    "spark.driver.extraJavaOptions": "-Dx.password='PLANTED and more' -Dy=1",
+    "spark.hadoop.x.args": "--password PLANTED",
+})
+app.input("IN").repartition("k").agg(n=hg.count(), name="totals").to("OUT")
+"""
+FILE = """
+[spark]
+executorEnv.PGPASS = "PLANTED"
+hadoop."fs.azure.sas.c.account" = "sv=1&sig=PLANTED"
+hadoop."x.uri" = "https://PLANTED@host/"
+hadoop."y.uri" = "s3a://me:PLANTED@bucket/x"
+"""
+SET = {
+    "spark.remote": f"sc://spark:15002/;token={PLANTED};user_id=ann",
+    "spark.executor.extraJavaOptions": f"-Dauthorization='Bearer {PLANTED}'",
+    "web.token": PLANTED,
+}
+
+
+async def everything(client, topics):
+    """All bytes of these topics, also what was aborted."""
+    return [
+        b"".join([record.key or b"", record.value or b"", *(value or b"" for _, value in record.headers)])
+        for topic in topics
+        async for record in scan_topic(client, topic, committed=False)
+    ]
+
+
+async def test_a_planted_secret_is_nowhere(job, topic):
+    """The token of a Connect server was in the coordinator stream and on the page, and so was whatever `config set` was given."""
+    inp, out = topic("in"), topic("out")
+    source = JOB.replace("IN", inp).replace("OUT", out).replace("PLANTED", PLANTED)
+    file = job.directory / "planted.toml"
+    file.write_text(FILE.replace("PLANTED", PLANTED))
+    words = [word for name, value in SET.items() for word in ("--set", f"{name}={value}")]
+    one = await job.process(source, "w1", *words, "--config", str(file))
+    await job.write(inp, [{"k": n} for n in range(10)])
+    await job.records(out, 10)
+    for name, value in (*SET.items(), ("spark.driver.extraJavaOptions", f"-Dx.password={PLANTED}")):
+        done = await asyncio.to_thread(
+            CliRunner().invoke, config, ["set", "-b", job.bootstrap, "--", job.name, name, value]
+        )
+        assert "never written to a topic" in str(done.exception), done.output
+        assert PLANTED not in done.output + str(done.exception)
+    code, _ = await asked(one, "/readyz")
+    assert code == 200
+    url = re.search(r"http://127\.0\.0\.1:\d+(?=\D)", one.text())[0]
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {PLANTED}"}) as web:
+        for page in PAGES:
+            async with web.get(f"{url}/api/{page}") as answer:
+                text = await answer.text()
+            assert (page, answer.status, PLANTED in text) == (page, 200, False)
+            if page == "config":
+                shown = {row["name"]: row["value"] for row in json.loads(text)["settings"]}
+        async with web.get(f"{url}/metrics") as answer:
+            assert (answer.status, PLANTED in await answer.text()) == (200, False)
+    assert shown["spark.remote"] == "sc://spark:15002/;token=***;user_id=ann"
+    assert (shown["spark.executorEnv.PGPASS"], shown["spark.hadoop.x.uri"]) == ("***", "https://***@host/")
+    assert shown["spark.driver.extraJavaOptions"] == "-Dx.password='***' -Dy=1"
+    topics = [job.topics.coordinator, job.topics.heartbeat, job.topics.log, out]
+    found = await everything(job.client, topics)
+    assert len(found) > 20
+    assert [data for data in found if PLANTED.encode() in data] == []
+    assert PLANTED not in one.text()
