@@ -23,7 +23,7 @@ from ..process.reading import following, shown
 from ..status.batches import window_told
 from .options import Target, broker_options, run_async, target
 from .output import megabytes, output_option, show_fields, show_json, show_table
-from .pages import page
+from .pages import page, refusal, token_option
 from .status import age
 
 SUMS = ("opened", "done", "rows", "bytes", "results", "retried", "poisoned", "spark_s", "retry_s")
@@ -44,6 +44,7 @@ WIDEST = 100
     show_default=True,
     help="How many of the last that are done.",
 )
+@token_option
 @broker_options
 @output_option
 def batches(
@@ -51,13 +52,14 @@ def batches(
     task: str,
     step: str,
     last: int,
+    web_token: str | None,
     bootstrap: str,
     pairs: tuple[str, ...],
     config: Path | None,
     output: str,
 ) -> None:
     """Show the batches of a job: what is open, what waits and why, what Spark works on, and the last that are done."""
-    to = target(job, bootstrap, pairs, config)
+    to = target(job, bootstrap, pairs, config, web_token=web_token)
     found = run_async(read(to, task, step, last))
     if output == "json":
         show_json(found)
@@ -70,8 +72,8 @@ async def read(to: Target, task: str, step: str, last: int) -> dict[str, Any]:
     async with following(to.client, to.topics) as stream:
         state = stream.job
     workers = [one for one in stored(state, LOCALITY).values() if one["tasks"]]
-    answers = await asyncio.gather(*(_ask(one["url"]) for one in workers))
-    heard = [one for one in answers if one is not None]
+    answers = await asyncio.gather(*(_ask(to, one["url"]) for one in workers))
+    heard = [answer for status, answer in answers if status == 200]
     tasks = {one["task"]: one["worker"] for one in stored(state, ASSIGNMENTS).values()}
     if task and task not in tasks:
         raise NotFound(f"{to.job} has no task '{task}'", remedy=offer(task, tasks))
@@ -83,7 +85,11 @@ async def read(to: Target, task: str, step: str, last: int) -> dict[str, Any]:
         name: [one for one in found[name] if task in ("", one["task"]) and step in ("", one["step"])]
         for name in ("batches", "done")
     }
-    silent = {one["processor"] for one, answer in zip(workers, answers, strict=True) if answer is None}
+    silent = {
+        one["processor"]: refusal(one["processor"], status) or f"{one['processor']} cannot be reached"
+        for one, (status, _) in zip(workers, answers, strict=True)
+        if status != 200
+    }
     return {
         "job": str(to.job),
         "run": None if state.run is None else state.run.state,
@@ -95,19 +101,20 @@ async def read(to: Target, task: str, step: str, last: int) -> dict[str, Any]:
     }
 
 
-async def _ask(url: str) -> dict[str, Any] | None:
-    """A worker's answer; None if it cannot be reached."""
-    status, answer = await page(url, "batches") if url else (0, None)
-    return answer if status == 200 else None
+async def _ask(to: Target, url: str) -> tuple[int, Any]:
+    """Status and answer of a worker."""
+    return await page(to, url, "batches") if url else (0, None)
 
 
-def unseen(tasks: Mapping[str, str | None], known: set[str], silent: set[str]) -> list[dict[str, Any]]:
-    """The tasks that no worker spoke for, each with the reason. `tasks`: each with its worker."""
+def unseen(tasks: Mapping[str, str | None], known: set[str], silent: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The tasks that no worker spoke for, each with the reason. `tasks`: each with its worker. `silent`: workers, each with why it did not
+    answer.
+    """
     return [
         {
             "task": name,
             "worker": worker or None,
-            "why": f"{worker} cannot be reached" if worker in silent else "no worker runs it",
+            "why": silent.get(worker or "", "no worker runs it"),
         }
         for name, worker in sorted(tasks.items(), key=lambda one: natural(one[0]))
         if name not in known

@@ -71,9 +71,12 @@ class Target:
         return run_async(folded(self.client, self.topics))
 
 
-def target(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None) -> Target:
-    """The target that `JOB` and the broker options stand for."""
-    configuration = configured(CommandLine(bootstrap, pairs, config))
+def target(
+    job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, *, web_token: str | None = None
+) -> Target:
+    """The target that `JOB` and the broker options stand for. `web_token`: what a verb sends to pages, if it was given."""
+    settings = {} if web_token is None else {"web.token": web_token}
+    configuration = configured(CommandLine(bootstrap, pairs, config, settings))
     name = JobName.parse(job)
     return Target(name, Topics(name, str(configuration.value("topic.prefix"))), configuration)
 

@@ -33,7 +33,7 @@ from ..worker.window_load import summed, windows_of_load
 from .draining import drain_of, progress_lines
 from .options import Target, broker_options, run_async, target
 from .output import megabytes, output_option, show_fields, show_json, show_table
-from .pages import page
+from .pages import page, refusal, token_option
 
 MOST_SHOWN = 5
 """At most this many holders of a watermark are named."""
@@ -50,11 +50,20 @@ SILENT = "silent"
     metavar="TASK",
     help="Show why this task failed, or what it is waiting for, with the traceback.",
 )
+@token_option
 @broker_options
 @output_option
-def status(job: str, task: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def status(
+    job: str,
+    task: str,
+    web_token: str | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
     """Show the leader, the workers, the tasks with state, lag and watermark, and the progress of a drain."""
-    to = target(job, bootstrap, pairs, config)
+    to = target(job, bootstrap, pairs, config, web_token=web_token)
     document = run_async(why_of(to, task) if task else read(to))
     if output == "json":
         show_json(document)
@@ -82,9 +91,7 @@ async def why_of(to: Target, name: str) -> dict[str, Any]:
         raise NotFound(f"{to.job} has no task '{name}'", remedy=offer(name, tasks))
     task = tasks[name]
     url = next((one["url"] for one in found["workers"] if one["processor"] == task["worker"]), "")
-    answer: Any = None
-    if url:
-        _, answer = await page(url, "status")
+    code, answer = await page(to, url, "status") if url else (0, None)
     mine = answer["worker"]["tasks"] if answer and answer.get("job") == str(to.job) else []
     said = next((one for one in mine if one["task"] == name), None)
     failure: dict[str, Any] = {} if said is None else said["notes"].get("failure", {})
@@ -94,6 +101,7 @@ async def why_of(to: Target, name: str) -> dict[str, Any]:
         "state": task["state"] if said is None else said["state"],
         "worker": task["worker"],
         "asked": said is not None,
+        "refused": refusal(task["worker"] or "", code),
         "why": (said["why"] if said is not None else "") or task["why"],
         "failure": failure.get("detail", ""),
         "failure_since": failure.get("since"),
@@ -118,6 +126,7 @@ def show_why(found: dict[str, Any]) -> None:
         click.echo("\n" + found["traceback"].rstrip())
     elif not found["asked"]:
         told = f"{found['worker']} cannot be reached" if found["worker"] else "no worker runs it"
+        told = found["refused"] or told
         click.echo(
             f"Note: {told}: this is what the coordinator stream says; the log of the worker has the traceback",
             err=True,

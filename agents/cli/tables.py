@@ -29,7 +29,7 @@ from ..state.store import MemoryStore
 from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
 from .output import as_typed, output_option, quoted, show_json, show_table
-from .pages import page
+from .pages import page, refusal, token_option
 
 MISDIRECTED = 421
 """The answer of a worker that does not have the key, while other workers run tasks of the job: they are asked, too."""
@@ -48,6 +48,7 @@ class TablesCommand(WithVerbs):
 @click.option("--task", default="", metavar="TASK", help="Only the rows of this task.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of rows.")
 @click.option("--from-log", is_flag=True, help="Read the task log instead of asking the workers.")
+@token_option
 @broker_options
 @output_option
 def tables(
@@ -57,6 +58,7 @@ def tables(
     task: str,
     limit: int,
     from_log: bool,
+    web_token: str | None,
     bootstrap: str,
     pairs: tuple[str, ...],
     config: Path | None,
@@ -65,7 +67,7 @@ def tables(
     """Show the tables of a job, the rows of one table, or the value of one key.
 
     KEY is text, or what the rows show: a number (7), true, a UUID, bytes (0x01ff), a tuple (["DE", 7])."""
-    to = target(job, bootstrap, pairs, config)
+    to = target(job, bootstrap, pairs, config, web_token=web_token)
     found = run_async(_read(to, table, key, task, limit, from_log))
     if table and key and not found["rows"]:
         raise NotFound(f"the table '{table}' of {to.job} has no key '{key}'")
@@ -88,7 +90,7 @@ async def _read(to: Target, table: str, key: str, task: str, limit: int, from_lo
     async with following(to.client, to.topics) as stream:
         state = stream.job
         workers = [] if from_log else [w for w in stored(state, LOCALITY).values() if w["url"] and w["tasks"]]
-        answers = await asyncio.gather(*(_ask(worker["url"], table, key, task, limit) for worker in workers))
+        answers = await asyncio.gather(*(_ask(to, worker, table, key, task, limit) for worker in workers))
         heard = [one for one in answers if one is not None]
         known = {name for one in heard for name in (one.get("tasks") or _tasks_of(one))}
         if task and state.changelogs and task not in state.changelogs:
@@ -122,11 +124,15 @@ def merged(answers: list[dict[str, Any]], table: str, limit: int) -> dict[str, A
     return {"tables": list(found.values())}
 
 
-async def _ask(url: str, table: str, key: str, task: str, limit: int) -> dict[str, Any] | None:
-    """A worker's answer; None if it cannot be reached."""
+async def _ask(
+    to: Target, worker: dict[str, Any], table: str, key: str, task: str, limit: int
+) -> dict[str, Any] | None:
+    """A worker's answer; None if it cannot be reached, or refuses, which is said."""
     path = "/".join(["tables", *(quote(part, safe="") for part in (table,) if part)])
     query = {"limit": str(limit), **({"task": task} if task else {}), **({"key": key} if key else {})}
-    status, answer = await page(url, path, query)
+    status, answer = await page(to, worker["url"], path, query)
+    if note := refusal(worker["processor"], status):
+        click.echo(f"Note: {note}", err=True)
     if status == 404:
         raise NotFound(answer["error"], remedy=answer["remedy"])
     return answer if status in (200, MISDIRECTED) else None

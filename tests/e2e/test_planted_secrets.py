@@ -10,7 +10,10 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
+from headgate.agents.cli.batches import batches
 from headgate.agents.cli.config import config
+from headgate.agents.cli.status import status
+from headgate.agents.cli.tables import tables
 from headgate.agents.kafka.scan import scan_topic
 
 from .test_probes import asked
@@ -87,3 +90,56 @@ async def test_a_planted_secret_is_nowhere(job, topic):
     assert len(found) > 20
     assert [data for data in found if PLANTED.encode() in data] == []
     assert PLANTED not in one.text()
+
+
+COUNTS = """
+import headgate as hg
+
+app = hg.App("JOB")
+app.input("IN").repartition("k").agg(n=hg.count(), name="totals").to("OUT")
+"""
+
+
+async def test_commands_give_the_token_of_the_pages_or_say_that_it_is_missing(job, topic):
+    """Without it, they took a worker that refused for one that was gone, without a word."""
+    inp, out = topic("in"), topic("out")
+    one = await job.process(COUNTS.replace("IN", inp).replace("OUT", out), "w1", "--set", f"web.token={PLANTED}")
+    await job.write(inp, [{"k": n} for n in range(10)])
+    await job.records(out, 10)
+
+    async def run(command, *words, token=None):
+        env = {} if token is None else {"HEADGATE_WEB_TOKEN": token}
+        arguments = [job.name, *words, "-b", job.bootstrap]
+        return await asyncio.to_thread(CliRunner().invoke, command, arguments, env=env)
+
+    task = "Partition 0"
+    for token in (None, "other"):
+        done = await run(tables, "totals", token=token)
+        assert (done.exit_code, "w1 wants another token" in done.stderr, "HEADGATE_WEB_TOKEN" in done.stderr) == (
+            0,
+            True,
+            True,
+        )
+        assert "read from the task log" in done.stderr
+        done = await run(status, "--why", task, token=token)
+        assert (done.exit_code, "w1 wants another token" in done.stderr, "cannot be reached" in done.stderr) == (
+            0,
+            True,
+            False,
+        )
+        done = await run(batches, token=token)
+        assert (done.exit_code, "not seen" in done.stdout, "w1 wants another token" in done.stdout) == (0, True, True)
+    done = await run(tables, "totals", token=PLANTED)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert await asyncio.to_thread(_why, job, task) == (True, "")
+    done = await run(batches, "--web-token", PLANTED)
+    assert (done.exit_code, "not seen" in done.stdout) == (0, False)
+    assert PLANTED not in one.text()
+
+
+def _why(job, task):
+    done = CliRunner().invoke(
+        status, [job.name, "--why", task, "--web-token", PLANTED, "-b", job.bootstrap, "-o", "json"]
+    )
+    found = json.loads(done.stdout)
+    return found["asked"], found["refused"]
