@@ -19,7 +19,7 @@ from ..process.reading import following, heard
 from ..status.documents import config_document
 from .group import Group
 from .options import Target, broker_options, run_async, target
-from .output import output_option, show_json, show_table
+from .output import output_option, show_json, show_table, show_text
 from .steering import Asker, asks
 
 
@@ -53,7 +53,7 @@ def get(
         show_json({"job": str(to.job), **found, "settings": rows})
         return
     if setting is not None and not origin:
-        click.echo(rows[0]["value"] if rows else find(setting).default)
+        show_text(rows[0]["value"] if rows else find(setting).default)
         return
     headers = ["SETTING", "VALUE", "ORIGIN", "MASKS", "KIND"] if origin else ["SETTING", "VALUE"]
     show_table(

@@ -24,7 +24,7 @@ from ..process.reading import must_exist, shown
 from ..process.requests import Request
 from .group import Group, Mistyped
 from .options import Target, broker_options, confirmed, run_async, target
-from .output import output_option, show_json
+from .output import output_option, show_json, show_text
 from .steering import Asker, asks
 
 TYPES = {kind: message for message, (kind, _) in c.KEYS.items()}
@@ -58,9 +58,9 @@ def cat(
         return
     for one in found:
         what = one["problem"] or ("deleted" if one["values"] is None else _short(one["values"]))
-        click.echo(f"{one['offset']:>6}  {one['time']}  {one['type'] or '?':<14} {_short(one['key'])}  {what}")
+        show_text(f"{one['offset']:>6}  {one['time']}  {one['type'] or '?':<14} {_short(one['key'])}  {what}")
         if one["source"]:
-            click.echo(f"        by {one['source']} ({one['username']}@{one['host']})")
+            show_text(f"        by {one['source']} ({one['username']}@{one['host']})")
 
 
 async def _read(to: Target, kinds: set[str], committed: bool) -> list[dict[str, Any]]:

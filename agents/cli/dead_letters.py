@@ -34,7 +34,7 @@ from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
 from .options import Target, broker_options, confirmed, run_async, target
-from .output import as_typed, output_option, show_fields, show_json, show_table
+from .output import as_typed, output_option, show_fields, show_json, show_table, show_text
 
 OWN = "hg-"
 NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset", "hg-row")
@@ -146,7 +146,7 @@ def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: 
     found["key"] = None if found["key"] is None else as_typed(found["key"])
     left_out = ["traceback", "raw", *(("row", "from") if found["row"] is None else ())]
     show_fields((name, value) for name, value in found.items() if name not in left_out)
-    click.echo(found["traceback"])
+    show_text(found["traceback"])
 
 
 def chosen(letters: Iterable[Any], offsets: tuple[int, ...], everything: bool) -> list[Any]:

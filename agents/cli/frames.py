@@ -34,7 +34,7 @@ from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
 from .options import broker_options, configured, run_async
-from .output import as_typed, output_option, show_json
+from .output import as_typed, output_option, plain, show_json, show_text
 
 BAD = "bad"
 CONTROL = TYPE_NAMES[1:4]
@@ -86,7 +86,7 @@ def cat(
                 continue
             shown += 1
             if output != "json":
-                click.echo("\n".join(lines(one)))
+                show_text("\n".join(map(plain, lines(one))))
             elif follow:
                 click.echo(json.dumps({"topic": topic, "frames": [one]}, default=str))
             else:

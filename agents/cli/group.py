@@ -13,6 +13,7 @@ import click
 
 from ...core.errors import DeadlinePassed, DeclarationError, EnvironmentFault, HeadgateError, NotFound, SettingError
 from ...core.settings import nearest
+from .output import show_text
 
 VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, its line in `headgate --help`), in the order of the help
@@ -158,9 +159,9 @@ class LazyGroup(Group):
 
 def fail(error: HeadgateError) -> NoReturn:
     """Print what is wrong and what to do, and exit with the error's exit code."""
-    click.echo(f"Error: {error.what.rstrip()}", err=True)
+    show_text(f"Error: {error.what.rstrip()}", err=True)
     if error.remedy:
-        click.echo(f"To do: {error.remedy}", err=True)
+        show_text(f"To do: {error.remedy}", err=True)
     raise SystemExit(exit_code(error))
 
 

@@ -1,6 +1,7 @@
 """The output of verbs: a table for people, JSON for programs.
 
-Promise: `-o json` prints exactly one JSON document on standard output and nothing else there; remarks go to standard error.
+Promises: `-o json` prints exactly one JSON document on standard output and nothing else there; remarks go to standard error. Nothing that
+may hold data steers a terminal: it is printed by `show_text`, `show_fields`, `show_table` or as JSON.
 """
 
 from __future__ import annotations
@@ -49,6 +50,28 @@ def plain(cell: object) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     )
+
+
+def show_text(text: object, *, err: bool = False) -> None:
+    """Print a text that may hold data, with its lines.
+
+    >>> show_text("Traceback:\\n  ValueError: a\\x1b[2Jb")
+    Traceback:
+      ValueError: a\\x1b[2Jb
+    """
+    click.echo("\n".join(map(plain, str(text).split("\n"))), err=err)
+
+
+def json_line(document: Any) -> str:
+    """A JSON document in one line, whose letters are readable and whose other characters are escaped.
+
+    >>> print(json_line({"k": "\\u00fc\\x7f\\x9b2J\\x1b"}))
+    {"k": "ü\\u007f\\u009b2J\\u001b"}
+    """
+    text = json.dumps(document, default=str, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if c <= "\x7f" else json.dumps(c)[1:-1] for c in text)
 
 
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:

@@ -35,7 +35,7 @@ from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Mistyped
 from .options import broker_options, configured, run_async
-from .output import output_option, show_json
+from .output import json_line, output_option, show_json
 
 MOST_LINE = 64 << 20
 """The longest line that is taken from standard input."""
@@ -257,7 +257,7 @@ def tail(
         ):
             one = document_of(record)
             if all(_at(one["value"], path) == value for path, value in wanted):
-                click.echo(json.dumps(one, default=str, ensure_ascii=False))
+                click.echo(json_line(one))
 
     run_async(show())
 

@@ -28,6 +28,7 @@ from ..process.signals import Signals
 from ..status import documents
 from ..worker.logs import FORMS, secrets_of, set_up
 from .options import broker_options, configured
+from .output import show_text
 
 RESTORE_TOLD_S = 5.0
 WAITING_TOLD_S = 1.5
@@ -222,9 +223,9 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     try:
         code = await running
         if code:
-            click.echo(last_words(worker.participant.exit_why, shown(app.job)), err=True)
+            show_text(last_words(worker.participant.exit_why, shown(app.job)), err=True)
         elif "ended" in worker.participant.exit_why:
-            click.echo(done(worker.participant.exit_why), err=True)
+            show_text(done(worker.participant.exit_why), err=True)
         return RUN_FAILED if code and identity.process and "can go no further" in worker.participant.exit_why else code
     except asyncio.CancelledError:
         if leaving.asked:
@@ -232,7 +233,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         raise
     except HeadgateError as error:
         if worker.ending.held:
-            click.echo(f"Error: {error}", err=True)
+            show_text(f"Error: {error}", err=True)
         raise
     except Exception:  # noqa: BLE001 - the worker has logged it with its traceback
         return 1
@@ -292,7 +293,7 @@ class Waiting:
 
     def _say(self, why: str, helps: str) -> None:
         if self.worker.participant.why == why:
-            click.echo(f"Waiting: {why}.\nTo continue: {helps}", err=True)
+            show_text(f"Waiting: {why}.\nTo continue: {helps}", err=True)
 
 
 def end_without_waiting(worker: Any) -> NoReturn:

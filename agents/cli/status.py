@@ -32,7 +32,7 @@ from ..worker.times import merged, times_of_load
 from ..worker.window_load import summed, windows_of_load
 from .draining import drain_of, progress_lines
 from .options import Target, broker_options, run_async, target
-from .output import megabytes, output_option, show_fields, show_json, show_table
+from .output import megabytes, output_option, show_fields, show_json, show_table, show_text
 from .pages import page, refusal, token_option
 
 MOST_SHOWN = 5
@@ -123,11 +123,11 @@ def show_why(found: dict[str, Any]) -> None:
         )
     show_fields(fields)
     if found["traceback"]:
-        click.echo("\n" + found["traceback"].rstrip())
+        show_text("\n" + found["traceback"].rstrip())
     elif not found["asked"]:
         told = f"{found['worker']} cannot be reached" if found["worker"] else "no worker runs it"
         told = found["refused"] or told
-        click.echo(
+        show_text(
             f"Note: {told}: this is what the coordinator stream says; the log of the worker has the traceback",
             err=True,
         )

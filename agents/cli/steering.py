@@ -24,7 +24,7 @@ from ..process.reading import heard, shown
 from ..process.requests import Outcome, Request, ask, drains_of, to_withdraw
 from .draining import progress_lines
 from .options import Target, broker_options, run_async, target, wait_options
-from .output import output_option, show_json, show_table
+from .output import output_option, plain, show_json, show_table, show_text
 
 run_option = click.option(
     "--run-id", default="", metavar="ID", help="The run that the request is for.  [default: the live run]"
@@ -61,7 +61,7 @@ class DrainWatch:
         try:
             hearing = await heard(self._to.client, self._to.topics.heartbeat, state)
         except EnvironmentFault as error:
-            click.echo(f"the progress cannot be read: {error.what}", err=True)
+            show_text(f"the progress cannot be read: {error.what}", err=True)
             return
         found = document(self._to, state, hearing)
         if (drain := found["drain"]) is None:
@@ -72,7 +72,7 @@ class DrainWatch:
         ]
         if lines != self._said:
             self._said = lines
-            click.echo("\n  ".join(lines), err=True)
+            show_text("\n  ".join(map(plain, lines)), err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> N
     back = (
         f"; `headgate requests withdraw {shown(to.job)} {found.uuid}` withdraws it" if found.state == "written" else ""
     )
-    click.echo(f"{request.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
+    show_text(f"{request.verb} of {shown(to.job)}: {found.state}{why}{run}{back}")
 
 
 def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ..state.scan import CHECKPOINT, RowDecoder, kind_of, scan
 from ..state.store import MemoryStore
 from .group import WithVerbs
 from .options import Target, broker_options, run_async, target
-from .output import as_typed, output_option, quoted, show_json, show_table
+from .output import as_typed, output_option, quoted, show_json, show_table, show_text
 from .pages import page, refusal, token_option
 
 MISDIRECTED = 421
@@ -79,7 +79,7 @@ def tables(
         show_table(["TASK", "KEY", "VALUE"], ([o["task"], quoted(o["key"]), o["value"]] for o in found["rows"]))
     elif key:
         for row in found["rows"]:
-            click.echo(row["value"])
+            show_text(row["value"])
     else:
         show_table(["TASK", "KEY", "VALUE"], ([o["task"], as_typed(o["key"]), o["value"]] for o in found["rows"]))
         if found["more"]:
@@ -132,7 +132,7 @@ async def _ask(
     query = {"limit": str(limit), **({"task": task} if task else {}), **({"key": key} if key else {})}
     status, answer = await page(to, worker["url"], path, query)
     if note := refusal(worker["processor"], status):
-        click.echo(f"Note: {note}", err=True)
+        show_text(f"Note: {note}", err=True)
     if status == 404:
         raise NotFound(answer["error"], remedy=answer["remedy"])
     return answer if status in (200, MISDIRECTED) else None
