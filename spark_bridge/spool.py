@@ -76,6 +76,11 @@ class Spool:
         finally:
             remove(directory)
 
+    def take(self) -> None:
+        """Take a spool that is there already from other users, before anything is written: it may hold what a killed process has left."""
+        if not self._shared and self.root.exists():
+            make_private(self.root)
+
     def _open(self) -> None:
         try:
             self.root.mkdir(mode=PRIVATE, parents=True, exist_ok=True)

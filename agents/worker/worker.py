@@ -273,6 +273,7 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
     own = None if options.state_dir is None else options.state_dir / "spark-spool"
     reached = bool(shared) or (master.startswith("local") and not remote)
     spool = Spool(path_of(shared), shared=True) if shared else Spool(own)
+    spool.take()
     kafka = (RANGE_CLIENT, options.client.plain())
     reads = any(isinstance(step, BatchStep) and step.reference is not None for step in declared.steps)
     terms = Terms(

@@ -33,6 +33,15 @@ def test_the_workers_own_spool_is_for_its_user_alone(tmp_path: Path) -> None:
     assert modes(Spool(made(tmp_path / "old", 0o755))) == ["0o700"] * 3
 
 
+def test_an_old_spool_is_taken_from_others_before_it_is_used(tmp_path: Path) -> None:
+    """What a killed process of an older version has left lies there until the first batch that does not fit."""
+    old, shared, none = made(tmp_path / "old", 0o755), made(tmp_path / "shared", 0o755), tmp_path / "none"
+    for spool in (Spool(old), Spool(shared, shared=True), Spool(none)):
+        spool.take()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (old, shared)] == [0o700, 0o755]
+    assert not none.exists()
+
+
 def test_so_is_the_one_in_the_systems_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(made(tmp_path / "tmp", 0o1777)))
     spool = Spool()

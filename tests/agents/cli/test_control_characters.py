@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import doctest
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from headgate.agents.cli import config as config_verb
@@ -25,6 +27,17 @@ from headgate.core.names import JobName
 CLEARS = "\x1b[2J\x9b31m\x07\u202e"
 """Clears the screen, colours it, rings, and turns the direction of letters."""
 BROKER = ("-b", "127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A command silences the log of its process, which is that of other tests, too."""
+    of_kafka, configured = logging.getLogger("aiokafka"), structlog.is_configured()
+    before = of_kafka.propagate, of_kafka.handlers[:]
+    yield
+    of_kafka.propagate, of_kafka.handlers[:] = before
+    if not configured:
+        structlog.reset_defaults()
 
 
 def run(command: click.Command, *words: str) -> Result:
