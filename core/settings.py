@@ -81,6 +81,7 @@ LEAST: Mapping[str, str] = MappingProxyType({
     "commit.interval": "10ms",
     "transaction.timeout": "1s",
     "watermark.idle-timeout": "50ms",
+    "watermark.idle-confirm": "100ms",
     "share.restate": "100ms",
     "state.memory": "256KiB",
     "spark.batch-timeout": "1s",
@@ -149,7 +150,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     # ---------------------------------------------------------------------------------------------------- control
     ("control.aggregate-above", "count", 1024, NEXT_RUN, JOB, "Above this many producers times partitions, control messages are merged."),
     ("watermark.idle-timeout", "duration", "30s", DYNAMIC, JOB, "An input without new records for this long is idle."),
-    ("watermark.quorum", "share", 0.5, DYNAMIC, JOB, "Share of producers that must be active before idle ones are ignored."),
+    ("watermark.idle-confirm", "duration", "1s", DYNAMIC, JOB, "How often an idle task confirms that it is, while others may go on."),
     ("share.restate", "duration", "1m", DYNAMIC, JOB, "How often a shared stream is told its producers' state again."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Directory of the local tables."),
@@ -223,7 +224,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "drain.callback-timeout": ("task",),
     "failure.policy": ("worker",),
     "watermark.idle-timeout": ("task",),
-    "watermark.quorum": ("task",),
+    "watermark.idle-confirm": ("task",),
     "share.restate": ("task",),
     "spark.in-flight": ("spark",),
     "gather.max-bytes": ("spark",),
@@ -356,8 +357,8 @@ def _distance(a: str, b: str) -> int:
 def parse(name: str, value: Any) -> Any:
     """The value as code uses it: durations in ms, sizes in bytes. Raises `SettingError`, which names the setting and the value.
 
-    >>> parse("commit.interval", "200ms"), parse("watermark.quorum", "0.25")
-    (200, 0.25)
+    >>> parse("commit.interval", "200ms"), parse("watermark.idle-confirm", "250ms")
+    (200, 250)
     """
     row = find(name)
     try:
@@ -426,9 +427,6 @@ def _parse(kind: str, value: Any) -> Any:
         )
     if isinstance(value, bool):
         return _wrong()
-    if kind == "share":
-        share = float(value)
-        return share if 0.0 <= share <= 1.0 else _wrong()
     number = int(value) if not isinstance(value, float) else _wrong()
     least = {"positive": 1, "count": 0}.get(kind)
     return number if least is None or number >= least else _wrong()

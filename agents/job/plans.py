@@ -67,7 +67,7 @@ def task_settings(settings: Mapping[str, Any]) -> TaskSettings:
     return TaskSettings(
         watermark_interval_s=seconds(settings, "commit.interval"),
         idle_timeout_s=seconds(settings, "watermark.idle-timeout"),
-        watermark_quorum=value("watermark.quorum"),
+        idle_confirm_s=seconds(settings, "watermark.idle-confirm"),
         aggregate_above=value("control.aggregate-above"),
         error_retries=value("error.retries"),
         restate_s=seconds(settings, "share.restate"),

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 OPEN_END = 2**40
 """The end of a driver's inputs until `end` is called. Each run's end is this much further than the last."""
 OWN_SETTINGS = {"commit.interval": VirtualTime("0ms")}
+ANSWERS = 3
+"""How often the broker answers at the end of each advance of the clock."""
 MOST_LIVES = 10
 """The most producers that may die one after the other during one call."""
 
@@ -327,6 +329,12 @@ class Driver:
             for consumer in list(self._port.consumers):  # first: a broker answers fetches all the time
                 consumer.answer_all()
             self._settle()
+            for _ in range(
+                ANSWERS if there else 0
+            ):  # what is idle is lifted by answers that were asked for after the others went on
+                for consumer in list(self._port.consumers):
+                    consumer.answer_all()
+                self._settle()
             if self._expires:
                 self._settle(self._look_for_expired())
 

@@ -74,7 +74,8 @@ class FrameError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The producer will write nothing older than `ts`; if `idle`, it has nothing to write and must not hold back the others.
+    """The producer will write nothing older than `ts`. If `idle`, it confirms that it has nothing to read: what it reads later was written
+    after its last confirmation, so that readers may lift its time to where the others had come by then.
 
     `away`: it is idle only because the jobs that it reads are away, and goes on with their next run. It is left out only together with all
     other producers of its job: some of them hear of that run before others do.

@@ -3,13 +3,19 @@
 A `ProducerGroup` takes control frames and answers two questions: have all producers ended or drained, and which time have all of them
 reached? It promises:
 
-- A duplicate frame changes nothing, and neither does the order of frames from different producers.
+- A duplicate frame changes nothing, and neither does the order of frames from different producers. Only confirmations of idleness count
+  each, and in the order of the log.
 - Within a run, a producer's watermark never goes back, and a producer that has ended stays ended.
 - A named frame counts for its producer, whatever its epoch. An unnamed frame counts for all producers, but only for the set of its own
   epoch. So it is forgotten when the set changes; its sender sends it again in the new epoch.
 - A frame from a task outside of the set changes nothing.
-- Idleness is announced, not guessed: only a producer that announced `idle` is left out of the minimum, and only while enough others are
-  active. A producer that has sent nothing holds the watermark, and `silent` names it.
+- Nobody is left out of the minimum. A producer that confirms that it is idle is *lifted*: its time becomes the least time that those that
+  were not idle had reached when it confirmed the last time before. That is a fact, and stored; idleness is not. So a producer that
+  stops confirming (dead, stopped, being moved) holds the watermark where it was lifted to, and no message must withdraw anything.
+- A producer that has sent nothing holds the watermark, and `silent` names it.
+
+A producer confirms again only if a fetch that was asked for after its last confirmation was committed has shown that there is nothing to
+read. So whatever it reads later was written after the others had reached the time that it is lifted to.
 
 There are two ways to know the set. For this job it is given (`members`). For another job it follows from its frames: the names that sent a
 frame in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain closes nothing here, for
@@ -20,6 +26,7 @@ producers all say that they wait for such a job themselves. As soon as one of th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -41,6 +48,7 @@ class StreamPhase(IntEnum):
 
 MAX_PAST_RUNS = 8
 
+EVERYONE = ""
 HEARD = ""
 UNKNOWN_PRODUCER = "unknown-producer"
 UNKNOWN_JOB = "unknown-job"
@@ -55,15 +63,13 @@ FOREIGN_MAXIMUM = "foreign-maximum"
 BEHIND = "behind"
 SILENT = "silent"
 IDLE = "idle"
-NO_QUORUM = "no-quorum"
 RELAYED = "relayed"
 AWAY = "away"
 HAS_ENDED = "ended"
-"""Why a producer holds a watermark: its time is the least (`BEHIND`); it has sent nothing in this run (`SILENT`); all are idle, and its
-time is the least (`IDLE`); its time is the least, and too few are active to leave the idle ones out (`NO_QUORUM`); the owner of the
-aggregating partition, which sends on behalf of all, has sent nothing newer (`RELAYED`); all producers of the other job have drained or
-ended, or wait for jobs of which this is true (`AWAY`); it has ended, and its last time counts until the others have ended, too
-(`HAS_ENDED`)."""
+"""Why a producer holds a watermark: its time is the least (`BEHIND`); it has sent nothing in this run (`SILENT`); it is idle, and has not
+confirmed yet what lifts it (`IDLE`); the owner of the aggregating partition, which sends on behalf of all, has sent nothing newer
+(`RELAYED`); all producers of the other job have drained or ended, or wait for jobs of which this is true (`AWAY`); it has ended, and its
+last time counts until the others have ended, too (`HAS_ENDED`)."""
 
 
 class Holder(NamedTuple):
@@ -84,10 +90,20 @@ class Said(NamedTuple):
     status: StreamPhase = StreamPhase.OPEN
     id: str = ""
     away: bool = False
+    lift: int = NO_TIME
+    """How far its confirmations have lifted it."""
+    mark: int = NO_TIME
+    """Where the others stood at its last confirmation: the next one lifts it there."""
+
+    @property
+    def upto(self) -> int:
+        """The time that it has reached, by itself or lifted."""
+        return max(self.ts, self.lift)
 
     def row(self) -> tuple[object, ...]:
-        """As it is stored."""
-        return tuple(self) if self.away else tuple(self)[:-1]
+        """As it is stored: without idleness, which is only true of its moment."""
+        stored = tuple(self._replace(idle=self.idle and self.away))
+        return stored if self.mark > NO_TIME or self.lift > NO_TIME else stored[:6] if self.away else stored[:5]
 
 
 class StreamStatus(NamedTuple):
@@ -96,11 +112,18 @@ class StreamStatus(NamedTuple):
     status: StreamPhase = StreamPhase.OPEN
     ts: int = NO_TIME
     idle: bool = False
+    """Nothing moves it at present. This leaves it out of nothing."""
     id: str = ""
+    away: bool = False
+    """Only the next run of another job can move it. Until then nobody waits for it."""
+
+    def row(self) -> tuple[object, ...]:
+        """As it is stored: without idleness, which is only true of its moment."""
+        return tuple(self) if self.away else tuple(self._replace(idle=False))[:-1]
 
 
 NOTHING = StreamStatus()
-ALL_AWAY = StreamStatus(StreamPhase.OPEN, NO_TIME, True)
+ALL_AWAY = StreamStatus(StreamPhase.OPEN, NO_TIME, True, "", True)
 """All producers have ended or drained for now, and start again in a later run."""
 
 
@@ -120,8 +143,10 @@ class Sources:
 
 def advanced(before: Said | None, frame: ControlFrame) -> Said:
     """A producer's state after this frame: nothing goes back."""
-    epoch, ts, _, status, text, _ = before or Said(frame.epoch)
-    epoch = max(epoch, frame.epoch)
+    said = before or Said(frame.epoch)
+    epoch, status, text = max(said.epoch, frame.epoch), said.status, said.id
+    # one that brought no record has no last time, wherever it was lifted to
+    ts = said.upto if said.ts > NO_TIME else NO_TIME
     if isinstance(frame, EndOfStream):
         phase = StreamPhase.LEFT if frame.left else StreamPhase.ENDED
         return Said(epoch, ts, False, status if status >= StreamPhase.ENDED else phase, "")
@@ -135,7 +160,8 @@ def advanced(before: Said | None, frame: ControlFrame) -> Said:
         )
     if isinstance(frame, Drain):
         return Said(epoch, ts, False, StreamPhase.DRAINED, frame.id)
-    return Said(epoch, max(ts, frame.ts), frame.idle, StreamPhase.OPEN, "", frame.away)
+    mark = said.mark if frame.idle and not frame.away else NO_TIME
+    return Said(epoch, max(said.ts, frame.ts), frame.idle, StreamPhase.OPEN, "", frame.away, said.lift, mark)
 
 
 class TimedPart(Protocol):
@@ -173,14 +199,13 @@ def together(parts: Sequence[TimedPart]) -> tuple[StreamPhase, int]:
     return StreamPhase.LEFT, min((ts for ts in times if ts > NO_TIME), default=NO_TIME)
 
 
-def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> StreamStatus:
+def fold(parts: Sequence[StreamStatus]) -> StreamStatus:
     """Combine the progress of several parts: done when all are done, and the least time of those that count. These are the open ones, and
-    those that have ended with a time and have not left; when all have ended, their least time is the last one.
-
-    Idle parts are left out of the minimum while at least one part, and at least the share `quorum` of the open parts, is active.
+    those that have ended with a time and have not left; when all have ended, their least time is the last one. A part that is away counts
+    only if all open ones are.
 
     From the moment a part drains, time stands still (`NO_TIME`) until all parts have reached the maximal time, which precedes a drain: the
-    next run continues where this one stopped, so time must not pass the parts that drained first. An idle part may still send records, too.
+    next run continues where this one stopped, so time must not pass the parts that drained first.
     """
     live = [part for part in parts if part.status == StreamPhase.OPEN]
     if not live:
@@ -190,19 +215,16 @@ def fold(parts: Sequence[StreamStatus | Said], *, quorum: float = 0.0) -> Stream
         return StreamStatus(*together(parts)) if parts else NOTHING
     if any(part.status == StreamPhase.DRAINED or part.ts == MAX_TIME for part in parts):
         return StreamStatus(StreamPhase.OPEN, MAX_TIME if all(part.ts == MAX_TIME for part in live) else NO_TIME)
-    active, still = [part.ts for part in live if not part.idle], kept(parts)
-    if active and len(active) >= quorum * len(live):
-        return StreamStatus(StreamPhase.OPEN, min(active + still))
-    return StreamStatus(StreamPhase.OPEN, min([*(part.ts for part in live), *still]), not (active or still))
+    there, still = [part for part in live if not part.away], kept(parts)
+    idle = all(part.idle for part in live) and not still
+    if there or still:
+        return StreamStatus(StreamPhase.OPEN, min([*(part.ts for part in there), *still]), idle)
+    return StreamStatus(StreamPhase.OPEN, min(part.ts for part in live), idle, "", True)
 
 
-def waiting_for_each_other(parts: Collection[Said]) -> list[Said]:
-    """What the producers of one job have said, where one that is away counts as idle only if all of them are away that are still open: some
-    of them hear before others that the job that they wait for has begun again."""
-    live = [part for part in parts if part.status == StreamPhase.OPEN]
-    if not any(part.away for part in live) or all(part.away for part in live):
-        return list(parts)
-    return [part._replace(idle=False) if part.away else part for part in parts]
+def of_all(parts: Collection[Said]) -> StreamStatus:
+    """The progress of all producers of one job."""
+    return fold([StreamStatus(one.status, one.upto, one.idle, one.id) for one in parts])
 
 
 class ProducerGroup:
@@ -212,6 +234,7 @@ class ProducerGroup:
         "_away",
         "_fresh",
         "_reached",
+        "confirmed",
         "declared",
         "ends",
         "epoch",
@@ -236,6 +259,8 @@ class ProducerGroup:
         self.everyone: Said | None = None
         """What was announced on behalf of all producers in this epoch."""
         self.said: dict[str, Said] = {}
+        self.confirmed: Counter[str] = Counter()
+        """How often each producer has confirmed since this start of the task that it is idle; `EVERYONE`: the relay, for all."""
         self._away = False
         self._reached = NOTHING
         self._fresh = False
@@ -269,6 +294,13 @@ class ProducerGroup:
                 self.everyone = after
             else:
                 self.said[name] = after
+        if isinstance(frame, Watermark) and after.status == StreamPhase.OPEN:
+            who = EVERYONE if name is None else name
+            if before is not None and before.idle and (not frame.idle or frame.away > before.away):
+                # the first of a series stands on no fetch that was asked for after the last of another one
+                self.confirmed[who] -= 1
+            if frame.idle:
+                self.confirmed[who] += 1
         if name is not None and self.everyone is not None and isinstance(frame, Watermark) and not frame.idle:
             self.everyone = self.everyone._replace(idle=False)
             self._fresh = False
@@ -314,7 +346,46 @@ class ProducerGroup:
             for name in [name for name in self.said if name not in members]:
                 del self.said[name]
 
+    def lift(self, name: str, others: int | None) -> None:
+        """This producer has confirmed that it is idle: it has reached what the others had reached at its last confirmation. The next one
+        lifts it to `others`, where they are now; None if none of them moves.
+        """
+        said = self.said[name]
+        if said.status != StreamPhase.OPEN or not said.idle or said.away:
+            return
+        after = said._replace(lift=max(said.lift, said.mark), mark=NO_TIME if others is None else others)
+        if after != said:
+            self.said[name] = after
+            self._fresh = False
+
     # --------------------------------------------------------------------------------------------------------- answering
+
+    def moving(self, without: str | None = None) -> int | None:
+        """The least time of the producers that are not idle, or have ended with a time that counts; None if there are none. `without`: not
+        counting this one.
+        """
+        if self.is_away() or self.everyone is not None or self.reached().status != StreamPhase.OPEN:
+            return None
+        if not self._complete():
+            return NO_TIME
+        parts = [self.said[name] for name in self.waited_for() if name != without]
+        if any(part.status == StreamPhase.DRAINED or part.upto == MAX_TIME for part in parts):
+            return NO_TIME
+        active = [part.upto for part in parts if part.status == StreamPhase.OPEN and not part.idle]
+        return min([*active, *kept(parts)], default=None)
+
+    def silence(self, since: Counter[str]) -> bool:
+        """Whether all producers that are open have confirmed twice in a row since then that they are idle. What they read later was written
+        after that moment: each asked for the second one after the first one was written. Of a job that is away nobody has to confirm.
+        """
+        if self.is_away():
+            return True
+        if self.everyone is not None:
+            return self.everyone.status == StreamPhase.OPEN and self.confirmed[EVERYONE] >= since[EVERYONE] + 2
+        if not self._complete():
+            return False
+        live = [name for name in self.waited_for() if self.said[name].status == StreamPhase.OPEN]
+        return all(self.confirmed[name] >= since[name] + 2 for name in live)
 
     def waited_for(self) -> frozenset[str]:
         """The names of the producers in the current set, as far as they are known."""
@@ -330,7 +401,7 @@ class ProducerGroup:
         unnamed = 0 if self.members is not None else max(self.declared - len(known), 0 if self.run else 1)
         return sorted(name for name in known if name not in self.said), unnamed
 
-    def holders(self, job: str, quorum: float) -> list[Holder]:
+    def holders(self, job: str) -> list[Holder]:
         """The producers that hold the watermark back; empty if all have drained, or left. Follows the rule of `fold`."""
         front = "" if self.members is not None else f"{job} "
         names, unnamed = self.silent()
@@ -338,7 +409,7 @@ class ProducerGroup:
             found = [Holder(NO_TIME, front + name, SILENT) for name in names]
             return [*found, Holder(NO_TIME, f"{front}({unnamed} not heard of)", SILENT)] if unnamed else found
         live = {name: said for name in self.waited_for() if (said := self.said.get(name)) and not said.status}
-        reached = self.reached(quorum)
+        reached = self.reached()
         everyone = self.everyone
         if everyone is not None and everyone.epoch == self.epoch and everyone.ts == reached.ts:
             if reached.status >= StreamPhase.ENDED:
@@ -347,33 +418,27 @@ class ProducerGroup:
         if self._away:
             return [Holder(NO_TIME, job, AWAY)]
         ended = {name: said for name in self.waited_for() if (said := self.said.get(name)) and kept([said])}
-        live = dict(zip(live, waiting_for_each_other(live.values()), strict=True))
-        active = [name for name, said in live.items() if not said.idle]
-        enough = active and len(active) >= quorum * len(live)
-        pool, why = (active, BEHIND) if enough else (live, NO_QUORUM if active else IDLE)
-        low = min((one.ts for one in [*(live[name] for name in pool), *ended.values()]), default=NO_TIME)
-        found = [(name, why) for name in pool if live[name].ts == low]
-        found += [(name, HAS_ENDED) for name, said in ended.items() if said.ts == low]
+        low = min((one.upto for one in [*live.values(), *ended.values()]), default=NO_TIME)
+        found = [
+            (name, IDLE if said.idle and not said.away else BEHIND) for name, said in live.items() if said.upto == low
+        ]
+        found += [(name, HAS_ENDED) for name, said in ended.items() if said.upto == low]
         return [Holder(low, front + name, why) for name, why in sorted(found)]
 
-    def is_before(self, other: ProducerGroup, quorum: float) -> bool:
+    def is_before(self, other: ProducerGroup) -> bool:
         """Whether the same job, which is away here, has gone on in another partition, or may have: it has begun a run of which this group
         has heard nothing yet, or it is not away there."""
         if other.run == self.run:
-            return self._says_away() and not other.is_away(quorum)
+            return self._says_away() and not other.is_away()
         return other.run != "" and other.run not in self.past
 
-    def judge_again(self) -> None:
-        """The quorum has changed: compute the progress again."""
-        self._fresh = False
-
-    def reached(self, quorum: float) -> StreamStatus:
+    def reached(self) -> StreamStatus:
         """The common progress of the group."""
         if not self._fresh:
-            judged = self._judge(quorum)
+            judged = self._judge()
             gone = self._only_away(judged.status)
             self._away = gone or self._says_away()
-            self._reached = ALL_AWAY if gone else self._gone(judged)
+            self._reached = ALL_AWAY if gone else self._gone(judged)._replace(away=self._away)
             self._fresh = True
         return self._reached
 
@@ -382,10 +447,10 @@ class ProducerGroup:
         ended = self.members is None and judged.status == StreamPhase.ENDED
         return judged._replace(status=StreamPhase.LEFT) if ended else judged
 
-    def is_away(self, quorum: float) -> bool:
+    def is_away(self) -> bool:
         """Whether all producers of this other job have drained or ended for now, or wait for a job of which this is true: only the next
         run of that job can bring anything."""
-        self.reached(quorum)
+        self.reached()
         return self._away
 
     def _says_away(self) -> bool:
@@ -408,13 +473,12 @@ class ProducerGroup:
             return self.members is None
         return status >= StreamPhase.ENDED and not self.ends
 
-    def _judge(self, quorum: float) -> StreamStatus:
+    def _judge(self) -> StreamStatus:
         names = self.waited_for()
         everyone = self.everyone if self.everyone is not None and self.everyone.epoch == self.epoch else None
         named = NOTHING
         if self._complete():
-            parts = [self.said[name] for name in names]
-            named = fold(parts if self.members is not None else waiting_for_each_other(parts), quorum=quorum)
+            named = of_all([self.said[name] for name in names])
         if everyone is None:
             return named
         status = max(named.status, everyone.status)

@@ -3,13 +3,14 @@
 A task passes every control frame that it reads to its `Progress`, and asks it what to tell its operators:
 
     stream partition    drained when every producer has announced a drain or an end; ended when every producer has announced its end;
-                        its watermark is the least of all producers that are not idle; one that has ended counts with its last time
-                        until all have, unless it has left
+                        its watermark is the least of all producers, of which those that confirm that they are idle are lifted to the
+                        others; one that has ended counts with its last time until all have, unless it has left
     stream              the same over the partitions that this task owns
 
 What it promises:
 
-- The order between producers and partitions, and duplicates, do not affect the final result.
+- The order between producers and partitions, and duplicates, do not affect the final result. Confirmations of idleness count each: how far
+  they lift their producer follows from their place in the log.
 - A frame with a newer epoch than that of the known producer set is refused, and changes nothing: the partition waits until
   `producers_changed` brings the set. For other jobs, the set follows from their frames, so nothing waits.
 - A job that is away in one partition, and has gone on in another, holds the time of the stream until that is heard in both.
@@ -17,8 +18,9 @@ What it promises:
 - A stream's watermark never goes back, and nothing follows its end or its drain. Only what executors have read of a source that had
   ended by then sets its last time.
 - The whole state consists of small rows. `take_changes` returns those that changed, and `rows=` restores them; the restored object answers
-  as the old one would have. Rows of an older run of this job are dropped and deleted. But what other jobs announced is kept if the new run
-  continues after a drain (`goes_on`), because they will not repeat what they announced before its position.
+  as the old one would have, but knows of nobody that it is idle until that is said again. Rows of an older run of this job are dropped
+  and deleted. But what other jobs announced is kept if the new run continues after a drain (`goes_on`), because they will not repeat what
+  they announced before its position.
 
 Where the rules leave a choice:
 
@@ -39,13 +41,14 @@ from typing import Any, cast
 
 from ..errors import DataError
 from ..orders import ProducerSet
-from .frames import NO_TIME, ControlFrame
+from .frames import NO_TIME, ControlFrame, Watermark
 from .producers import (
     BEHIND,
     HAS_ENDED,
     HEARD,
     IDLE,
     NOTHING,
+    REGRESSED,
     UNKNOWN_JOB,
     ForeignProducers,
     Holder,
@@ -72,16 +75,25 @@ _NO_SET = ProducerSet("", -1, frozenset())
 class _Partition:
     """One owned partition: a group for each producing job, and what the reader itself reports."""
 
-    __slots__ = ("groups", "own")
+    __slots__ = ("groups", "lifted", "own")
 
     def __init__(self) -> None:
         self.groups: dict[str, ProducerGroup] = {}
         self.own = StreamStatus()
+        self.lifted = NO_TIME
+        """How far a source that is idle was lifted to the other partitions of its stream since this start of the task."""
 
-    def reached(self, quorum: float, overtaken: Collection[str] = ()) -> StreamStatus:
+    def lift(self, job: str, name: str) -> None:
+        """This producer has said that it is idle: lift it to the others, of all jobs that write this partition."""
+        others = [group.moving(name if at == job else None) for at, group in self.groups.items()]
+        self.groups[job].lift(name, min((ts for ts in others if ts is not None), default=None))
+
+    def reached(self, overtaken: Collection[str] = ()) -> StreamStatus:
         """Its progress. `overtaken`: the jobs that are away here, and have begun again in another partition of the stream."""
-        parts = [NOTHING if job in overtaken else group.reached(quorum) for job, group in self.groups.items()]
+        parts = [NOTHING if job in overtaken else group.reached() for job, group in self.groups.items()]
         own = self.own
+        if own.status == StreamPhase.OPEN and self.lifted > own.ts:
+            own = own._replace(ts=self.lifted)
         if not parts:
             return own
         heard = parts[0] if len(parts) == 1 else fold(parts)
@@ -91,23 +103,23 @@ class _Partition:
             return heard._replace(ts=own.ts)
         return heard
 
-    def holders(self, name: str, quorum: float, overtaken: Collection[str]) -> list[Holder]:
+    def holders(self, name: str, overtaken: Collection[str]) -> list[Holder]:
         """What holds its watermark back; `name`: the name of this partition."""
         if overtaken:
             return [Holder(NO_TIME, name, BEHIND)]
         if not self.groups:
             return [
                 Holder(
-                    self.own.ts,
+                    max(self.own.ts, self.lifted),
                     name,
                     HAS_ENDED if self.own.status >= StreamPhase.ENDED else IDLE if self.own.idle else BEHIND,
                 )
             ]
-        reached = {job: group.reached(quorum) for job, group in self.groups.items()}
+        reached = {job: group.reached() for job, group in self.groups.items()}
         open_ = [job for job, one in reached.items() if one.status == StreamPhase.OPEN]
-        pool = [job for job in open_ if not reached[job].idle] or open_ or list(reached)
+        pool = [job for job in open_ if not reached[job].away] or open_ or list(reached)
         low = min(reached[job].ts for job in pool)
-        return [one for job in pool if reached[job].ts == low for one in self.groups[job].holders(job, quorum)]
+        return [one for job in pool if reached[job].ts == low for one in self.groups[job].holders(job)]
 
 
 class Progress:
@@ -129,13 +141,11 @@ class Progress:
         owned: Mapping[str, Iterable[int]],
         producers: Mapping[str, AnyProducers],
         *,
-        quorum: float = 0.5,
         rows: Iterable[tuple[RowKey, Row]] = (),
         goes_on: bool = False,
     ) -> None:
         self.own_job = own_job
         self.run = run
-        self.quorum = quorum
         self.ignored: Counter[tuple[str, str]] = Counter()
         """How many frames did not fully count, by stream and reason."""
         self.reason = HEARD
@@ -173,6 +183,9 @@ class Progress:
         self.reason = reason = group.hear(frame)
         if reason != HEARD:
             self.ignored[stream, reason] += 1
+        counts = reason in (HEARD, REGRESSED)
+        if counts and isinstance(frame, Watermark) and frame.idle and frame.task in group.said:
+            part.lift(frame.job, frame.task)
         self._touched.add((stream, partition))
         self._advance(stream)
         return True
@@ -219,16 +232,13 @@ class Progress:
             self._seat(stream, new)
             self._advance(stream)
 
-    def judge_by(self, quorum: float) -> None:
-        """Use this quorum from now on to leave idle producers out of the minimum. What was reached is not taken back."""
-        if quorum == self.quorum:
-            return
-        self.quorum = quorum
-        for parts in self._streams.values():
-            for part in parts.values():
-                for group in part.groups.values():
-                    group.judge_again()
-        for stream in self._streams:
+    def lift(self, stream: str, partition: int, ts: int) -> None:
+        """A source that is idle has reached this time with the other partitions of its stream. This lasts as long as this object does: what
+        the stream has reached with it is stored.
+        """
+        part = self._streams[stream][partition]
+        if ts > part.lifted:
+            part.lifted = ts
             self._advance(stream)
 
     # ----------------------------------------------------------------------------------------------------------- queries
@@ -241,10 +251,28 @@ class Progress:
         """Whether all producers of this stream that are still open have announced that they are idle."""
         return self._reached[stream].idle
 
+    def confirmed(self, stream: str, partition: int) -> dict[str, Counter[str]]:
+        """By job, how often each producer has confirmed so far that it is idle."""
+        return {job: Counter(group.confirmed) for job, group in self._streams[stream][partition].groups.items()}
+
+    def silence(self, stream: str, partition: int, since: Mapping[str, Counter[str]]) -> bool:
+        """Whether all producers of this partition have confirmed twice in a row since then that they are idle."""
+        groups = self._streams[stream][partition].groups
+        return bool(groups) and all(group.silence(since.get(job, Counter())) for job, group in groups.items())
+
+    def moves(self, stream: str, partition: int, task: str) -> bool:
+        """Whether other producers of this job have gone further in this partition than this idle one, so that it is to confirm again."""
+        group = self._streams[stream][partition].groups.get(self.own_job)
+        said = group.said.get(task) if group is not None else None
+        if group is None or said is None or group.everyone is not None:
+            return group is None or group.everyone is None or not group.everyone.idle
+        others = group.moving(task)
+        return said.mark > said.upto or (others is not None and others > said.upto)
+
     def away(self, stream: str) -> bool:
         """Whether all jobs that produce this stream are away in every owned partition: only their next runs can bring anything."""
         groups = [group for part in self._streams.get(stream, {}).values() for group in part.groups.values()]
-        return bool(groups) and all(group.is_away(self.quorum) for group in groups)
+        return bool(groups) and all(group.is_away() for group in groups)
 
     def ended(self, stream: str) -> bool:
         """Whether every producer of every owned partition has ended."""
@@ -260,21 +288,21 @@ class Progress:
 
     def partition(self, stream: str, partition: int) -> StreamStatus:
         """The progress of one partition, independent of the others."""
-        return self._streams[stream][partition].reached(self.quorum)
+        return self._streams[stream][partition].reached()
 
     def holders(self, stream: str) -> list[Holder]:
         """What holds the watermark of the stream back, each holder once, sorted by name; empty if the stream has ended or drained."""
         owned = self._streams.get(stream, {})
         overtaken = {at: self._overtaken(owned, part) for at, part in owned.items()}
-        parts = [(at, part, part.reached(self.quorum, overtaken[at])) for at, part in owned.items()]
+        parts = [(at, part, part.reached(overtaken[at])) for at, part in owned.items()]
         live = [one for one in parts if one[2].status == StreamPhase.OPEN]
-        pool = [one for one in live if not one[2].idle] or live
+        pool = [one for one in live if not one[2].away] or live
         pool += [one for one in parts if pool and kept([one[2]])]
         low = min((reached.ts for *_, reached in pool), default=NO_TIME)
         found: dict[str, Holder] = {}
         for at, part, reached in pool:
             if reached.ts == low:
-                for one in part.holders(f"{stream}:{at}", self.quorum, overtaken[at]):
+                for one in part.holders(f"{stream}:{at}", overtaken[at]):
                     found.setdefault(one.who, one)
         return [found[who] for who in sorted(found)]
 
@@ -296,7 +324,7 @@ class Progress:
 
     def _say(self, stream: str, partition: int, own: StreamStatus) -> None:
         part = self._streams[stream][partition]
-        if own == part.own:
+        if own == part.own and not own.idle:  # idleness is new again to a stream that was restored without it
             return
         part.own = own
         self._touched.add((stream, partition))
@@ -325,9 +353,9 @@ class Progress:
         if before.status == StreamPhase.DRAINED or not parts:
             return
         if len(parts) == 1:
-            now = next(iter(parts.values())).reached(self.quorum)
+            now = next(iter(parts.values())).reached()
         else:
-            now = fold([part.reached(self.quorum, self._overtaken(parts, part)) for part in parts.values()])
+            now = fold([part.reached(self._overtaken(parts, part)) for part in parts.values()])
         if before.status >= StreamPhase.ENDED:  # executors have read what had ended: now its times are known
             known = now.status >= StreamPhase.ENDED and now.ts > NO_TIME
             now = before._replace(ts=now.ts) if known else before
@@ -345,8 +373,7 @@ class Progress:
         return [
             job
             for job, group in part.groups.items()
-            if group.is_away(self.quorum)
-            and any(group.is_before(other.groups[job], self.quorum) for other in parts.values())
+            if group.is_away() and any(group.is_before(other.groups[job]) for other in parts.values())
         ]
 
     def _rows(self, place: Place) -> Iterator[tuple[RowKey, Row]]:
@@ -355,13 +382,14 @@ class Progress:
         if at == ALL:
             reached = self._reached.get(stream, StreamStatus())
             if reached != StreamStatus():
-                yield (stream, ALL, "told"), (self.run, *reached)
+                yield (stream, ALL, "told"), (self.run, *reached.row())
             return
         part = self._streams.get(stream, {}).get(at)
         if part is None:
             return
         if part.own != StreamStatus():
-            yield (stream, at, "own"), (self.run, *part.own)
+            # that it was idle at this position is true for as long as nothing stands behind it
+            yield (stream, at, "own"), (self.run, *tuple(part.own)[:-1])
         for job, group in part.groups.items():
             if group.said or group.everyone is not None or group.past:
                 everyone = None if group.everyone is None else group.everyone.row()
@@ -385,20 +413,27 @@ class Progress:
                 continue
             match (part, key[2:]):
                 case (None, ("told",)):
-                    self._reached[place[0]] = StreamStatus(*row[1:])
+                    told = StreamStatus(*row[1:])
+                    self._reached[place[0]] = told._replace(idle=told.idle and told.away)
                 case (_Partition(), ("own",)):
                     part.own = StreamStatus(*row[1:])
                 case (_Partition(), ("job", job)):
                     group = part.groups[job] = ProducerGroup(row[1], None, row[2])
                     group.declared, group.past = row[3], row[4]
-                    group.everyone = None if row[5] is None else Said(*row[5])
+                    group.everyone = None if row[5] is None else _said(row[5])
                 case (_Partition(), ("said", job, task)) if job in part.groups:
-                    part.groups[job].said[task] = Said(*row[1:])
+                    part.groups[job].said[task] = _said(row[1:])
                 case _:
                     raise DataError(
                         f"the row {key!r} of the control table stands alone, or nobody knows it",
                         remedy="the task log is damaged; restore it, or `headgate reset` the job",
                     )
+
+
+def _said(row: Row) -> Said:
+    """What a producer had said, without idleness: older versions have stored it."""
+    said = Said(*row)
+    return said._replace(idle=said.idle and said.away)
 
 
 def _frozen(value: Any) -> Any:

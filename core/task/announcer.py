@@ -5,6 +5,10 @@ steps pass on (see `time`), follows what the task should announce to each output
 into frames. For the streams whose aggregating partition this task owns, it announces to the other partitions what that one partition (and
 no other) has completed.
 
+A task that is idle confirms it (`Confirmations`): with each confirmation its readers lift its time to where the others had come by the one
+before. So each stands on a fetch that was asked for after the one before was committed, and it is repeated every `watermark.idle-confirm`
+while others may go on without it. Where the task reads the stream itself, and nothing else meets it, it sees whether they do.
+
 The ledger contains the announcements (`:said`, `:relayed`), so a restart neither repeats nor loses one. To streams that other jobs read, a
 task announces its state again at each start and every `share.restate`, because retention deletes old announcements. Its drain goes there
 too, but without the maximal time before it: its next run continues from here, and closes nothing in the other job.
@@ -15,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..machine import Now
+from ..names import StreamPartition
 from ..orders import ProducerSet, RunView
 from ..progress.frames import MAX_TIME, NO_TIME
 from ..progress.markers import (
@@ -35,11 +40,41 @@ from ..progress.markers import (
 from ..progress.producers import StreamPhase, StreamStatus
 from .inputs import Inputs
 from .ledger import Ledger
-from .plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan
+from .plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, TaskPlan
 from .protocol import SendControl
-from .time import NOTHING_HEARD, TaskTime, Through, least
+from .time import NOTHING_HEARD, TaskTime, Through
 
 NOT_YET = float("-inf")
+LONG_AGO = -1e300
+"""Later than `NOT_YET`: something must have been seen."""
+RELAY = "relay of "
+
+
+class Confirmations:
+    """When a task has confirmed to each stream that it is idle, and when that was committed."""
+
+    def __init__(self) -> None:
+        self._sent: set[str] = set()
+        self._under_way: set[str] = set()
+        self._committed_s: dict[str, float] = {}
+
+    def sent(self, stream: str) -> None:
+        """A confirmation goes with the next commit."""
+        self._sent.add(stream)
+
+    def begins(self) -> None:
+        """A commit begins, with what was sent so far."""
+        self._under_way |= self._sent
+        self._sent.clear()
+
+    def done(self, now: Now) -> None:
+        """The commit is durable."""
+        self._committed_s.update(dict.fromkeys(self._under_way, now.mono))
+        self._under_way.clear()
+
+    def committed_s(self, stream: str) -> float | None:
+        """When the last confirmation was committed; None while one is not. Before this start of the task was long ago."""
+        return None if stream in self._sent or stream in self._under_way else self._committed_s.get(stream, NOT_YET)
 
 
 class Announcer:
@@ -53,12 +88,20 @@ class Announcer:
         self._crossing = tuple(output.stream for output in self.plan.outputs if output.crosses)
         self._restated_s = NOT_YET
         """When the state was last announced again to all streams that other jobs read."""
+        self._rests = False
+        """No other producer goes on that could wait for this task: there is nothing to confirm until something is heard."""
+        self._looked_s = NOT_YET
+        """When it was last looked whether idleness is to be confirmed."""
         self._again: set[str] = set()
         """The streams to which the state is to be announced again, new or not."""
         bearing = [one for one in self.plan.inputs if one.external and not one.bootstrap]
         self._only_foreign = bearing[0].stream if len(bearing) == 1 and bearing[0].kind == FOREIGN else None
         """The stream of other jobs that alone brings the time of this job."""
         self._upstream = {output.stream: self.plan.streams_behind(output.parents) for output in self.plan.outputs}
+        self.confirmations = Confirmations()
+        self._confirming: set[str] = set()
+        """The streams to which idleness is to be confirmed again."""
+        self._meeting = meeting(self.plan)
 
     def said(self, kind: str, stream: str) -> Announcement:
         """The last announcement: the task's own (`:said`), or for all producers (`:relayed`)."""
@@ -74,7 +117,12 @@ class Announcer:
             # the other job would not pass on a message that is sent to one partition only
             way = DIRECT if output.crosses else self.route(producers, output.width)
             before = said._replace(epoch=NEVER_ANNOUNCED) if output.stream in self._again else said
+            if output.stream in self._confirming and before == due:
+                before = said._replace(idle=False)  # so it is said again
             self._again.discard(output.stream)
+            self._confirming.discard(output.stream)
+            if due.idle and due.epoch != NEVER_ANNOUNCED:
+                self.confirmations.sent(output.stream)
             frames = announce(
                 before, due, self._sender(run, producers, self.plan.task), output.stream, output.width, way
             )
@@ -88,6 +136,88 @@ class Announcer:
     def restates_s(self) -> float | None:
         """When the state is to be announced again; None if no other job reads a stream of this task."""
         return self._restated_s + self.inputs.plan.settings.restate_s if self._crossing else None
+
+    @property
+    def confirms_s(self) -> float | None:
+        """When an idle task looks again whether to confirm that it is; None if it has told no stream so."""
+        every_s = self.inputs.plan.settings.idle_confirm_s
+        if self._rests:
+            return None
+        told = [(one.stream, self.said(":said", one.stream)) for one in self.plan.outputs]
+        told += [(RELAY + one.stream, self.said(":relayed", one.stream)) for one in self._relays()]
+        said = [name for name, one in told if one.idle and not one.away]
+        times = [self.confirmations.committed_s(one) for one in said if one not in self._confirming]
+        return (
+            max(self._looked_s, min((one for one in times if one is not None), default=NOT_YET)) + every_s
+            if times
+            else None
+        )
+
+    def confirm(self, now: Now, run: RunView, drain_id: str) -> bool:
+        """Whether idleness is to be confirmed to some streams with the next commit."""
+        due_s = self.confirms_s
+        if due_s is None or now.mono < due_s:
+            return False
+        self._looked_s, self._rests = now.mono, not any(self._relays())
+        passing = self.time.passing()
+        for output in self.plan.outputs:
+            said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
+            idle = said.idle and not said.away  # who is away is not lifted
+            watched = self._is_watched(output, producers)
+            self._rests = self._rests and not watched  # this one may be idle later, and nothing be heard then
+            if idle and watched and said.epoch == producers.epoch:
+                behind = self.time.reached(output.parents, output.stream, passing)
+                if self.due(output, said, producers.epoch, drain_id, behind) == said and self._is_silent(output):
+                    self._confirming.add(output.stream)
+        for one in self._relays():
+            at = StreamPartition(one.stream, aggregator(one.stream, one.width))
+            committed_s = self.confirmations.committed_s(RELAY + one.stream)
+            idle = self.said(":relayed", one.stream).idle and self.relayed_status(one).idle
+            if (
+                idle
+                and self._speaks_for_all(one, run)
+                and committed_s is not None
+                and self.inputs.silent_at(at) >= max(committed_s, LONG_AGO)
+            ):
+                self._confirming.add(RELAY + one.stream)
+        return bool(self._confirming)
+
+    def _relays(self) -> Iterator[InputPlan]:
+        """The streams for whose producers this task may speak, and whose time meets another one."""
+        for one in self.inputs.by_stream.values():
+            if (
+                one.kind == INTERMEDIATE
+                and one.stream in self._meeting
+                and aggregator(one.stream, one.width) in one.partitions
+            ):
+                yield one
+
+    def stir(self) -> None:
+        """Something was heard: others may go on."""
+        self._rests = False
+
+    def _is_silent(self, output: OutputPlan) -> bool:
+        """Whether what this task reads for an output is certain to have been silent since its last confirmation was committed."""
+        committed_s = self.confirmations.committed_s(output.stream)
+        return committed_s is not None and all(
+            self.inputs.silent_since(stream) >= max(committed_s, LONG_AGO)
+            for stream in self._upstream[output.stream]
+            if self.time.heard.get(stream, NOTHING_HEARD).status == StreamPhase.OPEN
+        )
+
+    def _is_watched(self, output: OutputPlan, producers: ProducerSet) -> bool:
+        """Whether others may wait for this task: they go on, or this task cannot see whether they do."""
+        if len(producers.tasks) < 2 and output.stream not in self._meeting and not output.crosses:
+            return False
+        own = self.inputs.by_stream.get(output.stream)
+        if own is None or not own.partitions or output.crosses or output.stream in self._meeting:
+            return True
+        if (
+            self.route(producers, output.width) == AGGREGATED
+            and aggregator(output.stream, output.width) not in own.partitions
+        ):
+            return True
+        return any(self.inputs.progress.moves(output.stream, at, self.plan.task) for at in own.partitions)
 
     def restate(self, now: Now) -> bool:
         """Whether what was announced to streams that other jobs read is to be announced again now. It is new to them until it is."""
@@ -112,16 +242,23 @@ class Announcer:
         passing = self.time.passing() if self.plan.outputs else {}
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
-            due = self.due(output, said, producers.epoch, drain_id, least(output.parents, passing))
+            due = self.due(
+                output, said, producers.epoch, drain_id, self.time.reached(output.parents, output.stream, passing)
+            )
+            again = due != said or output.stream in self._again
+            if due.idle and said.idle and not due.away and again and not self._is_silent(output):
+                due = due._replace(idle=False)  # said again without being certain of it, it would lift this task
             if due.ended and not said.ended and self.time.newer():
                 continue  # first the steps hear what the end has brought: after it nothing is announced
-            if due != said or output.stream in self._again:
+            if due != said or output.stream in self._again or output.stream in self._confirming:
                 yield output, producers, said, due
 
     def _sent(
         self, kind: str, stream: str, said: Announcement, due: Announcement, frames: list[AddressedFrame]
     ) -> list[SendControl]:
         self.ledger.put((kind, stream), merged(said, due).row())
+        if frames:
+            self.ledger.touch()  # what is said again changes no row, and must be in the commit all the same
         return [SendControl(one.frame, stream, one.partitions) for one in frames]
 
     def _sender(self, run: RunView, producers: ProducerSet, task: str | None) -> Sender:
@@ -161,7 +298,7 @@ class Announcer:
         if drains and (output.crosses or behind is None or behind.ts < MAX_TIME):
             # it stands still until everything has drained
             return Announcement(epoch, said.ts, said.idle, away=said.away)
-        ts, idle, _ = behind or Through(said.ts, said.idle)
+        ts, idle, *_ = behind or Through(said.ts, said.idle)
         away = idle and self._awaits_next_run()
         if not output.crosses:
             return Announcement(epoch, max(ts, said.ts), idle and not away)
@@ -178,22 +315,24 @@ class Announcer:
     def _relay(self, one: InputPlan, run: RunView, *, with_time: bool) -> list[SendControl]:
         due = self._relayed(one, run)
         said = self.said(":relayed", one.stream)
-        if due is None or (not with_time and only_time_is_new(said, due)):
+        if due is None:
+            self._confirming.discard(RELAY + one.stream)
             return []
+        if not with_time and only_time_is_new(said, due):
+            return []
+        before = said._replace(idle=False) if RELAY + one.stream in self._confirming and said == due else said
+        self._confirming.discard(RELAY + one.stream)
+        if due.idle:
+            self.confirmations.sent(RELAY + one.stream)
         producers = self.producers(run, one.stream)
-        frames = relay(said, due, self._sender(run, producers, None), one.stream, one.width)
+        frames = relay(before, due, self._sender(run, producers, None), one.stream, one.width)
         return self._sent(":relayed", one.stream, said, due, frames)
 
     def _relayed(self, one: InputPlan, run: RunView) -> Announcement | None:
         """What the aggregating partition has completed, if this task owns it and this is new."""
-        producers = run.producers.get(one.stream)
-        if (
-            producers is None
-            or one.width < 2
-            or aggregator(one.stream, one.width) not in one.partitions
-            or self.route(producers, one.width) != AGGREGATED
-        ):
+        if not self._speaks_for_all(one, run):
             return None
+        producers = self.producers(run, one.stream)
         said = self.said(":relayed", one.stream)
         reached = self.relayed_status(one)
         if reached.status >= StreamPhase.ENDED:
@@ -205,8 +344,37 @@ class Announcer:
             return None
         else:
             due = Announcement(producers.epoch, max(said.ts, reached.ts), reached.idle, said.ended, said.drained)
-        return None if due == said else due
+        if due.idle and said.idle and due != said and RELAY + one.stream not in self._confirming:
+            due = due._replace(idle=False)  # as in `_news`
+        return None if due == said and RELAY + one.stream not in self._confirming else due
+
+    def _speaks_for_all(self, one: InputPlan, run: RunView) -> bool:
+        """Whether this task announces to the other partitions of a stream what the aggregating one has completed."""
+        return (
+            one.stream in run.producers
+            and one.width > 1
+            and aggregator(one.stream, one.width) in one.partitions
+            and self.route(run.producers[one.stream], one.width) == AGGREGATED
+        )
 
     def relayed_status(self, one: InputPlan) -> StreamStatus:
         """How far the aggregating partition is. Only that one counts: the task's other partitions may be waiting for this announcement."""
         return self.inputs.progress.partition(one.stream, aggregator(one.stream, one.width))
+
+
+def meeting(plan: TaskPlan) -> frozenset[str]:
+    """The streams whose time meets another one at a step or an output of some task, directly or through further streams. In another job it
+    may meet any.
+    """
+    met: set[str] = set()
+    for one in (*plan.steps, *plan.outputs):
+        if len(one.parents) > 1 or (isinstance(one, OutputPlan) and one.crosses):
+            met |= plan.streams_behind(one.parents)
+    more = True
+    while more:
+        behind = frozenset[str]().union(
+            *(plan.streams_behind(one.parents) for one in plan.outputs if one.stream in met)
+        )
+        more = not behind <= met
+        met |= behind
+    return frozenset(met)

@@ -7,34 +7,42 @@ Promises:
 - A source's watermark is exactly the greatest timestamp seen minus the declared lag. A source is idle if answered fetches, the last one a
   moment ago, have shown for long enough that nothing is behind the position; silence proves nothing (`is_idle`). An answer is valid for
   `JUST_NOW_S`, and expires without an event (`lapse`), and at once when its input is paused. So it makes no difference whether a worker was
-  stopped for a while, a broker is silent, or a record waits because its input is paused or its chunk fails.
+  stopped for a while, a broker is silent, or a record waits because its input is paused or its chunk fails. A source that was idle at the
+  position of the checkpoint is idle at the first answer that finds nothing behind it.
+- Idleness leaves nothing out: an idle part is lifted to the others (`lifts`), as far as they had come at a moment after which it was
+  certain to be silent (`silent_since`): for a source, when the last fetch was asked for that found nothing; for a stream of this or
+  another job, when such a fetch was asked for after which every producer has confirmed twice that it is idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from ..machine import Now
 from ..names import StreamPartition
 from ..orders import RunView
 from ..progress.frames import MAX_TIME, NO_TIME, ControlFrame
-from ..progress.producers import ForeignProducers, Sources
+from ..progress.producers import ForeignProducers, Sources, StreamPhase, kept
 from ..progress.tracker import AnyProducers, Progress
+from .lifts import NOT_YET_S, Lift
 from .plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, TaskPlan
 
 JUST_NOW_S = 2.5
 """How long a broker's answer is valid. A partition that is read gets several answers in this time."""
 NEVER = float("inf")
-NOT_YET_S = float("-inf")
 PAUSED = "paused"
 
 
 class SourceClock:
     """What is known of the time and the end of one external partition."""
 
-    __slots__ = ("answered_s", "end_since_s", "idle", "max_ts", "seen_s")
+    __slots__ = ("answered_s", "asked_s", "end_since_s", "idle", "lift", "max_ts", "seen_s")
 
     def __init__(self) -> None:
+        self.lift = Lift()
+        self.asked_s: float = NOT_YET_S
+        """No later than this the last answer was asked for that showed that nothing is behind the position."""
         self.max_ts: int | None = None
         self.end_since_s: float | None = None
         """Since when every answered fetch has shown that nothing is behind the position."""
@@ -42,6 +50,42 @@ class SourceClock:
         self.seen_s: float = NOT_YET_S
         """When the last record came (not used for idleness)."""
         self.idle = False
+
+
+class Silence:
+    """Since when a partition of an intermediate or shared stream is certain to be silent.
+
+    Once a fetch has shown that nothing is behind the position, everything that is read later was written after that fetch was asked for.
+    When each producer has then confirmed twice that it is idle, it was so after that moment.
+    """
+
+    __slots__ = ("_asked_s", "_before", "_last_s", "since_s")
+
+    def __init__(self) -> None:
+        self.since_s = NOT_YET_S
+        self._last_s = NOT_YET_S
+        """When the last answer came that showed the end; the next one was asked for later."""
+        self._asked_s = NOT_YET_S
+        self._before: dict[str, Counter[str]] | None = None
+
+    def at_end(self, answered_s: float, confirmed: Callable[[], dict[str, Counter[str]]]) -> None:
+        """An answer has shown that nothing is behind the position."""
+        if self._before is None and self._last_s > NOT_YET_S:
+            self._asked_s, self._before = self._last_s, confirmed()
+        self._last_s = max(self._last_s, answered_s)
+
+    def not_at_end(self) -> None:
+        """Something is behind the position."""
+        self._last_s = NOT_YET_S
+
+    def moved(self) -> None:
+        """The position was changed, or records are taken from it. What was confirmed before may be read again, so it is counted anew."""
+        self._last_s, self._before = NOT_YET_S, None
+
+    def heard(self, silent: Callable[[dict[str, Counter[str]]], bool]) -> None:
+        """A control message was read."""
+        if self._before is not None and silent(self._before):
+            self.since_s, self._before = self._asked_s, None
 
 
 class Inputs:
@@ -85,6 +129,11 @@ class Inputs:
         self.unobserved: set[StreamPartition] = set()
         self.idle_until_s = NEVER
         """Until then, idle sources are idle without a further answer."""
+        self.silences: dict[StreamPartition, Silence] = {
+            at: Silence() for one in owned if one.kind != SOURCE for at in one.owned
+        }
+        self.was_idle: dict[StreamPartition, int] = {}
+        """The sources that were idle when the checkpoint was made, each with its position."""
         self.read_up: dict[StreamPartition, int] = {}
         """For intermediate streams: the position at which an answered fetch last showed that nothing is behind it."""
         self.newest: dict[str, int] = {}
@@ -94,18 +143,20 @@ class Inputs:
     # --------------------------------------------------------------------------------------------------------- starting
 
     def load(self, run: RunView, rows: Iterable[tuple[tuple[object, ...], tuple[object, ...]]]) -> None:
-        """Start with the restored reconciliation state."""
+        """Start with the restored reconciliation state. The positions are known by then."""
         self.progress = Progress(
             self.plan.job,
             run.run_id,
             {stream: one.partitions for stream, one in self.by_stream.items()},
             self.producers(run),
-            quorum=self.plan.settings.watermark_quorum,
             rows=rows,
             goes_on=run.goes_on,
         )
         # that nothing comes is only valid for the moment: a source that was idle at the stop is not idle until it was checked again
-        self.unobserved |= {at for at in self.clocks if self.progress.partition(*at).idle}
+        self.was_idle = {
+            at: self.positions[at] for at in self.clocks if at in self.positions and self.progress.partition(*at).idle
+        }
+        self.unobserved |= self.was_idle.keys()
 
     def producers(self, run: RunView) -> dict[str, AnyProducers]:
         """The producers of each input."""
@@ -188,6 +239,8 @@ class Inputs:
             return False
         self.waiting.pop(at, None)
         self.advance(at, offset + 1)
+        if at in self.silences:
+            self.silences[at].heard(lambda since: self.progress.silence(at.stream, at.partition, since))
         return True
 
     def waits_for_others(self) -> bool:
@@ -203,7 +256,6 @@ class Inputs:
     def go_by(self, plan: TaskPlan, now: Now) -> None:
         """Apply new settings, and judge again what depends on them."""
         self.plan = plan
-        self.progress.judge_by(plan.settings.watermark_quorum)
         for at, clock in self.clocks.items():
             self._look(at, clock, now)
 
@@ -275,6 +327,7 @@ class Inputs:
             return False
         clock.end_since_s = None
         clock.seen_s = now.mono
+        self.was_idle.pop(at, None)
         if max_ts is not None and (clock.max_ts is None or max_ts > clock.max_ts):
             clock.max_ts = max_ts
         elif not clock.idle:
@@ -287,19 +340,28 @@ class Inputs:
     def at_end(self, at: StreamPartition, now: Now, age_s: float = 0.0) -> bool:
         """Note that an answer, this long ago, showed that nothing is behind the position. Returns whether the partition has become idle."""
         clock = self.clocks.get(at)
+        answered_s = now.mono - age_s
         if clock is None:
             self.read_up[at] = self.positions[at]
+            self.silences[at].at_end(answered_s, lambda: self.progress.confirmed(at.stream, at.partition))
             return False
-        clock.answered_s = now.mono - age_s
         if clock.end_since_s is None:
-            clock.end_since_s = clock.answered_s
-        return self._look(at, clock, now)
+            was_idle = self.was_idle.pop(at, None) == self.positions[at]
+            clock.end_since_s = NOT_YET_S if was_idle else answered_s
+        else:  # each answer is told once, and is asked for when the one before has come
+            clock.asked_s = clock.answered_s
+        clock.answered_s = answered_s
+        news = self._look(at, clock, now)
+        if clock.idle and self._waits_for_lift(at, clock):
+            self.unobserved.add(at)
+        return news or at in self.unobserved
 
     def not_at_end(self, at: StreamPartition, now: Now) -> bool:
         """Note that something is behind the position, or that it is not known. Returns whether the partition was idle."""
         self.read_up.pop(at, None)
         clock = self.clocks.get(at)
         if clock is None:
+            self.silences[at].not_at_end()
             return False
         clock.end_since_s = None
         return self._look(at, clock, now)
@@ -307,10 +369,12 @@ class Inputs:
     def moved(self, at: StreamPartition) -> None:
         """Note that the position was changed, or records are taken from it. What was known of the end is not valid any more."""
         clock = self.clocks.get(at)
-        if clock is not None:
-            clock.end_since_s = None
-            if clock.idle:
-                self.unobserved.add(at)
+        if clock is None:
+            self.silences[at].moved()
+            return
+        clock.end_since_s = None
+        if clock.idle:
+            self.unobserved.add(at)
 
     def _look(self, at: StreamPartition, clock: SourceClock, now: Now) -> bool:
         if self.is_idle(at, clock, now) == clock.idle:
@@ -361,5 +425,44 @@ class Inputs:
             clock = self.clocks[at]
             clock.idle = at not in self.finished and self.is_idle(at, clock, now)
             self.progress.observe(at.stream, at.partition, self._time_of(at), idle=clock.idle)
+        for at in self.unobserved:
+            self._lift(at, self.clocks[at], now)
         self.unobserved.clear()
         self._hold()
+
+    def silent_since(self, stream: str) -> float:
+        """Since when all partitions of this stream that are read in this run are certain to be silent. While it is away nobody waits for
+        it, and what does not count for time needs no silence.
+        """
+        one = self.by_stream.get(stream)
+        if one is None or one not in self.counted or self.progress.away(stream):
+            return NEVER
+        return min((self.silent_at(at) for at in one.owned if at not in self.finished), default=NEVER)
+
+    def silent_at(self, at: StreamPartition) -> float:
+        """Since when a partition is certain to be silent."""
+        return self.silences[at].since_s if at in self.silences else self.clocks[at].asked_s
+
+    def _lift(self, at: StreamPartition, clock: SourceClock, now: Now) -> None:
+        """Lift an idle source to the other partitions of its stream."""
+        if not clock.idle:
+            clock.lift.drop()
+        elif len(self.by_stream[at.stream].owned) > 1:
+            clock.lift.confirm(clock.asked_s, now.mono, self._others(at))
+            self.progress.lift(at.stream, at.partition, clock.lift.upto)
+
+    def _waits_for_lift(self, at: StreamPartition, clock: SourceClock) -> bool:
+        """Whether an answer may lift this idle source."""
+        if len(self.by_stream[at.stream].owned) == 1:
+            return False
+        return clock.lift.waits(clock.asked_s, self._others(at))
+
+    def _others(self, at: StreamPartition) -> int | None:
+        """The least time of the other partitions of this source's stream that are not idle."""
+        parts = [
+            self.progress.partition(one.stream, one.partition) for one in self.by_stream[at.stream].owned if one != at
+        ]
+        if any(part.status == StreamPhase.DRAINED for part in parts):
+            return None
+        active = [part.ts for part in parts if part.status == StreamPhase.OPEN and not part.idle]
+        return min([*active, *kept(parts)], default=None)

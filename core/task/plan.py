@@ -120,8 +120,8 @@ class TaskSettings:
     watermark_interval_s: float = 0.2
     """The commit interval. Each commit announces newer times; in between, operators are told newer times at most `time.OFTEN` times."""
     idle_timeout_s: float = 60.0
-    watermark_quorum: float = 0.5
-    """The share of a stream's producers that must be active for the idle ones to be left out of the minimum."""
+    idle_confirm_s: float = 1.0
+    """How often an idle task confirms that it is, while others may go on."""
     aggregate_above: int = 1024
     """If producers times partitions exceeds this, control messages go through one partition."""
     restore_deadline_s: float = 60.0

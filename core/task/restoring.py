@@ -123,8 +123,8 @@ class Restoring:
         self._fresh = found is None or found.run != run.run_id
         base = found or Checkpoint(self.inputs.plan.job, run.job_uuid, run.run_id)
         self.checkpoint = replace(base.for_run(run.run_id), job_uuid=run.job_uuid)
-        self.inputs.load(run, self.ledger.load(run.run_id, event.rows))
         self.inputs.positions = dict(self.checkpoint.positions)
+        self.inputs.load(run, self.ledger.load(run.run_id, event.rows))
         self.inputs.topics = dict(self.checkpoint.topics)
         self.inputs.adopted = self.checkpoint.adopted
         return self.checkpoint

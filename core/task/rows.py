@@ -54,10 +54,10 @@ _SAID = (_WHOLE, _WHOLE, _YES_NO, _WHOLE, _TEXT)
 _ANNOUNCEMENT = (_WHOLE, _WHOLE, _YES_NO, _YES_NO, _or_none(_TEXT))
 
 
-def _or_away(*shapes: Shape) -> Shape:
-    """What a producer has said; behind it stands whether it is away, if it is."""
-    here, away = _row(*shapes), _row(*shapes, _YES_NO)
-    return lambda value: here(value) or away(value)
+def _or_more(*shapes: Shape) -> Shape:
+    """What a producer has said; behind it stands whether it is away, if it is, and how far it was lifted, if it was."""
+    here, away, lifted = _row(*shapes), _row(*shapes, _YES_NO), _row(*shapes, _YES_NO, _WHOLE, _WHOLE)
+    return lambda value: here(value) or away(value) or lifted(value)
 
 
 def _announced(value: Any) -> bool:
@@ -75,10 +75,10 @@ _OWN: Mapping[str, Shape] = {
 }
 """The task's own rows, by kind. The second part of the key is a stream (for `:time` a step), the first of the row is the run."""
 _HEARD: Mapping[str, tuple[int, Shape]] = {
-    "told": (3, _row(_TEXT, *_STANDING)),
+    "told": (3, _or_more(_TEXT, *_STANDING)),
     "own": (3, _row(_TEXT, *_STANDING)),
-    "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_or_away(*_SAID)))),
-    "said": (5, _or_away(_TEXT, *_SAID)),
+    "job": (4, _row(_TEXT, _TEXT, _WHOLE, _WHOLE, _texts, _or_none(_or_more(*_SAID)))),
+    "said": (5, _or_more(_TEXT, *_SAID)),
 }
 """The rows of `Progress`. The key is a stream, a partition, the kind and an owner; here are the key's length and the form of the row."""
 

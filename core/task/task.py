@@ -217,7 +217,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def due_s(self) -> float | None:
         """The deadline if the broker answers all the time, so that no answer can expire."""
         if self.state in WORKING:
-            due = (self.work.retry_s, self.pace.deadline, self.announcer.restates_s)
+            due = (self.work.retry_s, self.pace.deadline, self.announcer.restates_s, self.announcer.confirms_s)
             return min((one for one in due if one is not None), default=None)
         if self.state in RESTING:
             return self.announcer.restates_s
@@ -439,8 +439,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return []
         if event.position > self.inputs.positions.get(at, event.position):
             self._advance(at, event.position)
-        if event.position == self.inputs.positions.get(at) and self.inputs.at_end(at, now, event.age_s):
-            self.pace.news = True
+        if event.position == self.inputs.positions.get(at):
+            news = self.inputs.at_end(at, now, event.age_s) or self.time.may_lift()
+            self.pace.news = news or self.pace.news
         return [
             *self._settle(now),
             *(self._stirs() if event.owes else self.stillness.look(self.run, self.grant, self.state)),
@@ -605,6 +606,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self._observe(now)
         with_time = self.pace.announces(now, self.plan.settings.watermark_interval_s)
         said: Out = [*self._say(with_time=with_time)] if self.state in WORKING else []
+        self.announcer.confirmations.begins()
         if said and with_time:
             self.pace.announced(now)
         own = self.ledger.contribute(event.txn)
@@ -634,6 +636,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def on_CommitDone(self, event: t.CommitDone, now: Now) -> Out:
         if self.state in GONE or not self.ledger.done(event.txn):
             return []
+        self.announcer.confirmations.done(now)
         held_up = self.seeks.held_up
         out = self.seeks.durable()
         if self.state == TaskState.RESTORING:
@@ -671,6 +674,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         """Something has changed that the task must settle: letters, announcements, closed partitions, and perhaps the time."""
         self._restless = self._regate = True
         self.pace.news = self.pace.news or time
+        self.announcer.stir()
 
     def _settle(self, now: Now) -> Out:
         """Do what follows from the current state."""
@@ -684,7 +688,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             if overheard or newer:
                 self.pace.told(now, self.plan.settings.watermark_interval_s)
             self.letters.due.update(newer)
-        if self.announcer.restate(now):
+        if self.announcer.restate(now) or self.announcer.confirm(now, self.run, self.completion.drain_id or ""):
             self.ledger.touch()
             out += self.ledger.request_commit()
         if self._restless:
@@ -700,6 +704,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def _observe(self, now: Now) -> bool:
         """Look how far the streams are. Returns whether one has a newer time that no step hears of."""
         self.inputs.observe(now)
+        self.time.lift(now)
         return self.time.overhear()
 
     def _hear_and_say(self) -> Out:

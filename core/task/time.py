@@ -2,9 +2,9 @@
 
     a stream passes on   what the operators have heard of it; it holds nothing back once it has drained. From the moment a stream of the
                          task drains, the steps are told no newer time except the maximal one
-    the time of a step   the least that its parents (streams, or steps of the same task) pass on, without the idle ones; if all are idle,
-                         it does not advance; the maximal time, which stands before a drain, waits for the idle ones too. A parent that has
-                         ended counts with its last time until all have ended, unless it has left or brought no record in this run
+    the time of a step   the least that its parents (streams, or steps of the same task) pass on. One that is idle is lifted to the others
+                         (`lifts`); if all are idle, it does not advance; one that is away counts only if all are. A parent that has ended
+                         counts with its last time until all have ended, unless it has left or brought no record in this run
     a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
 
 The same rule gives the time of an output stream (`OutputPlan.parents`). Holding time back blocks no chunk.
@@ -36,6 +36,7 @@ from ..progress.frames import MAX_TIME, NO_TIME
 from ..progress.producers import BEHIND, HAS_ENDED, IDLE, Holder, StreamPhase, kept, together
 from .inputs import Inputs
 from .ledger import Ledger
+from .lifts import NOT_YET_S, Lift
 from .plan import StepPlan
 
 OWES = "owes"
@@ -50,6 +51,7 @@ class Heard(NamedTuple):
 
 
 NOTHING_HEARD = Heard()
+NONE: Mapping[str, int] = {}
 
 
 class Through(NamedTuple):
@@ -58,27 +60,31 @@ class Through(NamedTuple):
     ts: int
     idle: bool = False
     status: StreamPhase = StreamPhase.OPEN
+    away: bool = False
+    """Only the next run of other jobs advances it."""
 
 
-def least(parents: Iterable[str], passing: Mapping[str, Through]) -> Through | None:
-    """The time that these parents pass on together; None if all of them have drained, because such ones are not in `passing`.
+def least(parents: Iterable[str], passing: Mapping[str, Through], lifted: Mapping[str, int] = NONE) -> Through | None:
+    """The time that these parents pass on together; None if all of them have drained, because such ones are not in `passing`. `lifted`: how
+    far the idle ones among them have been lifted.
 
-    >>> least({"a", "b"}, {"a": Through(5, idle=True), "b": Through(9)})
-    Through(ts=9, idle=False, status=<StreamPhase.OPEN: 0>)
+    >>> least({"a", "b"}, {"a": Through(5, idle=True), "b": Through(9)}, {"a": 8})
+    Through(ts=8, idle=False, status=<StreamPhase.OPEN: 0>, away=False)
     >>> least({"a", "b"}, {"a": Through(5, status=StreamPhase.ENDED), "b": Through(9)}).ts
     5
     """
-    known = [passing[one] for one in parents if one in passing]
-    live = [one for one in known if one.status == StreamPhase.OPEN]
+    known = {one: passing[one] for one in parents if one in passing}
+    live = {one: through for one, through in known.items() if through.status == StreamPhase.OPEN}
     if not live:
-        status, ts = together(known)
+        status, ts = together(list(known.values()))
         return Through(ts, False, status) if known else None
-    active, still, low = [one.ts for one in live if not one.idle], kept(known), min(one.ts for one in live)
-    if low == MAX_TIME:
-        return Through(low, not active)
-    if not active or min(active) == MAX_TIME:
-        return Through(min([low, *still]), not (active or still))
-    return Through(min(active + still), False)
+    still, away = kept(known.values()), all(one.away for one in live.values())
+    times = [max(one.ts, lifted.get(name, NO_TIME)) for name, one in live.items() if away or not one.away]
+    if any(one.ts == MAX_TIME for one in live.values()):  # before a drain it waits for all, those that are away too
+        times = [one.ts for one in live.values()]
+        still = [] if min(times) == MAX_TIME else still
+    idle = all(one.idle for one in live.values()) and not still
+    return Through(min(times + still), idle, away=away)
 
 
 def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
@@ -92,7 +98,10 @@ def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
 
 
 def passing(
-    steps: Iterable[StepPlan], streams: Mapping[str, Through], told: Mapping[str, int], owed: Mapping[str, int]
+    steps: Iterable[StepPlan],
+    streams: Mapping[str, Through],
+    told: Mapping[str, int],
+    owed: Mapping[str, int],
 ) -> dict[str, Through]:
     """The times that all streams and steps pass on. `streams` contains those that have not drained; the steps come parents first."""
     found = dict(streams)
@@ -100,7 +109,7 @@ def passing(
         behind = least(step.parents, found)
         if behind is not None:
             ts = passed_on(told.get(step.name, NO_TIME), step.holds_ms, owed.get(step.name))
-            found[step.name] = Through(ts, behind.idle and step.name not in owed, behind.status)
+            found[step.name] = Through(ts, behind.idle and step.name not in owed, behind.status, behind.away)
     return found
 
 
@@ -115,6 +124,11 @@ class TaskTime:
         """By step, the time that it was told."""
         self.owed: dict[str, int] = {}
         """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
+        self._meets = [(one.name, one.parents) for one in inputs.plan.steps if len(one.parents) > 1]
+        self._meets += [(f">{one.stream}", one.parents) for one in inputs.plan.outputs if len(one.parents) > 1]
+        self._lifts = {name: {one: Lift() for one in parents} for name, parents in self._meets}
+        """By step and (with a `>`) output in which several times meet: how far each parent was lifted for it. What a step was told with it
+        is stored."""
         told = inputs.plan.streams_behind(one.name for one in inputs.plan.steps)
         self.untold = tuple(one.stream for one in inputs.counted if one.stream not in told)
         """The streams that no step hears of."""
@@ -159,10 +173,57 @@ class TaskTime:
             self.told[name] = ts
             self.ledger.put((":time", name), (ts,))
 
+    def lifted(self, name: str) -> Mapping[str, int]:
+        """How far the parents of this step, or (with a `>`) of this output, were lifted for it."""
+        return {one: lift.upto for one, lift in self._lifts.get(name, {}).items()}
+
+    def reached(self, parents: Iterable[str], output: str, passing: Mapping[str, Through]) -> Through | None:
+        """The time that has come through to an output."""
+        return least(parents, passing, self.lifted(f">{output}"))
+
+    def lift(self, now: Now) -> bool:
+        """Lift the idle streams and steps to those that they meet. Returns whether one was lifted."""
+        if not self._meets:
+            return False
+        passed, moved = self.passing(), False
+        for name, parents in self._meets:
+            live = {one: passed[one] for one in parents if one in passed}
+            for one, lift in self._lifts[name].items():
+                if one not in live or not live[one].idle or live[one].away:
+                    lift.drop()
+                    continue
+                before = lift.upto
+                lift.confirm(self.silent_since(one), now.mono, self._moving(live, one))
+                moved = moved or lift.upto > before
+        return moved
+
+    def may_lift(self) -> bool:
+        """Whether an idle stream or step can be lifted now, or is to be compared with those that it meets."""
+        if not self._meets:
+            return False
+        passed = self.passing()
+        for name, parents in self._meets:
+            live = {one: passed[one] for one in parents if one in passed}
+            for one, through in live.items():
+                lift = self._lifts[name][one]
+                if through.idle and not through.away and lift.waits(self.silent_since(one), self._moving(live, one)):
+                    return True
+        return False
+
+    def _moving(self, live: Mapping[str, Through], without: str) -> int | None:
+        """The least time of those that are not idle; None if there are none."""
+        others = [through for one, through in live.items() if one != without]
+        active = [one.ts for one in others if one.status == StreamPhase.OPEN and not (one.idle or one.away)]
+        return min([*active, *kept(others)], default=None)
+
+    def silent_since(self, one: str) -> float:
+        """Since when a stream, or what stands behind a step, is certain to be silent."""
+        return min(map(self.inputs.silent_since, self.inputs.plan.streams_behind([one])), default=NOT_YET_S)
+
     def newer(self, stream: str | None = None, heard: Heard = NOTHING_HEARD) -> tuple[tuple[str, int], ...]:
         """The steps whose time is newer than they were told; if `stream` is given, as if this were heard of it."""
         passed = self.passing(stream, heard)
-        found = ((step.name, least(step.parents, passed)) for step in self.inputs.plan.steps)
+        found = ((step.name, least(step.parents, passed, self.lifted(step.name))) for step in self.inputs.plan.steps)
         newer = ((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
         drains = heard.ts == MAX_TIME or self._drains()
         return tuple((name, at) for name, at in newer if at == MAX_TIME or not drains)
@@ -177,15 +238,17 @@ class TaskTime:
         passed = self.passing()
         live = {one: passed[one] for one in sorted(step.parents) if one in passed}
         open_ = [one for one, through in live.items() if through.status == StreamPhase.OPEN]
-        pool = [one for one in open_ if not live[one].idle] or open_
+        pool = [one for one in open_ if not live[one].away] or open_
         pool += [one for one, through in live.items() if pool and kept([through])]
-        low = min((live[one].ts for one in pool), default=NO_TIME)
+        lifted = self.lifted(step.name)
+        upto = {one: max(live[one].ts, lifted.get(one, NO_TIME)) for one in pool}
+        low = min(upto.values(), default=NO_TIME)
 
         def why(one: str) -> str:
             ended = live[one].status >= StreamPhase.ENDED
             return OWES if self.owed.get(one) == low else HAS_ENDED if ended else IDLE if live[one].idle else BEHIND
 
-        return [Holder(low, one, why(one)) for one in pool if live[one].ts == low]
+        return [Holder(low, one, why(one)) for one in pool if upto[one] == low]
 
     def passing(self, stream: str | None = None, heard_of_it: Heard = NOTHING_HEARD) -> dict[str, Through]:
         """The times that the streams and steps of the task pass on; if `stream` is given, as if this were heard of it."""
@@ -196,8 +259,9 @@ class TaskTime:
         for one in self.inputs.counted:
             upto, status = heard.get(one.stream, NOTHING_HEARD)
             if status != StreamPhase.DRAINED:
-                idle = status == StreamPhase.OPEN and self.inputs.progress.idle(one.stream)
-                streams[one.stream] = Through(upto, idle, status)
+                open_, progress = status == StreamPhase.OPEN, self.inputs.progress
+                away = open_ and progress.away(one.stream)
+                streams[one.stream] = Through(upto, open_ and progress.idle(one.stream), status, away)
         return passing(self.inputs.plan.steps, streams, self.told, self.owed)
 
 

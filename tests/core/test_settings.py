@@ -135,7 +135,6 @@ MEANS_SOMETHING = {
     "await.timeout": "awaited code may take as long as it wants",
     "drain.callback-timeout": "awaited code may take as long as it wants, also during a drain",
     "control.aggregate-above": "control messages are always merged",
-    "watermark.quorum": "idle producers are ignored as soon as one is active",
     "web.port": "a free port",
 }
 """The settings that can be 0, and what that says."""
@@ -147,7 +146,7 @@ def test_every_setting_that_can_be_0_says_something_by_it():
     """
     can_be = set[str]()
     for name, row in SETTINGS.items():
-        if row.type in ("duration", "size", "count", "positive", "number", "share"):
+        if row.type in ("duration", "size", "count", "positive", "number"):
             with contextlib.suppress(SettingError):
                 parse(name, 0)
                 can_be.add(name)
@@ -231,7 +230,7 @@ def test_an_unknown_setting_that_is_near_to_nothing_names_the_list():
     [
         ("commit.interval", "1s", 1000), ("buffer.bytes", "1KiB", 1024), ("intermediate.trim", "off", False),
         ("intermediate.trim", True, True), ("chunk.max-records", "5", 5), ("web.port", 0, 0), ("streams.a.priority", -3, -3),
-        ("watermark.quorum", "0.25", 0.25), ("guarantee", "at_least_once", "at_least_once"), ("placement", "my:fn", "my:fn"),
+        ("watermark.idle-confirm", "0.25s", 250), ("guarantee", "at_least_once", "at_least_once"), ("placement", "my:fn", "my:fn"),
     ],
 )  # fmt: skip
 def test_values_are_parsed(name: str, value: object, parsed: object):
@@ -243,7 +242,7 @@ def test_values_are_parsed(name: str, value: object, parsed: object):
     [
         ("commit.interval", "soon"), ("buffer.bytes", "much"), ("intermediate.trim", "perhaps"), ("chunk.max-records", 0),
         ("chunk.max-records", "x"), ("chunk.max-records", 1.5), ("chunk.max-records", True), ("web.port", -1),
-        ("watermark.quorum", 2), ("watermark.quorum", "x"), ("guarantee", "exactly"), ("placement", 5), ("error.retries", None),
+        ("watermark.idle-confirm", 0), ("watermark.idle-confirm", "x"), ("guarantee", "exactly"), ("placement", 5), ("error.retries", None),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_an_error_that_names_the_setting(name: str, value: object):

@@ -256,11 +256,11 @@ async def test_commits_watchdog_log_retries_and_what_a_failure_takes_with_it(job
     assert "failed" in worker.worker.participant.exit_why
 
 
-@proves("intermediate.max-lag", "intermediate.trim", "watermark.quorum")
+@proves("intermediate.max-lag", "intermediate.trim", "watermark.idle-confirm")
 async def test_what_stands_between_two_stages(job, topic):
-    """Sources run away from a slow stage, streams between stages are never trimmed, and one idle task holds everybody's time."""
+    """Sources run away from a slow stage, streams between stages are never trimmed, and an idle task that is silent holds all."""
     inp, out = topic("in", 2), topic("out", 2)
-    rules = {"intermediate.trim": False, "watermark.quorum": 1.0, "watermark.idle-timeout": "200ms"}
+    rules = {"intermediate.trim": False, "watermark.idle-confirm": "1h", "watermark.idle-timeout": "200ms"}
     app = hg.App(job.name, settings=rules)
     app.input(inp).repartition("k").to(out)
     worker = await job.start(app)
@@ -276,8 +276,8 @@ async def test_what_stands_between_two_stages(job, topic):
     try:
         await worker.until(lambda: actors["Partition 1"].machine.inputs.progress.idle(inp), "one is idle")
         before = max(now().values())
-        await change(job, "watermark.quorum", 0.5, worker)
-        await worker.until(lambda: min(now().values()) > before, "time goes on without the idle one")
+        await change(job, "watermark.idle-confirm", "200ms", worker)
+        await worker.until(lambda: min(now().values()) > before, "the idle one is lifted to the other")
     finally:
         writing.cancel()
 

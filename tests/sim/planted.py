@@ -683,10 +683,10 @@ def _drained_producer_is_idle() -> list[tuple[Any, str, Any]]:
 
     original = ProducerGroup._judge
 
-    def judge(self: ProducerGroup, quorum: float) -> StreamStatus:
+    def judge(self: ProducerGroup) -> StreamStatus:
         drained = {name: said for name, said in self.said.items() if said.status == StreamPhase.DRAINED}
         if self.members is not None or len(drained) == len(self.said):
-            return original(self, quorum)
+            return original(self)
         idle = {name: said._replace(status=StreamPhase.OPEN, idle=True, id="") for name, said in drained.items()}
         said, self.said = self.said, {**self.said, **idle}
         try:

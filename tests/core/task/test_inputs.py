@@ -10,6 +10,9 @@ from headgate.core import orders as o
 from headgate.core.machine import IllegalEvent, Tick
 from headgate.core.names import StreamPartition as SP
 from headgate.core.progress.frames import NO_TIME, EndOfStream, Watermark
+from headgate.core.progress.producers import StreamPhase
+from headgate.core.task.inputs import NEVER
+from headgate.core.task.lifts import NOT_YET_S
 from headgate.core.task.plan import FOREIGN, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import (
     AtEnd,
@@ -289,7 +292,8 @@ def test_who_has_said_that_it_is_idle_takes_it_back_while_its_chunk_fails_and_is
 
 
 def test_steps_do_not_hear_a_time_past_an_input_of_which_nothing_is_known_any_more():
-    """A worker wakes, and the first that it has is a chunk of its other input: what came for the idle one meanwhile is not late."""
+    """A worker wakes, and the first that it has is a chunk of its other input: what came for the idle one meanwhile is not late. An idle
+    input is lifted to where the other one was when its last answer was asked for."""
     plan = TaskPlan(
         JOB,
         ME,
@@ -305,16 +309,187 @@ def test_steps_do_not_hear_a_time_past_an_input_of_which_nothing_is_known_any_mo
     rig.wait(1)
     rig.feed(AtEnd(RATES0, 5))
     rig.wait(11)
-    rig.feed(AtEnd(RATES0, 5))
-    rig.wait(1)
-    assert rig.task.step_times == {"join": 100}
+    for then in (50, 100):
+        rig.feed(AtEnd(RATES0, 5))
+        rig.wait(1)
+        assert rig.task.step_times == {"join": then}
     rig.now += 60
     rig.chunk(ORDERS0, 6, 500)
     rig.wait(1)
     assert rig.task.step_times == {"join": 100}
-    rig.feed(AtEnd(RATES0, 5))
+    for then in (100, 500):
+        rig.feed(AtEnd(RATES0, 5))
+        rig.wait(1)
+        assert rig.task.step_times == {"join": then}
+
+
+ORDERS1 = SP(ORDERS, 1)
+
+
+def two_partitions(**changes: object) -> Rig:
+    """A task that reads two partitions of a source: 50 in the first one, which then is idle, and 100 in the second one."""
+    settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0)
+    rig = Rig(hearing(source_plan(settings=settings, partitions=(0, 1), width=2, **changes))).start()
     rig.wait(1)
-    assert rig.task.step_times == {"join": 500}
+    rig.chunk(ORDERS0, 5, 50)
+    rig.chunk(ORDERS1, 5, 100)
+    rig.wait(1)
+    assert rig.times() == {"step": 50}
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    return rig
+
+
+def answered(rig: Rig, at: SP = ORDERS0) -> int:
+    """The broker has nothing more. Returns the time of the step then."""
+    rig.feed(AtEnd(at, rig.task.position(at)))
+    rig.wait(1)
+    return rig.times()["step"]
+
+
+def test_an_idle_partition_is_lifted_to_the_others_of_its_stream_as_far_as_they_were_when_it_was_asked_for():
+    rig = two_partitions()
+    assert answered(rig) == 50
+    rig.chunk(ORDERS1, 6, 200)
+    assert [answered(rig), answered(rig)] == [100, 200]
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert rig.task.inputs.unobserved == set()  # the other one has not gone on, so nobody looks again
+    assert rig.task.pace.deadline is None
+    rig.chunk(ORDERS0, 6, 60)
+    rig.chunk(ORDERS1, 7, 300)
+    rig.wait(1)
+    assert rig.times() == {"step": 200}
+
+
+def test_a_partition_that_is_alone_or_whose_neighbours_are_idle_is_lifted_by_nobody():
+    rig = two_partitions()
+    rig.feed(AtEnd(ORDERS1, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(ORDERS1, 5))
+    for _ in range(5):
+        rig.feed(AtEnd(ORDERS1, 5))
+        assert answered(rig) == 50
+    assert rig.task.inputs.progress.idle(ORDERS)
+    rig = idle_rig()
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert not rig.feed(AtEnd(ORDERS0, 5))
+    assert rig.task.inputs.unobserved == set()
+
+
+def test_a_partition_that_has_ended_with_a_time_that_counts_lifts_the_others_no_further():
+    """Its next run goes on there."""
+    settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=10.0)
+    plan = hearing(source_plan(settings=settings, partitions=(0, 1, 2), width=3, until_of={1: 5}))
+    rig = Rig(replace(plan, bounded=True)).start()
+    rig.chunk(ORDERS0, 5, 50)
+    rig.chunk(ORDERS1, 5, 100)
+    rig.chunk(SP(ORDERS, 2), 5, 300)
+    rig.feed(AtEnd(ORDERS0, 5))
+    rig.wait(11)
+    assert [answered(rig) for _ in range(4)] == [50, 100, 100, 100]
+    assert rig.task.inputs.silent_since(ORDERS) == NOT_YET_S  # the third one
+
+
+def test_while_a_partition_drains_nobody_is_lifted():
+    rig = two_partitions()
+    answered(rig)
+    rig.buffered = {ORDERS1: 5, ORDERS0: 9}
+    rig.auto_commit = False
+    rig.feed(o.RunChanged(run_view(draining="d")))
+    assert rig.task.inputs.progress.partition(ORDERS, 1).status == StreamPhase.DRAINED
+    assert rig.task.inputs._others(ORDERS0) is None
+
+
+def test_since_when_a_source_is_silent_is_when_its_last_answer_was_asked_for():
+    rig = idle_rig()
+    inputs = rig.task.inputs
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert inputs.silent_since(ORDERS) == NOT_YET_S
+    first = rig.now
+    rig.now += 3
+    rig.feed(AtEnd(ORDERS0, 5, age_s=1.0))
+    assert inputs.silent_since(ORDERS) == first
+    rig.now += 1
+    rig.feed(AtEnd(ORDERS0, 5))
+    assert inputs.silent_since(ORDERS) == first + 2
+    assert inputs.silent_since("elsewhere") == NEVER
+    bounded = Rig(source_plan(until=5)).start()
+    bounded.chunk(ORDERS0, 5, 100)
+    assert bounded.task.inputs.silent_since(ORDERS) == NEVER
+
+
+def test_the_silence_of_a_table_is_not_waited_for():
+    """Its records have no part in time: one that changes all the time would keep a task from confirming for ever."""
+    rig = Rig(bootstrap_plan()).start()
+    assert rig.task.inputs.silent_since("rates") == NEVER
+    assert rig.task.inputs.silent_since(ORDERS) == NOT_YET_S
+
+
+def stopped_idle() -> Rig:
+    rig = two_partitions()
+    answered(rig)
+    rig.chunk(ORDERS1, 6, 110)
+    assert rig.log[-1][1][ORDERS, 0, "own"][3] is True
+    return rig
+
+
+def test_who_was_idle_at_its_position_is_idle_at_the_first_answer_that_finds_nothing_behind_it():
+    """The whole timeout again, at every restart, kept the windows of a rolling restart open. What lifts it must be asked for anew."""
+    again = stopped_idle().again()
+    assert again.task.inputs.was_idle == {ORDERS0: 5}
+    again.wait(1)
+    again.chunk(ORDERS1, 7, 200)
+    again.feed(AtEnd(ORDERS0, 5))
+    again.wait(0.1)
+    assert again.task.inputs.progress.partition(ORDERS, 0).idle
+    assert not again.task.inputs.progress.partition(ORDERS, 1).idle
+    assert again.times() == {}
+    again.wait(0.9)
+    assert answered(again) == 200
+
+
+@pytest.mark.parametrize("what", ["a record", "another position"])
+def test_who_was_idle_and_has_more_to_read_is_not_idle_at_the_first_answer(what: str):
+    again = stopped_idle().again()
+    again.wait(1)
+    if what == "a record":
+        again.chunk(ORDERS0, 6, 60)
+        again.feed(AtEnd(ORDERS0, 6))
+    else:
+        again.feed(AtEnd(ORDERS0, 7))
+    again.wait(1)
+    assert again.task.inputs.was_idle == {}
+    assert not again.task.inputs.progress.partition(ORDERS, 0).idle
+
+
+def test_a_shared_stream_that_is_sought_counts_the_confirmations_behind_that_anew():
+    """How often its producers had confirmed before was the count that it waited for, and it had begun at nothing."""
+    far = SP("f", 0)
+    rig = Rig(TaskPlan(JOB, ME, (InputPlan("f", (0,), 1, FOREIGN, jobs=("x/1",)),))).start()
+    idle = Watermark("x/1", "u", "a", 1, 1, 100, True)
+
+    def silent() -> float:
+        for _ in range(2):
+            rig.feed(AtEnd(far, rig.task.position(far)))
+            rig.now += 1
+        for _ in range(2):
+            rig.hear(far, idle)
+            rig.now += 1
+        return rig.task.inputs.silent_since("f")
+
+    for _ in range(5):
+        rig.hear(far, idle)
+    first = silent()
+    assert first > NOT_YET_S
+    rig.feed(AtEnd(far, rig.task.position(far)))
+    rig.feed(NotAtEnd(far))
+    rig.feed(o.Seek("s", "f", 0, 0))
+    rig.hear(far, idle)
+    rig.hear(far, idle)
+    assert rig.task.inputs.silent_since("f") == first
+    assert silent() > first
 
 
 def test_what_is_behind_an_open_transaction_is_not_idle():

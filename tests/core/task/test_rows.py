@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import CheckpointError
+from headgate.core.progress.frames import NO_TIME
 from headgate.core.progress.markers import Announcement
+from headgate.core.progress.producers import Said, StreamPhase, StreamStatus
 from headgate.core.task.rows import VERSION, pack_rows, unpack_rows
 
 ROWS = {
@@ -30,6 +32,7 @@ AWAY = {
     ("s", 0, "said", "sales/1", "Partition 1"): ("r", 1, 5, True, 0, "", True),
 }
 """Without their last field these are whole, too."""
+LIFTED = {("s", 0, "said", "sales/1", "Partition 2"): ("r", 1, 5, False, 0, "", False, 7, 9)}
 
 
 def stored(key, *row, version=VERSION):
@@ -37,9 +40,36 @@ def stored(key, *row, version=VERSION):
 
 
 def test_what_was_written_is_read():
-    packed = pack_rows({**ROWS, **AWAY, ("s", 7, "own"): None})
+    packed = pack_rows({**ROWS, **AWAY, **LIFTED, ("s", 7, "own"): None})
     assert packed.pop(msgpack.packb(("s", 7, "own"))) is None
-    assert dict(unpack_rows(packed.items())) == ROWS | AWAY
+    assert dict(unpack_rows(packed.items())) == ROWS | AWAY | LIFTED
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Said(1, 5, True),
+        Said(1, 5, True, away=True),
+        Said(1, 5, True, lift=9),
+        Said(1, 5, True, mark=9),
+        Said(1, NO_TIME, False, StreamPhase.DRAINED, "d", False, 7, 9),
+    ],
+)
+def test_everything_that_a_producer_has_said_is_read_again(said):
+    """Except that it is idle, which was only true of its moment."""
+    row = ("r", *said.row())
+    ((_, found),) = unpack_rows(pack_rows({("s", 0, "said", "sales/1", "a"): row}).items())
+    assert Said(*found[1:]) == said._replace(idle=said.away)
+    job = ("r", "run", 1, 2, (), said.row())
+    ((_, found),) = unpack_rows(pack_rows({("s", 0, "job", "sales/1"): job}).items())
+    assert found == job
+
+
+@pytest.mark.parametrize("status", [StreamStatus(StreamPhase.OPEN, 5, True), StreamStatus(0, 5, True, "", True)])
+def test_how_far_a_stream_was_is_read_again(status):
+    row = ("r", *status.row())
+    ((_, found),) = unpack_rows(pack_rows({("s", -1, "told"): row}).items())
+    assert StreamStatus(*found[1:]) == status._replace(idle=status.away)
 
 
 @pytest.mark.parametrize("kind", [":said", ":relayed"])
@@ -61,11 +91,15 @@ def test_a_newer_row_is_named_with_its_version():
         unpack_rows(stored(["s", 0, "own"], {"anything": 1}, version=2))
 
 
-@pytest.mark.parametrize("key", [*ROWS, *AWAY])
+SHORTER = {(key, n) for key in LIFTED for n in (6, 7)}
+"""These are whole as well."""
+
+
+@pytest.mark.parametrize("key", [*ROWS, *AWAY, *LIFTED])
 def test_a_damaged_row_is_named(key):
     """Every field taken away, added, or of another type; every key shortened, lengthened, or unknown."""
-    row = (ROWS | AWAY)[key]
-    bad = [(key, row[:n]) for n in range(len(row) - (key in AWAY))]
+    row = (ROWS | AWAY | LIFTED)[key]
+    bad = [(key, row[:n]) for n in range(len(row) - (key in AWAY)) if (key, n) not in SHORTER]
     bad += [(key, (*row, 1))]
     bad += [(key, (*row[:n], 1.5, *row[n + 1 :])) for n in range(len(row))]
     bad += [(key[:n], row) for n in range(len(key))]

@@ -12,8 +12,9 @@ from headgate.core.names import StreamPartition as SP
 from headgate.core.orders import RunView
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
 from headgate.core.progress.producers import StreamPhase
-from headgate.core.task.plan import INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
-from headgate.core.task.protocol import RunStep, WorkDue
+from headgate.core.task.inputs import NEVER
+from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
+from headgate.core.task.protocol import AtEnd, RunStep, WorkDue
 from headgate.core.task.rows import pack_rows, unpack_rows
 from headgate.core.task.time import Through, least, passed_on, passing
 
@@ -27,6 +28,7 @@ from ..task_rig import (
     RUN,
     UUID,
     Rig,
+    drain,
     eos,
     hearing,
     merged,
@@ -44,20 +46,33 @@ from ..task_rig import (
     ("streams", "found"),
     [
         ({"a": Through(5), "b": Through(9)}, Through(5)),
-        ({"a": Through(5, idle=True), "b": Through(9)}, Through(9)),
+        ({"a": Through(5, idle=True), "b": Through(9)}, Through(5)),
         ({"a": Through(5, idle=True), "b": Through(9, idle=True)}, Through(5, idle=True)),
         ({"b": Through(9)}, Through(9)),
         ({"b": Through(9, idle=True)}, Through(9, idle=True)),
+        ({"a": Through(5, idle=True, away=True), "b": Through(9)}, Through(9)),
+        (
+            {"a": Through(5, idle=True, away=True), "b": Through(9, idle=True, away=True)},
+            Through(5, idle=True, away=True),
+        ),
+        ({"a": Through(5, idle=True, away=True), "b": Through(MAX_TIME)}, Through(5)),
         ({"a": Through(5, idle=True), "b": Through(MAX_TIME)}, Through(5)),
         ({"a": Through(MAX_TIME, idle=True), "b": Through(MAX_TIME)}, Through(MAX_TIME)),
         ({"c": Through(1)}, None),
         ({}, None),
     ],
 )
-def test_the_least_of_those_that_go_on(streams, found):
-    """What has ended or drained is absent, and what is idle holds nobody up, except before a drain: what it still has comes first. If
-    nothing moves, nothing is said to move."""
+def test_the_least_of_those_that_are_there(streams, found):
+    """What has ended or drained is absent, and nobody is left out for being idle. What is away holds nobody up, except before a drain: what
+    it still has comes first. If nothing moves, nothing is said to move."""
     assert least({"a", "b"}, streams) == found
+
+
+def test_one_that_is_idle_counts_with_the_time_that_it_was_lifted_to_but_not_before_a_drain():
+    streams = {"a": Through(5, idle=True), "b": Through(9)}
+    assert least({"a", "b"}, streams, {"a": 8, "b": NO_TIME}) == Through(8)
+    assert least({"a", "b"}, streams, {"a": 3}) == Through(5)
+    assert least({"a", "b"}, {**streams, "b": Through(MAX_TIME)}, {"a": 8}) == Through(5)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +147,135 @@ def test_while_one_stream_drains_the_time_stands_still():
     assert rig.times() == before
 
 
-def test_when_one_stream_is_idle_the_time_goes_on_and_never_back():
-    """The same where a stream only says nothing; what it says later does not take anything back."""
+def at_end(rig: Rig, at: SP) -> None:
+    rig.feed(AtEnd(at, rig.task.position(at)))
+    rig.wait(1.0)
+
+
+def silent(rig: Rig, ts: int, at: SP = BY0) -> None:
+    """The partition is read to its end, and then its producer confirms twice that it is idle."""
+    at_end(rig, at)
+    at_end(rig, at)
+    for _ in range(2):
+        rig.hear(at, wm("a", ts, idle=True))
+        rig.wait(1.0)
+
+
+def test_a_stream_that_is_idle_is_lifted_to_the_other_one_and_nothing_goes_back():
+    """That it says so is not enough: until it is certain to have been silent since the other one was there, it holds."""
     rig = merged()
     rig.hear(BY0, wm("a", 60, idle=True))
     rig.wait(1.0)
+    assert rig.times()["both"] == 60
+    rig.hear(BY0, wm("a", 60, idle=True))
+    rig.hear(BY0, wm("a", 60, idle=True))
+    rig.wait(1.0)
+    assert rig.times()["both"] == 60
+    silent(rig, 60)
     assert rig.times()["both"] == 200
+    rig.chunk(ORDERS0, 9, 300)
+    rig.wait(1.0)
+    assert rig.times()["both"] == 200  # what it has not read yet may be that old
     rig.hear(BY0, wm("a", 70))
     rig.wait(1.0)
     assert rig.times()["both"] == 200
+    assert rig.again(run_view("a")).task.step_times["both"] == 200
+
+
+def test_one_that_has_begun_again_is_not_lifted_by_what_was_noted_before():
+    rig = merged()
+    rig.hear(BY0, wm("a", 60, idle=True))
+    rig.wait(1.0)
+    rig.hear(BY0, wm("a", 70))
+    rig.wait(1.0)
+    at_end(rig, BY0)
+    at_end(rig, BY0)
+    rig.hear(BY0, wm("a", 70, idle=True))
+    rig.wait(1.0)
+    assert rig.times()["both"] == 70
+    assert not rig.task.time.may_lift()
+    rig.hear(BY0, wm("a", 70, idle=True))
+    rig.wait(1.0)
+    assert rig.times()["both"] == 70  # silent since before it was noted where the other one is
+    silent(rig, 70)
+    silent(rig, 70)
+    assert rig.times()["both"] == 200
+
+
+def test_when_all_are_idle_time_stands_still_and_nobody_looks():
+    rig = merged()
+    rig.task.inputs.plan = replace(rig.task.plan, settings=replace(rig.task.plan.settings, idle_timeout_s=0.5))
+    rig.hear(BY0, wm("a", 60, idle=True))
+    for _ in range(3):
+        at_end(rig, ORDERS0)
+    assert rig.task.inputs.progress.idle(ORDERS)
+    silent(rig, 60)
+    silent(rig, 60)
+    assert rig.times()["both"] in (60, 200)
+    before = rig.times()
+    silent(rig, 60)
+    assert rig.times() == before
+    assert not rig.task.time.may_lift()
+
+
+def test_an_output_in_which_two_streams_meet_follows_the_same_rule():
+    """No step stands before it, so nobody but the task itself knows how far its streams were lifted."""
+    rig = Rig(
+        replace(two_inputs(), outputs=(OutputPlan("out", 1, frozenset({ORDERS, BY})),)),
+    ).start(run_view("a"))
+    rig.hear(BY0, wm("a", 50))
+    rig.chunk(ORDERS0, 5, 200)
+    rig.wait(1.0)
+    assert rig.said()[-1] == ("wm", 50, (0,))
+    rig.hear(BY0, wm("a", 60, idle=True))
+    rig.wait(1.0)
+    assert rig.said()[-1] == ("wm", 60, (0,))
+    silent(rig, 60)
+    assert rig.said()[-1] == ("wm", 200, (0,))
+    assert rig.task.time.lifted(">out") == {ORDERS: NO_TIME, BY: 200}
+    assert rig.task.time.lifted("unknown") == {}
+
+
+def test_a_step_that_is_idle_is_lifted_as_its_streams_are_silent():
+    """A window, and its stream, is silent; behind it an actor reads another stream, too."""
+    steps = (StepPlan("window", frozenset({BY}), 30), StepPlan("actor", frozenset({"window", ORDERS, "elsewhere"})))
+    rig = Rig(replace(two_inputs(), steps=steps, outputs=())).start(run_view("a"))
+    rig.hear(BY0, wm("a", 50))
+    rig.chunk(ORDERS0, 5, 200)
+    rig.wait(1.0)
+    assert rig.times() == {"window": 50, "actor": 20}
+    rig.hear(BY0, wm("a", 50, idle=True))
+    rig.wait(1.0)
+    silent(rig, 50)
+    assert rig.times() == {"window": 50, "actor": 200}
+    assert rig.task.time.silent_since("elsewhere") == NEVER  # this task reads nothing of it
+
+
+FAR0 = SP("far", 0)
+
+
+def test_a_stream_that_is_away_is_not_lifted_and_keeps_nobody_from_it():
+    """A job that has drained confirms nothing: an idle source beside it, behind the same window, waited for that for ever."""
+    inputs = (InputPlan("far", (0,), 1, FOREIGN, jobs=("x/1",)), *two_inputs().inputs)
+    steps = (StepPlan("window", frozenset({BY, "far"})), StepPlan("actor", frozenset({"window", ORDERS})))
+    rig = Rig(TaskPlan(JOB, ME, inputs, (), TaskSettings(watermark_interval_s=0.2), steps)).start(run_view("a"))
+    rig.hear(FAR0, replace(wm("t", 10), job="x/1"))
+    rig.hear(FAR0, replace(drain("t"), job="x/1"))
+    rig.hear(BY0, wm("a", 50))
+    rig.chunk(ORDERS0, 5, 200)
+    rig.wait(1.0)
+    assert rig.times() == {"window": 50, "actor": 50}
+    rig.hear(BY0, wm("a", 60, idle=True))
+    rig.wait(1.0)
+    silent(rig, 60)
+    assert rig.times() == {"window": 60, "actor": 200}
+    assert rig.task.time.lifted("window") == {BY: NO_TIME, "far": NO_TIME}
+
+
+def test_a_task_in_which_nothing_meets_lifts_nothing():
+    rig = Rig(hearing(reader_plan())).start(run_view("a"))
+    assert not rig.task.time.lift(rig.clock())
+    assert not rig.task.time.may_lift()
 
 
 def test_after_a_restart_the_time_is_known_before_the_first_letter():
@@ -202,9 +337,15 @@ def test_who_holds_a_step_is_the_least_of_what_it_reads():
     assert time.holders(one) == [(200, ORDERS, "behind")]
     rig.hear(BY0, wm("a", 60, idle=True))
     rig.wait(1.0)
-    assert time.holders(both) == [(200, ORDERS, "behind")]
+    assert time.holders(both) == [(60, BY, "idle")]
+    silent(rig, 60)
+    assert time.holders(both) == [(200, ORDERS, "behind"), (200, BY, "idle")]
+    rig.chunk(ORDERS0, 9, 300)
+    rig.wait(1.0)
+    assert time.holders(both) == [(200, BY, "idle")]
+    rig.chunk(ORDERS0, 10, 300)
     rig.hear(BY0, eos("a", left=True))
-    assert time.holders(both) == [(200, ORDERS, "behind")]
+    assert time.holders(both) == [(300, ORDERS, "behind")]
     rig = Rig(chain()).start()
     rig.owed = (("window", 49),)
     rig.chunk(ORDERS0, 5, 100)
@@ -277,7 +418,7 @@ STREAMS = ("s0", "s1", "s2")
 
 
 class Plain:
-    """The rule as one would say it, asked from behind; what was told never goes back."""
+    """The rule as one would say it, asked from behind; what was told never goes back. Nobody reads to an end, so nobody is lifted."""
 
     def __init__(self, steps: dict[str, StepPlan]) -> None:
         self.steps = steps
@@ -290,12 +431,12 @@ class Plain:
 
     def behind(self, parents: frozenset[str]) -> tuple[int, bool, StreamPhase]:
         found = [self.passes(parent) for parent in parents]
-        open_ = [(ts, idle) for ts, idle, how in found if how == StreamPhase.OPEN]
+        open_ = [ts for ts, _, how in found if how == StreamPhase.OPEN]
+        idle = all(idle for _, idle, how in found if how == StreamPhase.OPEN)
         kept = [ts for ts, _, how in found if how == StreamPhase.ENDED and ts > NO_TIME]
         left = [ts for ts, _, how in found if how == StreamPhase.LEFT]
         if open_:
-            going = [ts for ts, idle in open_ if not idle]
-            return min([*(going or [ts for ts, _ in open_]), *kept]), not going and not kept, StreamPhase.OPEN
+            return min([*open_, *kept]), idle and not kept, StreamPhase.OPEN
         if kept or not left:
             return min(kept, default=NO_TIME), False, StreamPhase.ENDED
         return min((ts for ts in left if ts > NO_TIME), default=NO_TIME), False, StreamPhase.LEFT
