@@ -41,6 +41,8 @@ from .log import Kafka, Record
 from .windows import FAR, NEAR, Windowing
 
 LAG_MS = 500
+JITTER_MS = 50
+"""So much later than its event time a record is written, at most."""
 STRAY_MS = 3000
 """A stray record is older than `LAG_MS` by at most this."""
 SOURCE = "orders"
@@ -215,6 +217,10 @@ class Feed:
         self.newest: dict[int, int] = {}
         self.silent: set[int] = set()
         """Partitions that get nothing."""
+        self.bursts: dict[int, int] = {}
+        """The partitions that are quiet for a while now and then: how often still."""
+        self.old: set[Row] = set()
+        """The rows that were older than `LAG_MS` when they were written: whoever was lifted before may find them late."""
 
     def write(self, partition: int, now_ms: int) -> bool:
         """Write the next row of this partition. Returns False if all its rows were written."""
@@ -224,14 +230,23 @@ class Feed:
         self.seqs[partition] = seq + 1
         rng = self.rng
         behind_ms = self.skews_ms[partition % len(self.skews_ms)]
-        newest = max(self.newest.get(partition, 0), now_ms - behind_ms - rng.randint(0, 50))
+        newest = max(self.newest.get(partition, 0), now_ms - behind_ms - rng.randint(0, JITTER_MS))
         self.newest[partition] = newest
         late = rng.randint(0, LAG_MS) if seq and rng.random() < 0.3 else 0
         row = Row(self.base + partition, seq, rng.randrange(self.shape.keys))
         if stray(row):
             late = LAG_MS + rng.randint(0, STRAY_MS)
+        if now_ms - (newest - late) > LAG_MS + JITTER_MS:
+            self.old.add(row)
         self.kafka.plain(self.topic, partition, str(row.key).encode(), value_of(row), newest - late)
         return True
+
+    def rest_s(self, partition: int, rng: Random) -> float:
+        """How long this partition is quiet now, beyond its pace."""
+        if not self.bursts.get(partition) or rng.random() > 0.12:
+            return 0.0
+        self.bursts[partition] -= 1
+        return rng.uniform(3.0, 9.0)
 
 
 class Account:

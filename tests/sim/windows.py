@@ -239,8 +239,7 @@ class Windows:
     def _late(self, spec: Spec, record: Record) -> None:
         task, _ = record.by
         told = self.told.get((task, spec.name), NO_TIME)
-        idle = any(stream.endswith(RESHUFFLED) for stream, _, _ in self.world.idle_said)
-        again = spec is SECOND and not idle and not self._passed(record)
+        again = spec is SECOND and not self._passed(record)
         if again or spec.ends(record.ts)[-1] + spec.holds_ms > told:
             self._fail(f"{record.value!r} at {record.ts} is late at {spec.name} in {task}, which was told {told}")
 

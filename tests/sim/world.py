@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -284,6 +285,12 @@ class World:
             for n in range(3 if self.shape.split else self.rng.choice((3, 3, 4))):
                 job.slots.append(Slot(job, f"p{n + 1}", locations[n % len(locations)]))
         self.locations = locations
+        self.rests = Random(f"rests {seed}")
+        if self.rests.random() < 0.5:  # in half of the worlds some partitions are idle now and then, and speak again
+            for topic, feed in self.feeds.items():
+                width = len(self.kafka.topics[topic])
+                for partition in self.rests.sample(range(width), self.rests.randint(0, width)):
+                    feed.bursts[partition] = 3
         self.faults = Faults(self) if faulty else None
 
     # ------------------------------------------------------------------------------------------------------- making things
@@ -452,7 +459,9 @@ class World:
             self.schedule.at(0.3, self.write_source, topic, partition)
             return
         if self.feeds[topic].write(partition, self.schedule.wall_ms):
-            self.schedule.at(self.rng.expovariate(1.0 / self.shape.pace_s), self.write_source, topic, partition)
+            pace_s = self.rng.expovariate(1.0 / self.shape.pace_s)
+            rest_s = self.feeds[topic].rest_s(partition, self.rests)
+            self.schedule.at(pace_s + rest_s, self.write_source, topic, partition)
 
     def begin(self) -> None:
         """Schedule what happens at the start of the world."""
@@ -607,11 +616,11 @@ class World:
         return at is not None and self.reading.read_again(at, row.seq)
 
     def may_be_late(self, row: Row) -> bool:
-        """Whether a row may be late at a window. Nobody waits for a task that has said that it is idle, or that has ended."""
+        """Whether a row may be late at a window."""
         invariants = self.invariants
         if self.shares is not None and row in self.shares.excused:
             return True
-        return bool(self.idle_said) or invariants.may_be_late(row) or invariants.passed(row)
+        return invariants.may_be_late(row) or invariants.passed(row)
 
     def check_end(self) -> None:
         """Check that the account is clean, and that compaction has changed nothing."""
