@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
+from tests.sim.faults import EDGES_FROM, edges_of
 from tests.sim.outcome import outcome, story
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
-FIXED = 300
+FIXED = 275
+EDGE_BLOCK = 12
+EDGE_BLOCKS = 2
+"""How many blocks of seeds with edges there are besides."""
 
 
 def run_block(seeds: list[int]) -> Counter[str]:
@@ -29,6 +34,12 @@ def run_block(seeds: list[int]) -> Counter[str]:
 def fixed_blocks(part: int) -> list[int]:
     """The blocks of one half of the fixed seeds."""
     return list(range(part, FIXED // BLOCK, 2))
+
+
+def edge_blocks() -> list[list[int]]:
+    """The first seeds that draw edges."""
+    seeds = filter(edges_of, count(EDGES_FROM))
+    return [list(islice(seeds, EDGE_BLOCK)) for _ in range(EDGE_BLOCKS)]
 
 
 def run_fixed(block: int) -> None:

@@ -44,9 +44,7 @@ class Faults:
         self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
         if not any(kind not in REQUESTS for kind in self.kinds):
             self.kinds.append("kill")
-        edges = Random(f"edges {world.seed}")
-        if world.seed >= EDGES_FROM and edges.random() < 0.5:
-            self.kinds += edges.sample(sorted(EDGES), edges.choice((1, 1, 2)))
+        self.kinds += edges_of(world.seed)
         for name in world.locations if "power-cut" in self.kinds else ():
             world.disk(name).may_fail = True
         if world.shape.mixed and "growth" not in self.kinds:
@@ -562,4 +560,12 @@ EDGES: dict[str, Callable[[Faults], None]] = {
 }
 """Half of the worlds that chance chooses have one or two of these besides."""
 EDGES_FROM = 1_000_000
-"""The seeds of CI are below."""
+"""The ordinary seeds of CI are below; it runs a block of those above, too (`blocks`)."""
+
+
+def edges_of(seed: int) -> list[str]:
+    """The edges that this seed draws."""
+    edges = Random(f"edges {seed}")
+    if seed < EDGES_FROM or edges.random() >= 0.5:
+        return []
+    return edges.sample(sorted(EDGES), edges.choice((1, 1, 2)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,9 @@ from headgate.core.task import protocol as facts
 
 from .plant import Plant
 from .planted_effects import EFFECTS
+
+UNANSWERED_S = 1.0
+"""How long a planted restore waits for an answer about its log."""
 
 
 def random() -> float:
@@ -738,6 +742,66 @@ def _end_repeated() -> list[tuple[Any, str, Any]]:
     return [(SimProducer, "_unanswered", again)]
 
 
+def _own_gap_is_the_silence_of_others() -> list[tuple[Any, str, Any]]:
+    from headgate.core.coordination import liveness
+
+    return [(liveness, "GAP", float("inf"))]
+
+
+def _unanswered_end_counts() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.port.errors import OutcomeUnknown
+    from headgate.agents.runtime.outbox import Outbox
+
+    original = Outbox._commit_transaction
+
+    async def commit(self: Any) -> None:
+        try:
+            await original(self)
+        except OutcomeUnknown:
+            self._in_transaction = False
+
+    return [(Outbox, "_commit_transaction", commit)]
+
+
+def _restored_to_the_stable_end() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.port import bounds
+    from headgate.agents.runtime import runtime
+
+    async def log_ends(offsets: Any, at: Any) -> tuple[int, int, int]:
+        stable = await offsets.end_of(at, committed=True)
+        return await offsets.start_of(at), stable, bounds.LOG_DELETE_RETENTION_MS
+
+    return [(runtime, "log_ends", log_ends)]
+
+
+def _log_without_an_answer_is_empty() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.port import bounds
+    from headgate.agents.runtime import runtime
+
+    original = bounds.log_ends
+
+    async def log_ends(offsets: Any, at: Any) -> tuple[int, int, int]:
+        try:
+            async with asyncio.timeout(UNANSWERED_S):
+                return await original(offsets, at)
+        except TimeoutError:
+            return 0, 0, bounds.LOG_DELETE_RETENTION_MS
+
+    return [(runtime, "log_ends", log_ends)]
+
+
+def _position_before_the_rows() -> list[tuple[Any, str, Any]]:
+    from headgate.agents.state.store import GuardedStore
+
+    original = GuardedStore.write
+
+    def write(self: Any, changes: Any, **said: Any) -> None:
+        original(self, {}, **said)
+        original(self, changes)
+
+    return [(GuardedStore, "write", write)]
+
+
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
@@ -759,6 +823,36 @@ PLANTS: dict[str, Plant] = {
             "a task whose position was deleted goes on at the end of the log instead of its beginning",
             _lost_goes_on_at_the_newest,
             ("retention",),
+        ),
+        Plant(
+            "cut-off-kills",
+            "a leader that was cut off takes the time without its own heartbeats for the silence of the others",
+            _own_gap_is_the_silence_of_others,
+            ("cut-off",),
+        ),
+        Plant(
+            "unanswered-end-counts",
+            "a transaction whose end was not answered is taken for committed",
+            _unanswered_end_counts,
+            ("lost-commit",),
+        ),
+        Plant(
+            "restored-to-stable",
+            "a restore ends at the last stable offset, before what is decided and has no marker yet",
+            _restored_to_the_stable_end,
+            ("late-markers", "move"),
+        ),
+        Plant(
+            "away-is-empty",
+            "a task log whose partition has no leader is taken for an empty one",
+            _log_without_an_answer_is_empty,
+            ("partition-away",),
+        ),
+        Plant(
+            "position-first",
+            "a store writes its position before the rows up to it, in a step of its own",
+            _position_before_the_rows,
+            ("power-cut", "tables"),
         ),
         Plant("owned-by-processor", "a grant counts for whoever has the processor's name", _ownership_by_processor),
         Plant(

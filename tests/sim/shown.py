@@ -24,6 +24,7 @@ SHOWN: dict[str, int] = {
     "all-on-one": 50_000,
     "alone-by-event": 50_008,
     "applied-twice": 50_033,
+    "away-is-empty": 1_000_128,
     "block-stays": 50_000,
     "bookkeeping-lost": 50_000,
     "bounds-early": 50_000,
@@ -33,6 +34,7 @@ SHOWN: dict[str, int] = {
     "closed-at-work": 50_003,
     "closed-session-stays": 50_013,
     "closing-anew": 50_021,
+    "cut-off-kills": 1_000_081,
     "damaged-passed": 50_007,
     "drain-is-idle": 50_001,
     "end-moves-floor": 50_000,
@@ -71,6 +73,7 @@ SHOWN: dict[str, int] = {
     "pause-not-obeyed": 50_001,
     "pause-untold": 50_046,
     "pause-unwritten": 50_016,
+    "position-first": 1_000_017,
     "raised-time": 50_000,
     "refused-write": 50_151,
     "rows-known": 50_151,
@@ -90,6 +93,7 @@ SHOWN: dict[str, int] = {
     "time-forgotten": 50_001,
     "tried-not-asked": 50_001,
     "two-owners": 50_002,
+    "unanswered-end-counts": 1_000_027,
     "undone-drain": 50_001,
 }
 

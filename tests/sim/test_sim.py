@@ -1,4 +1,4 @@
-"""Half of the fixed seeds, and the basis of any simulation: the same seed gives the same trace everywhere."""
+"""Half of the ordinary fixed seeds, and the basis of any simulation: the same seed gives the same trace everywhere."""
 
 from __future__ import annotations
 
