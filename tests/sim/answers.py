@@ -1,7 +1,8 @@
 """Holds each answer `done` against its effect, at the moment when the answer becomes visible.
 
 pause, resume   the run says so                                       (that nothing is read: `reading`)
-set-config      the stream says so                                    (that every worker has it: `waiting`)
+set-config, unset-config  the stream says so                          (that every worker has it: `waiting`)
+withdraw        the request is answered, was not done, and no run contains it
 move            the wanted worker runs the task
 seek            the checkpoint of the partition's task contains it    (that it goes on at the target: `reading`)
 stop, drain     the run is closed, and no task of it is at work       (`nothing_runs`)
@@ -51,8 +52,8 @@ class Answers:
 
     def _subject(self, request: Asked) -> tuple[object, ...]:
         """What a request changes: two with the same subject may follow each other in one transaction."""
-        verb = requests.PAUSE if request.verb == requests.RESUME else request.verb
-        if verb == requests.SEEK:
+        verb = ALIKE.get(request.verb, request.verb)
+        if verb in (requests.SEEK, requests.WITHDRAW):
             return verb, request.uuid
         if verb in (requests.STOP, requests.DRAIN, requests.START) and "worker" not in request.arguments:
             return ("the run",)
@@ -70,6 +71,18 @@ class Answers:
     def _configured(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
         found = truth.state.configs.get(request.arguments["setting"])
         return "" if found is not None and found.value == request.arguments["value"] else f"it is {found}"
+
+    def _unset(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
+        found = truth.state.configs.get(request.arguments["setting"])
+        return "" if found is None else f"it is {found}"
+
+    def _withdrawn(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
+        name, run = request.arguments["request"], truth.state.run
+        said = truth.finals.get(name)
+        if said not in (messages.AnswerState.REFUSED, messages.AnswerState.FAILED):
+            return f"{name} is answered '{said}'"
+        left = [] if run is None else [one.id for one in run.seeks if one.request == name]
+        return f"the run contains {left[0]}" if left else ""
 
     def _moved(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
         task, to = request.arguments["task"], request.arguments["to"]
@@ -130,11 +143,15 @@ class Answers:
         return ""
 
 
+ALIKE = {requests.RESUME: requests.PAUSE, requests.UNSET_CONFIG: requests.SET_CONFIG}
+"""Requests that change the same as another."""
 Effect = Callable[[Answers, "Job", "Truth", Asked, Answer], str]
 EFFECTS: Mapping[str, Effect] = {
     requests.PAUSE: Answers._paused,
     requests.RESUME: Answers._paused,
     requests.SET_CONFIG: Answers._configured,
+    requests.UNSET_CONFIG: Answers._unset,
+    requests.WITHDRAW: Answers._withdrawn,
     requests.MOVE: Answers._moved,
     requests.SEEK: Answers._sought,
     requests.STOP: Answers._stopped,

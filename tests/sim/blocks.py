@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.faults import EDGES_FROM, edges_of
+from tests.sim.faults import EDGES_FROM, FURTHER_FROM, edges_of, further_of
 from tests.sim.outcome import outcome, story
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
 FIXED = 275
 EDGE_BLOCK = 12
-EDGE_BLOCKS = 2
-"""How many blocks of seeds with edges there are besides."""
+"""How many seeds with edges there are besides, and how many with further requests."""
 
 
 def run_block(seeds: list[int]) -> Counter[str]:
@@ -37,9 +36,9 @@ def fixed_blocks(part: int) -> list[int]:
 
 
 def edge_blocks() -> list[list[int]]:
-    """The first seeds that draw edges."""
-    seeds = filter(edges_of, count(EDGES_FROM))
-    return [list(islice(seeds, EDGE_BLOCK)) for _ in range(EDGE_BLOCKS)]
+    """The first seeds that draw edges, and the first ones that draw further requests."""
+    edges, further = filter(edges_of, count(EDGES_FROM)), filter(further_of, count(FURTHER_FROM))
+    return [list(islice(edges, EDGE_BLOCK)), list(islice(further, EDGE_BLOCK))]
 
 
 def run_fixed(block: int) -> None:

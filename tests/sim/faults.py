@@ -9,6 +9,7 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,21 @@ if TYPE_CHECKING:
 
 LEAST = 4
 WINDOW_S = (14.0, 32.0)
-REQUESTS = ("drain", "cascade", "stop", "pause", "pause-stream", "seek", "config", "move", "stop-worker")
+REQUESTS = (
+    "drain",
+    "cascade",
+    "stop",
+    "pause",
+    "pause-stream",
+    "seek",
+    "config",
+    "move",
+    "stop-worker",
+    "seek-time",
+    "skip",
+    "withdraw",
+    "unset-config",
+)
 """These are no faults but requests of operators. They also come at any time, but do not count towards `LEAST`."""
 
 
@@ -44,7 +59,7 @@ class Faults:
         self.kinds = self.rng.sample(names, self.rng.randint(3, 8))
         if not any(kind not in REQUESTS for kind in self.kinds):
             self.kinds.append("kill")
-        self.kinds += edges_of(world.seed)
+        self.kinds += edges_of(world.seed) + further_of(world.seed) + calls_of(world.seed)
         for name in world.locations if "power-cut" in self.kinds else ():
             world.disk(name).may_fail = True
         if world.shape.mixed and "growth" not in self.kinds:
@@ -82,7 +97,7 @@ class Faults:
         if late and (kind in REQUESTS or self.schedule.moment > self.over_at + 20.0):
             kind = self.rng.choice(("kill", "stall", "duplicate"))
         self.injected += 1
-        (KINDS | EDGES)[kind](self)
+        (KINDS | EDGES | FURTHER | CALLS)[kind](self)
         self.schedule.at(self.rng.expovariate(1.0 / self.pace_s), self.inject)
 
     # ------------------------------------------------------------------------------------------------------ to choose
@@ -215,6 +230,12 @@ class Faults:
         if victim is not None:
             victim.lose_commits += 1
 
+    def cancelled_call(self) -> None:
+        """The client cancels some calls of the worker, which nobody has asked for."""
+        victim = self.process()
+        if victim is not None:
+            victim.cancel_calls += self.rng.randint(1, 3)
+
     # --------------------------------------------------------------------------------------------------- of the broker
 
     def late_markers(self) -> None:
@@ -232,6 +253,7 @@ class Faults:
 
     def _led_again(self, at: StreamPartition) -> None:
         self.kafka.away.discard(at)
+        self.world.trouble_over[at] = self.schedule.moment
         self.world.last_outage_ms = self.schedule.wall_ms
         self.world.quiet_from = self.schedule.moment
 
@@ -264,6 +286,7 @@ class Faults:
 
     def _broker_up(self) -> None:
         self.kafka.down = False
+        self.world.outage_over = self.schedule.moment
         self.world.last_outage_ms = self.schedule.wall_ms
         self.world.took_effect("outage")
 
@@ -277,7 +300,8 @@ class Faults:
             self.schedule.at(self.rng.uniform(1.0, 20.0), self._good_again, target)
 
     def _good_again(self, target: StreamPartition) -> None:
-        self.kafka.broken.pop(target, None)
+        if self.kafka.broken.pop(target, None) is not None:
+            self.world.trouble_over[target] = self.schedule.moment
         self.world.quiet_from = self.schedule.moment
 
     def compaction(self) -> None:
@@ -428,12 +452,61 @@ class Faults:
         world, source = self.world, job.inputs[0]
         partition = self.rng.randrange(world.feeds[source].width)
         to = self.rng.choice(("oldest", "newest", self.rng.randrange(20)))
-        self.requested(job, "seek", "seek", stream=source, partition=partition, to=to)
+        self._sought(job, "seek", partition, to)
+
+    def _sought(self, job: Job, name: str, partition: int, to: object) -> None:
+        self.requested(job, "seek", name, stream=job.inputs[0], partition=partition, to=to)
         if self.rng.random() < 0.6:
             if self.rng.random() < 0.5:
                 self.schedule.at(self.rng.uniform(0.02, 0.3), self.kill_all)
             else:
                 self.schedule.at(self.rng.uniform(0.0, 0.3), self._kill_owner, job, f"Partition {partition % 6}")
+
+    def _input(self) -> tuple[Job, StreamPartition]:
+        """A partition of a source, and the job that reads it."""
+        job = self.rng.choice([job for job in self.world.jobs if job.kind != "downstream"])
+        return job, StreamPartition(job.inputs[0], self.rng.randrange(self.world.feeds[job.inputs[0]].width))
+
+    def seek_time(self) -> None:
+        """A seek to a time: mostly one of a record, sometimes one after all of them."""
+        job, at = self._input()
+        ms = self.schedule.wall_ms - self.rng.randrange(-2000, 12_000)
+        self._sought(job, "seek-time", at.partition, ["time", ms])
+
+    def skip(self) -> None:
+        """Leave out a record that is processed soon, or was just now."""
+        job, at = self._input()
+        read = [
+            one.positions.get(at, 0) for (name, _), one in self.world.invariants.references.items() if name == job.name
+        ]
+        self._sought(job, "skip", at.partition, ["skip", max(0, max(read, default=0) + self.rng.randint(-1, 8))])
+
+    def withdraw(self) -> None:
+        """Take back a request that has no answer yet."""
+        job = self.job()
+        finals = self.world.invariants.truth(job).finals
+        waiting = [uuid for uuid, one in job.requests.items() if uuid not in finals and one.verb != "withdraw"]
+        if not waiting and job.kind != "downstream":
+            partition = self.rng.randrange(self.world.feeds[job.inputs[0]].width)
+            waiting = [
+                self.requested(
+                    job, "seek", "seek", stream=job.inputs[0], partition=partition, to=self.rng.randrange(20)
+                )
+            ]
+        if waiting:
+            meant = self.rng.choice(waiting)
+            self.schedule.at(self.rng.uniform(0.0, 0.5), self._withdraw, job, meant)
+
+    def _withdraw(self, job: Job, meant: str) -> None:
+        self.requested(job, "withdraw", "withdraw", request=meant)
+
+    def unset_config(self) -> None:
+        """A setting is set, and after a while no more."""
+        job = self.job()
+        value = self.rng.choice(("100ms", "1s"))
+        self.requested(job, "set-config", "config", setting="commit.interval", value=value)
+        unset = partial(self.requested, setting="commit.interval")
+        self.schedule.at(self.rng.uniform(0.5, 6.0), unset, job, "unset-config", "unset-config")
 
     def _kill_owner(self, job: Job, task: str) -> None:
         """Kill the owner at some time between the request, the checkpoint that contains it, and the answer."""
@@ -470,6 +543,7 @@ class Faults:
             world.failing_chunks = world.failing_starts = world.failing_fences = world.cancelled_awaits = (
                 world.refusing_writes
             ) = 0
+            world.trouble_over |= {StreamPartition(*at): self.schedule.moment for at in world.kafka.broken}
             world.kafka.broken.clear()
             world.late_markers = 0
             world.quiet_from = self.schedule.moment
@@ -479,7 +553,7 @@ class Faults:
                     if slot.process is None and not slot.absent:
                         world.launch(slot, self.rng.random())
                     elif slot.process is not None:
-                        slot.process.lose_answer = slot.process.lose_commits = 0
+                        slot.process.lose_answer = slot.process.lose_commits = slot.process.cancel_calls = 0
                         slot.process.freeze_on_record = 0.0
                         slot.process.wall_offset_ms = (
                             0  # a leader with a wrong clock would refuse every request as expired
@@ -559,8 +633,32 @@ EDGES: dict[str, Callable[[Faults], None]] = {
     "retention": Faults.retention,
 }
 """Half of the worlds that chance chooses have one or two of these besides."""
+FURTHER: dict[str, Callable[[Faults], None]] = {
+    "seek-time": Faults.seek_time,
+    "skip": Faults.skip,
+    "withdraw": Faults.withdraw,
+    "unset-config": Faults.unset_config,
+}
+"""Half of the worlds from `FURTHER_FROM` on have one or two of these, too."""
+FURTHER_FROM = 2_000_000
+CALLS: dict[str, Callable[[Faults], None]] = {"cancelled-call": Faults.cancelled_call}
+"""A third of the worlds from `CALLS_FROM` on have this, too."""
+CALLS_FROM = 3_000_000
 EDGES_FROM = 1_000_000
 """The ordinary seeds of CI are below; it runs a block of those above, too (`blocks`)."""
+
+
+def calls_of(seed: int) -> list[str]:
+    """The faults of the client that this seed draws."""
+    return sorted(CALLS) if seed >= CALLS_FROM and Random(f"calls {seed}").random() < 1 / 3 else []
+
+
+def further_of(seed: int) -> list[str]:
+    """The further requests that this seed draws."""
+    further = Random(f"further {seed}")
+    if seed < FURTHER_FROM or further.random() >= 0.5:
+        return []
+    return further.sample(sorted(FURTHER), further.choice((1, 1, 2)))
 
 
 def edges_of(seed: int) -> list[str]:

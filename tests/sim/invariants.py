@@ -17,7 +17,7 @@ is used, a letter, a record given to an operator), against a small reference sta
     a closed run stays closed                       `_run`
     an outage kills nobody                          `fencing`
     compaction changes no state                     `folds`
-    what is released has no store open              `closed`
+    what is released has no store open, and who exits no transaction   `closed`
     an answer has its effect                        `answers`
     reading obeys seeks, bounds and pauses          `reading`
     placement is balanced, moves little, has owners `placing`
@@ -41,8 +41,9 @@ from headgate.core.progress.producers import StreamPhase
 from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 
-from .job import LAG_MS, PARTIAL, SHARED, SIDE_BASE, Row, framed, stray
+from .job import LAG_MS, PARTIAL, SHARED, Row, framed, stray
 from .log import COMMITTED, Producer, Record
+from .waiting import AFTER_S
 from .windows import TOPICS, Windows
 
 if TYPE_CHECKING:
@@ -126,6 +127,9 @@ class Invariants:
         self.truths: dict[str, Truth] = {}
         self.passed_from: dict[StreamPartition, int] = {}
         """By source partition that has ended in a run in which time does not wait for it: from which offset a later run reads on."""
+        self.came: dict[StreamPartition, int] = {}
+        """By source partition that was added: the latest time that anybody had said when its first record was committed, or with
+        state its first position."""
         self.intervals: dict[str, dict[StreamPartition, list[tuple[int, int]]]] = {}
         self.runs: dict[str, dict[StreamPartition, list[str]]] = {}
         """As `intervals`: the run in which each of them was read."""
@@ -257,6 +261,17 @@ class Invariants:
                     mine = one.holder is not None and one.holder.process is process and job == process.job.name
                     if mine and task in (None, name):
                         self.fail(f"{process.name} has released {name}, and its store at {place} is open")
+        for txid, producer in sorted(self.world.kafka.producers.items()) if task is None else ():
+            mine = producer.owner is not None and producer.owner[0] is process
+            if mine and producer.touched and txid not in process.unclear and self._reached(process):
+                self.fail(f"{process.name} exits, and its transaction of {txid} is open in {sorted(producer.touched)}")
+
+    def _reached(self, process: Process) -> bool:
+        """Whether the broker has answered this process for a while, so that it could end what it has begun."""
+        world, moment = self.world, self.world.schedule.moment
+        away = world.kafka.away or any(moment <= over + AFTER_S for over in world.trouble_over.values())
+        recently = moment <= world.outage_over + AFTER_S or process.woke_s_ago() <= AFTER_S
+        return not (world.kafka.down or away or recently)
 
     # ------------------------------------------------------------------------------------------------------ commits
 
@@ -325,7 +340,9 @@ class Invariants:
         """Positions continue where they were, over records that were processed in this transaction."""
         intervals, runs = self.intervals.setdefault(job.name, {}), self.runs.setdefault(job.name, {})
         applied = checkpoint.applied
-        sought = any(request not in reference.seeks for request in applied)
+        fresh = [request for request in applied if request not in reference.seeks]
+        skipped = [at for request in fresh if (at := self.world.reading.skipped(job, request)) is not None]
+        sought = len(fresh) > len(skipped)
         before = dict(reference.positions)
         upto = dict(before)
         for at, begin, end in actor.sealed:
@@ -336,8 +353,11 @@ class Invariants:
             if reference.closed_run == actor.run_id and self.has_data(at, begin, end):
                 self.fail(f"{actor.name} goes on in {at} from {begin} to {end} after it drained or ended")
             upto[at] = end
-            intervals.setdefault(at, []).append((begin, end))
-            runs.setdefault(at, []).append(actor.run_id)
+            if at not in self.came and self.grown(at):
+                self.came[at] = self._latest()
+            for move in without(begin, end, [offset for one, offset in skipped if one == at]):
+                intervals.setdefault(at, []).append(move)
+                runs.setdefault(at, []).append(actor.run_id)
         for at, position in checkpoint.positions.items():
             done = upto.get(at, 0)
             if position != done and not sought:
@@ -345,7 +365,10 @@ class Invariants:
                 if self.has_data(at, low, high):
                     self.fail(f"{actor.name} commits position {position} of {at}, but has processed up to {done}")
             reference.positions[at] = position
-        fresh = [request for request in applied if request not in reference.seeks]
+            if (
+                at not in self.came and job.shape.stateful and self.grown(at)
+            ):  # it has joined a task that others wait for already
+                self.came[at] = self._latest()
         if fresh:
             self.world.reading.sought(actor, fresh, before, checkpoint)
         self.world.reading.ended(actor, checkpoint)
@@ -499,17 +522,36 @@ class Invariants:
                 self.fail(f"{actor.name} gets a record of {at} after its {actor.closed[at.stream]}")
 
     def may_be_late(self, row: Row) -> bool:
-        """Behind a seek that leads back rows come again; a new partition is read from its beginning although time has advanced; strays are
-        old, and so may be others when they are written, so that an idle task was lifted past them by then. A partial state may hold such
-        rows. Results of a window are never late."""
+        """Behind a seek that leads back rows come again; a new partition is read from its beginning although time had advanced before it
+        came; strays are old, and so may be others when they are written, so that an idle task was lifted past them by then. A partial state
+        may hold such rows. Results of a window are never late."""
         if row.producer < 0:
             return row == PARTIAL
         shares = self.world.shares
         if shares is not None and row in shares.excused:
             return True
-        grown = self.world.shape.sources <= row.producer < SIDE_BASE
         old = bool(self.world.idle_said) and any(row in feed.old for feed in self.world.feeds.values())
-        return stray(row) or grown or old or self.world.read_again(row)
+        return stray(row) or self._before_it_came(row) or old or self.world.read_again(row)
+
+    def grown(self, at: StreamPartition) -> bool:
+        """Whether this source partition was added while the job ran."""
+        feed = self.world.feeds.get(at.stream)
+        return feed is not None and at.partition >= feed.width
+
+    def _before_it_came(self, row: Row) -> bool:
+        """Whether time had passed this row of a new partition before anybody knew of the partition. From then on time waits for it."""
+        at = self.world.source_of(row)
+        if at is None or not self.grown(at):
+            return False
+        return at not in self.came or self.world.feeds[at.stream].times[at.partition, row.seq] < self.came[at]
+
+    def _latest(self) -> int:
+        """The latest time that stands in a stream, or that a step was told."""
+        said = [ts for wire in self.wires.values() for ts in wire.marks.values()]
+        said += [ts for one in self.references.values() for ts in one.step_times.values()]
+        for job in self.world.jobs:
+            said += [ts for process in job.processes for one in process.watched.values() for ts in one.marks.values()]
+        return max((ts for ts in said if ts != MAX_TIME), default=NO_TIME)
 
     def excuse(self, row: Row) -> None:
         """Note that this row is rightly late where it is read from another job, and so in all later stages."""
@@ -553,11 +595,11 @@ class Invariants:
                 self._passed_by(actor, order.stream)
 
     def _passed_by(self, actor: Watched, stream: str) -> None:
-        """A task has ended this source: note the partitions for which time does not wait."""
+        """A task has ended this source: note the partitions for which time does not wait. It may have ended before it read anything."""
         machine = actor.actor.machine
-        for at in actor.sources():
+        for at in [at for plan in actor.actor.site.plan.inputs if plan.stream == stream for at in plan.owned]:
             one = machine.inputs.progress.partition(*at)
-            if at.stream == stream and (one.ts == NO_TIME or one.status == StreamPhase.LEFT):
+            if one.ts == NO_TIME or one.status == StreamPhase.LEFT:
                 upto = machine.position(at)
                 self.passed_from[at] = min(upto, self.passed_from.get(at, upto))
 
@@ -667,6 +709,16 @@ class Invariants:
             compacted.apply(read(record.offset, record.key, record.value, record.append_ms))
         if compacted != self.truth(job).state:
             self.fail(f"the compacted coordinator stream of {job.name} folds to another state")
+
+
+def without(begin: int, end: int, skipped: Iterable[int]) -> list[tuple[int, int]]:
+    """The parts of a range that are left when these offsets are left out."""
+    parts = []
+    for offset in sorted(skipped):
+        if begin <= offset < end:
+            parts.append((begin, offset))
+            begin = offset + 1
+    return [*parts, (begin, end)]
 
 
 CHECKS: dict[type, Any] = {

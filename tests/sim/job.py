@@ -215,6 +215,8 @@ class Feed:
         """The partitions that it had at first."""
         self.seqs: dict[int, int] = {}
         self.newest: dict[int, int] = {}
+        self.times: dict[tuple[int, int], int] = {}
+        """By partition and number: the event time of each row."""
         self.silent: set[int] = set()
         """Partitions that get nothing."""
         self.bursts: dict[int, int] = {}
@@ -238,6 +240,7 @@ class Feed:
             late = LAG_MS + rng.randint(0, STRAY_MS)
         if now_ms - (newest - late) > LAG_MS + JITTER_MS:
             self.old.add(row)
+        self.times[partition, seq] = newest - late
         self.kafka.plain(self.topic, partition, str(row.key).encode(), value_of(row), newest - late)
         return True
 
@@ -320,10 +323,12 @@ def account(
     tables: dict[int, int] | None,
     *,
     writes: bool,
+    twice: bool = False,
     writes_row: Callable[[Row], bool],
 ) -> Account:
     """Compare the output with what was read. `writes`: whether the output is a stream of frames. `tables`: the count of each key in the
-    task logs, if there are tables. `writes_row`: whether a row of the output is of this job.
+    task logs, if there are tables. `twice`: whether rows may be there more than once, so that only missing ones count.
+    `writes_row`: whether a row of the output is of this job.
     """
     result = Account()
     expected: Lanes = {}
@@ -339,10 +344,13 @@ def account(
                 result.rows += 1
                 found.setdefault((row.key, row.producer), []).append(row.seq)
                 counts[row.key] = counts.get(row.key, 0) % CYCLE + 1
-                if count not in (0, counts[row.key]):
+                if count not in (0, counts[row.key]) and not twice:
                     result.miscounted.append(("output", row, count, counts[row.key]))
     for lane in sorted(expected.keys() | found.keys()):
         want, have = expected.get(lane, []), found.get(lane, [])
+        if twice:
+            result.lost += [Row(lane[1], seq, lane[0]) for seq in sorted({*want} - {*have})]
+            continue
         if want == have:
             continue
         surplus, missing = list(have), []

@@ -2,7 +2,7 @@
 
     every worker of the model has as many tasks as any other, or one more or less   `placed`
     no more tasks move than balance and requests need                               `placed`
-    a task has an owner within `OWNED_S` of calm                                    `look`
+    a task has an owner after `OWNED_S` in which one worker that could take it was unhindered   `look`
 
 While a run drains, only the tasks of lost workers are placed again, so balance is not promised then.
 """
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from .world import Job, World
 
 OWNED_S = 30
-"""How long a task may be without an owner while no worker comes, goes or is hindered: a lost leader is replaced after a session and a
-jitter, its successor waits a session for lost workers, fences them, and waits for their return (`Timing`)."""
+"""How long a task may be without an owner while one worker is there and is not hindered, whatever happens to the others: a lost leader
+is replaced after a session and a jitter, its successor waits a session for lost workers, fences them, and waits for their return
+(`Timing`)."""
 MODEL = "the tasks of the run"
 
 
@@ -32,10 +33,8 @@ class Placing:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._workers: dict[str, tuple[str, ...]] = {}
-        """By job, the processes that ran at the last look."""
-        self._without: dict[tuple[str, str], int] = {}
-        """By job and task, for how many seconds of calm it has had no owner."""
+        self._without: dict[tuple[str, str, str], int] = {}
+        """By job, task and process: for how many seconds the task has had no owner, and the process could take it."""
 
     def placed(self, job: Job, truth: Truth, message: messages.SetJobModel) -> None:
         """A model was written."""
@@ -60,20 +59,24 @@ class Placing:
 
     def look(self, free: dict[str, Process]) -> None:
         """Check once a second. `free`: the processes that nothing hinders."""
-        without: dict[tuple[str, str], int] = {}
+        without: dict[tuple[str, str, str], int] = {}
         for job in self.world.jobs:
-            names = tuple(process.name for process in job.processes)
-            calm = names == self._workers.get(job.name) and all(name in free for name in names)
-            self._workers[job.name] = names
-            if not calm or not any(not process.slot.once for process in job.processes):
-                continue
-            for task in self._ownerless(job):
-                seconds = without[job.name, task] = self._without.get((job.name, task), 0) + 1
-                if seconds > OWNED_S:
-                    self.world.invariants.fail(
-                        f"{task} of {job.name} has had no owner for {seconds} s, while {', '.join(names)} could run it"
-                    )
+            able = [process.name for process in job.processes if process.name in free and self._able(process)]
+            for task in self._ownerless(job) if able else ():
+                for name in able:
+                    seconds = without[job.name, task, name] = self._without.get((job.name, task, name), 0) + 1
+                    if seconds > OWNED_S:
+                        self.world.invariants.fail(
+                            f"{task} of {job.name} has had no owner for {seconds} s, while {name} could run it"
+                        )
         self._without = without
+
+    def _able(self, process: Process) -> bool:
+        """Whether this worker can be given a task: nobody has told it to go, and there is no other one of its name."""
+        named = [one for one in process.job.slots if one.processor == process.slot.processor]
+        member = self.world.invariants.truth(process.job).state.member(process.slot.processor)
+        asked_to_go = member is not None and bool(member.dismissed)
+        return len(named) == 1 and not asked_to_go and process.guilty_until < self.world.schedule.moment
 
     def _ownerless(self, job: Job) -> list[str]:
         state = self.world.invariants.truth(job).state

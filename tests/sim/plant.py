@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .faults import EDGES, EDGES_FROM
+from .faults import CALLS, CALLS_FROM, EDGES, EDGES_FROM, FURTHER, FURTHER_FROM
 
 if TYPE_CHECKING:
     from .world import World
@@ -21,7 +21,7 @@ class Plant:
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
         """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`,
-        `modulo`, `bounded`. Without them the bug has no effect, and a seed is skipped.
+        `modulo`, `bounded`, `at least once`. Without them the bug has no effect, and a seed is skipped.
         """
         self.name = name
         self.why = why
@@ -32,6 +32,10 @@ class Plant:
     @property
     def first(self) -> int:
         """The first seed that may have what it needs."""
+        if self.needs & CALLS.keys():
+            return CALLS_FROM
+        if self.needs & {*FURTHER, "at least once"}:
+            return FURTHER_FROM
         return EDGES_FROM if self.needs & EDGES.keys() else FIRST
 
     def shows(self, seed: int) -> bool:
@@ -47,6 +51,7 @@ class Plant:
             "shares": world.sharing is not None,
             "modulo": world.shape.modulo,
             "bounded": world.shape.bounded,
+            "at least once": world.at_least_once,
         }
         drawn = {name for name, true in has.items() if true}
         if world.shape.windows is not None:

@@ -185,6 +185,7 @@ class SimProducer:
         late = 0.0
         if process.lose_answer > 0 and (self._id is not None or self._own):
             process.lose_answer -= 1
+            process.unclear.add(str(self._id))
             process.world.took_effect("lost-ack")
             late, offset = 0.05, -1
         self._deliver()
@@ -205,6 +206,8 @@ class SimProducer:
         if self._id is not None:
             return kafka.send(self._live(), *at, key, value, stamp, by)
         if not self._own:
+            if at in kafka.broken:
+                raise Refused(at)
             if world.duplicate_beats > 0:
                 world.duplicate_beats -= 1
                 world.took_effect("duplicate")
@@ -252,10 +255,12 @@ class SimProducer:
                 )
 
         if process.lose_commits > 0:
+            process.unclear.add(str(self._id))
             process.lose_commits -= 1
             process.world.took_effect("lost-commit")
             process.schedule.post(process, 0.05, self._unanswered, effect, done, failed)
         elif process.lose_answer > 0 and process.world.effects["lost-ack"] % 2:
+            process.unclear.add(str(self._id))
             process.lose_answer -= 1
             process.world.took_effect("lost-ack")
             self._late = effect
@@ -292,6 +297,7 @@ class SimProducer:
         try:
             await process.asked(lambda: process.kafka.abort(producer), 1.0)
         except (Fenced, EnvironmentFault) as error:
+            process.unclear.add(str(self._id))
             raise ProducerBroken(str(error)) from error
 
     async def discard(self) -> None:
@@ -664,7 +670,7 @@ class SimPort:
 
         def effect() -> int:
             start = self.process.kafka.start(*at)
-            self.process.world.reading.answered(self.process, at, start)
+            self.process.world.reading.answered(self.process, at, "start", start)
             return start
 
         return await self.process.asked(effect)
@@ -675,7 +681,7 @@ class SimPort:
         def effect() -> int:
             end = self.process.kafka.end(*at, committed=committed)
             self.process.world.invariants.end_asked(self.process, at, committed)
-            self.process.world.reading.answered(self.process, at, end)
+            self.process.world.reading.answered(self.process, at, "end", end)
             return end
 
         return await self.process.asked(effect)
@@ -687,7 +693,7 @@ class SimPort:
             kafka = self.process.kafka
             records = kafka.read(at.stream, at.partition, kafka.start(*at), 1 << 30)[0]
             found = next((record.offset for record in records if record.ts >= ms), None)
-            self.process.world.reading.answered(self.process, at, found)
+            self.process.world.reading.answered(self.process, at, ms, found)
             return found
 
         return await self.process.asked(effect)
@@ -708,5 +714,5 @@ class LeaderOffsets(SimPort):
             return found
         rows = world.shape.rows
         bound = max(found, min(rows, found + world.rng.randrange(rows)))
-        world.reading.answered(self.process, at, bound)
+        world.reading.answered(self.process, at, "end", bound)
         return bound

@@ -95,6 +95,10 @@ class Process(Host):
         """How many of the next answers to writes get lost (a fault)."""
         self.lose_commits = 0
         """How many of the next ends of transactions never reach the broker (a fault)."""
+        self.cancel_calls = 0
+        """How many of the next calls of its client are cancelled, which nobody has asked for (a fault)."""
+        self.unclear: set[str] = set()
+        """Its transactional ids of which a request got no answer, so that it does not know whether a transaction is open."""
         self.cut_until = 0.0
         """Until then nothing passes between it and the broker (a fault)."""
         self.read_delay_s = 0.0
@@ -174,6 +178,11 @@ class Process(Host):
             if not future.done():
                 future.set_exception(error)
 
+        if self.cancel_calls > 0:
+            self.cancel_calls -= 1
+            self.world.took_effect("cancelled-call")
+            await asyncio.sleep(self.schedule.latency())
+            raise asyncio.CancelledError("a connection was torn down")
         self.schedule.at(self.schedule.latency(), self._reach_asked, reach, done, failed, future)
         try:
             async with asyncio.timeout(within_s if within_s is not None else PATIENCE_S):

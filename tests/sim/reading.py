@@ -1,6 +1,7 @@
 """Holds the reading of each task against what it was asked: seeks, bounds and pauses.
 
-    a seek continues at its target                                   `sought`, when the checkpoint that contains it is committed
+    a seek continues at its target, as the broker named it since then  `sought`, when the checkpoint that contains it is committed
+    a skip leaves out its record, and moves nothing                  `sought`, `skipped` (that it was not processed: the account)
     a bounded input is read up to its bound, and not behind it       `read`, `ended`
     a run has the bounds that the broker gave                        `bounded`
     nothing is taken of a stream while its pause is known,
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from headgate.core import orders
 from headgate.core.coordination import messages
 from headgate.core.names import StreamPartition
-from headgate.core.orders import RunView
+from headgate.core.orders import RunView, skips
 from headgate.core.task.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -35,22 +36,24 @@ class Reading:
         """By job and id, every seek that a run has contained."""
         self._untils: dict[tuple[str, str], Mapping[str, tuple[int, ...]]] = {}
         """By job and run, the bounds of its inputs."""
-        self._answers: dict[tuple[str, StreamPartition], set[int]] = {}
-        """By process, the offsets that the broker has named for a partition."""
+        self._contained: dict[tuple[str, str], float] = {}
+        """By job and id of a seek, since when a run contains it."""
+        self._answers: dict[tuple[str, StreamPartition], list[tuple[float, str | int, int | None]]] = {}
+        """By process and partition, what the broker has answered: when, to what (`start`, `end`, or a time), and the offset."""
         self._reread: dict[StreamPartition, int] = {}
         """Up to which offset a partition had been read when a seek led back."""
 
     # ------------------------------------------------------------------------------------------------------ what was asked
 
-    def answered(self, process: Process, at: StreamPartition, offset: int | None) -> None:
-        """The broker has named an offset of this partition to a process."""
-        if offset is not None:
-            self._answers.setdefault((process.name, at), set()).add(offset)
+    def answered(self, process: Process, at: StreamPartition, asked: str | int, offset: int | None) -> None:
+        """The broker has named an offset of this partition to a process; or none, since there is no record of that time or a later one."""
+        self._answers.setdefault((process.name, at), []).append((self.world.schedule.moment, asked, offset))
 
     def bounded(self, job: Job, run: messages.SetRun) -> None:
         """A run was written: its bounds are what the broker has answered, and they stay."""
         for seek in run.seeks:
             self._seeks[job.name, seek.id] = seek
+            self._contained.setdefault((job.name, seek.id), self.world.schedule.moment)
         before = self._untils.get((job.name, run.run_id))
         if before is not None:
             if dict(before) != dict(run.untils):
@@ -60,9 +63,21 @@ class Reading:
         for stream, offsets in run.untils.items():
             for partition, offset in enumerate(offsets):
                 at = StreamPartition(stream, partition)
-                named = [offset in said for (_, one), said in self._answers.items() if one == at]
-                if not any(named):
+                named = [said for (_, one), told in self._answers.items() if one == at for _, _, said in told]
+                if offset not in named:
                     self.world.invariants.fail(f"run {run.run_id} ends {at} at {offset}, which no broker has named")
+
+    def place_of(self, job: Job, name: str) -> StreamPartition | None:
+        """The partition that a seek moves."""
+        seek = self._seeks.get((job.name, name))
+        return None if seek is None else StreamPartition(seek.stream, seek.partition)
+
+    def skipped(self, job: Job, name: str) -> tuple[StreamPartition, int] | None:
+        """The record that a seek leaves out; None if it moves the position instead."""
+        seek = self._seeks.get((job.name, name))
+        if seek is None or not skips(seek.to):
+            return None
+        return StreamPartition(seek.stream, seek.partition), seek.to[1]
 
     def until(self, watched: Watched, at: StreamPartition) -> int | None:
         """Where the run of this task ends the partition."""
@@ -112,7 +127,15 @@ class Reading:
             if seek is None:
                 self.world.invariants.fail(f"{watched.name} has applied {name}, which no run has contained")
                 return
-            last[StreamPartition(seek.stream, seek.partition)] = seek
+            if not skips(seek.to):
+                last[StreamPartition(seek.stream, seek.partition)] = seek
+            elif not any(
+                (one, True) == (self.place_of(watched.job, name), begin <= seek.to[1] < end)
+                for one, begin, end in watched.sealed
+            ):
+                self.world.invariants.fail(
+                    f"{watched.name} has applied {seek.id} ({seek.to}), and has not passed that record"
+                )
         for at, seek in last.items():
             moves = [(begin, end) for one, begin, end in watched.sealed if one == at]
             begun = [*(begin for begin, _ in moves), after.positions[at]]
@@ -129,8 +152,20 @@ class Reading:
         self._reread[at] = max([committed, *reached, self._reread.get(at, 0)])
 
     def _is_target(self, watched: Watched, at: StreamPartition, seek: messages.SeekRequest, offset: int) -> bool:
-        start = self.world.kafka.topics[at.stream][at.partition].start
-        targets = {seek.to} if isinstance(seek.to, int) else {*self._answers.get((watched.process.name, at), ())}
-        if seek.to == "oldest":
-            targets = {one for one in targets if one <= start} | {start}
+        start, since = (
+            self.world.kafka.topics[at.stream][at.partition].start,
+            self._contained[watched.job.name, seek.id],
+        )
+        told = [one for one in self._answers.get((watched.process.name, at), ()) if one[0] >= since]
+        ends = {offset for _, asked, offset in told if asked == "end"}
+        if isinstance(seek.to, int):
+            targets = {seek.to}
+        elif seek.to == "oldest":
+            targets = {offset for _, asked, offset in told if asked == "start"} | {start}
+        elif seek.to == "newest":
+            targets = ends
+        else:
+            found = {offset for _, asked, offset in told if asked == seek.to[1]}
+            targets = found | (ends if None in found else set())
+        targets = {offset for offset in targets if offset is not None}
         return offset in targets or any(one < offset <= start for one in targets)  # the target may be deleted by now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.blocks import edge_blocks, fixed_blocks, run_block, run_fixed
-from tests.sim.faults import EDGES, edges_of
+from tests.sim.faults import EDGES, FURTHER, edges_of, further_of
 
 
 @pytest.mark.timeout(1200)
@@ -24,5 +24,6 @@ def test_fixed_seeds_with_edges(seeds: list[int]):
 
 def test_each_edge_is_drawn():
     """A kind of fault that no seed of CI draws would be tested by chance alone."""
-    drawn = {edge for seeds in edge_blocks() for seed in seeds for edge in edges_of(seed)}
-    assert drawn == EDGES.keys()
+    seeds = [seed for block in edge_blocks() for seed in block]
+    drawn = {kind for seed in seeds for kind in (*edges_of(seed), *further_of(seed))}
+    assert drawn == EDGES.keys() | FURTHER.keys()

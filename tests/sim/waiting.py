@@ -8,7 +8,8 @@
     a task has an owner                                    `placing`
 
 Time counts only while there is no obstacle: the process runs, the broker answers, disks have space, the task has its state, and nothing has
-failed in it for a while. So these checks also hold during faults, for everything that the faults do not affect.
+failed in it for a while. A partition that cannot be written or has no leader is an obstacle for who writes to it, and for the reading of
+that partition. So these checks also hold during faults, for everything that the faults do not affect.
 """
 
 from __future__ import annotations
@@ -96,11 +97,25 @@ class Waiting:
             process.alive
             and not process.exiting
             and not world.kafka.down
-            and world.schedule.wall_ms > world.last_outage_ms + AFTER_S * 1000
+            and moment > world.outage_over + AFTER_S
             and not (process.read_delay_s or process.fetch_delay_s)
-            and not (disk.full or disk.busy or world.kafka.broken or world.kafka.away)
+            and not (disk.full or disk.busy)
             and moment - process.frozen_last > AFTER_S
+            and not any(self._needs(process, at) for at in self._troubled())
         )
+
+    def _troubled(self) -> list[StreamPartition]:
+        """The partitions that cannot be written, or have no leader, or had not a while ago."""
+        world = self.world
+        after = [at for at, over in world.trouble_over.items() if world.schedule.moment <= over + AFTER_S]
+        return sorted({*world.kafka.away, *world.kafka.broken, *after})
+
+    def _needs(self, process: Process, at: StreamPartition) -> bool:
+        """Whether the process cannot work without this partition: it follows or writes it."""
+        job = process.job
+        if at.stream == job.log_topic:
+            return any(not one.gone and one.log_partition == at.partition for one in process.watched.values())
+        return at.stream in (job.coordinator_topic, job.heartbeat_topic, *job.written)
 
     def _at_work(self, watched: Watched) -> bool:
         machine = watched.actor.machine
@@ -109,12 +124,12 @@ class Waiting:
 
     def _records(self, watched: Watched, unread: dict[tuple[str, str, StreamPartition], tuple[int, int]]) -> None:
         """A committed, undamaged record at the position of an open partition must be read."""
-        machine, topics = watched.actor.machine, self.world.kafka.topics
+        machine, topics, troubled = watched.actor.machine, self.world.kafka.topics, self._troubled()
         for plan in watched.actor.site.plan.inputs:
             for at in plan.owned:
                 log = topics[at.stream][at.partition]
                 index = bisect_left(log.offsets, machine.position(at))
-                if index >= len(log.records) or log.damaged or not self._open(watched, at):
+                if index >= len(log.records) or log.damaged or at in troubled or not self._open(watched, at):
                     continue
                 record = log.records[index]
                 bound = machine.inputs.until.get(at)
@@ -144,6 +159,8 @@ class Waiting:
     def _time(self, watched: Watched) -> None:
         """A task that has read all of a stream of other jobs has the time that they have said."""
         shares = self.world.shares
+        if any(at.stream == SHARED for at in self._troubled()):
+            return
         if shares is not None and shares.waits(watched) > PATIENCE:
             self.world.invariants.fail(
                 f"{watched.process.name} {watched.name} has read all of {SHARED} for {PATIENCE} s, and its time is "
@@ -153,8 +170,6 @@ class Waiting:
     def _settings(self, process: Process, behind: dict[tuple[object, ...], int]) -> None:
         """The committer of a worker and its tasks have the interval that the stream says."""
         state = self.world.invariants.truth(process.job).state
-        if INTERVAL not in state.overrides:
-            return
         wanted, committing = seconds(state.overrides, INTERVAL), process.runtime.producers.committing
         have = {} if committing is None else {"its committer": committing.machine.interval_s}
         for watched in process.watched.values():
@@ -190,6 +205,10 @@ class Waiting:
                 continue
             watched = process.watched.get(task)
             able = name in free and watched is not None and self._at_work(watched)
+            able = able and self.world.reading.place_of(process.job, request) not in self._troubled()
+            skipped = self.world.reading.skipped(process.job, request)
+            if able and watched is not None and skipped is not None:  # it is applied where the record is passed
+                able = watched.actor.machine.position(skipped[0]) > skipped[1]
             self._owed[owed] = self._owed[owed] + 1 if able else 0
             if self._owed[owed] > PATIENCE:
                 self.world.invariants.fail(
