@@ -763,15 +763,16 @@ def _unanswered_end_counts() -> list[tuple[Any, str, Any]]:
     return [(Outbox, "_commit_transaction", commit)]
 
 
-def _restored_to_the_stable_end() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.port import bounds
-    from headgate.agents.runtime import runtime
+def _dropped_while_markers_are_under_way() -> list[tuple[Any, str, Any]]:
+    from .port import SimProducer
 
-    async def log_ends(offsets: Any, at: Any) -> tuple[int, int, int]:
-        stable = await offsets.end_of(at, committed=True)
-        return await offsets.start_of(at), stable, bounds.LOG_DELETE_RETENTION_MS
+    original = SimProducer._write
 
-    return [(runtime, "log_ends", log_ends)]
+    def write(self: Any, at: Any, batch: Any) -> int:
+        decided = self._producer is not None and self._producer.unmarked
+        return -1 if decided else original(self, at, batch)
+
+    return [(SimProducer, "_write", write)]
 
 
 def _log_without_an_answer_is_empty() -> list[tuple[Any, str, Any]]:
@@ -837,10 +838,10 @@ PLANTS: dict[str, Plant] = {
             ("lost-commit",),
         ),
         Plant(
-            "restored-to-stable",
-            "a restore ends at the last stable offset, before what is decided and has no marker yet",
-            _restored_to_the_stable_end,
-            ("late-markers", "move"),
+            "dropped-meanwhile",
+            "what a client sends while markers of its last transaction are under way is not written",
+            _dropped_while_markers_are_under_way,
+            ("late-markers",),
         ),
         Plant(
             "away-is-empty",

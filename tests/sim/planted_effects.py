@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import replace
 from itertools import count
@@ -13,6 +14,8 @@ from .job import OUTPUT
 from .plant import Plant
 
 Patches = list[tuple[Any, str, Any]]
+LATER_S = 1.0
+"""How much later than their positions the planted outputs go out."""
 IDLE_S, PERIOD_S = 60.0, 90.0
 """For how many seconds of how many the planted leader grants nothing."""
 
@@ -236,6 +239,118 @@ def decision_by_what_is_no_event() -> Patches:
     return [(Task, "on_CommitBegins", on_commit_begins)]
 
 
+def setting_stays_where_it_is_unset() -> Patches:
+    from headgate.agents.worker.settings_taken import Overrides
+
+    original = Overrides.take
+
+    def take(self: Any, overrides: Any, offset: int) -> None:
+        original(self, {**self.given, **overrides}, offset)
+
+    return [(Overrides, "take", take)]
+
+
+def unset_done_without_effect() -> Patches:
+    return _nothing_written("unset-config")
+
+
+def withdrawal_done_without_effect() -> Patches:
+    return _nothing_written("withdraw")
+
+
+def skip_not_obeyed() -> Patches:
+    from headgate.agents.runtime.skips import Skips
+
+    return [(Skips, "mark", lambda self, chunk: None)]
+
+
+def time_means_the_end() -> Patches:
+    from headgate.agents.port import bounds
+
+    original = bounds.offset_of
+
+    async def offset_of(offsets: Any, at: Any, bound: Any) -> int:
+        return await original(offsets, at, "newest" if isinstance(bound, tuple) else bound)
+
+    return [(bounds, "offset_of", offset_of)]
+
+
+def newest_known_from_before() -> Patches:
+    from headgate.agents.port import bounds
+
+    original = bounds.offset_of
+    known: dict[Any, int] = {}
+
+    async def offset_of(offsets: Any, at: Any, bound: Any) -> int:
+        found = await original(offsets, at, bound)
+        name = offsets.process.name, at
+        return known.setdefault(name, found) if bound == "newest" else found
+
+    return [(bounds, "offset_of", offset_of)]
+
+
+def nothing_granted_after_a_silence() -> Patches:
+    from headgate.core.coordination.leader import leader
+
+    original = leader.grants
+    silent: dict[str, float] = {}
+
+    def grants(draft: Any) -> None:
+        living = {life.processor for life in draft.alive()}
+        if any(member.processor not in living for member in draft.state.members()):
+            silent[draft.config.process] = draft.now.mono
+        if draft.now.mono - silent.get(draft.config.process, -PERIOD_S) >= PERIOD_S:
+            original(draft)
+
+    return [(leader, "grants", grants)]
+
+
+def nothing_read_while_one_is_away() -> Patches:
+    from .port import RETRY_S, SimConsumer
+
+    original = SimConsumer._answer
+
+    def answer(self: Any) -> None:
+        process = self.process
+        if process.kafka.away and self._of_data:
+            process.schedule.post(process, RETRY_S, self._again)
+        else:
+            original(self)
+
+    return [(SimConsumer, "_answer", answer)]
+
+
+def leader_transaction_left_open() -> Patches:
+    from headgate.agents.coordinator.coordinator_stream import LeaderWriter
+    from headgate.agents.port.errors import OutboxError
+    from headgate.core.coordination.messages import CLOSED, SetRun
+
+    original = LeaderWriter._written
+
+    async def written(self: Any, producer: Any, writes: Any) -> int:
+        writes = list(writes)
+        end = await original(self, producer, writes)
+        if any(isinstance(one, SetRun) and one.state in CLOSED for one in writes):
+            batch = producer.batch(1 << 10)
+            batch.add([b"bye"], [b"x"], 0, None, 0)
+            with contextlib.suppress(OutboxError, EnvironmentFault):
+                await producer.begin()
+                await (await producer.send(self._at, batch))
+        return end
+
+    return [(LeaderWriter, "_written", written)]
+
+
+def outputs_after_their_positions() -> Patches:
+    from headgate.agents.runtime.guarantee import SplitBuffer
+
+    def complete(self: Any) -> None:
+        self._inside.complete()
+        asyncio.get_running_loop().call_later(LATER_S, self._outside.complete)
+
+    return [(SplitBuffer, "complete", complete)]
+
+
 def store_left_open() -> Patches:
     from headgate.agents.runtime.state import TaskStore
 
@@ -302,6 +417,37 @@ EFFECTS = (
     Plant("setting-unwritten", "a setting is done, and stands nowhere", setting_done_without_effect, ("config",)),
     Plant("setting-nowhere", "a setting reaches no worker", setting_reaches_no_worker, ("config",)),
     Plant("setting-no-task", "a setting reaches no task", setting_reaches_no_task, ("config",)),
+    Plant(
+        "unset-kept", "a setting that is unset stays at the workers", setting_stays_where_it_is_unset, ("unset-config",)
+    ),
+    Plant("unset-unwritten", "a setting that is unset stays", unset_done_without_effect, ("unset-config",)),
+    Plant(
+        "withdraw-nothing",
+        "a withdrawal is done, and nothing is withdrawn",
+        withdrawal_done_without_effect,
+        ("withdraw",),
+    ),
+    Plant("skip-not-obeyed", "a skip is done, and its record is processed", skip_not_obeyed, ("skip",)),
+    Plant("time-is-the-end", "a seek to a time leads to the end", time_means_the_end, ("seek-time",)),
+    Plant(
+        "newest-of-before", "a seek to the newest leads to where that was before", newest_known_from_before, ("seek",)
+    ),
+    Plant(
+        "one-silent", "a leader grants nothing for a while after one worker was silent", nothing_granted_after_a_silence
+    ),
+    Plant(
+        "all-wait-for-one",
+        "a client reads nothing while any partition has no leader",
+        nothing_read_while_one_is_away,
+        ("partition-away", "shares"),
+    ),
+    Plant("leader-left-open", "a leader that has closed a run leaves a transaction open", leader_transaction_left_open),
+    Plant(
+        "committed-first",
+        "the outputs of at_least_once go out some time after their positions",
+        outputs_after_their_positions,
+        ("at least once",),
+    ),
     Plant("move-at-once", "a move is done when it is accepted", move_done_at_once, ("move",)),
     Plant("stop-at-once", "a stop is done when it is accepted", stop_done_at_once, ("stop",)),
     Plant("all-on-one", "all tasks are placed on one worker", all_tasks_on_one_worker),
