@@ -127,6 +127,10 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
     def hold(self: Inputs) -> None:
         """Do nothing, so that idleness never expires."""
 
+    def silent_at(self: Inputs, at: Any) -> float:
+        """Certain without an answer."""
+        return float("inf")
+
     original = Inputs.observe
 
     def observe(self: Inputs, now: Any) -> None:
@@ -135,7 +139,24 @@ def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
         original(self, now)
 
     planted = [(Inputs, "is_idle", is_idle), (Inputs, "_hold", hold), (Inputs, "observe", observe)]
-    return [*planted, (task_intake, "GAP_S", float("inf"))]
+    return [*planted, (Inputs, "silent_at", silent_at), (task_intake, "GAP_S", float("inf"))]
+
+
+def _idle_left_out() -> list[tuple[Any, str, Any]]:
+    from headgate.core.progress import producers
+    from headgate.core.progress.producers import Said, StreamPhase
+
+    original = producers.of_all
+
+    def of_all(parts: Any) -> Any:
+        active = [one for one in parts if one.status != StreamPhase.OPEN or not one.idle]
+        return original(active if any(one.status == StreamPhase.OPEN for one in active) else parts)
+
+    def row(self: Said) -> tuple[object, ...]:
+        """Idleness is stored, too."""
+        return (*tuple(self)[:5], self.away, self.lift, self.mark)
+
+    return [(producers, "of_all", of_all), (Said, "row", row)]
 
 
 def _older_epochs_dropped() -> list[tuple[Any, str, Any]]:
@@ -682,21 +703,22 @@ def _foreign_drain_closes() -> list[tuple[Any, str, Any]]:
     return [(ProducerGroup, "_only_away", only_away)]
 
 
-def _drained_producer_is_idle() -> list[tuple[Any, str, Any]]:
+def _drained_producer_is_left_out() -> list[tuple[Any, str, Any]]:
     from headgate.core.progress.producers import ProducerGroup, StreamPhase, StreamStatus
 
     original = ProducerGroup._judge
 
     def judge(self: ProducerGroup) -> StreamStatus:
-        drained = {name: said for name, said in self.said.items() if said.status == StreamPhase.DRAINED}
-        if self.members is not None or len(drained) == len(self.said):
+        others = {name: said for name, said in self.said.items() if said.status != StreamPhase.DRAINED}
+        if self.members is not None or not others:
             return original(self)
-        idle = {name: said._replace(status=StreamPhase.OPEN, idle=True, id="") for name, said in drained.items()}
-        said, self.said = self.said, {**self.said, **idle}
+        before = self.said, self.declared
+        self.declared -= len(self.said) - len(others)
+        self.said = others
         try:
-            return original(self, 0.0)
+            return original(self)
         finally:
-            self.said = said
+            self.said, self.declared = before
 
     return [(ProducerGroup, "_judge", judge)]
 
@@ -883,6 +905,12 @@ PLANTS: dict[str, Plant] = {
             _aggregating_owner_waits_for_siblings,
         ),
         Plant(
+            "idle-left-out",
+            "who was idle when he was heard last is left out of the time, as long as he is away",
+            _idle_left_out,
+            ("windows",),
+        ),
+        Plant(
             "guessed-idle",
             "a source is idle when nothing was read from it for a while",
             _idle_guessed_from_silence,
@@ -1050,7 +1078,7 @@ PLANTS: dict[str, Plant] = {
         Plant(
             "drain-is-idle",
             "nobody waits for a task of another job that has drained while others of its job have not",
-            _drained_producer_is_idle,
+            _drained_producer_is_left_out,
             ("shares",),
         ),
         Plant(
