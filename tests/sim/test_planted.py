@@ -17,7 +17,6 @@ from tests.sim.plant import FIRST, Plant
 from tests.sim.planted import PLANTS
 from tests.sim.shown import SEEDS, SHOWN, fall, search, written
 
-
 RARE = {"late-partial", "leader-left-open", "merged-session-stays", "pause-untold", "tried-not-asked"}
 """Their stored seeds show them no longer since idle tasks are lifted, and others are not found in the time of a check: `shown` looks on."""
 
