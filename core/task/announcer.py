@@ -102,6 +102,14 @@ class Announcer:
         self._confirming: set[str] = set()
         """The streams to which idleness is to be confirmed again."""
         self._meeting = meeting(self.plan)
+        self._relays = tuple(
+            one
+            for one in self.inputs.by_stream.values()
+            if one.kind == INTERMEDIATE
+            and one.stream in self._meeting
+            and aggregator(one.stream, one.width) in one.partitions
+        )
+        """The streams for whose producers this task may speak, and whose time meets another one."""
 
     def said(self, kind: str, stream: str) -> Announcement:
         """The last announcement: the task's own (`:said`), or for all producers (`:relayed`)."""
@@ -144,7 +152,7 @@ class Announcer:
         if self._rests:
             return None
         told = [(one.stream, self.said(":said", one.stream)) for one in self.plan.outputs]
-        told += [(RELAY + one.stream, self.said(":relayed", one.stream)) for one in self._relays()]
+        told += [(RELAY + one.stream, self.said(":relayed", one.stream)) for one in self._relays]
         said = [name for name, one in told if one.idle and not one.away]
         times = [self.confirmations.committed_s(one) for one in said if one not in self._confirming]
         return (
@@ -158,7 +166,7 @@ class Announcer:
         due_s = self.confirms_s
         if due_s is None or now.mono < due_s:
             return False
-        self._looked_s, self._rests = now.mono, not any(self._relays())
+        self._looked_s, self._rests = now.mono, not self._relays
         passing = self.time.passing()
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
@@ -169,7 +177,7 @@ class Announcer:
                 behind = self.time.reached(output.parents, output.stream, passing)
                 if self.due(output, said, producers.epoch, drain_id, behind) == said and self._is_silent(output):
                     self._confirming.add(output.stream)
-        for one in self._relays():
+        for one in self._relays:
             at = StreamPartition(one.stream, aggregator(one.stream, one.width))
             committed_s = self.confirmations.committed_s(RELAY + one.stream)
             idle = self.said(":relayed", one.stream).idle and self.relayed_status(one).idle
@@ -181,16 +189,6 @@ class Announcer:
             ):
                 self._confirming.add(RELAY + one.stream)
         return bool(self._confirming)
-
-    def _relays(self) -> Iterator[InputPlan]:
-        """The streams for whose producers this task may speak, and whose time meets another one."""
-        for one in self.inputs.by_stream.values():
-            if (
-                one.kind == INTERMEDIATE
-                and one.stream in self._meeting
-                and aggregator(one.stream, one.width) in one.partitions
-            ):
-                yield one
 
     def stir(self) -> None:
         """Something was heard: others may go on."""

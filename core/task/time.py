@@ -98,10 +98,7 @@ def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
 
 
 def passing(
-    steps: Iterable[StepPlan],
-    streams: Mapping[str, Through],
-    told: Mapping[str, int],
-    owed: Mapping[str, int],
+    steps: Iterable[StepPlan], streams: Mapping[str, Through], told: Mapping[str, int], owed: Mapping[str, int]
 ) -> dict[str, Through]:
     """The times that all streams and steps pass on. `streams` contains those that have not drained; the steps come parents first."""
     found = dict(streams)
