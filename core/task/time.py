@@ -28,7 +28,7 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..machine import Now
@@ -180,32 +180,29 @@ class TaskTime:
 
     def lift(self, now: Now) -> bool:
         """Lift the idle streams and steps to those that they meet. Returns whether one was lifted."""
-        if not self._meets:
-            return False
-        passed, moved = self.passing(), False
-        for name, parents in self._meets:
-            live = {one: passed[one] for one in parents if one in passed}
-            for one, lift in self._lifts[name].items():
-                if one not in live or not live[one].idle or live[one].away:
-                    lift.drop()
-                    continue
-                before = lift.upto
-                lift.confirm(self.silent_since(one), now.mono, self._moving(live, one))
-                moved = moved or lift.upto > before
+        moved = False
+        for lift, quiet in self._met():
+            if quiet is None:
+                lift.drop()
+                continue
+            before, (silent_since, others) = lift.upto, quiet
+            lift.confirm(silent_since, now.mono, others)
+            moved = moved or lift.upto > before
         return moved
 
     def may_lift(self) -> bool:
         """Whether an idle stream or step can be lifted now, or is to be compared with those that it meets."""
-        if not self._meets:
-            return False
-        passed = self.passing()
+        return any(quiet is not None and lift.waits(*quiet) for lift, quiet in self._met())
+
+    def _met(self) -> Iterator[tuple[Lift, tuple[float, int | None] | None]]:
+        """Each stream and step that meets others. If it is idle: since when it is surely silent, and the least time of the others."""
+        passed = self.passing() if self._meets else {}
         for name, parents in self._meets:
             live = {one: passed[one] for one in parents if one in passed}
-            for one, through in live.items():
-                lift = self._lifts[name][one]
-                if through.idle and not through.away and lift.waits(self.silent_since(one), self._moving(live, one)):
-                    return True
-        return False
+            for one, lift in self._lifts[name].items():
+                through = live.get(one)
+                idle = through is not None and through.idle and not through.away
+                yield lift, (self.silent_since(one), self._moving(live, one)) if idle else None
 
     def _moving(self, live: Mapping[str, Through], without: str) -> int | None:
         """The least time of those that are not idle; None if there are none."""
