@@ -127,6 +127,8 @@ class Invariants:
         self.truths: dict[str, Truth] = {}
         self.passed_from: dict[StreamPartition, int] = {}
         """By source partition that has ended in a run in which time does not wait for it: from which offset a later run reads on."""
+        self.told = NO_TIME
+        """The latest time, short of an end, that any step was ever told."""
         self.came: dict[StreamPartition, int] = {}
         """By source partition that was added: the latest time that anybody had said when its first record was committed, or with
         state its first position."""
@@ -546,8 +548,8 @@ class Invariants:
         return at not in self.came or self.world.feeds[at.stream].times[at.partition, row.seq] < self.came[at]
 
     def _latest(self) -> int:
-        """The latest time that stands in a stream, or that a step was told."""
-        said = [ts for wire in self.wires.values() for ts in wire.marks.values()]
+        """The latest time that stands in a stream, or that a step was ever told: what was late for a join stays late in later runs."""
+        said = [self.told, *(ts for wire in self.wires.values() for ts in wire.marks.values())]
         said += [ts for one in self.references.values() for ts in one.step_times.values()]
         for job in self.world.jobs:
             said += [ts for process in job.processes for one in process.watched.values() for ts in one.marks.values()]
@@ -569,6 +571,7 @@ class Invariants:
         if self.world.shares is not None:
             self.world.shares.letter(actor, order)
         self.windows.letter(actor.name, order)
+        self.told = max([self.told, *(ts for _, ts in order.times if ts != MAX_TIME)])
         reference = self.reference(actor.job.name, actor.name)
         if reference.owner is actor and reference.run == actor.run_id:
             for step, ts in reference.step_times.items():

@@ -335,8 +335,13 @@ class Life:
             "unread": unread,
         }
         original = SimpleNamespace(**{name: getattr(participant, name) for name in heard})
+
+        def while_alive(name: str, told: Any) -> Any:
+            """What a killed process still does while its coroutines are closed reaches nobody, and breaks no promise."""
+            return lambda *given: (told if process.alive else getattr(original, name))(*given)
+
         for name, told in heard.items():
-            setattr(participant, name, told)
+            setattr(participant, name, while_alive(name, told))
 
     def start(self) -> None:
         """Join the job like `Participant.start`, but with machines that the world configures; end when it is over."""

@@ -56,7 +56,7 @@ def test_help_imports_nothing_heavy() -> None:
         (("kafak", "up"), "There is no verb `headgate kafak`. Did you mean `headgate kafka`?"),
         (("kafka", "stauts"), "Did you mean `headgate kafka status`?"),
         (("dead-letters", "lst", "sales"), "Did you mean `headgate dead-letters list`?"),
-        (("topics", "frobnicate"), "There is no verb `headgate topics frobnicate`. There are adopt, plan"),
+        (("topics", "frobnicate"), "There is no verb `headgate topics frobnicate`. There are adopt, create, delete"),
         (("drain", "sales", "--wiat"), "--wait"),
     ],
 )

@@ -88,7 +88,8 @@ def test_a_traceback_keeps_its_lines_and_nothing_else(monkeypatch: pytest.Monkey
 
 
 def test_why_a_task_failed_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    found = dict.fromkeys(("task", "state", "worker", "why", "failure", "refused"), CLEARS)
+    names = ("task", "state", "worker", "why", "failure", "failure_since", "failure_until", "refused")
+    found = dict.fromkeys(names, CLEARS)
     show_why({**found, "asked": True, "traceback": f"Traceback:\n  ValueError: {CLEARS}"})
     show_why({**found, "asked": False, "traceback": ""})
     said = capsys.readouterr()

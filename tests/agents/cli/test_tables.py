@@ -48,13 +48,15 @@ def served(one: Any, asked: list[int]) -> TestServer:
 async def answered(*workers: Any) -> tuple[list[int], list[dict[str, Any] | None]]:
     """What each of these says to the command about the key `a`, the first one also about a table that is not there, with the statuses."""
     said, answers = list[int](), list[dict[str, Any] | None]()
+    to: Any = Bag(configuration=Bag(value={"web.token": ""}.__getitem__))
     for one in workers:
         async with served(one, said) as server:
             url = str(server.make_url("")).rstrip("/")
-            answers.append(await _ask(url, "rows", "a", "", 10))
+            found = {"processor": one.options.processor, "url": url}
+            answers.append(await _ask(to, found, "rows", "a", "", 10))
             if one is workers[0]:
                 with pytest.raises(NotFound, match="rosw"):
-                    await _ask(url, "rosw", "a", "", 10)
+                    await _ask(to, found, "rosw", "a", "", 10)
     return said, answers
 
 
