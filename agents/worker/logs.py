@@ -78,9 +78,14 @@ class Repeats(logging.Filter):
 def unless_retried(record: logging.LogRecord) -> bool:
     """Whether to let this record through: not if it is the coordinator of a group that aiokafka looks for again.
 
-    A new broker knows none before the first request, and only the published positions ask for it. What is not retried is raised there.
+    A new broker knows none before the first request, and moves it after; only the published positions ask for it. What is not retried is
+    raised there.
     """
-    if record.name != COORDINATOR_OF_GROUP or not isinstance(record.args, tuple) or not record.args:
+    if record.name != COORDINATOR_OF_GROUP:
+        return True
+    if record.funcName == "coordinator_dead":  # it says that it looks for another one
+        return False
+    if not isinstance(record.args, tuple) or not record.args:
         return True
     return not getattr(record.args[0], "retriable", False)
 

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 import structlog
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError
 
 from headgate.agents.worker.logs import Masking, Repeats, secrets_of, set_level, set_up
@@ -90,6 +91,11 @@ def test_a_new_broker_that_has_no_coordinator_of_groups_yet_is_no_error() -> Non
     log = logging.getLogger("aiokafka.consumer.group_coordinator")
     for error in (GroupCoordinatorNotAvailableError(), GroupAuthorizationFailedError("readers")):
         log.error("Group Coordinator Request failed: %s", error)
+    log.handle(
+        log.makeRecord(
+            log.name, logging.WARNING, "", 1, "Marking dead", (1,), None, GroupCoordinator.coordinator_dead.__name__
+        )
+    )
     assert [one["event"] for one in lines(out)] == [
         "Group Coordinator Request failed: [Error 30] GroupAuthorizationFailedError: readers"
     ]
