@@ -28,7 +28,7 @@ from ..job.in_arrays import makes_rows
 from ..job.named_fields import on_columns
 from ..kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
 from ..process.configuration import CommandLine, Configuration
-from ..process.launch import load_app
+from ..process.launch import bound_inputs, load_app
 from ..process.planning import StateChange, joins, misfits, state_changes
 from ..process.reading import OtherJob, folded
 from ..worker.job_topics import TO_COME, JobTopics
@@ -49,6 +49,7 @@ app_dir_option = click.option(
 
 @click.command()
 @click.argument("target", metavar="MODULE:app")
+@click.option("--bounded", is_flag=True, help="Plan a run that stops at the offsets where the inputs end now.")
 @click.option(
     "--workers", type=click.IntRange(1, 1000), default=1, show_default=True, help="Place tasks on this many workers."
 )
@@ -57,6 +58,7 @@ app_dir_option = click.option(
 @output_option
 def plan(
     target: str,
+    bounded: bool,
     workers: int,
     app_dir: Path | None,
     bootstrap: str,
@@ -66,8 +68,10 @@ def plan(
 ) -> None:
     """Show what would be created and placed if this job ran now. Changes nothing."""
     app = load_app(target, app_dir)
+    if bounded:
+        bound_inputs(app)
     configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
-    found, refused = run_async(_plan(Declared(app), configuration, workers))
+    found, refused = run_async(_plan(Declared(app), configuration, workers, bounded=bounded))
     if output == "json":
         show_json(found)
     else:
@@ -134,9 +138,10 @@ class Intended:
     """What the start would be refused with."""
 
 
-def _options(declared: Declared, configuration: Configuration) -> WorkerOptions:
+def _options(declared: Declared, configuration: Configuration, *, bounded: bool = False) -> WorkerOptions:
     """The options of a worker that this plan is about."""
-    return WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=configuration.given)
+    given = configuration.given
+    return WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=given, bounded=bounded)
 
 
 async def _intended(
@@ -175,7 +180,7 @@ async def _intended(
 
 
 async def _plan(
-    declared: Declared, configuration: Configuration, workers: int
+    declared: Declared, configuration: Configuration, workers: int, *, bounded: bool
 ) -> tuple[dict[str, Any], list[HeadgateError]]:
     """The plan, and what the start would be refused with."""
     state = await _state(configuration, declared)
@@ -183,7 +188,8 @@ async def _plan(
     changes: tuple[StateChange, ...] = ()
     refused = list(made.refused)
     if state is not None:
-        refused += joins(state.run, member_config(_options(declared, configuration), configuration.given))
+        options = _options(declared, configuration, bounded=bounded)
+        refused += joins(state.run, member_config(options, configuration.given))
         changes = await state_changes(configuration.client, topics.names.log, state, declared)
         refused += misfits(changes)
     return _document(declared, topics, made, changes, refused, workers), refused
@@ -248,7 +254,8 @@ def _end(graph: Graph, one: Input) -> dict[str, str]:
     elif endless is not None:
         time = f"does not count: '{endless}' has no end"
     else:
-        time = "counts until every part has ended"
+        stops = " and ".join(f"'{name}'" for name in graph.stopped_by(one.stream))
+        time = f"counts until every part has ended{f', unless {stops} stops reading it' if stops else ''}"
     at = one.until if isinstance(one.until, str) else "offsets" if isinstance(one.until, tuple) else f"{one.until} ms"
     return {"input": one.stream, "at": at, "time": time}
 

@@ -28,6 +28,8 @@ SHUFFLES = frozenset({"repartition", "broadcast", "gather"})
 """Verbs that write an intermediate stream."""
 SHARE = "share"
 """The verb that writes a stream for other jobs."""
+ACTOR = "actor"
+"""The verb that may stop reading by itself."""
 KEYED = frozenset({"agg", "join", "table", "window"})
 """Verbs with state per key: equal keys of what they read must be in the same task."""
 
@@ -229,6 +231,30 @@ class Graph:
     @cached_property
     def stateful(self) -> bool:
         return any(stage.stateful for stage in self.stages)
+
+    def stopped_by(self, stream: str) -> tuple[str, ...]:
+        """The actors that end this input when they have all stopped, because its records reach nothing else within its task; none if they do.
+
+        >>> actor = Stage("totals", "actor", ("big",))
+        >>> Graph((Input("a"),), (Stage("big", "filter", ("a",)), actor)).stopped_by("a")
+        ('totals',)
+        >>> Graph((Input("a"),), (Stage("big", "filter", ("a",)), actor, Stage("copy", "to", ("big",)))).stopped_by("a")
+        ()
+        """
+        found: set[str] = set()
+        seen, queue = {stream}, [stream]
+        while queue:
+            read = queue.pop()
+            readers = [one for one in self.stages if read in one.reads]
+            if not readers or any(one.shuffles for one in readers):
+                return ()
+            for one in readers:
+                if one.verb == ACTOR:
+                    found.add(one.name)
+                elif one.name not in seen:
+                    seen.add(one.name)
+                    queue.append(one.name)
+        return tuple(sorted(found))
 
     def sources(self, name: str) -> frozenset[str]:
         """The inputs and intermediate streams that feed this stage within its task; not what lies behind those streams.

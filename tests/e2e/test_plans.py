@@ -72,6 +72,38 @@ async def test_the_plan_compares_the_code_with_the_stored_state(job, topic):
     assert state["what"] in why(two)
 
 
+async def test_a_bounded_run_is_planned_with_the_ends_that_it_would_have(job, topic):
+    """Without `--bounded` such a job has no end to speak of. An actor that may stop, and what that does to time, is said, too."""
+    inp, ends, out = topic("in", 1), topic("ends", 1), topic("out", 1)
+    for name in (inp, ends):
+        await job.write(name, [{"n": 1}])
+    source = f"""
+import headgate as hg
+
+app = hg.App("{job.name}")
+app.input("{inp}").to("{out}")
+
+
+@app.actor(app.input("{ends}", until="newest"), name="totals")
+class Totals(hg.Actor):
+    def on_batch(self, ctx, batch):
+        ctx.stop()
+"""
+    (job.directory / "ending_job.py").write_text(source)
+    words = ["plan", "ending_job:app", "--app-dir", str(job.directory)]
+    kept = "counts until every part has ended"
+    for more, ended in (
+        ([], {ends: f"does not count: '{inp}' has no end"}),
+        (["--bounded"], {inp: kept, ends: f"{kept}, unless 'totals' stops reading it"}),
+    ):
+        said, code = await command(job, *words, *more, "-o", "json")
+        document, _ = json.JSONDecoder().raw_decode(said[said.index("{") :])
+        assert (code, wrong(document, schema("plan"))) == (0, [])
+        assert {one["input"]: one["time"] for one in document["ends"]} == ended
+        said, code = await command(job, *words, *more)
+        assert (code, [time in said for time in ended.values()]) == (0, [True] * len(ended))
+
+
 async def test_the_plan_of_a_seek_is_refused_while_the_run_drains(job, topic):
     """The request was refused, and its plan showed what it would skip."""
 

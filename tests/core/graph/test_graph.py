@@ -55,6 +55,17 @@ def test_the_inputs_behind_a_stream_are_found_through_every_shuffle():
     assert SALES.origins("sales-1-news") == {"refunds"}
 
 
+def test_an_input_is_ended_by_the_actors_that_alone_read_it():
+    """Rows that reach anything else, a shuffle among it, go on without them."""
+    both = (Stage("even", "filter", ("a",)), Stage("first", "actor", ("a",)), Stage("second", "actor", ("even",)))
+    assert Graph((Input("a"), Input("b")), both).stopped_by("a") == ("first", "second")
+    for other in (Stage("copy", "to", ("even",)), Stage("by", "repartition", ("even",), writes=("j-1-by",))):
+        assert Graph((Input("a"),), (*both, other)).stopped_by("a") == ()
+    behind = Stage("behind", "actor", ("by",))
+    assert Graph((Input("a"),), (Stage("by", "repartition", ("a",), writes=("j-1-by",)), behind)).stopped_by("a") == ()
+    assert Graph((Input("a"),)).stopped_by("a") == ()
+
+
 def test_a_part_is_plain_values_without_what_stands_at_its_default():
     """A fingerprint covers them: a field that a newer version adds leaves the fingerprints of graphs without it as they are."""
     assert plain(SALES.inputs[1]) == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
