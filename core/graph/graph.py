@@ -233,7 +233,7 @@ class Graph:
         return any(stage.stateful for stage in self.stages)
 
     def stopped_by(self, stream: str) -> tuple[str, ...]:
-        """The actors that end this input when they have all stopped, because its records reach nothing else within its task; none if they do.
+        """The actors that end this input when they have all stopped: its records reach nothing else within its task. Else none.
 
         >>> actor = Stage("totals", "actor", ("big",))
         >>> Graph((Input("a"),), (Stage("big", "filter", ("a",)), actor)).stopped_by("a")

@@ -132,29 +132,123 @@ def test_a_join_whose_one_side_ends_first_loses_nothing_of_the_next_run(first: s
         assert late(d) == 0
 
 
-def test_where_another_input_has_no_end_one_that_has_ended_leaves_the_time_to_it() -> None:
-    """Otherwise nothing of the stream that goes on would ever be closed again."""
+@pytest.mark.parametrize("empty", ["left", "right"])
+@pytest.mark.parametrize("settings", [EACH, ALL], ids=["a task for each partition", "one task"])
+def test_a_join_whose_one_side_is_empty_goes_on_with_the_other(empty: str, settings: dict[str, Any]) -> None:
+    """An empty side has no time that the next run could go back to. Its records of the next run are late only behind the side that was
+    read. One partition of each side is empty in both runs."""
+    app = hg.App("job")
+    left, right = (app.input(name, timestamp="ts") for name in ("left", "right"))
+    left.join(right, within="500ms", how="outer", at_end="keep", into=lambda a, b: [bool(a), bool(b)]).to("out")
+    other = "right" if empty == "left" else "left"
+    with driver(app, partitions=2, **settings) as d:
+        send(d, range(20), topic=other)
+        d.end(empty)
+        d.end(other)
+        alone = [one.value for one in d.read("out")]
+        assert (
+            alone == [[other == "left", other == "right"]] * 19
+        )  # the last one may still find a partner in the next run
+        d.restart()
+        send(d, range(19, 40), topic=empty)
+        d.end(empty)
+        send(d, range(20, 60), topic=other)
+        d.end(other)
+        pairs = [one.value for one in d.read("out")]
+        assert pairs == [[True, True]] * 21  # 40 to 59 wait: the other side has come to 39
+        assert late(d) == 0
+
+
+@pytest.mark.parametrize("first", ["left", "right"])
+def test_what_is_merged_goes_on_together_over_runs_though_one_stream_ends_first(first: str) -> None:
+    """Behind a shuffle, with an empty partition in each stream."""
+    app = hg.App("job")
+    left, right = (app.input(name, timestamp="ts") for name in ("left", "right"))
+    counted(left.merge(right).repartition("k", partitions=2))
+    second = "right" if first == "left" else "left"
+    with driver(app, partitions=2) as d:
+        for number in range(2):
+            send(d, range(number * 40 + bool(number), number * 40 + 41), 0, topic=first)
+            d.end(first)
+            send(d, range(number * 100, number * 100 + 100), 1, topic=second)
+            d.end(second)
+            assert rows(d) == 2 * 40  # what both have passed
+            d.restart()
+        assert (late(d), d.read("out")) == (0, [])
+
+
+@pytest.mark.parametrize("empty", [0, 1, None], ids=["the first is empty", "the second is empty", "none is empty"])
+@pytest.mark.parametrize("settings", [EACH, ALL], ids=["a task for each partition", "one task"])
+def test_where_another_input_has_no_end_one_that_has_ended_leaves_the_time_to_it(
+    settings: dict[str, Any], empty: int | None
+) -> None:
+    """Otherwise nothing of the stream that goes on would ever be closed again. An empty partition of what ends changes nothing."""
     app = hg.App("job")
     history = app.input("history", timestamp="ts", until="newest")
     counted(app.input("live", timestamp="ts").merge(history).repartition("k"))
-    with driver(app, partitions=2) as d:
-        send(d, range(20), 0, topic="history")
-        send(d, range(30), 1, topic="history")
+    with driver(app, partitions=2, **settings) as d:
+        old = sum(len(range(20 + 10 * one)) for one in (0, 1) if one != empty)
+        for one in (0, 1):
+            if one != empty:
+                send(d, range(20 + 10 * one), one, topic="history")
         send(d, range(100), 0, topic="live")
         send(d, range(100), 1, topic="live")
-        assert rows(d) == 4 * 10
+        before = rows(d)
+        assert before == (4 * 10 if empty is None else 0)  # an open partition that has said nothing holds the time
         d.end("history")
         send(d, range(100, 110), 0, topic="live")
         send(d, range(100, 110), 1, topic="live")
-        assert (rows(d), late(d)) == (20 + 30 + 200 - 4 * 10, 0)
+        assert (rows(d), late(d)) == (old + 200 - before, 0)
 
 
-def test_where_a_job_that_shares_a_stream_has_ended_its_part_leaves_the_time_to_the_others() -> None:
+@pytest.mark.parametrize("rows_of_it", [1, 0], ids=["it brought a row", "it is empty"])
+def test_where_a_job_that_shares_a_stream_has_ended_its_part_leaves_the_time_to_the_others(rows_of_it: int) -> None:
+    """Its run is over: nothing of it comes in the next one. Also with a partition in which it has written nothing."""
     app = hg.App("job")
     shared = app.input("shared", producers=["up"], until="producers")
     counted(app.input("in", timestamp="ts").merge(shared).repartition("k", partitions=1))
-    with driver(app, partitions=1) as d:
-        d.send("shared", {"k": "k"}, at=5_000)
+    with driver(app, partitions=2) as d:
+        for _ in range(rows_of_it):
+            d.send("shared", {"k": "k"}, at=5_000, partition=0)
         d.end("shared")
-        send(d, range(31))
-        assert (rows(d), late(d)) == (31, 0)
+        send(d, range(31), 0)
+        send(d, range(31), 1)
+        assert (rows(d), late(d)) == (2 * 30 + rows_of_it, 0)
+        d.end("in")
+        assert set(d.states.values()) == {"ended"}
+        d.restart()
+        send(d, range(31, 45), 0)
+        send(d, range(31, 45), 1)
+        d.end("shared", "in")
+        assert (rows(d), late(d)) == (2 * 10, 0)
+
+
+class Stops(hg.Actor):
+    """Passes what it is given on, and stops at the first row that says so."""
+
+    def on_batch(self, ctx: Any, batch: Any) -> None:
+        for value in batch.values:
+            ctx.forward(value)
+            if value.get("last"):
+                ctx.stop()
+                return
+
+
+@pytest.mark.parametrize("quiet", [True, False], ids=["with an empty partition", "without one"])
+@pytest.mark.parametrize("settings", [EACH, ALL], ids=["a task for each partition", "one task"])
+def test_what_an_actor_has_stopped_to_read_leaves_the_time_to_the_others(settings: dict[str, Any], quiet: bool) -> None:
+    """It ends in the middle, of its own will, and nobody knows when it is read again. An input that brings nothing, but is read to its
+    end, does not change that: the run closes what the others have passed."""
+    app = hg.App("job")
+    asked = app.input("asked", timestamp="ts", until="newest")
+    passed = asked.process(Stops)
+    counted(app.input("in", timestamp="ts", until="newest").merge(passed).repartition("k"))
+    with driver(app, partitions=2, **settings) as d:
+        for one in (0,) if quiet else (0, 1):
+            d.send_all("asked", [{"k": "k", "ts": ts, "last": ts == 5_000} for ts in (4_000, 5_000)], partition=one)
+        stopped = 1 if quiet or settings else 2  # a task has one actor
+        for one in (0, 1):
+            send(d, range(100), one)
+        d.end()
+        assert set(d.states.values()) == {"ended"}
+        assert (rows(d), late(d)) == (2 * 90 + 2 * stopped, 0)
