@@ -6,8 +6,8 @@ Promises:
 - `_` in a job's name or id becomes `-` in its internal topics, so that these can be parsed: `_` is only a separator.
 - Two jobs that would share a topic are distinguished by their exact names, and `collision` names the topic that they would share.
 - Transactional ids contain the exact name, so that a job whose topics collide with another's can never fence it by mistake.
-- Two jobs never share a directory, and neither do two tasks: the names of directories are an injective encoding, and are legal names of
-  files whatever a grouper calls its tasks.
+- Two jobs never share a directory, and neither do two tasks: the names of directories are an injective encoding, also on a disk that does
+  not tell `A` from `a`, and are legal names of files whatever a grouper calls its tasks.
 - Incarnations of a processor are ordered by their leading counter (`incarnation_order`).
 """
 
@@ -114,10 +114,10 @@ class JobName:
     def directory(self) -> str:
         """The name of the job's directory. Unlike the slug it differs for any two jobs: an id has no `-` there, so the last one separates.
 
-        >>> JobName("sales").directory, JobName("sales-1").directory, JobName("sales", "1-1").directory
-        ('sales-1', 'sales-1-1', 'sales-1%2D1')
+        >>> JobName("sales").directory, JobName("Sales-1").directory, JobName("sales", "1-1").directory
+        ('sales-1', '%53ales-1-1', 'sales-1%2D1')
         """
-        return f"{self.name}-{self.id.replace('-', '%2D')}"
+        return f"{_without_capitals(self.name)}-{_without_capitals(self.id).replace('-', '%2D')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,21 +253,37 @@ def task_name(partition: int) -> str:
 def task_directory(task: str) -> str:
     """The name of a task's directory. It differs for any two tasks, and is no path, whatever the name is.
 
-    >>> task_directory("Partition 3"), task_directory("Partition-3"), task_directory("../r.15")
-    ('Partition-3', 'Partition%2D3', '%2E.%2Fr.15')
+    Capitals are written as bytes, because some disks do not tell them from other letters. `Partition` is not, as most tasks begin with it;
+    so what reads like it is, in its first letter.
+
+    >>> task_directory("Partition 3"), task_directory("Partition-3"), task_directory("partition 3"), task_directory("../R.15")
+    ('Partition-3', '%50artition%2D3', '%70artition-3', '%2E.%2F%52.15')
     """
-    plain = "".join(_SHOWN.get(char) or _escaped(char) for char in task)
-    made = f"%2E{plain[1:]}" if plain.startswith(".") else plain or "%"
+    front, rest = (_USUAL, task[len(_USUAL) :]) if task.startswith(_USUAL) else ("", task)
+    made = front.replace(" ", "-") + "".join(_SHOWN.get(char) or _escaped(char) for char in rest)
+    if made.startswith(".") or (not front and made.startswith(_USUAL.lower().replace(" ", "-"))):
+        made = _escaped(made[0]) + made[1:]
     if len(made) <= MAX_DIRECTORY:
-        return made
+        return made or "%"
     return f"{made[:MAX_DIRECTORY]}%{sha256(task.encode(errors='surrogatepass')).hexdigest()}"
 
 
-_SHOWN = {char: char for char in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."} | {" ": "-"}
+_USUAL = task_name(0)[:-1]
+"""How `task_name` begins."""
+_SHOWN = {char: char for char in "abcdefghijklmnopqrstuvwxyz0123456789_."} | {" ": "-"}
 
 
 def _escaped(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode(errors="surrogatepass"))
+
+
+def _without_capitals(text: str) -> str:
+    """The text with its capitals written as bytes.
+
+    >>> _without_capitals("mySales")
+    'my%53ales'
+    """
+    return re.sub("[A-Z]", lambda found: _escaped(found[0]), text)
 
 
 # ------------------------------------------------------------------------------------------------- processors, incarnations

@@ -237,6 +237,8 @@ NEIGHBOURS = [
     ("a/b", "a%2Fb"),
     ("", "%"),
     ("r" * 300, "r" * 301),
+    ("A", "a"),
+    ("Partition 1", "partition 1"),
 ]
 
 
