@@ -173,9 +173,9 @@ class Heartbeats:
                 tell(self._heard, Beat(beat))
 
     def _forged(self, beat: Heartbeat) -> bool:
-        """Whether it claims to be one of this process's own and is not. That its supervisor says it is gone may be true."""
+        """Whether it claims to be one of this process's own and is not. That this process is gone is not true, either: it reads that."""
         own = bool(self._sent) and beat.process == self._sent[-1].process
-        return own and not beat.gone and all(beat.sent_s != one.sent_s for one in reversed(self._sent))
+        return own and (beat.gone or all(beat.sent_s != one.sent_s for one in reversed(self._sent)))
 
 
 class Pulse:

@@ -9,6 +9,8 @@ two of ours was not silent in that time. Therefore:
 - A gap between two of our own heartbeats counts as one interval, because nobody may have been heard during the gap.
 - The silence of a process that was never heard starts at zero when it is first asked for. A process that was heard is as silent for a new
   leader as it was while that leader was a candidate, so a quick succession of leaders does not keep a dead worker alive.
+- Whoever may write to the topic can say that a process is gone. What can be verified is its silence: the word counts once a living process
+  would have been heard again (`SURE`), and a heartbeat after it takes it back. Of itself, a process believes nobody.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ GAP = 1.5
 """In intervals: if more time passed between two of our own heartbeats, one is missing. There was an outage or a stop, and others could not
 be heard either. A greater value would count such time as their silence.
 """
+SURE = 3
+"""In intervals: so long nobody must have heard a process that is said to be gone. One that lives sends several heartbeats meanwhile."""
 MAX_BEAT = 16_384
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
@@ -49,13 +53,16 @@ class Liveness:
         self._sent: float | None = None
         self._last: dict[str, float] = {}
         self._turn: dict[str, float] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, float] = {}
+        """Who is said to be gone, and since when by the clock. It is forgotten when the process is heard."""
 
     def heard(self, beat: Heartbeat) -> bool:
         """Take a heartbeat, in the order of the topic. Returns whether it is our own, which may advance the clock."""
         if beat.gone:
-            self._gone.add(beat.process)
+            if beat.process != self.process:
+                self._gone.setdefault(beat.process, self.clock)
             return False
+        self._gone.pop(beat.process, None)
         self._last[beat.process] = self.clock
         self._turn[beat.process] = beat.turn_age_s
         if beat.process != self.process:
@@ -77,8 +84,8 @@ class Liveness:
         return self._turn.get(process, 0.0)
 
     def gone(self, process: str) -> bool:
-        """Whether its supervisor has reported its death."""
-        return process in self._gone
+        """Whether its death was reported, as by its supervisor, and it has been silent since for as long as one that lives cannot be."""
+        return self.clock - self._gone.get(process, self.clock) >= SURE * self.beat_s
 
     def restart(self, process: str) -> None:
         """Restart the silence of one process at zero."""
@@ -86,10 +93,9 @@ class Liveness:
 
     def forget(self, processes: set[str]) -> None:
         """Forget all processes but these."""
-        for kept in (self._last, self._turn):
+        for kept in (self._last, self._turn, self._gone):
             for process in [p for p in kept if p not in processes and p != self.process]:
                 del kept[process]
-        self._gone &= processes
 
 
 def encode_beat(beat: Heartbeat) -> bytes:

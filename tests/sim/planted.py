@@ -202,7 +202,6 @@ def _silence_counted_during_an_outage() -> list[tuple[Any, str, Any]]:
 
     def heard(self: Liveness, beat: Any) -> bool:
         if beat.gone:
-            self._gone.add(beat.process)
             return False
         if beat.process == self.process:
             if self._sent is not None and beat.sent_s > self._sent:

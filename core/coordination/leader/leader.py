@@ -162,8 +162,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return self._move_on(now)
 
     def on_Beat(self, event: Beat, now: Now) -> list[LeaderInstruction]:
-        own = self.liveness.heard(event.heartbeat)
-        return self._move_on(now) if own or event.heartbeat.gone else []
+        return self._move_on(now) if self.liveness.heard(event.heartbeat) else []
 
     def on_Counts(self, event: Counts, now: Now) -> list[LeaderInstruction]:
         self.memory.counts = dict(event.streams)

@@ -52,12 +52,12 @@ async def test_only_what_this_process_has_sent_moves_its_clock(sent_s: float) ->
     port.logs.write(AT, [None], [encode_beat(replace(forged, gone=True))], [0], None, None)
     await heard_of(port, beats, heard, 8)
     await beats.stop()
-    assert [said[0] for said in unread] == ["beats"]
-    assert "did not send it" in unread[0][3]
-    assert [one.heartbeat.gone for one in heard].count(True) == 1
+    assert [said[0] for said in unread] == ["beats", "beats"]
+    assert all("did not send it" in said[3] for said in unread)
+    assert [one.heartbeat.gone for one in heard].count(True) == 0
     live = Liveness("me", beat_s=1.0)
     live.silence("other")
     for one in heard:
         live.heard(one.heartbeat)
-    sent = [one.heartbeat.sent_s for one in heard if not one.heartbeat.gone]
+    sent = [one.heartbeat.sent_s for one in heard]
     assert live.silence("other") == sent[-1] - sent[0] > 0

@@ -88,11 +88,44 @@ def test_turns_and_deaths_are_remembered_until_forgotten():
     assert live.turn_age("you") == 9.0
     assert live.turn_age("nobody") == 0.0
     assert not live.heard(beat("you", gone=True))
+    for n in range(4):
+        live.heard(beat("me", n))
     assert live.gone("you")
-    live.heard(beat("me"))
     live.forget({"other"})
     assert not live.gone("you")
     assert live.turn_age("you") == 0.0
+
+
+def test_a_word_of_somebodys_death_counts_once_a_living_one_would_have_spoken():
+    """Anybody who may write to the topic can say it. A process that speaks after it is not dead, and a dead one never does."""
+    live = Liveness("me", 1.0)
+    live.heard(beat("me", 0.0))
+    live.heard(beat("you", gone=True))
+    live.heard(beat("me", 1.0))
+    live.heard(beat("me", 2.0))
+    assert not live.gone("you")
+    live.heard(beat("you", 9.0))
+    for sent in (3.0, 4.0, 5.0, 6.0):
+        live.heard(beat("me", sent))
+    assert not live.gone("you")
+    live.heard(beat("you", gone=True))
+    for sent in (7.0, 8.0):
+        live.heard(beat("me", sent))
+    live.heard(beat("you", gone=True))
+    assert not live.gone("you")
+    live.heard(beat("me", 9.0))
+    assert live.gone("you")
+
+
+def test_nobody_is_told_of_its_own_death():
+    """A forged word under the own id changes nothing."""
+    live = Liveness("me", 1.0)
+    live.heard(beat("me", 0.0))
+    assert not live.heard(beat("me", gone=True))
+    for n in range(1, 6):
+        live.heard(beat("me", float(n)))
+    assert not live.gone("me")
+    assert live.silence("me") == 0.0
 
 
 GOLDEN = (

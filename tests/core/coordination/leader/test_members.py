@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.events import Fence, FenceFailed, Heartbeat
 
@@ -73,14 +75,29 @@ def test_a_stalled_main_loop_is_dead():
     assert dead == [("stalled", "error")], "a worker that is declared dead is an error in the log"
 
 
-def test_a_supervisor_reports_a_dead_child_at_once():
-    """Nobody waits for silence; its tasks with state wait for the child that comes back."""
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_word_that_somebody_is_dead_is_not_believed_while_it_speaks(leads: bool):
+    """Such a record, forged under the id of a living worker, had it fenced for ever, since its process keeps its id; and one under the
+    leader's id had it replaced."""
+    house, one, other = two()
+    told = one if leads else other
+    before = list(one.init), list(other.init), one.leader.term
+    for _ in range(5):
+        house.beat(Heartbeat(told.member.config.processor, told.process, "", 0.0, gone=True))
+        house.run(2)
+    assert not house.fenced
+    assert (list(one.init), list(other.init), one.leader.term) == before
+    assert one.leader.state == "leading"
+
+
+def test_a_supervisor_reports_a_dead_child_soon():
+    """Nobody waits for a session of silence; its tasks with state wait for the child that comes back."""
     house, _, other = two()
     mine = set(other.tasks)
     house.kill(other)
     house.beat(Heartbeat("p2", other.process, "", 0.0, gone=True))
+    house.run(4)
     assert ("p2", other.init[0]) in house.fenced
-    house.run(1)
     assert len(house.owners()) == 2
     again = house.worker("p2")
     house.run(1)

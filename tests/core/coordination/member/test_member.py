@@ -106,7 +106,9 @@ def test_what_ends_the_wait_for_a_predecessor(how: str):
         for n in range(8):
             said = member.handle(Beat(Heartbeat("p1", "me", "", float(n))), NOW)
     elif how == "gone":
-        said = member.handle(Beat(Heartbeat("p1", "old", "", 0.0, gone=True)), NOW)
+        member.handle(Beat(Heartbeat("p1", "old", "", 0.0, gone=True)), NOW)
+        for n in range(4):
+            said = member.handle(Beat(Heartbeat("p1", "me", "", float(n))), NOW)
     elif how == "left":
         said = member.handle(Read((entry(5, life("000004-old", "old", "left")),), 6), NOW)
     else:
@@ -533,7 +535,7 @@ def test_who_is_tried_under_its_name_again_and_again_leaves_nothing():
         member.handle(Beat(Heartbeat("p1", f"twin-{n}", "", 0.0, gone=n % 2 == 0)), NOW)
     member.handle(Beat(Heartbeat("p1", "me", "", 1.0)), NOW)
     kept = member.liveness
-    assert (set(kept._last) | set(kept._turn) | kept._gone) <= {"me"}
+    assert (set(kept._last) | set(kept._turn) | set(kept._gone)) <= {"me"}
 
 
 def test_overrides_reach_it_with_their_offset():
