@@ -14,7 +14,7 @@ from ..records.fetched import FetchAnswer, Taken
 from .connect import closed, started
 from .private import asked_again, client_of, observe, reads_no_more, set_long_poll, taker
 from .settings import ClientSettings
-from .topic_ids import topic_id
+from .topic_ids import ask_ids, topic_id
 
 
 class KafkaConsumer:
@@ -142,6 +142,14 @@ class KafkaConsumer:
     def topic_id(self, topic: str) -> str:
         """See `port`."""
         return topic_id(client_of(self._live()), topic)
+
+    async def topic_id_now(self, topic: str, *, within_s: float) -> str:
+        """See `port`."""
+        try:
+            async with asyncio.timeout(within_s):
+                return (await ask_ids(client_of(self._live()), [topic])).get(topic, "")
+        except (KafkaError, TimeoutError):
+            return ""
 
     @property
     def dead(self) -> bool:

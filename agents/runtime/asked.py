@@ -158,6 +158,15 @@ class AskingConsumer:
         """See `port`."""
         return self._ids[topic] if topic in self._ids else self._inner.topic_id(topic)
 
+    async def topic_id_now(self, topic: str, *, within_s: float) -> str:
+        """See `port`."""
+        if all(at.stream != topic for at in self._asked):
+            return await self._inner.topic_id_now(topic, within_s=within_s)
+        try:
+            return await in_time(self._clock, within_s, self._offsets.topic_id(topic))
+        except (TimeoutError, EnvironmentFault):
+            return ""
+
     @property
     def dead(self) -> bool:
         """See `port`."""

@@ -11,7 +11,7 @@ Promises:
 - A partition's trouble (records deleted, topic deleted, no permission, no answer, a batch that cannot be decoded) is shown in its
   `PartitionHead`; the other partitions go on. A damaged batch is fetched again and again, and never skipped: only a seek gets past it.
 - Nothing is handed out of a topic that was made again: its id is compared with that of the topic that the position belongs to, before the
-  first record and after each change of the metadata. What was buffered of the one before is dropped, too.
+  first record, after each change of the metadata, and when a position is refused. What was buffered of the one before is dropped, too.
 - Fetched data is buffered only if it continues exactly where the buffer ends. Anything else (the answer to a fetch from before a seek, a
   position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
 - A fetch is held back only for a partition that was read up to its end, only for a bounded time (see `gathering`), and not across a seek, a
@@ -425,12 +425,17 @@ class Intake:
 
     async def _failed(self, part: _Partition, error: EnvironmentFault) -> None:
         if isinstance(error, OutOfRange):
-            position = part.buffer.position
+            before, position = part.topic, part.buffer.position
             start, end = await self._bounds(part.at)
-            here = start is not None and end is not None and start <= position <= end
-            if here or part.buffer.position != position:
+            found = await self._id_now(part.at)
+            if (part.topic, part.buffer.position) != (before, position):
+                return  # a seek came in between
+            other = bool(before and found and found != before)
+            if not other and start is not None and end is not None and start <= position <= end:
                 return  # the answer to a fetch from before a seek
-            part.lost = LostPosition(part.at, position, start, end)
+            if other:  # what was buffered of the one before is dropped, too
+                part.buffer.clear(position)
+            part.lost = LostPosition(part.at, position, start, end, topic=found if other else "")
         elif isinstance(error, DamagedBatch):
             self._damaged(part, error, "OFFSET")
             return
@@ -442,6 +447,10 @@ class Intake:
         """Where the log starts and ends; the answer that refused the position does not tell."""
         found = None if self._consumer is None else await self._consumer.bounds(at, within_s=BOUNDS_TIMEOUT_S)
         return (None, None) if found is None else found
+
+    async def _id_now(self, at: StreamPartition) -> str:
+        """The id of its topic: the broker refuses a position before the client's metadata says that the topic is another one."""
+        return "" if self._consumer is None else await self._consumer.topic_id_now(at.stream, within_s=BOUNDS_TIMEOUT_S)
 
     def _hold_full(self, part: _Partition) -> None:
         if (

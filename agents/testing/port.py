@@ -167,6 +167,10 @@ class MemoryConsumer:
         """See `port`."""
         return self._port.logs.topic_id(topic)
 
+    async def topic_id_now(self, topic: str, *, within_s: float) -> str:
+        """See `port`."""
+        return self._port.logs.topic_id(topic)
+
     async def stop(self) -> None:
         """See `port`."""
         self._port.consumers.pop(self, None)

@@ -34,7 +34,11 @@ JOBS = st.builds(JobName, LEGAL, LEGAL)
 TASKS = (
     st.text(max_size=12)
     | st.text("PrR.-_/% 1", max_size=6)
-    | st.builds(str.__add__, st.sampled_from(["Partition ", "partition ", "Partition-", "pARTITION "]), st.text("aA1.- ", max_size=2))
+    | st.builds(
+        str.__add__,
+        st.sampled_from(["Partition ", "partition ", "Partition-", "pARTITION "]),
+        st.text("aA1.- ", max_size=2),
+    )
 )
 
 

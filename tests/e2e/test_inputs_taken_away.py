@@ -105,6 +105,22 @@ async def test_an_input_that_is_made_anew_while_it_is_read_gives_nothing_of_the_
     assert [v["n"] for v in await job.values(out, 20)] == [*range(10), *range(110, 120)]
 
 
+async def test_an_input_that_is_made_anew_and_is_shorter_is_named_so(job, topic):
+    """The broker refuses the position. It was told as a truncated topic when that came before the reader's metadata."""
+    inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")
+    await made(job, inp)
+    app = hg.App(job.name)
+    app.input(inp, on_lost="oldest").to(out)
+    worker = await job.start(app)
+    await job.write(inp, rows(0, 10))
+    await job.records(out, 10)
+    await gone(job, inp)
+    await made(job, inp)
+    await job.write(inp, rows(100, 105))
+    assert [v["n"] for v in await job.values(out, 15)] == [*range(10), *range(100, 105)]
+    assert f"{inp} was deleted and made again" in degraded_notes(worker)["lost"]
+
+
 async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
     """The status names the topic; the worker and its other inputs go on."""
     inp, other, out = f"in-{uuid.uuid4().hex[:8]}", topic("other"), topic("out")

@@ -526,6 +526,10 @@ class SimConsumer:
         """See `port`. The modelled broker is an old one."""
         return ""
 
+    async def topic_id_now(self, topic: str, *, within_s: float) -> str:
+        """See `port`."""
+        return ""
+
     async def stop(self) -> None:
         """See `port`."""
         self.end()

@@ -145,6 +145,19 @@ async def test_a_position_outside_of_the_log_is_lost(rig: Rig) -> None:
     await rig.intake.stop()
 
 
+async def test_a_position_outside_of_the_log_of_another_topic_is_that_topics(rig: Rig) -> None:
+    """Of a log without anything new the id is seldom asked for; a refused position asks for it."""
+    await rig.says(0, 9, 9)
+    assert rig.take(30) == (0, 9)
+    rig.ends.topic = "two"
+    rig.ends.stable = rig.ends.high = 0
+    await rig.until(lambda: rig.intake.head(ASKED).lost is not None)
+    lost = rig.intake.head(ASKED).lost
+    assert lost is not None
+    assert (lost.topic, lost.position, lost.end) == ("two", 9, 0)
+    await rig.intake.stop()
+
+
 async def test_a_log_that_does_not_answer_is_in_trouble_until_it_does(rig: Rig) -> None:
     rig.ends.error = EnvironmentFault("no leader")
     await rig.until(lambda: rig.intake.head(ASKED).degraded is not None)
