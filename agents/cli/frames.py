@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ...core.progress.came_from import ROWS_HEADER, came_from
 from ...core.progress.frames import (
     FROM_HEADER,
     HEADER,
@@ -126,16 +127,19 @@ def frame_document(record: Any) -> dict[str, Any]:
         own = [one for one in record.headers if one[0] != HEADER]
         return {**front, **_rows(None, [record.key], [record.timestamp], [frame.body], [own])}
     if isinstance(frame, BatchFrame):
-        front |= _made_of(record)
-        return {**front, **_rows(frame.plan, frame.keys, frame.timestamps, frame.values, frame.headers)}
+        found = _rows(frame.plan, frame.keys, frame.timestamps, frame.values, frame.headers)
+        return {**front, **_made_of(record, found), **found}
     assert rows is not None
-    front |= _made_of(record)
-    return {**front, "schema": frame.schema, **_rows(frame.plan, rows.keys, rows.timestamps, rows.values, rows.headers)}
+    found = _rows(frame.plan, rows.keys, rows.timestamps, rows.values, rows.headers)
+    return {**front, **_made_of(record, found), "schema": frame.schema, **found}
 
 
-def _made_of(record: Any) -> dict[str, Any]:
-    """The records that the rows of a frame were made of, if its writer says it."""
-    said = said_of(dict(record.headers).get(FROM_HEADER))
+def _made_of(record: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """The records that the rows of a frame were made of, if its writer says it; each row also gets its own, if that is known."""
+    headers = dict(record.headers)
+    said, distances = said_of(headers.get(FROM_HEADER)), headers.get(ROWS_HEADER)
+    for number, row in enumerate(found["rows"] if said and distances is not None else ()):
+        row["from"] = came_from(said, distances, number)
     return {"from": said} if said else {}
 
 

@@ -154,8 +154,8 @@ def dead_letter(
 
 
 def _of_frame(chunk: Chunk, index: int, row: int) -> list[tuple[str, bytes]]:
-    """Which row of its frame a record is, and the records that the rows of the frame were made of, if its writer says it."""
-    made_of = chunk.made_of(chunk.columns.offset(index))
+    """Which row of its frame a record is, and the record that it was made of, if the writer of the frame says it."""
+    made_of = chunk.made_of(chunk.columns.offset(index), row)
     return [("hg-row", str(row).encode()), *([(FROM_HEADER, made_of.encode())] if made_of else [])]
 
 

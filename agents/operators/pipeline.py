@@ -15,7 +15,6 @@ from ...core.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.names import StreamPartition
-from ...core.progress.frames import made_of
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
@@ -44,8 +43,9 @@ from .letter_bounds import frame_bounds, letter_bounds
 from .made import operator_of
 from .open_windows import OpenCounts
 from .result_rows import push_result
-from .shuffles import CombineOp
-from .spreading import Spread
+from .shared import ShareOp
+from .shuffles import CombineOp, ShuffleOp
+from .spreading import Before, Spread
 from .stateless import (
     BYTES,
     VALUES,
@@ -167,7 +167,7 @@ class Pipeline:
         self.sources: dict[str, SourceOp] = {}
         self.reads: dict[int, frozenset[str]] = {}
         """The streams of this task whose records reach an operator, by the operator's id."""
-        self._spread = Spread(widths, self.emit, self._made_of)
+        self._spread = Spread(widths, self.emit, self._before_it)
         self._assemble(set(streams), careful)
 
     # --------------------------------------------------------------------------------------------------- put together
@@ -227,9 +227,10 @@ class Pipeline:
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = graph.flow(name) & streams
-            if isinstance(operator.step, s.BatchStep):  # it stores the origin of its rows
-                for topic in self.reads[id(operator)]:
-                    self.sources[topic].wants_offsets = True
+            keeps = isinstance(operator.step, s.BatchStep)  # it stores the origin of its rows; a frame names it
+            names = isinstance(operator, ShareOp) or type(operator) is ShuffleOp
+            for topic in self.reads[id(operator)] if keeps or names else ():
+                self.sources[topic].wants_offsets |= keeps or not self.sources[topic].framed
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
         self._hearing = [operator for operator in self.operators if operator.letters]
         self._recall()
@@ -293,13 +294,12 @@ class Pipeline:
         if changed:
             self.count("records_restamped", changed)
 
-    def _made_of(self) -> bytes:
-        """The records of the running chunk, as a frame of its rows names them; empty for a letter that is not a chunk."""
+    def _before_it(self) -> Before | None:
+        """The records of the running chunk; None for a letter that is not a chunk."""
         if self._running is None:
-            return b""
-        chunk = self._running[0]
-        first, last = chunk.columns.offset(0), chunk.columns.offset(len(chunk.columns) - 1)
-        return made_of(chunk.at.stream, chunk.at.partition, first, last)
+            return None
+        at, columns = self._running[0].at, self._running[0].columns
+        return Before(at.stream, at.partition, columns.offset(0), columns.offset(len(columns) - 1))
 
     def shuffle(
         self,
@@ -310,10 +310,11 @@ class Pipeline:
         values: list[Any],
         headers: list[Any] | None = None,
         plan: int | None = None,
+        offsets: Sequence[int] | None = None,
     ) -> None:
         """Write rows, or partial states of a plan, to an intermediate stream: in batch frames, each row to the partition of its key."""
         topic = self.declared.topics.intermediate(name)
-        self._spread.rows(topic, everyone, keys, timestamps, values, headers, plan)
+        self._spread.rows(topic, everyone, keys, timestamps, values, headers, plan, offsets)
 
     def share(
         self,
@@ -322,9 +323,10 @@ class Pipeline:
         timestamps: list[int],
         values: list[Any],
         headers: list[Any] | None = None,
+        offsets: Sequence[int] | None = None,
     ) -> None:
         """Write rows to a stream that other jobs read, in the same way."""
-        self._spread.rows(topic, False, keys, timestamps, values, headers, None)
+        self._spread.rows(topic, False, keys, timestamps, values, headers, None, offsets)
 
     def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
         """Write rows in columns, or partial states, to an intermediate stream: in frames of this writer, each row to the partition of its

@@ -43,7 +43,7 @@ class ShareOp(Operator):
             keys = encode_keys(step, step.key_serde, rows.keys, rows.key_serde, rows)
         values = encode(step, step.serde, rows.values, rows)
         with blaming(step):  # a value that no frame can hold
-            self.env.share(step.topic, keys, rows.timestamps, values, rows.headers)
+            self.env.share(step.topic, keys, rows.timestamps, values, rows.headers, rows.offsets)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         step = self.share_step
@@ -51,9 +51,8 @@ class ShareOp(Operator):
         keys = self._key_spans(chunk)
         batch, rows = chunk.batch(step.schema)
         with blaming(step):  # a value that no frame can hold
-            self.env.share_columns(
-                step.topic, self.writer, FrameRows(keys, chunk.times, batch, rows, chunk.header_spans)
-            )
+            of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans, chunk.positions)
+            self.env.share_columns(step.topic, self.writer, of)
 
     def _key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
         """The keys of the base rows, in bytes; None if no record has one."""

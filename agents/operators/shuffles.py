@@ -71,14 +71,16 @@ class ShuffleOp(Operator):
         keys = self.keys_of(rows)
         values = encode(step, step.serde, rows.values, rows)
         with blaming(step):  # a value that no frame can hold
-            self.env.shuffle(step.name, step.everyone, keys, rows.timestamps, values, rows.headers)
+            self.env.shuffle(
+                step.name, step.everyone, keys, rows.timestamps, values, rows.headers, offsets=rows.offsets
+            )
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         step = self.shuffle_step
         keys = self._key_spans(chunk)
         batch, rows = chunk.batch(self.schema)
         with blaming(step):  # a value that no frame can hold
-            of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans)
+            of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans, chunk.positions)
             self.env.shuffle_columns(step.name, step.everyone, self.writer, of)
 
     def _own_key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:

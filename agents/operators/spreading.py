@@ -5,29 +5,41 @@ Promise: rows of one key stay in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from ...core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value
+from ...core.progress.came_from import ROWS_HEADER
+from ...core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value, made_of
 from ...core.progress.frames import encode as encode_frame
 from ..records.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
 from ..records.columns import pick
 from ..records.framing import FRAME_RECORDS, frame_cuts
+from ..records.longs import distances
 from ..records.partitioner import Partitioner
 from ..records.writable import NO_TIMESTAMP
+
+
+class Before(NamedTuple):
+    """The records that a task had before it when it wrote a frame."""
+
+    stream: str
+    partition: int
+    first: int
+    last: int
 
 
 class Spread:
     """Writes rows to the partitions of the streams of one task."""
 
-    def __init__(self, widths: Mapping[str, int], emit: Callable[..., None], made_of: Callable[[], bytes]) -> None:
-        """`widths`: the number of partitions of each stream. `emit` writes records to a partition, as `Env.emit` does. `made_of` names the
-        records that the running rows are made of; it is empty for a letter that is not a chunk."""
+    def __init__(self, widths: Mapping[str, int], emit: Callable[..., None], before: Callable[[], Before | None]) -> None:
+        """`widths`: the number of partitions of each stream. `emit` writes records to a partition, as `Env.emit` does. `before` names the
+        records that the running rows are made of; None for a letter that is not a chunk."""
         self.widths = widths
         self.most: Mapping[str, int] = {}
         """How many rows a frame of a stream may have. A stream that another job reads is not named."""
         self._emit = emit
-        self._made_of = made_of
+        self._before = before
         self._partitioners: dict[str, Partitioner] = {}
 
     def rows(
@@ -39,16 +51,18 @@ class Spread:
         values: list[Any],
         headers: list[Any] | None,
         plan: int | None,
+        offsets: Sequence[int] | None = None,
     ) -> None:
-        """Write rows, or partial states of a plan, in batch frames."""
+        """Write rows, or partial states of a plan, in batch frames. `offsets`: those of the records that the rows were made of."""
         width = self.widths[topic]
         if everyone or width == 1:
-            self._frames(topic, 0, keys, timestamps, values, headers, plan)
+            self._frames(topic, 0, keys, timestamps, values, headers, plan, offsets)
             return
         for partition, at in enumerate(self._partitioner(topic, width).split(keys)):
             if at:
                 own = None if headers is None else pick(headers, at)
-                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan)
+                came = None if offsets is None else [offsets[row] for row in at]
+                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan, came)
 
     def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
         """Write rows in columns, in frames of this writer."""
@@ -76,17 +90,21 @@ class Spread:
         values: list[Any],
         headers: list[Any] | None,
         plan: int | None,
+        offsets: Sequence[int] | None,
     ) -> None:
         most = min(self.most.get(topic, FRAME_RECORDS), FRAME_RECORDS)
         for start, stop in frame_cuts(keys, values, headers, most):
             own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
-            self._frame(topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start]))
+            came = None if offsets is None else array("q", offsets[start:stop])
+            self._frame(topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start], came))
 
     def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
         # event times before 1970 are valid, but Kafka does not accept them
         first = max(frame.first_ms, NO_TIMESTAMP)
         headers = [(HEADER, frame.type)]
-        if made_of := self._made_of():
-            headers.append((FROM_HEADER, made_of))
+        if (before := self._before()) is not None:
+            headers.append((FROM_HEADER, made_of(*before)))
+            if frame.offsets is not None:
+                headers.append((ROWS_HEADER, distances(frame.offsets, before.first)))
         self._emit(topic, partition, None, [frame.value], [first], [headers])

@@ -163,8 +163,10 @@ class Env(Protocol):
         values: list[Any],
         headers: list[Headers] | None = None,
         plan: int | None = None,
+        offsets: Sequence[int] | None = None,
     ) -> None:
-        """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key."""
+        """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key.
+        `offsets`: those of the records that the rows were made of, if they are known."""
         ...
 
     def share(
@@ -174,6 +176,7 @@ class Env(Protocol):
         timestamps: list[int],
         values: list[Any],
         headers: list[Headers] | None = None,
+        offsets: Sequence[int] | None = None,
     ) -> None:
         """Write rows to a stream that other jobs read, each to the partition of its key."""
         ...

@@ -217,7 +217,7 @@ def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
     row = row_of(pipeline, chunk, index)
     if row is None:
         return where
-    made_of = chunk.made_of(offset)
+    made_of = chunk.made_of(offset, row)
     return f"{where}, row {row} of the frame" + (f", which was made of {made_of}" if made_of else "")
 
 

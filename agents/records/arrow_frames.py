@@ -39,6 +39,7 @@ from ...core.progress.frames import (
 )
 from ...core.progress.frames import encode as encode_frame
 from .arrow_columns import LITTLE
+from .column_chunk import offsets_at
 from .columns import Header
 from .decoder import RecordSpans
 from .framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
@@ -60,6 +61,8 @@ class FrameRecord(NamedTuple):
     value: bytes
     type: bytes
     first_ms: int
+    offsets: Buffer | None = None
+    """The offsets of the records that its rows were made of, 64-bit integers; None if they are not known."""
 
 
 class FrameRows(NamedTuple):
@@ -71,6 +74,8 @@ class FrameRows(NamedTuple):
     batch: VectorBatch
     rows: Buffer | None = None
     headers: RecordSpans | None = None
+    offsets: Sequence[int] | None = None
+    """The offsets of the records that the rows were made of; None if they are not known."""
 
     @property
     def length(self) -> int:
@@ -115,7 +120,7 @@ class FrameWriter:
 
     def records(self, of: FrameRows, most: int = COLUMN_FRAME_RECORDS) -> Iterator[FrameRecord]:
         """The frames of these rows, each of at most `most` rows."""
-        keys, times, batch, rows, headers = of
+        keys, times, batch, rows, headers, offsets = of
         count = of.length
         parts = -(-count // most)
         if count < FEWEST or not self._named or not all(one.kind in _WRITTEN for one in batch.vectors):
@@ -127,9 +132,8 @@ class FrameWriter:
             )
             parts = -(-len(value) // FRAME_BYTES)
             if parts == 1:
-                yield FrameRecord(
-                    value, TYPE_NAMES[ARROW].encode(), longs(times)[0 if rows is None else longs(rows)[0]]
-                )
+                first_ms = longs(times)[0 if rows is None else longs(rows)[0]]
+                yield FrameRecord(value, TYPE_NAMES[ARROW].encode(), first_ms, _offsets(offsets, rows))
                 return
         cut = -(-count // parts)
         every = memoryview(array("q", range(count))) if rows is None else longs(rows)
@@ -137,14 +141,17 @@ class FrameWriter:
             yield from self.records(of._replace(rows=every[first : first + cut]), most)
 
     def _as_batches(self, of: FrameRows, most: int) -> Iterator[FrameRecord]:
-        keys, times, batch, rows, headers = of
+        keys, times, batch, rows, headers, offsets = of
         texts = _keys(keys, rows, of.length)
         own, stamps = pieces(spans_of(texts)), longs(take_longs(times, rows)).tolist()
         values, pairs = pieces(self.encode(take_batch(batch, rows))), _pairs(headers, rows)
+        came = None if offsets is None else longs(_offsets(offsets, rows) or b"")
         for start, stop in frame_cuts(own, values, pairs, min(most, FRAME_RECORDS)):
             some = None if pairs is None or not any(pairs[start:stop]) else pairs[start:stop]
             frame = BatchFrame(own[start:stop], stamps[start:stop], values[start:stop], some, self.plan)
-            yield FrameRecord(encode_frame(frame), header_value(frame), stamps[start])
+            yield FrameRecord(
+                encode_frame(frame), header_value(frame), stamps[start], None if came is None else came[start:stop]
+            )
 
     def _frame(
         self, keys: Vector, times: Buffer, batch: VectorBatch, headers: RecordSpans | None, rows: Buffer | None
@@ -177,6 +184,14 @@ def _keys(keys: RecordSpans | None, rows: Buffer | None, count: int) -> Vector:
     if keys is None:
         return Vector("text", count, b"", bytes(4 * (count + 1)), bytes((count + 7) // 8), count)
     return take_spans(keys, rows)
+
+
+def _offsets(offsets: Sequence[int] | None, rows: Buffer | None) -> Buffer | None:
+    """The offsets of these rows."""
+    if offsets is None:
+        return None
+    some = offsets if rows is None else offsets_at(offsets, rows)
+    return some if isinstance(some, memoryview) else array("q", some)
 
 
 def _part(vector: Vector) -> WrittenPart:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import DataError
 from ...core.names import StreamPartition
+from ...core.progress.came_from import ROWS_HEADER, came_from
 from ...core.progress.frames import (
     FROM_HEADER,
     HEADER,
@@ -138,12 +139,13 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.columns) if self.is_data else 0
 
-    def made_of(self, offset: int) -> str:
-        """The records of which the rows of the frame at this offset were made, as its writer says; empty if it does not say it."""
+    def made_of(self, offset: int, row: int) -> str:
+        """The record of which this row of the frame at this offset was made, or the records of which all of its rows were made, as its
+        writer says; empty if it does not say it."""
         for at, head, index in self._frames:
             if at == offset and head.headers is not None:
                 own = dict(head.headers[index])
-                return said_of(own.get(FROM_HEADER))
+                return came_from(said_of(own.get(FROM_HEADER)), own.get(ROWS_HEADER), row)
         return ""
 
     @property

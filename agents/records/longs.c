@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "compiled.h"
+#include "varints.h"
 #include "vector_view.h"
 
 /* Memory of so many integers. 0, or -1 with an exception; it is to be left in any case. */
@@ -103,10 +104,39 @@ done:
     return out;
 }
 
+/* distances(longs, start) -> bytes: each one's distance to the one before it, the first one's to the start, in Kafka's varints. */
+static PyObject *longs_distances(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *of, *made = NULL;
+    Py_buffer from = {0};
+    int64_t count;
+    long long start;
+    if (!PyArg_ParseTuple(args, "OL", &of, &start)) return NULL;
+    if (longs_of(of, &from, &count) < 0) goto done;
+    Py_ssize_t size = 0;
+    uint64_t before = (uint64_t)start;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t value = (uint64_t)long_at(from.buf, i);
+        size += varint_size((int64_t)(value - before));
+        before = value;
+    }
+    if ((made = PyBytes_FromStringAndSize(NULL, size)) == NULL) goto done;
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(made);
+    before = (uint64_t)start;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t value = (uint64_t)long_at(from.buf, i);
+        to = put_varint(to, (int64_t)(value - before));
+        before = value;
+    }
+done:
+    leave(&from);
+    return made;
+}
+
 PyMethodDef longs_methods[] = {
     {"gathered", longs_gathered, METH_VARARGS, "The integers at these indexes."},
     {"scaled", longs_scaled, METH_VARARGS, "Integers moved, multiplied and divided."},
     {"extremes", longs_extremes, METH_O, "The least and the greatest integer."},
     {"first_above", longs_first_above, METH_VARARGS, "Where the first integer above a limit is."},
+    {"distances", longs_distances, METH_VARARGS, "How far each integer is from the one before it."},
     {NULL, NULL, 0, NULL},
 };

@@ -10,6 +10,8 @@ from array import array
 from . import columns as compiled_part
 from .vectors import Buffer, longs
 
+_MASK = 2**64 - 1
+
 
 def gathered(of: Buffer, rows: Buffer) -> Buffer:
     """The integers at these indexes. Raises `IndexError` for an index outside.
@@ -58,3 +60,22 @@ def first_above(of: Buffer, start: int, stop: int, limit: int) -> int:
         return compiled_part.compiled.first_above(of, start, stop, limit)
     view = longs(of)
     return next((index for index in range(start, stop) if view[index] > limit), stop)
+
+
+def distances(of: Buffer, start: int) -> bytes:
+    """How far each is from the one before it, and the first from `start`, in Kafka's varints, modulo 2^64.
+
+    >>> list(distances(array("q", [1207, 1207, 1206]), 1200))
+    [14, 0, 1]
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.distances(of, start)
+    made = bytearray()
+    for value in longs(of):
+        far = (value - start) & _MASK
+        number, start = ((far << 1) & _MASK) ^ (-(far >> 63) & _MASK), value
+        while number >= 0x80:
+            made.append(number & 0x7F | 0x80)
+            number >>= 7
+        made.append(number)
+    return bytes(made)

@@ -51,8 +51,8 @@ def test_a_row_that_came_from_no_chunk_is_replayed_to_a_given_topic_alone(to: Ta
 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "Arrow"])
-def test_a_letter_from_behind_a_shuffle_names_its_row_and_what_the_frame_was_made_of(columns: bool) -> None:
-    """A frame has one offset for all of its rows, which found no record."""
+def test_a_letter_from_behind_a_shuffle_names_its_row_and_the_record_that_it_was_made_of(columns: bool) -> None:
+    """A frame has one offset for all of its rows, which found no record. Others lie between them, and some were filtered."""
 
     class Order(TypedDict):
         c: str
@@ -61,15 +61,36 @@ def test_a_letter_from_behind_a_shuffle_names_its_row_and_what_the_frame_was_mad
     app = hg.App("sales", on_error="dead_letter")
     orders = app.input("orders", serde=hg.json(Order))
     stream: Any = orders.columns() if columns else orders
+    if columns:
+        stream = stream.filter(hg.col("n") != 1)
+    else:
+        stream = stream.filter(lambda o: o["n"] != 1)
     behind = stream.repartition("c", name="by")
     (behind.rows() if columns else behind).map(lambda o: {"x": 1 // o["n"]}).to("out")
     with Driver(app) as d:
         d.send_all("orders", [{"c": "DE", "n": n % 40} for n in range(100)])
         letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
     found = [letter_document(one, whole=True) for one in letters]
-    assert [(one["topic"], one["row"]) for one in found] == [("sales-1-by", row) for row in (0, 40, 80)]
-    assert {one["from"] for one in found} == {"orders[0] offsets 0 to 99"}
+    assert [(one["topic"], one["row"]) for one in found] == [("sales-1-by", row) for row in (0, 39, 78)]
+    assert [one["from"] for one in found] == [f"orders[0] offset {offset}" for offset in (0, 40, 80)]
     assert len({one["origin_offset"] for one in found}) == 1
+
+
+def test_each_of_the_rows_of_a_record_names_it_and_behind_a_second_shuffle_the_frame(to: Target) -> None:
+    """A record may make many rows, or none. The rows of a frame have no offset of their own."""
+    app = hg.App("sales", on_error="dead_letter")
+    many = app.input("orders").flat_map(lambda o: [{"c": o["c"], "n": n} for n in range(o["n"])])
+    first = many.repartition("c", name="by").map(lambda o: {**o, "x": 1 // o["n"]})
+    first.repartition("n", name="again").map(failing).to("out")
+    with Driver(app) as d:
+        d.send_all("orders", [{"c": "DE", "n": n} for n in (3, 0, 2)])
+        letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
+    found = [letter_document(one, whole=True) for one in letters]
+    assert [(one["row"], one["from"]) for one in found if one["topic"] == "sales-1-by"] == [
+        (0, "orders[0] offset 0"),
+        (3, "orders[0] offset 2"),
+    ]
+    assert [one["from"] for one in found if one["topic"] == "sales-1-again"] == ["sales-1-by[0] offset 2"] * 3
 
 
 def test_frames_are_written_by_jobs_alone(to: Target) -> None:

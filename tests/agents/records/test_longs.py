@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import columns
-from headgate.agents.records.longs import extremes, first_above, gathered, scaled
+from headgate.agents.records.longs import distances, extremes, first_above, gathered, scaled
 from headgate.agents.records.vectors import longs
+from headgate.core.progress.came_from import came_from
 
 BUILT = [columns.compiled, None] if columns.compiled is not None else [None]
 NUMBERS = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)
@@ -33,17 +34,23 @@ def test_both_ways(numbers, data):
             assert extremes(of) == (min(numbers), max(numbers))
             above = next((at for at in range(start, stop) if numbers[at] > limit), stop)
             assert first_above(of, start, stop, limit) == above
+            offsets = [one + 2**40 for one in numbers]
+            said = f"a[0] offsets {min(offsets)} to {max(offsets)}"
+            written = distances(array("q", offsets), min(offsets))
+            told = [came_from(said, written, row) for row in range(len(offsets))]
+            assert told == [f"a[0] offset {one}" for one in offsets]
             for row in (-1, len(numbers)):
                 with pytest.raises(IndexError):
                     gathered(of, array("q", [row]))
             with pytest.raises(ValueError):
                 extremes(array("q"))
+            assert distances(array("q", [-(2**63), 2**63 - 1]), 2**63 - 1) == bytes([2, 1]), "modulo 2^64"
 
 
 @pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
 def test_what_is_no_buffer_of_integers_is_refused():
     """Before a byte outside of it is read."""
-    for call in (lambda: extremes(b"123"), lambda: gathered(b"1", b""), lambda: gathered(bytes(8), b"1")):
+    for call in (lambda: extremes(b"123"), lambda: gathered(b"1", b""), lambda: gathered(bytes(8), b"1"), lambda: distances(b"1", 0)):
         with pytest.raises(ValueError):
             call()
     for call in (lambda: first_above(bytes(8), -1, 1, 0), lambda: first_above(bytes(8), 0, 2, 0)):
