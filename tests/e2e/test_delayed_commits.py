@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+import headgate as hg
 from headgate.agents.kafka import private as rawkafka
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutcomeUnknown, ProducerBroken
-from headgate.core.names import StreamPartition
+from headgate.core.names import JobName, StreamPartition, worker_id
 
-from ..proxy import END_TXN, Proxy
+from ..proxy import END_TXN, INIT_PRODUCER_ID, PRODUCE, Proxy
 
 pytestmark = pytest.mark.kafka
-NO_ERROR, FENCED = 0, 47
+NO_ERROR, FENCED, PRODUCER_FENCED = 0, 47, 90
 
 
 async def read_all(kafka, name):
@@ -150,3 +152,70 @@ async def test_a_commit_whose_answer_is_lost_is_there(kafka, topic):
             await asyncio.wait_for(producer.commit(), 60)
         await producer.discard()
     assert await read_all(kafka, outputs) == [b"first"]
+
+
+# ------------------------------------------------------------------------------------------------------------- whole workers
+
+
+class Incarnation:
+    """The requests of a worker's incarnation, or of whoever fences it, told by its transactional id."""
+
+    def __init__(self, job, worker):
+        self.name = worker_id(JobName(job.name), worker.worker.options.processor, worker.worker.incarnation).encode()
+
+    def __call__(self, frame):
+        return self.name in frame.raw
+
+    def another(self, frame):
+        """Whether it is a request of another incarnation of the same worker."""
+        worker = self.name.rpartition(b".")[0] + b"."
+        return worker in frame.raw and self.name not in frame.raw and worker + b"probe" not in frame.raw
+
+
+async def caught(held):
+    """Wait until the rule has caught a request."""
+    assert await asyncio.to_thread(held.caught)
+
+
+@pytest.mark.parametrize("comes", ["before its fence", "before the next checkpoint", "before the next commit"])
+@pytest.mark.asyncio
+async def test_a_worker_whose_commit_comes_late_writes_everything_once(kafka, job, topic, comes):
+    """The connection dies while the end of a transaction is on its way. The worker takes its outcome for unknown and begins anew, and the
+    request comes: while its transaction may still be ended, it ends that one, with its checkpoint. Later it ends nothing, also when
+    outputs of the next transaction stand without their checkpoint. Whatever it meets, each output is there once, and so is each record
+    in the counts."""
+    inp, out, counts = topic("in"), topic("out"), topic("counts")
+    app = hg.App(job.name)
+    source = app.input(inp, start="oldest")
+    source.to(out)
+    source.repartition("k", name="by").agg(n=hg.count()).to(counts)
+    with Proxy(kafka.bootstrap) as network:
+        worker = await job.start(app, client=ClientSettings(network.bootstrap))
+        await worker.until_running(1)
+        await job.write(inp, [{"k": "a", "n": n} for n in range(20)])
+        assert len(await job.values(out, 20)) == 20
+        first = Incarnation(job, worker)
+        wrote = network.delay(PRODUCE, 0.0, lambda frame: first(frame) and out.encode() in frame.raw, times=1)
+        late = network.hold(END_TXN, lambda frame: first(frame) and wrote.frame is not None)
+        log = job.topics.log.encode()
+        api, when = {
+            "before its fence": (INIT_PRODUCER_ID, first),
+            "before the next checkpoint": (PRODUCE, lambda frame: first.another(frame) and log in frame.raw),
+            "before the next commit": (END_TXN, first.another),
+        }[comes]
+        meanwhile = network.hold(api, when)
+        await job.write(inp, [{"k": "a", "n": n} for n in range(20, 40)])
+        await caught(late)
+        network.sever()
+        await caught(meanwhile)
+        answer = error_of(await asyncio.to_thread(late.release))
+        assert answer in ((NO_ERROR,) if comes == "before its fence" else (FENCED, PRODUCER_FENCED))
+        await asyncio.to_thread(meanwhile.release)
+        await job.write(inp, [{"k": "a", "n": n} for n in range(40, 60)])
+        assert sorted(one["n"] for one in await job.values(out, 60)) == list(range(60))
+        told = []
+        while told[-1:] != [60]:
+            told = [orjson.loads(one.value)["n"] for one in await job.records(counts, len(told) + 1)]
+        assert told == sorted(set(told)), "no count is there twice"
+        assert worker.worker.incarnation.encode() not in first.name, "it has begun anew"
+        assert await worker.stop() == 0
