@@ -254,7 +254,6 @@ class Faults:
     def _led_again(self, at: StreamPartition) -> None:
         self.kafka.away.discard(at)
         self.world.trouble_over[at] = self.schedule.moment
-        self.world.last_outage_ms = self.schedule.wall_ms
         self.world.quiet_from = self.schedule.moment
 
     def retention(self) -> None:
@@ -287,7 +286,6 @@ class Faults:
     def _broker_up(self) -> None:
         self.kafka.down = False
         self.world.outage_over = self.schedule.moment
-        self.world.last_outage_ms = self.schedule.wall_ms
         self.world.took_effect("outage")
 
     def bad_target(self) -> None:

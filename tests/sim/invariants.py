@@ -40,6 +40,7 @@ from headgate.core.progress.frames import MAX_TIME, NO_TIME, EndOfStream, Waterm
 from headgate.core.progress.producers import StreamPhase
 from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
+from headgate.core.task.inputs import JUST_NOW_S
 
 from .job import LAG_MS, PARTIAL, SHARED, Row, framed, stray
 from .log import COMMITTED, Producer, Record
@@ -487,24 +488,19 @@ class Invariants:
         heard = actor.marks.get(sources[0].stream, frame.ts)
         if frame.ts not in (MAX_TIME, NO_TIME) and frame.ts > heard:
             self.fail(f"{actor.name} says watermark {frame.ts}; its operators have heard {heard}")
-        if not frame.idle:
-            self.world.idle_now.discard(name)
-        elif name not in self.world.idle_now:
-            self.world.idle_now.add(name)
+        if frame.idle:
             self.world.idle_said.add(name)
             for at in sources:
                 self._nothing_waits(actor, at)
 
     def _nothing_waits(self, actor: Watched, at: StreamPartition) -> None:
-        """Idle means that the broker has nothing, not that nobody looked."""
-        old = self.world.schedule.wall_ms - 3_000
-        if self.world.last_outage_ms > old - 3_000:
-            return
-        log = self.world.kafka.topics[at.stream][at.partition]
-        index = bisect_left(log.offsets, actor.actor.machine.position(at))
-        if index < len(log.records) and log.records[index].append_ms < old:
-            record = log.records[index]
-            self.fail(f"{actor.name} says that it is idle, but {record} has waited in {at} for more than three seconds")
+        """Idle means that the broker has nothing, not that nobody looked: a fetch was answered just now, and showed nothing that waits."""
+        answered_s, end = actor.process.shown.get(at, (float("-inf"), 0))
+        age_s, position = actor.process.now().mono - answered_s, actor.actor.machine.position(at)
+        if age_s > JUST_NOW_S:
+            self.fail(f"{actor.name} says that it is idle, and the last answer about {at} is {age_s:.3f} s old")
+        if self.has_data(at, position, end):
+            self.fail(f"{actor.name} says that it is idle at {position} of {at}, and was shown records up to {end}")
 
     def processed(self, actor: Watched, at: StreamPartition, begin: int, end: int) -> None:
         """Records were given to the stage after a framed stream."""

@@ -467,6 +467,7 @@ class SimConsumer:
             if stale and process.schedule.rng.random() < 0.5:
                 continue
             if not stale:
+                process.shown[part.at] = now, stable
                 self._answered(part.at, FetchAnswer(now, "", end, stable, start))
             elif taken is not None:
                 process.world.took_effect("stale-fetch")

@@ -101,6 +101,8 @@ class Process(Host):
         """Its transactional ids of which a request got no answer, so that it does not know whether a transaction is open."""
         self.cut_until = 0.0
         """Until then nothing passes between it and the broker (a fault)."""
+        self.shown: dict[StreamPartition, tuple[float, int]] = {}
+        """By partition: when the last answer to a fetch has come here, by its own clock, and the end that it showed."""
         self.read_delay_s = 0.0
         """How slow its reader of the coordinator stream is (a fault)."""
 

@@ -242,8 +242,6 @@ class World:
         self.found: Exception | None = None
         """The first error; the code that raised it may have been caught."""
         self.idle_said: set[tuple[str, str, str]] = set()
-        self.idle_now: set[tuple[str, str, str]] = set()
-        self.last_outage_ms = 0
         self.outage_over = -1e9
         """When the last outage of the whole broker was over."""
         self.trouble_over: dict[StreamPartition, float] = {}
