@@ -556,9 +556,29 @@ class Faults:
                         slot.process.wall_offset_ms = (
                             0  # a leader with a wrong clock would refuse every request as expired
                         )
+        if not world.timely.over():
+            for job in world.jobs:
+                self._keep_going(job)
+            self.schedule.at(1.0, self.conclude)
+            return
         for job in world.jobs:
             self._conclude(job)
         self.schedule.at(2.0, self.conclude)
+
+    def _keep_going(self, job: Job) -> None:
+        """A calm world judges the time of jobs that run."""
+        truth = self.world.invariants.truth(job)
+        run, waiting = truth.state.run, [one.verb for uuid, one in job.requests.items() if uuid not in truth.finals]
+        if run is None or waiting:
+            return
+        if run.state in messages.LIVE and truth.state.failed():
+            self.requested(job, "stop", "stop")
+        elif run.state in messages.CLOSED:
+            self.start(job)
+        elif run.paused_job:
+            self.requested(job, "resume", "pause")
+        for stream in run.paused_streams if run.state in messages.LIVE else ():
+            self._resume_stream(job, stream)
 
     def _conclude(self, job: Job) -> None:
         world = self.world

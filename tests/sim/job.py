@@ -221,13 +221,15 @@ class Feed:
         """Partitions that get nothing."""
         self.bursts: dict[int, int] = {}
         """The partitions that are quiet for a while now and then: how often still."""
+        self.lasting: set[int] = set()
+        """Partitions that get rows for as long as they are in it."""
         self.old: set[Row] = set()
         """The rows that were older than `LAG_MS` when they were written: whoever was lifted before may find them late."""
 
     def write(self, partition: int, now_ms: int) -> bool:
         """Write the next row of this partition. Returns False if all its rows were written."""
         seq = self.seqs.get(partition, 0)
-        if seq >= self.shape.rows or partition in self.silent:
+        if (seq >= self.shape.rows and partition not in self.lasting) or partition in self.silent:
             return False
         self.seqs[partition] = seq + 1
         rng = self.rng
@@ -244,9 +246,13 @@ class Feed:
         self.kafka.plain(self.topic, partition, str(row.key).encode(), value_of(row), newest - late)
         return True
 
+    def goes_on(self, partition: int) -> bool:
+        """Whether this partition has all its rows, and gets more."""
+        return partition in self.lasting and self.seqs.get(partition, 0) >= self.shape.rows
+
     def rest_s(self, partition: int, rng: Random) -> float:
         """How long this partition is quiet now, beyond its pace."""
-        if not self.bursts.get(partition) or rng.random() > 0.12:
+        if self.goes_on(partition) or not self.bursts.get(partition) or rng.random() > 0.12:
             return 0.0
         self.bursts[partition] -= 1
         return rng.uniform(3.0, 9.0)

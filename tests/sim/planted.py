@@ -11,6 +11,7 @@ from headgate.core.task import protocol as facts
 
 from .plant import Plant
 from .planted_effects import EFFECTS
+from .planted_time import STANDING
 
 UNANSWERED_S = 1.0
 """How long a planted restore waits for an answer about its log."""
@@ -828,6 +829,7 @@ PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in (
         *EFFECTS,
+        *STANDING,
         Plant(
             "grant-before-fence",
             "a grant is written before the fence of the last holder has returned",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.blocks import edge_blocks, fixed_blocks, run_block, run_fixed
+from tests.sim.blocks import CALM, edge_blocks, fixed_blocks, run_block, run_fixed
 from tests.sim.faults import EDGES, FURTHER, edges_of, further_of
+from tests.sim.timely import timed
+from tests.sim.world import World
 
 
 @pytest.mark.timeout(1200)
@@ -20,6 +22,13 @@ def test_fixed_seeds(block: int):
 def test_fixed_seeds_with_edges(seeds: list[int]):
     """Rare faults happen in CI, too: a part of its seeds is chosen because they draw them."""
     run_block(seeds)
+
+
+def test_time_is_judged_in_calm_worlds():
+    """A seed that is no longer calm, or has no step with a time, would judge nothing."""
+    worlds = [World(seed) for seed in CALM]
+    assert all(world.timely.calm and any(map(timed, world.jobs)) for world in worlds)
+    assert [world.shape.split for world in worlds] == [False, True]
 
 
 def test_each_edge_is_drawn():

@@ -6,6 +6,7 @@
     a refused request is not carried out                   `applied`
     a setting reaches every worker, and a pause, a resume and a drain every task  `_settings`, `_views`
     a task has an owner                                    `placing`
+    what is due is out, once nothing hinders               `timely`
 
 Time counts only while there is no obstacle: the process runs, the broker answers, disks have space, the task has its state, and nothing has
 failed in it for a while. A partition that cannot be written or has no leader is an obstacle for who writes to it, and for the reading of
@@ -89,6 +90,7 @@ class Waiting:
         self._unread, self._behind = unread, behind
         self._answers(running, free)
         self.world.placing.look(free)
+        self.world.timely.look()
 
     def _unhindered(self, process: Process) -> bool:
         world, moment = self.world, self.world.schedule.moment

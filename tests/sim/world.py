@@ -56,6 +56,7 @@ from .reading import Reading
 from .recount import Recount
 from .schedule import Schedule
 from .shares import DOWNSTREAM, Shares, Sharing, writer_of
+from .timely import Timely
 from .waiting import AFTER_S, Waiting
 from .windows import COMBINED, COMBINED_STREAM, FAR, RESHUFFLED, TOPICS
 
@@ -301,6 +302,7 @@ class World:
                 width = len(self.kafka.topics[topic])
                 for partition in self.rests.sample(range(width), self.rests.randint(0, width)):
                     feed.bursts[partition] = 3
+        self.timely = Timely(self, SESSION_S)
         self.faults = Faults(self) if faulty else None
 
     # ------------------------------------------------------------------------------------------------------- making things
@@ -470,6 +472,8 @@ class World:
             return
         if self.feeds[topic].write(partition, self.schedule.wall_ms):
             pace_s = self.rng.expovariate(1.0 / self.shape.pace_s)
+            if self.feeds[topic].goes_on(partition):
+                pace_s = 0.7
             rest_s = self.feeds[topic].rest_s(partition, self.rests)
             self.schedule.at(pace_s + rest_s, self.write_source, topic, partition)
 
