@@ -36,6 +36,14 @@ class DeclarationError(HeadgateError):
     """The job is declared in a way that cannot work; raised before anything runs."""
 
 
+class UnknownName(DeclarationError, AttributeError):
+    """A verb or an attribute that a thing does not have. Also an `AttributeError`, so that `hasattr` and `getattr` with a default work."""
+
+    def __init__(self, what: str, *, remedy: str = "") -> None:
+        super().__init__(what, remedy=remedy)
+        self.name, self.obj = what, None  # Python looks for similar names of `obj`; the remedy says it better
+
+
 class SettingError(HeadgateError):
     """A setting is unknown, has a value of the wrong type, or may not be changed now."""
 

@@ -130,7 +130,11 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("headgate.agents.testing.driver")
     if name not in _WHERE:
-        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+        from headgate.core.words import PACKAGE, brought
+
+        raise brought(name, PACKAGE) or AttributeError(f"module 'headgate' has no attribute {name!r}")
     module = importlib.import_module(f"headgate.{_WHERE[name]}")
     found = globals()[name] = getattr(module, _THERE.get(name, name))
     return found

@@ -13,7 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ...core.errors import DeclarationError
 from ...core.settings import did_you_mean
+from ...core.words import BATCHES
 from ..records.record import Batch, Headers
+from .refused_verbs import RefusesVerbs
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -135,8 +137,10 @@ class Actor:
 HOOKS = ("on_start", "on_batch", "on_watermark", "on_end_of_stream", "on_drain", "on_timer", "on_stop")
 
 
-class Batches(Generic[K, V]):
+class Batches(RefusesVerbs, Generic[K, V]):
     """The batches that an `@app.agent` function iterates over. Asking for the next batch completes the current one."""
+
+    KIND = BATCHES
 
     def __init__(
         self, source: AsyncIterator[Batch[K, V]], tables: Callable[[str], MutableMapping[Any, Any]], task: str

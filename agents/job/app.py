@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, UnknownName
 from ...core.graph.keying import PARTITIONERS
 from ...core.names import JobName, Topics
 from ...core.settings import parse
+from ...core.words import APP
 from ..records import serdes
 from ..records.serdes import Serde
 from . import steps as s
@@ -36,6 +37,7 @@ from .checks import (
     table_name_of,
 )
 from .declared_table import DeclaredTable
+from .refused_verbs import RefusesVerbs, no_verb
 from .result_fields import check_own_fields
 from .stream import Stream
 from .timestamps import When, moment, timestamps_of
@@ -77,13 +79,15 @@ class InputOptions(TypedDict, total=False):
     on_error: s.Policy
 
 
-class App:
+class App(RefusesVerbs):
     """One job: its name and id, its defaults, and everything declared on it.
 
     >>> app = hg.App("sales", serde=hg.json())
     >>> orders = app.input("orders", timestamp="ts", max_out_of_order="5s")
     >>> orders.repartition("country").agg(n=hg.count()).to("orders-by-country")
     """
+
+    KIND = APP
 
     def __init__(
         self,
@@ -126,6 +130,9 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.job}: {len(self.steps)} steps>"
+
+    def _refused(self, verb: str) -> UnknownName:
+        return no_verb(verb, App, APP, without=("add", "finish", "graph"))
 
     # ------------------------------------------------------------------------------------------------------- declaring
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from ...core.columns.expressions import ColumnRef, Expression, Node, node_of, substituted
 from ...core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
 from ...core.columns.typing import NUMBERS, column_of, kind_of
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, UnknownName
+from ...core.words import COLUMNS, WINDOW
 from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ..records.frame_libraries import check_library
 from ..records.framed_columns import HIDDEN
@@ -62,6 +63,8 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
     >>> orders.columns().filter(hg.col("amount") >= 10).to("big-orders")
     """
 
+    KIND = COLUMNS
+
     def __init__(
         self,
         stream: Stream[Any, Any],
@@ -81,16 +84,12 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
     def __repr__(self) -> str:
         return f"<ColumnStream of {self._stream.app.name}: {self.schema}>"
 
-    def _refused(self, verb: str) -> DeclarationError:
+    def _refused(self, verb: str) -> UnknownName:
         from .stream import Stream
 
         if verb in vars(Stream):
-            return DeclarationError(
-                f".{verb}() needs rows, and this is a stream of columns", remedy=f".rows().{verb}(…)"
-            )
-        return no_verb(
-            verb, ColumnStream, "a stream of columns", "; what they cannot say, a function of a frame can: .frame(…)"
-        )
+            return UnknownName(f".{verb}() needs rows, and this is a stream of columns", remedy=f".rows().{verb}(…)")
+        return no_verb(verb, ColumnStream, COLUMNS, "; what they cannot say, a function of a frame can: .frame(…)")
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return self._stream._then(step)
@@ -458,12 +457,14 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
 class WindowedColumns(RefusesVerbs, Generic[K]):
     """Columns in windows, before `.agg(…)` or `.spark(…)` says what to make of them."""
 
+    KIND = WINDOW
+
     def __init__(self, columns: ColumnStream[K, Any], windowed: WindowedStream[K, Any]) -> None:
         self._columns = columns
         self._windowed = windowed
 
-    def _refused(self, verb: str) -> DeclarationError:
-        return DeclarationError(
+    def _refused(self, verb: str) -> UnknownName:
+        return UnknownName(
             f".window().{verb}() needs rows, and this is a stream of columns",
             remedy=f".rows().window(…).{verb}(…), or .window(…).agg(n=hg.count())",
         )

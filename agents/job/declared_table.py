@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from ...core.errors import DeclarationError
+from ...core.words import TABLE
+from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
     from ..records.serdes import Serde
@@ -49,7 +51,7 @@ def current_table(name: str) -> Any:
     return tables.table(name)
 
 
-class DeclaredTable(MutableMapping[K, V], Generic[K, V]):
+class DeclaredTable(RefusesVerbs, MutableMapping[K, V], Generic[K, V]):
     """A table of an app. Inside operators, agents and actors it is a mapping: the running task's part of the table.
 
     >>> counts = app.table("counts", key=hg.text(), value=hg.json())
@@ -57,6 +59,8 @@ class DeclaredTable(MutableMapping[K, V], Generic[K, V]):
     ...     counts[user] = counts.get(user, 0) + 1
     ...     return counts[user]
     """
+
+    KIND = TABLE
 
     def __init__(
         self, name: str, key: Serde[Any], value: Serde[Any], ttl_ms: int | None, migrate: Migrate | None = None

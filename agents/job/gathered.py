@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, UnknownName
 from . import steps as s
 from .checks import called_from, check_topic, name_of
 from .refused_verbs import RefusesVerbs
@@ -94,8 +94,8 @@ class GatheredStream(RefusesVerbs, Generic[K, V]):
         self.app = app
         self.step = step
 
-    def _refused(self, verb: str) -> DeclarationError:
-        return DeclarationError(
+    def _refused(self, verb: str) -> UnknownName:
+        return UnknownName(
             f".gather().{verb}(): one task gets all rows, and only batches for Spark are made of them",
             remedy=f".gather().window(…).spark(…).{verb}(…); to bring equal keys together, .repartition(…).{verb}(…)",
         )

@@ -217,6 +217,13 @@ class FilterStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class PeekStep(FilterStep):
+    """Keeps every row, and shows it to the function."""
+
+    VERB = "peek"
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class MapAsyncStep(Step):
     """Awaits a coroutine per row, `concurrency` at a time; results keep the order of their input."""
 

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from ...core.columns.expressions import Expression, columns_in
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, UnknownName
+from ...core.words import ROWS
 from ..records.record import Batch, Record
 from ..records.serdes import OUTPUT_KEY
 from ..records.serdes import key as own_key
@@ -67,6 +68,8 @@ class Stream(RefusesVerbs, Generic[K, V]):
     ...     .to("paid"))
     """
 
+    KIND = ROWS
+
     def __init__(self, app: App, step: s.Step) -> None:
         self.app = app
         self.step = step
@@ -74,12 +77,10 @@ class Stream(RefusesVerbs, Generic[K, V]):
     def __repr__(self) -> str:
         return f"<Stream of {self.app.name}: {type(self.step).__name__} {self.step.name}>"
 
-    def _refused(self, verb: str) -> DeclarationError:
+    def _refused(self, verb: str) -> UnknownName:
         if verb in vars(ColumnStream):
-            return DeclarationError(
-                f".{verb}() needs columns, and this is a stream of rows", remedy=f".columns().{verb}(…)"
-            )
-        return no_verb(verb, Stream, "a stream of rows")
+            return UnknownName(f".{verb}() needs columns, and this is a stream of rows", remedy=f".columns().{verb}(…)")
+        return no_verb(verb, Stream, ROWS)
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return Stream(self.app, self.app.add(step))
@@ -175,6 +176,27 @@ class Stream(RefusesVerbs, Generic[K, V]):
             where=called_from(),
         )
         return self._then(step)
+
+    @overload
+    def peek(
+        self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+    ) -> Stream[K, V]: ...
+    @overload
+    def peek(
+        self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: s.Policy = ...
+    ) -> Stream[K, V]: ...
+    def peek(
+        self, fn: Callable[[Any], object], *, with_record: bool = False, on_error: s.Policy = None
+    ) -> Stream[K, V]:
+        """Call `fn(value)` for each record, and pass the record on. It is called again when a chunk is repeated.
+
+        >>> app.input("orders").peek(print)
+        """
+        check_function(fn, "peek")
+        check_policy(on_error, "peek(on_error)")
+        return self._then(
+            s.PeekStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+        )
 
     @overload
     def columns(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, UnknownName
 from ...core.spark_schema import result_columns
+from ...core.words import VIEW
 from . import steps as s
 from .batch_columns import columns_of_batch
 from .checks import (
@@ -39,15 +40,17 @@ class Ended(RefusesVerbs):
     def __init__(self, verb: str) -> None:
         self._verb = verb
 
-    def _refused(self, verb: str) -> DeclarationError:
-        return DeclarationError(
+    def _refused(self, verb: str) -> UnknownName:
+        return UnknownName(
             f".{verb}() cannot follow {self._verb}, which has no output",
             remedy="keep the stream before it in a variable, and use it twice",
         )
 
 
-class TableView(Generic[K, V]):
+class TableView(RefusesVerbs, Generic[K, V]):
     """A table that follows a stream. Join with it, or read it in an actor."""
+
+    KIND = VIEW
 
     def __init__(self, app: App, step: s.TableStep) -> None:
         self.app = app
@@ -142,9 +145,9 @@ class BatchedStream(RefusesVerbs, Generic[K, V]):
         self._rows: ColumnSchema | None = None
         """The columns of its rows, as the first `.spark(…)` declares them."""
 
-    def _refused(self, verb: str) -> DeclarationError:
+    def _refused(self, verb: str) -> UnknownName:
         made = ".batch" if self.step.window is None else ".window"
-        return DeclarationError(
+        return UnknownName(
             f"{made}().{verb}(): a batch is not a record; batch '{self.step.name}' ({self.step.where}) waits for Spark",
             remedy=f'{made}(…).spark(fn, schema="…").{verb}(…), or .{verb}(…) without {made}(…)',
         )

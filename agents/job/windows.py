@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from ...core.errors import DeclarationError
+from ...core.errors import DeclarationError, UnknownName
 from ...core.windows.results import RESERVED, START_FIELD
 from ...core.windows.slots import SlotKey, pack_slot, unpack_slot
 from ...core.windows.spans import MOST_WINDOWS, Spans
+from ...core.words import WINDOW
 from ..records.record import Record
 from ..records.serdes import Serde
 from . import steps as s
@@ -239,6 +240,8 @@ def _early(window: Window, emit: Any) -> tuple[int | None, int | None]:
 class WindowedStream(RefusesVerbs, Generic[K, V]):
     """Rows in windows, before `.agg(…)` says how to aggregate them."""
 
+    KIND = WINDOW
+
     def __init__(
         self,
         stream: Stream[K, V],
@@ -273,13 +276,13 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         self._batches: BatchedStream[Any, Any] | None = None
         stream.app.windows.append(self)
 
-    def _refused(self, verb: str) -> DeclarationError:
+    def _refused(self, verb: str) -> UnknownName:
         if verb in ("batch", "gather"):
-            return DeclarationError(
+            return UnknownName(
                 f".window().{verb}(): a window is a batch of its own",
                 remedy=".window(…).spark(…) passes the rows of each window to Spark; .gather() stands before .window(…)",
             )
-        return DeclarationError(
+        return UnknownName(
             f".window().{verb}(): a window is not a record",
             remedy=f".window(…).agg(n=hg.count()).{verb}(…), .window(…).process(MyActor).{verb}(…), or .{verb}(…) without .window(…)",
         )

@@ -15,9 +15,11 @@ import orjson
 from ...core.progress.frames import MAX_TIME
 from ...core.settings import duration_ms
 from ...core.windows.results import END_FIELD, WINDOW_HEADER, result_time
+from ...core.words import CONTEXT
 from ..job import steps as s
 from ..job.actors import Actor, hooks_of
 from ..job.checks import check_target
+from ..job.refused_verbs import RefusesVerbs
 from ..job.schemas import CLOSED
 from ..records.record import Batch, Headers, Rows
 from ..records.writable import check_headers, whole_ms
@@ -224,8 +226,10 @@ def timers_table(step: s.ActorStep) -> str:
     return f"{step.name}.timers"
 
 
-class ActorContext:
+class ActorContext(RefusesVerbs):
     """The context that hooks get; see `actors.Context`. Forwarded records are passed on when their hook has returned."""
+
+    KIND = CONTEXT
 
     def __init__(self, operator: ActorOp) -> None:
         self._op = operator

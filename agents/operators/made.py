@@ -17,7 +17,7 @@ from .keyed import JoinTableOp, TableOp
 from .output import ToOp
 from .shared import ShareOp
 from .shuffles import CombineOp, ShuffleOp
-from .stateless import FilterOp, FlatMapOp, MapOp, Operator, RekeyOp
+from .stateless import FilterOp, FlatMapOp, MapOp, Operator, PeekOp, RekeyOp
 from .windowed import WindowOp
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def operator_of(step: s.Step, env: Pipeline) -> Operator:
     match step:
         case s.MapStep():
             return MapOp(step, env)
+        case s.PeekStep():
+            return PeekOp(step, env)
         case s.FilterStep():
             return FilterOp(step, env)
         case s.ColumnsStep():

@@ -444,6 +444,21 @@ class FilterOp(Operator):
         self.forward(kept)
 
 
+class PeekOp(Operator):
+    """Shows each row to the function, and passes it on."""
+
+    def __init__(self, step: s.PeekStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.fn = step.fn
+        self.with_record = step.with_record
+        self.wants_keys = VALUES if step.with_record else ""
+
+    def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
+        self.column(self.fn, rows, records=self.with_record)
+        self.forward(rows)
+
+
 def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
     """The rows for which `keep` is true."""
     if all(keep):

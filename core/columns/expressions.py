@@ -20,8 +20,9 @@ from math import isfinite
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import DeclarationError, SettingError
+from ..errors import DeclarationError, SettingError, UnknownName
 from ..settings import duration_ms, offer
+from ..words import EXPRESSION, brought
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, Scalar, is_text
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//", "%"
@@ -187,7 +188,7 @@ class Expression:
             if name.startswith("_"):
                 raise AttributeError(name)
             known = [one for one in vars(Expression) if not one.startswith("_") and one != "node"]
-            raise DeclarationError(
+            raise brought(name, EXPRESSION) or UnknownName(
                 f"{self.node}.{name}: an expression has no '{name}'",
                 remedy=f"{offer(name, known)}; what no expression can say, a function of a frame can: .frame(…)",
             )

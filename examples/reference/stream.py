@@ -67,6 +67,18 @@ def keep() -> None:
         assert [record.value for record in driver.read("large")] == [{"amount": 10}]
 
 
+def peek() -> None:
+    """Stream.peek"""
+    seen: list[Any] = []
+    app = hg.App("sales")
+    app.input("orders").peek(seen.append).filter(lambda order: order["amount"] >= 10).to("large")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [{"amount": 9}, {"amount": 10}])
+        assert [record.value for record in driver.read("large")] == [{"amount": 10}]
+    assert seen == [{"amount": 9}, {"amount": 10}]
+
+
 def to_columns() -> None:
     """Stream.columns"""
     import msgspec

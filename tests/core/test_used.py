@@ -39,6 +39,7 @@ FOR_OTHERS = {
     "Protocol.buffer_updated": "asyncio calls it",
     "Driver.recreate": "users' tests call it",
     "Stream.as_events": "jobs call it",
+    "Stream.peek": "jobs call it",
     "ColumnStream.with_columns": "jobs call it",
     "Expression.is_null": "jobs call it",
     "Expression.is_in": "jobs call it",

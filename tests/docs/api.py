@@ -48,7 +48,7 @@ PARTS = (
     Part("stream", "Streams of rows", "What is said of one record at a time, of keys, of state, and where results go. See "
         "[How it works](../../how-it-works.md), [Keys](../../keys.md) and [Joins of two streams](../../joins.md).", (
         "Stream",
-        *_members("Stream", "map flat_map filter columns map_async merge as_events rekey repartition broadcast agg window table join"),
+        *_members("Stream", "map flat_map filter peek columns map_async merge as_events rekey repartition broadcast agg window table join"),
         *_members("Stream", "to share sink process"),
         "Record", "Record.with_value", "Batch", "Batch.values",
     )),

@@ -1,7 +1,7 @@
 """Writes the generated pages of docs: `make docs`. The tests compare, so that a page that is out of date fails.
 
-Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, `python.md` with its pages in `docs/reference/api`, and one page for
-each machine in `docs/machines`.
+Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, `python.md` with its pages in `docs/reference/api`, `docs/words.md`,
+and one page for each machine in `docs/machines`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 
 from headgate.agents.cli.group import WithVerbs
 from headgate.core.machine import Machine, diagram
+from headgate.core.words import WORDS
 
 from . import api, house
 from .pages import ROOT
@@ -167,6 +168,51 @@ def metrics() -> str:
     return f"{NOTICE}\n# Metrics\n\n{body}"
 
 
+WORDS_PREFACE = """\
+Whoever comes from another system tries its words first. Each name below raises an error that says what headgate has in its place, and names
+the page: `orders.group_by` is a `hg.DeclarationError` at its line, and also an `AttributeError`, so `hasattr` says no.
+
+Whole programs beside each other: [from Faust](from-faust.md), [from Kafka Streams](from-kafka-streams.md), [from Quix
+Streams](from-quix.md), [from Structured Streaming](from-structured-streaming.md).
+"""
+
+
+_CALL = r"\w*\.\w+\((?:[^()]|\([^()]*\))*\)"
+
+
+def in_code(text: str) -> str:
+    """A sentence with its calls set in code.
+
+    >>> in_code(".map(fn) of rows; hg.App(…)")
+    '`.map(fn)` of rows; `hg.App(…)`'
+    """
+    return (
+        text
+        if "`" in text
+        else re.sub(rf"(?<!\w)~?{_CALL}(?:{_CALL})*(?: [*&<>=]+ [\d.]+)?", lambda found: f"`{found[0]}`", text)
+    )
+
+
+def words() -> str:
+    """The words that people bring."""
+    kinds = dict.fromkeys(word.on for word in WORDS)
+    out = [NOTICE, "# Words of other systems\n", WORDS_PREFACE]
+    for on in kinds:
+        title = " and ".join([", ".join(on[:-1]), on[-1]] if on[:-1] else on)
+        rows: list[tuple[object, ...]] = [
+            (
+                ", ".join(code(name) for name in word.names),
+                ", ".join(word.of),
+                in_code(word.instead),
+                f"[page]({word.page.removeprefix('docs/')})",
+            )
+            for word in WORDS
+            if word.on == on
+        ]
+        out += [f"## On {title}\n", table(("word", "of", "in headgate", "more"), rows)]
+    return "\n".join(out)
+
+
 def machine_name(kind: type[Machine[Any, Any]]) -> str:
     """The file name of a machine's page: `TaskLife` is `task-life`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
@@ -207,6 +253,7 @@ def generated() -> dict[str, str]:
         "docs/reference/cli.md": cli(),
         "docs/reference/settings.md": settings(),
         "docs/reference/metrics.md": metrics(),
+        "docs/words.md": words(),
         "docs/machines/index.md": machine_index(kinds),
     }
     pages |= api.pages(NOTICE, paragraphs)
