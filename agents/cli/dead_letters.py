@@ -1,6 +1,7 @@
 """`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, with their origin and the error.
 
-`replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time. The
+`replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time, which
+stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The
 record of a letter that was too large for the dead-letter topic is read from its own topic. The dead letters stay until
 `purge` deletes them. A dead letter of Spark contains a row that was made from a record: that record is read from its topic and written
 again. If it no longer exists, or if the row was made from several records, the replay is refused. A dead letter from between two stages can
@@ -11,6 +12,7 @@ the dead letter.
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +31,8 @@ from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
 from ..process.reading import must_exist, shown
 from ..records.columns import LIMIT
-from ..records.timestamps import EVENT_TIME, TIME_HEADER
+from ..records.target_rules import Rules
+from ..records.timestamps import EVENT_TIME, TIME_HEADER, accepted
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
@@ -234,7 +237,32 @@ async def _again(to: Target, letters: Iterable[Any], topic: str, framed: Mapping
     """The records to write. Raises if one dead letter cannot be replayed; nothing is written then."""
     found = [again(to, letter, topic, framed) for letter in letters]
     whole = [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
-    return [replace(one, topic=topic, partition=None) if topic else one for one in whole]
+    records = [replace(one, topic=topic, partition=None) if topic else one for one in whole]
+    admin = TopicsAdmin(to.client)
+    await admin.start(deadline_s=CONNECT_S)
+    try:
+        rules = {name: one.rules for name, one in (await admin.find({one.topic for one in records})).items()}
+    finally:
+        await admin.stop()
+    now_ms = int(time.time() * 1000)
+    return [timed(one, rules.get(one.topic), now_ms) for one in records]
+
+
+def timed(record: Plain, rules: Rules | None, now_ms: int) -> Plain:
+    """The record with a timestamp that its topic accepts, and its event time.
+
+    >>> timed(Plain("t", None, b"", timestamp_ms=100_000), Rules(before_ms=10), 300_000)
+    Plain(topic='t', key=None, value=b'', partition=None, timestamp_ms=299995, headers=[('hg-time', b'100000')])
+    """
+    stamp = record.timestamp_ms
+    if rules is None or stamp is None:
+        return record
+    nearest = accepted(rules, now_ms).nearest(stamp)
+    said = any(name == TIME_HEADER for name, _ in record.headers)
+    if nearest == stamp:
+        return record
+    beside = [] if said else [(TIME_HEADER, str(stamp).encode())]
+    return replace(record, timestamp_ms=nearest, headers=[*record.headers, *beside])
 
 
 def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Plain | tuple[int, str, int, int]:

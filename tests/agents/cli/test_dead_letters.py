@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import pytest
 
 import headgate as hg
-from headgate.agents.cli.dead_letters import again, letter_document, open_target
+from headgate.agents.cli.dead_letters import again, letter_document, open_target, timed
 from headgate.agents.cli.options import Target
+from headgate.agents.records.target_rules import Rules
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import JobName, StreamPartition, Topics
 
@@ -129,6 +131,25 @@ def stored(value: bytes | None, *headers: tuple[str, bytes], key: bytes | None =
         ("hg-exception", b"x"),
     )
     return SimpleNamespace(offset=3, timestamp=9, key=key, value=value, headers=[*headers, *origin])
+
+
+@pytest.mark.parametrize(
+    ("rules", "headers", "stamp", "then"),
+    [
+        (None, [], 5, []),
+        (Rules(before_ms=1000), [], 99_500, [("hg-time", b"5")]),
+        (Rules(before_ms=1000), [("hg-event-time", b"-3")], 99_500, [("hg-time", b"-3")]),
+        (Rules(before_ms=200_000), [("hg-event-time", b"-3")], 5, [("hg-time", b"-3")]),
+    ],
+)
+def test_a_replayed_record_keeps_its_event_time_where_its_topic_no_longer_accepts_it(
+    to: Target, rules: Rules | None, headers: list[tuple[str, bytes]], stamp: int, then: list[tuple[str, bytes]]
+) -> None:
+    """The broker refused the record, and with it the whole replay. One that has a time beside its timestamp keeps that one."""
+    made: Any = again(to, stored(b"v", *headers), "", {})
+    found = timed(made, rules, 100_000)
+    assert (found.timestamp_ms, list(found.headers)) == (stamp, then)
+    assert timed(replace(made, timestamp_ms=None), rules, 100_000).timestamp_ms is None
 
 
 def test_the_exact_bytes_are_shown_and_replayed(to: Target) -> None:
