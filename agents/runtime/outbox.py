@@ -80,7 +80,7 @@ class Outbox(Joining):
             batch_bytes=batch_bytes,
             max_pending_bytes=max_pending_bytes,
             wake=self._wake.set,
-            now_ms=lambda: _brokers_ms(port),
+            now_ms=lambda: brokers_ms(port),
         )
         self._id = transactional_id
         patience_ms = (
@@ -412,7 +412,8 @@ class Outbox(Joining):
         return TargetFailed(guilty[0], writers, cause.said, cause.code)
 
 
-def _brokers_ms(port: Port) -> int:
+def brokers_ms(port: Port) -> int:
+    """The time of the brokers, as far as it is known."""
     now = port.clock.now()
     found = port.broker.ms(now)
     return now.wall if found is None else found

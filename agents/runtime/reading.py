@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ...core.task import protocol as t
 from ..records.chunks import Chunk
@@ -34,6 +35,9 @@ class Reading:
             if self._bounds is not None:
                 self.intake.bound(self._bounds)
             self._beside.serve(self.intake.run, "intake")
+            old_reads = self._site.runtime.old_reads
+            if old_reads.asks(order.positions):
+                self._beside.run(partial(old_reads.look, order.positions), "old records")
         else:
             self.intake.seek(order.positions)
 

@@ -39,7 +39,8 @@ from ..state.store import Disk
 from .chooser import TaskChooser
 from .granted import Granted
 from .intake import FETCH_BYTES, Intake, PartitionSource
-from .outbox import Outbox
+from .old_reads import OldReads
+from .outbox import Outbox, brokers_ms
 from .producers import Producers
 from .site import Site
 from .solitude import Solitude
@@ -58,6 +59,10 @@ class TargetTopics(Protocol):
 
     def limit(self, topic: str) -> int | None:
         """The topic's max.message.bytes, if known."""
+        ...
+
+    def kept_ms(self, topic: str) -> int | None:
+        """How long the topic keeps records, if it is known and deletes them by their age."""
         ...
 
     async def learn(self, outbox: Outbox | None) -> None:
@@ -137,6 +142,7 @@ class Runtime:
         self.offsets = offsets
         self.spark = spark
         self.memory = memory
+        self.old_reads = OldReads(declared.graph, offsets, targets.kept_ms, partial(brokers_ms, port))
         self.unread = Unread()
         self.unreadable = Unreadable()
         self.solitude = Solitude(port.clock)

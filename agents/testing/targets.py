@@ -42,6 +42,9 @@ class MemoryTargets:
         """See `runtime`."""
         return OWN_LIMIT if topic in self._own else DEFAULT_LIMIT
 
+    def kept_ms(self, topic: str) -> int | None:
+        """See `runtime`. Logs in memory keep everything."""
+
     async def learn(self, outbox: Outbox | None) -> None:
         """See `runtime`."""
         for topic in self._all:

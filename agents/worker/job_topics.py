@@ -260,6 +260,11 @@ class JobTopics:
         """The topic's max.message.bytes, if known."""
         return self._known[topic].limit if topic in self._known else None
 
+    def kept_ms(self, topic: str) -> int | None:
+        """The topic's retention, if it is known, and if it goes by the times of records."""
+        rules = self._known[topic].rules if topic in self._known else None
+        return None if rules is None else rules.retention_ms
+
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """Check that the job's own streams have as many partitions as its model says. A stream that was widened or created again by hand is
         an error: its writers and its readers would map the same key to different partitions.

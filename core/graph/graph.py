@@ -232,6 +232,20 @@ class Graph:
     def stateful(self) -> bool:
         return any(stage.stateful for stage in self.stages)
 
+    def made_of(self, stream: str) -> frozenset[str]:
+        """The outputs that records of this input can reach, directly or through other streams. Nothing comes out of a table.
+
+        >>> Graph((Input("a"), Input("b")), (Stage("x", "to", ("a",), writes=("out",)),)).made_of("a")
+        frozenset({'out'})
+        """
+        found: set[str] = set()
+        for stage in self.stages:
+            if not stage.shuffles and stage.verb != SHARE:
+                behind = self.flow(stage.name)
+                if stream in behind or any(stream in self.origins(one) for one in behind if one in self.writer):
+                    found.update(stage.writes)
+        return frozenset(found)
+
     def stopped_by(self, stream: str) -> tuple[str, ...]:
         """The actors that end this input when they have all stopped: its records reach nothing else within its task. Else none.
 

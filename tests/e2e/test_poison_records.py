@@ -6,6 +6,7 @@ import time
 
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from structlog.testing import capture_logs
 
 import headgate as hg
 from headgate.agents.kafka.settings import ClientSettings
@@ -98,6 +99,26 @@ async def test_a_window_of_a_day_is_drained_and_its_result_keeps_its_event_time(
     ends = ts - ts % week + week - 1
     assert [record.headers for record in found] == [(("hg-time", b"%d" % ends),)] * 2
     assert all(record.timestamp <= now + 2 * HOUR_MS for record in found)
+
+
+async def test_an_output_that_would_not_keep_its_results_is_named_before_there_is_one(job, topic):
+    """Kafka deletes results of three hours ago at once where a topic keeps one hour. The log said so at the first one."""
+    inp, out, kept = topic("in"), topic("out", config={"retention.ms": str(HOUR_MS)}), topic("kept")
+    app = hg.App(job.name)
+    rows = app.input(inp)
+    counts = rows.repartition("k").window(hg.tumbling("10s")).agg(n=hg.count())
+    counts.to(out)
+    counts.to(kept)
+    now = int(time.time() * 1000)
+    await job.write(inp, [{"k": "a"}, {"k": "b"}], timestamp_ms=now - 3 * HOUR_MS)
+    with capture_logs() as said:
+        one = await job.start(app)
+        await one.until(lambda: any("old_records" in line for line in said), "it is named")
+    (line,) = [line for line in said if "old_records" in line]
+    named = {name: line[name] for name in ("topic", "retention_ms", "partition", "offset", "old_records")}
+    assert named == {"topic": out, "retention_ms": HOUR_MS, "partition": f"{inp}:0", "offset": 0, "old_records": 2}
+    assert f"raise retention.ms of {out}" in line["remedy"]
+    assert await job.records(out, 0) == []  # no window has closed
 
 
 async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_number_of_lives(job, topic, monkeypatch):

@@ -211,6 +211,9 @@ class Topics:
         """See `runtime`."""
         return LIMIT
 
+    def kept_ms(self, topic: str) -> int | None:
+        """See `runtime`. Nothing is deleted by its age."""
+
     async def learn(self, outbox: Outbox | None) -> None:
         """See `runtime`."""
         await self._process.asked(self._process.kafka.up)

@@ -23,6 +23,7 @@ from headgate.agents.port.absence import Unread
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned
 from headgate.agents.runtime.notes import StatusNotes
+from headgate.agents.runtime.old_reads import OldReads
 from headgate.agents.runtime.solitude import Solitude
 from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
@@ -77,6 +78,7 @@ class Host:
         self.settings = self.life = self.job = self.producers = self.granted = self
         self.careful: set[str] = set()
         self.unread = Unread()
+        self.old_reads = OldReads(self.declared.graph, None, lambda topic: None, int)  # type: ignore[arg-type]
         self.solitude = Solitude(self.port.clock)
         self.turns = LoopTurns(None, lambda: False)
         self.app = new_app("task-actor")

@@ -66,6 +66,17 @@ def test_an_input_is_ended_by_the_actors_that_alone_read_it():
     assert Graph((Input("a"),)).stopped_by("a") == ()
 
 
+def test_the_outputs_that_an_input_reaches_are_found_through_every_shuffle():
+    """Not those of a table that its records only change, and no stream of frames."""
+    assert {one.stream: SALES.made_of(one.stream) for one in SALES.inputs} == {
+        "orders": {"revenue", "alerts"},
+        "refunds": {"revenue"},
+        "rates": frozenset(),
+    }
+    shares = Graph((Input("a"),), (Stage("s", "share", ("a",), writes=("shared",)),))
+    assert shares.made_of("a") == frozenset()
+
+
 def test_a_part_is_plain_values_without_what_stands_at_its_default():
     """A fingerprint covers them: a field that a newer version adds leaves the fingerprints of graphs without it as they are."""
     assert plain(SALES.inputs[1]) == {"stream": "refunds", "until": [[0, 10], [1, 12]]}
