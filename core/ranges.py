@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from .errors import HeadgateError
 
+TOPIC_ID = "hg-topic-id"
+"""The header of a dead letter with the id of the topic that its offset belongs to, if that is known."""
 PART_OFFSETS = 50_000
 """A range is divided only into parts of at least so many offsets: a part costs a connection to Kafka and a task of Spark."""
 

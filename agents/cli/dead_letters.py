@@ -1,19 +1,18 @@
 """`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, with their origin and the error.
 
 `replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time, which
-stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The
-record of a letter that was too large for the dead-letter topic is read from its own topic. The dead letters stay until
-`purge` deletes them. A dead letter of Spark contains a row that was made from a record: that record is read from its topic and written
-again. If it no longer exists, or if the row was made from several records, the replay is refused. A dead letter from between two stages can
-only be replayed to a topic given with `--to`, because only the job writes between its stages. What goes to a given topic is the content of
-the dead letter.
+stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a letter that was too large for the
+dead-letter topic is read from its own topic. The dead letters stay until `purge` deletes them. A dead letter of Spark contains a row that
+was made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and made again, or if the row was made from several records, the replay is refused.
+A dead letter from between two stages can only be replayed to a topic given with `--to`, because only the job writes between its stages.
+What goes to a given topic is the content of the dead letter.
 """
 
 from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,10 @@ import click
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.progress.frames import FROM_HEADER, said_of
+from ...core.ranges import TOPIC_ID
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..kafka.connect import CONNECT_S
+from ..kafka.offsets import KafkaOffsets
 from ..kafka.plainwrite import Plain, put
 from ..kafka.port import KafkaPort
 from ..kafka.scan import scan_topic, width_of
@@ -236,7 +237,13 @@ def open_target(to: Target, topic: str, framed: Mapping[str, str]) -> None:
 async def _again(to: Target, letters: Iterable[Any], topic: str, framed: Mapping[str, str]) -> list[Plain]:
     """The records to write. Raises if one dead letter cannot be replayed; nothing is written then."""
     found = [again(to, letter, topic, framed) for letter in letters]
+    wanted = [(letter, one) for letter, one in zip(letters, found, strict=True) if not isinstance(one, Plain)]
+    before = await _ids(to, {one[1] for _, one in wanted})
     whole = [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
+    after = await _ids(to, set(before))
+    for letter, (_, origin, *_) in wanted:  # it may have been made again while it was read
+        must_be_same(letter, origin, before[origin])
+        must_be_same(letter, origin, after[origin])
     records = [replace(one, topic=topic, partition=None) if topic else one for one in whole]
     admin = TopicsAdmin(to.client)
     await admin.start(deadline_s=CONNECT_S)
@@ -263,6 +270,30 @@ def timed(record: Plain, rules: Rules | None, now_ms: int) -> Plain:
         return record
     beside = [] if said else [(TIME_HEADER, str(stamp).encode())]
     return replace(record, timestamp_ms=nearest, headers=[*record.headers, *beside])
+
+
+async def _ids(to: Target, topics: Collection[str]) -> dict[str, str]:
+    """The ids of these topics as of now."""
+    if not topics:
+        return {}
+    offsets = KafkaOffsets(to.client)
+    await offsets.start(deadline_s=CONNECT_S)
+    try:
+        return {topic: await offsets.topic_id(topic) for topic in topics}
+    finally:
+        await offsets.stop()
+
+
+def must_be_same(letter: Any, topic: str, found: str) -> None:
+    """Raise if the record of a letter was in a topic that is gone: what stands at its offset now is another record. An unknown id equals
+    any."""
+    known = (dict(letter.headers).get(TOPIC_ID) or b"").decode(errors="replace")
+    if known and found and known != found:
+        raise HeadgateError(
+            f"the letter at {letter.offset} does not hold its record, and '{topic}' was deleted and made again since: its id was {known}, "
+            f"and is {found} now",
+            remedy=f"write that record again from its source; {ROW_ITSELF}",
+        )
 
 
 def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Plain | tuple[int, str, int, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import LimitReached, StoreUnreadable, causes
 from ...core.progress.frames import FROM_HEADER
+from ...core.ranges import TOPIC_ID
 from ..cancellation import said
 from ..job import steps as s
 from ..job.checks import POLICIES
@@ -132,10 +133,10 @@ def row_in_frame(chunk: Chunk, index: int) -> int:
 
 
 def dead_letter(
-    chunk: Chunk, index: int, error: BaseException, task: str, row: int | None = None
+    chunk: Chunk, index: int, error: BaseException, task: str, row: int | None = None, *, topic_id: str = ""
 ) -> tuple[Any, Any, list[tuple[str, bytes]]]:
     """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers. `row`: which row of its
-    frame it is; None if it came in none."""
+    frame it is; None if it came in none. `topic_id`: that of its topic; empty if it is not known."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
     whole = [("hg-offset-last", str(cause.last).encode())] if isinstance(cause, OversizedData) else []
@@ -143,6 +144,7 @@ def dead_letter(
     headers: list[tuple[str, Any]] = [
         *((EVENT_TIME if name == TIME_HEADER else name, value) for name, value in own),
         ("hg-topic", chunk.at.stream.encode()),
+        *id_header(topic_id),
         ("hg-partition", str(chunk.at.partition).encode()),
         ("hg-offset", str(chunk.columns.offset(index)).encode()),
         *whole,
@@ -151,6 +153,11 @@ def dead_letter(
         *failure_headers(task, step, cause),
     ]
     return chunk.keys[index] if chunk.has_keys else None, chunk.columns.value(index), headers
+
+
+def id_header(topic_id: str) -> list[tuple[str, bytes]]:
+    """Which topic of that name an offset belongs to, as a header of a dead letter; none if it is not known."""
+    return [(TOPIC_ID, topic_id.encode())] if topic_id else []
 
 
 def _of_frame(chunk: Chunk, index: int, row: int) -> list[tuple[str, bytes]]:

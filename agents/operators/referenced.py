@@ -228,6 +228,15 @@ class Referenced:
             for run in origins.runs_of(one.topic, one.partition, range(one.first, one.behind))
         ]
 
+    def topic_id(self, first: Closed, at: StreamPartition, offset: int) -> str:
+        """The id of the topic that this record of a batch was read from; empty if it is not known, or two of its topics had that offset."""
+        found = {
+            one.topic_id
+            for one in self.ranges(first.number)
+            if (one.topic, one.partition) == at and one.first <= offset < one.behind
+        }
+        return found.pop() if len(found) == 1 else ""
+
     def finished(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> None:
         """The result of the batch is taken in, in this letter."""
         if self.framed:  # the task itself has seen the times, the null values and the bad records
@@ -253,7 +262,8 @@ class Referenced:
         at = StreamPartition(record.topic, record.partition)
         chunk = Chunk(at, record.offset + 1, columns)
         error = BadRecord(0, DataError(record.why))
-        key, value, headers = dead_letter(chunk, 0, error, self._env.task)
+        topic_id = self.topic_id(first, at, record.offset)
+        key, value, headers = dead_letter(chunk, 0, error, self._env.task, topic_id=topic_id)
         batch = first.info(self._env.task, self._name).id
         bury(self._env, key, value, [*headers, ("hg-batch", batch.encode())])
 

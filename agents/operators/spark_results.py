@@ -19,6 +19,7 @@ from typing import Any
 from ...core import origins
 from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
 from ...core.errors import DataError
+from ...core.names import StreamPartition
 from ...core.ranges import RangeBroken, RangeGone
 from ..job import steps as s
 from ..records.arrow_take import columns_as_they_are
@@ -27,7 +28,7 @@ from ..records.record import Record, Rows
 from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
-from .failures import answer_for_result, failure_headers
+from .failures import answer_for_result, failure_headers, id_header
 from .letters import bury, row_bytes
 from .referenced import Referenced, latest_key, range_key
 from .result_rows import policy_of_results, push_result
@@ -304,17 +305,21 @@ class Results:
                     continue
                 self.env.count("dead_letters")
                 headers = [
-                    *self._origin_headers(origins.origin_of(runs, place)),
+                    *self._origin_headers(first, origins.origin_of(runs, place)),
                     *([] if times is None else [("hg-timestamp", str(times[place]).encode())]),
                     *failure_headers(self.env.task, child.step, error, ("hg-batch", self.info(first).id.encode())),
                 ]
                 bury(self.env, None, row_bytes(row), headers)
 
-    def _origin_headers(self, origin: origins.Run) -> list[tuple[str, bytes]]:
+    def _origin_headers(self, first: Closed, origin: origins.Run) -> list[tuple[str, bytes]]:
         if not origin.stream:
             return [("hg-topic", ",".join(sorted(self._sources())).encode())]
+        at = StreamPartition(origin.stream, origin.partition)
+        reference = self.reference
+        topic_id = self.env.topic_id(at) if reference is None else reference.topic_id(first, at, origin.first)
         headers = [
             ("hg-topic", origin.stream.encode()),
+            *id_header(topic_id),
             ("hg-partition", str(origin.partition).encode()),
             ("hg-offset", str(origin.first).encode()),
         ]

@@ -164,8 +164,10 @@ async def _without(
         else:
             greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
         dead = [(index, cause) for index, (cause, answer) in left_out.items() if answer == "dead_letter"]
+        topic_id = pipeline.topic_id(chunk.at)
         for index, cause in dead:
-            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task, row_of(pipeline, chunk, index)))
+            row = row_of(pipeline, chunk, index)
+            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task, row, topic_id=topic_id))
     except BaseException:
         pipeline.drop()
         raise

@@ -417,21 +417,31 @@ def test_what_is_replayed_is_the_record_and_not_what_was_made_of_it(hg: Headgate
         at = [("hg-topic", topic.encode()), ("hg-partition", b"1"), ("hg-offset", b"0")]
         gone = [*at[:2], ("hg-offset", b"99999")]
         plain = [("hg-exception", b"no"), ("hg-timestamp", b"1600000000000"), *at]
-        written = [[*row, *at], [*row, *gone], [*row, *at, ("hg-offset-last", b"9")], [*row, at[0]], plain]
+        other = [*at, ("hg-topic-id", b"AAAAAAAAAAAAAAAAAAAAAQ")]  # of a topic that had the name before
+        written = [
+            [*row, *at],
+            [*row, *gone],
+            [*row, *at, ("hg-offset-last", b"9")],
+            [*row, at[0]],
+            [*row, *other],
+            plain,
+        ]
         await put(client, [Plain(letters, b"k", b'{"n":1}', 0, None, one) for one in written])
 
     async def found() -> list[Any]:
         return [record async for record in scan_topic(client, topic, partition=1)]
 
     asyncio.run(prepared())
-    there = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"][-5:]
-    whole, gone, several, nowhere, plain = (str(one["offset"]) for one in there)
+    there = hg.json("dead-letters-list", "dead-letters", "list", hg.job)["letters"][-6:]
+    whole, gone, several, nowhere, other, plain = (str(one["offset"]) for one in there)
     hg.run("dead-letters", "replay", hg.job, whole, gone, "--yes", code=1)
     assert "no longer exists" in hg.said
     hg.run("dead-letters", "replay", hg.job, several, "--yes", code=1)
     assert f"the records 0 to 9 of {topic}[1]" in hg.said
     hg.run("dead-letters", "replay", hg.job, nowhere, "--yes", code=1)
     assert "--to TOPIC writes the row itself" in hg.said
+    hg.run("dead-letters", "replay", hg.job, whole, other, "--yes", code=1)
+    assert f"'{topic}' was deleted and made again since" in hg.said
     hg.run("dead-letters", "replay", hg.job, whole, plain, "--yes")
     _, first, second = asyncio.run(found())
     assert (first.key, first.value, first.timestamp) == (b"k", b'{"user": "zoe"}', 1_700_000_000_000)

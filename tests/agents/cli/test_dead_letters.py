@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.cli.dead_letters import again, letter_document, open_target, timed
+from headgate.agents.cli.dead_letters import again, letter_document, must_be_same, open_target, timed
 from headgate.agents.cli.options import Target
 from headgate.agents.records.target_rules import Rules
 from headgate.agents.testing.driver import Driver
@@ -170,6 +170,21 @@ def test_of_a_letter_that_was_cut_the_record_itself_is_replayed(to: Target) -> N
     letter.headers[2] = ("hg-topic", b"sales-1-by-user")
     with pytest.raises(hg.HeadgateError, match="holds only the first 3 of 9000000 bytes"):
         again(to, letter, "elsewhere", {"sales-1-by-user": "sales"})
+
+
+@pytest.mark.parametrize(("found", "same"), [("orders.0", True), ("orders.1", False), ("", True)])
+def test_a_record_of_a_topic_that_was_made_again_is_not_that_of_the_letter(found: str, same: bool) -> None:
+    """What stands at its offset now is another record: replay wrote that one. An unknown id equals any."""
+    app = hg.App("sales", on_error="dead_letter")
+    app.input("orders", timestamp="ts").map(failing).to("out")
+    letter = letter_of(app, {"c": "DE", "ts": 7})
+    assert dict(letter.headers)["hg-topic-id"] == b"orders.0"
+    must_be_same(stored(b"abc"), "orders", "another")  # a letter of an earlier version
+    if same:
+        must_be_same(letter, "orders", found)
+    else:
+        with pytest.raises(hg.HeadgateError, match=r"made again since: its id was orders.0, and is orders.1 now"):
+            must_be_same(letter, "orders", found)
 
 
 def test_a_batch_that_was_not_decompressed_is_no_record(to: Target) -> None:

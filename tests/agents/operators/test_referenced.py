@@ -180,9 +180,11 @@ def test_a_batch_without_a_readable_row_has_no_result() -> None:
 def test_bad_records_are_counted_with_the_result(policy: str) -> None:
     async def story() -> None:
         one, bridge = rig(max_rows=10, on_bad_data=policy)
+        one.pipeline.topic_id = lambda at: "one"
         bridge.bad = {3: b"{", 7: b"["}
         await offsets(one, 0, 10)
         commit(one)
+        one.pipeline.topic_id = lambda at: "two"  # it was made again meanwhile
         assert bridge.contents == []
         assert await result(one) == ((IN, 90),)
         assert bridge.contents[0].keeps_bad
@@ -196,6 +198,7 @@ def test_bad_records_are_counted_with_the_result(policy: str) -> None:
                 b"0",
                 b"Partition 0/lot/1",
             )
+            assert headers["hg-topic-id"] == b"one"
             assert (headers["hg-exception"], headers["hg-timestamp"], headers["h"]) == (b"DataError: torn", b"77", b"v")
         assert [dict(row.headers[0])["hg-offset"] for row in dead] == ([b"3", b"7"] if policy == "dead_letter" else [])
 
