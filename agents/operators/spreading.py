@@ -32,7 +32,9 @@ class Before(NamedTuple):
 class Spread:
     """Writes rows to the partitions of the streams of one task."""
 
-    def __init__(self, widths: Mapping[str, int], emit: Callable[..., None], before: Callable[[], Before | None]) -> None:
+    def __init__(
+        self, widths: Mapping[str, int], emit: Callable[..., None], before: Callable[[], Before | None]
+    ) -> None:
         """`widths`: the number of partitions of each stream. `emit` writes records to a partition, as `Env.emit` does. `before` names the
         records that the running rows are made of; None for a letter that is not a chunk."""
         self.widths = widths
@@ -97,7 +99,9 @@ class Spread:
             own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
             frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
             came = None if offsets is None else array("q", offsets[start:stop])
-            self._frame(topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start], came))
+            self._frame(
+                topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start], came)
+            )
 
     def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
         # event times before 1970 are valid, but Kafka does not accept them

@@ -50,7 +50,12 @@ def test_both_ways(numbers, data):
 @pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
 def test_what_is_no_buffer_of_integers_is_refused():
     """Before a byte outside of it is read."""
-    for call in (lambda: extremes(b"123"), lambda: gathered(b"1", b""), lambda: gathered(bytes(8), b"1"), lambda: distances(b"1", 0)):
+    for call in (
+        lambda: extremes(b"123"),
+        lambda: gathered(b"1", b""),
+        lambda: gathered(bytes(8), b"1"),
+        lambda: distances(b"1", 0),
+    ):
         with pytest.raises(ValueError):
             call()
     for call in (lambda: first_above(bytes(8), -1, 1, 0), lambda: first_above(bytes(8), 0, 2, 0)):
