@@ -930,6 +930,7 @@ PLANTS: dict[str, Plant] = {
             "tried-not-asked",
             "a task whose target is broken is started after a pause, and the target is not asked before",
             _tried_instead_of_asked,
+            ("bad-target",),
         ),
         Plant(
             "half-completed",

@@ -324,15 +324,18 @@ def leader_transaction_left_open() -> Patches:
     from headgate.agents.coordinator.coordinator_stream import LeaderWriter
     from headgate.agents.port.errors import OutboxError
     from headgate.core.coordination.messages import CLOSED, SetRun
+    from headgate.core.coordination.wire import encode
 
     original = LeaderWriter._written
 
     async def written(self: Any, producer: Any, writes: Any) -> int:
+        """What it leaves open it has said before: a later transaction of the leader may commit it."""
         writes = list(writes)
         end = await original(self, producer, writes)
-        if any(isinstance(one, SetRun) and one.state in CLOSED for one in writes):
-            batch = producer.batch(1 << 10)
-            batch.add([b"bye"], [b"x"], 0, None, 0)
+        for run in [one for one in writes if isinstance(one, SetRun) and one.state in CLOSED]:
+            key, value = encode(run)
+            batch = producer.batch(1 << 16)
+            batch.add([key], [value], 0, None, 0)
             with contextlib.suppress(OutboxError, EnvironmentFault):
                 await producer.begin()
                 await (await producer.send(self._at, batch))
@@ -441,7 +444,12 @@ EFFECTS = (
         nothing_read_while_one_is_away,
         ("partition-away", "shares"),
     ),
-    Plant("leader-left-open", "a leader that has closed a run leaves a transaction open", leader_transaction_left_open),
+    Plant(
+        "leader-left-open",
+        "a leader that has closed a run leaves a transaction open",
+        leader_transaction_left_open,
+        ("shares",),
+    ),
     Plant(
         "committed-first",
         "the outputs of at_least_once go out some time after their positions",

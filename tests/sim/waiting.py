@@ -5,6 +5,7 @@
     a seek that a task was told is answered, or told again  `_answers`
     a refused request is not carried out                   `applied`
     a setting reaches every worker, and a pause, a resume and a drain every task  `_settings`, `_views`
+    a worker tells its tasks at once                       `_passed_on`
     a task has an owner                                    `placing`
     what is due is out, once nothing hinders               `timely`
 
@@ -16,10 +17,11 @@ that partition. So these checks also hold during faults, for everything that the
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.agents.job.plans import seconds
 from headgate.core import orders
+from headgate.core.coordination.member.grants import GrantPhase
 from headgate.core.names import StreamPartition
 from headgate.core.orders import WORKING
 from headgate.core.task.inputs import PAUSED
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 6
 """After this many seconds in a row without an obstacle, a task must have read what there is, and have answered."""
+AT_ONCE = 2
+"""The same for what stays within a worker, and needs no broker."""
 AFTER_S = 6.0
 """How long an obstacle has effects after it is over: connections, answers, outdated state."""
 INTERVAL = "commit.interval"
@@ -80,6 +84,8 @@ class Waiting:
         free = {name: process for name, process in running.items() if self._unhindered(process)}
         unread: dict[tuple[str, str, StreamPartition], tuple[int, int]] = {}
         behind: dict[tuple[object, ...], int] = {}
+        for process in running.values():
+            self._passed_on(process, behind)
         for process in free.values():
             self._settings(process, behind)
             for watched in process.watched.values():
@@ -179,24 +185,40 @@ class Waiting:
                 have[watched.name] = watched.actor.machine.plan.settings.watermark_interval_s
         for part, interval_s in have.items():
             if interval_s != wanted:
-                name = process.name, part, INTERVAL, state.config_offset
+                name = process.name, part, INTERVAL, state.config_offset, "is said"
                 self._late(behind, name, f"has {interval_s} s and not {wanted}")
 
     def _views(self, watched: Watched, behind: dict[tuple[object, ...], int]) -> None:
         """A task knows the run as it is: what is paused, and whether it drains."""
-        run, told = self.world.invariants.truth(watched.job).state.run, watched.view
+        self._view(watched, self.world.invariants.truth(watched.job).state.run, behind, "is said", PATIENCE)
+
+    def _passed_on(self, process: Process, behind: dict[tuple[object, ...], int]) -> None:
+        """What the member of a worker knows of the run, its tasks know, too. For this it needs nobody else."""
+        if process.exiting or process.woke_s_ago() < AT_ONCE:
+            return
+        for name, watched in process.watched.items():
+            mine = process.member.tasks.mine.get(name)
+            started = mine is not None and mine.phase == GrantPhase.STARTED and mine.grant == watched.grant
+            if started and watched.began and not watched.gone:
+                self._view(watched, process.member.job.run, behind, "is known", AT_ONCE)
+
+    def _view(self, watched: Watched, run: Any, behind: dict[tuple[object, ...], int], how: str, most: int) -> None:
+        """This run, and the one that the task was told, are not paused or drained differently for longer than this."""
+        told = watched.view
         if run is None or told is None or run.run_id != told.run_id:
             return
         wanted = run.drain or (run.paused_job, run.paused_streams)
         has = told.draining or (told.paused_job, told.paused_streams)
         if wanted != has:
-            name = watched.process.name, watched.name, "drain, or pause of the job and of streams", wanted
-            self._late(behind, name, f"was told {has}")
+            name = watched.process.name, watched.name, "drain, or pause of the job and of streams", wanted, how
+            self._late(behind, name, f"was told {has}", most)
 
-    def _late(self, behind: dict[tuple[object, ...], int], what: tuple[object, ...], has: str) -> None:
+    def _late(
+        self, behind: dict[tuple[object, ...], int], what: tuple[object, ...], has: str, most: int = PATIENCE
+    ) -> None:
         lasts = behind[what] = self._behind.get(what, 0) + 1
-        if lasts > PATIENCE:
-            self.world.invariants.fail(f"{' '.join(map(str, what))} is said for {lasts} s, and it {has}")
+        if lasts > most:
+            self.world.invariants.fail(f"{' '.join(map(str, what))} for {lasts} s, and it {has}")
 
     def _answers(self, running: dict[str, Process], free: dict[str, Process]) -> None:
         for owed in list(self._owed):
