@@ -28,6 +28,8 @@ T = TypeVar("T")
 Address = tuple[str, int]
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 0, 1, 2, 3, 10
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 22, 24, 26
+FLEXIBLE = {PRODUCE: 9, INIT_PRODUCER_ID: 2, ADD_PARTITIONS: 3, END_TXN: 3}
+"""The requests that begin with a transactional id, and since which version their strings are compact."""
 PATIENCE_S = 60.0
 
 
@@ -53,6 +55,17 @@ class Frame:
         """The number by which the client recognises the answer."""
         return struct.unpack_from(">i", self.raw, 4)[0]
 
+    @property
+    def transaction(self) -> str:
+        """The transactional id of a request that writes or ends a transaction; empty for any other."""
+        flexible = FLEXIBLE.get(self.api)
+        if flexible is None or (self.api == PRODUCE and self.version < 3):
+            return ""
+        cursor = _Cursor(self.raw, 8)
+        cursor.text(compact=False)  # the client's name
+        cursor.tags(self.version >= flexible)
+        return cursor.text(self.version >= flexible).decode()
+
 
 When = Callable[[Frame], bool]
 
@@ -70,6 +83,10 @@ class Held:
     seconds: float = 0.0
     loop: asyncio.AbstractEventLoop = field(kw_only=True)
     frame: Frame | None = None
+    count: int = 0
+    """How many it has caught."""
+    passed: list[Frame] = field(default_factory=list[Frame])
+    """The requests that came through while one was held back, so that they have overtaken it."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
     answer: asyncio.Future[bytes] | None = None
     _caught: threading.Event = field(default_factory=threading.Event)
@@ -79,6 +96,7 @@ class Held:
         if self.left <= 0 or self.api not in (-1, frame.api) or not self.when(frame):
             return False
         self.left -= 1
+        self.count += 1
         self.frame = frame
         self.answer = self.loop.create_future()
         self._caught.set()
@@ -87,6 +105,15 @@ class Held:
     def caught(self, timeout_s: float = PATIENCE_S) -> bool:
         """Wait until a request is caught."""
         return self._caught.wait(timeout_s)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the broker has carried out what was caught last."""
+        return self.answer is not None and self.answer.done()
+
+    def deliver(self) -> None:
+        """Deliver the held request, and do not wait for it."""
+        self.loop.call_soon_threadsafe(self.go.set)
 
     def release(self, timeout_s: float = PATIENCE_S) -> bytes:
         """Deliver the held request now. Returns the broker's answer, behind its correlation id."""
@@ -167,20 +194,22 @@ class Proxy:
 
         return self._run(made())
 
-    def sever(self) -> None:
-        """Break all connections. Requests that are held stay deliverable."""
+    def sever(self) -> int:
+        """Break all connections; how many there were. Requests that are held stay deliverable."""
 
-        async def broken() -> None:
-            for line in list(self._lines):
+        async def broken() -> int:
+            lines = list(self._lines)
+            for line in lines:
                 line.hang_up()
+            return len(lines)
 
-        self._run(broken())
+        return self._run(broken())
 
-    def away(self) -> None:
-        """Break all connections, and refuse new ones."""
+    def away(self) -> int:
+        """Break all connections, and refuse new ones; how many there were."""
         self._away = True
         self.refused.clear()
-        self.sever()
+        return self.sever()
 
     def back(self) -> None:
         """Accept connections again."""
@@ -209,6 +238,8 @@ class Proxy:
         self._lines.add(line)
         try:
             await line.run()
+        except asyncio.CancelledError:
+            pass  # by `_close`; asyncio calls it an error of the connection otherwise
         finally:
             line.hang_up()
             self._lines.discard(line)
@@ -220,7 +251,11 @@ class Proxy:
     def rule_for(self, frame: Frame) -> Held | None:
         """The first rule that catches this request."""
         self.seen.append(frame.api)
-        return next((rule for rule in self._rules if rule.catches(frame)), None)
+        found = next((rule for rule in self._rules if rule.catches(frame)), None)
+        for rule in self._rules:
+            if rule.does == "hold" and rule.frame not in (None, frame) and not rule.go.is_set():
+                rule.passed.append(frame)
+        return found
 
     async def _close(self) -> None:
         for server in self._servers:
