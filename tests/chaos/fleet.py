@@ -1,13 +1,16 @@
 """Three brokers, three workers, and a network between them: windows and a join over inputs of which some partitions are quiet.
 
-    python -m tests.chaos.fleet [FAULTS] [SECONDS] [SEED]      60 faults by default, for at most so many seconds
+    python -m tests.chaos.fleet [FAULTS] [SECONDS] [SEED] [QUIET]
 
-Workers are killed, stopped and ended, brokers are killed and stopped, and each worker has a network of its own, which is cut, loses
-answers, delays requests, and lets them overtake each other. Of both inputs one partition is always quiet, and one speaks in bursts.
+So many faults (60) that had an effect, of each kind one at least, within so many seconds (1800). Of the six partitions of each input so
+many (1, at most 4) are always quiet, and one more speaks in bursts. Workers are killed, stopped and ended, brokers are killed and stopped,
+and each worker has a network of its own, which is cut, loses answers, delays requests, and lets them overtake each other (`fleet_faults`).
 
-In the end each order stands in one result of its window and each pair has come out once, nothing was late, and time has gone on: after the
-last fault, and some times in between, every window that was over when the fault happened is out within `idle-timeout` + `session.timeout` +
-10 s, while the load goes on.
+In the end each order stands in one result of its window, each pair and each row without a partner has come out once, and nothing was late
+(`fleet_account`). And time has gone on: after the last fault, and some times in between, everything that had ended by then is out within
+`idle-timeout` + `session.timeout` + 10 s, windows as well as what the join says of rows without a partner, while the load goes on. How long
+a busy machine takes is no matter of headgate: the last fault is over when all workers are up, and for as long as any one thread of a worker
+or of the network has waited for a processor since then, more is allowed. What was measured, and how long that was, is printed.
 """
 
 from __future__ import annotations
@@ -18,177 +21,66 @@ import os
 import random
 import shutil
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
-import psutil
-from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.requests import Request, ask
 from headgate.core.names import JobName, Topics
-from tests.proxy import ADD_PARTITIONS, END_TXN, FETCH, PRODUCE, Proxy
 
 from . import pairs
-from .load import record
-from .pairs import Id
-from .reader import consumer, read_all
+from .fleet_account import OUTPUTS, Account, Found
+from .fleet_faults import FAULTS, PATIENCE_S, START_S, STEP_S, Going
+from .fleet_load import PARTITIONS, Flow, Results
+from .fleet_worker import IDLE_S, SESSION_S, Worker, waits
+from .reader import read_all
+from .windows import Record
 
-HERE = Path(__file__).parent
-PARTITIONS = 6
-STEADY, BURSTING = range(4), 4
-"""The partitions that have records all the time, and the one that has some now and then; the last one has none."""
-KEYS = 200
-SIZE_MS = 2000
-"""As `fleet_job` declares it."""
-IDLE_S, SESSION_S, MORE_S = 3.0, 3.0, 10.0
-BOUND_S = IDLE_S + SESSION_S + MORE_S
-START_S = 240.0
+BOUND_S = IDLE_S + SESSION_S + 10.0
 CALM_EVERY = 15
 """After so many faults there is none until time has gone on."""
-BURST_S, REST_S = 4.0, 11.0
-QUICK = {
-    "session.timeout": f"{SESSION_S:g}s",
-    "heartbeat.interval": "300ms",
-    "watermark.idle-timeout": f"{IDLE_S:g}s",
-    "placement.debounce": "100ms",
-    "placement.rejoin-grace": "1s",
-}
 TOPICS = ("orders", "payments", "windows", "pairs", "late", "late_rows")
 
 
-class Flow(threading.Thread):
-    """Writes numbered records of each key, at a steady rate; those of the bursting partition only now and then."""
+@dataclass
+class Calm:
+    """How time went on after a fault."""
 
-    def __init__(self, bootstrap: str, topic: str, per_second: int) -> None:
-        super().__init__(name=f"load of {topic}", daemon=True)
-        self.topic, self.per_second = topic, per_second
-        self.made = 0
-        self._lost: list[str] = []
-        self._ended = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "message.timeout.ms": 600_000,
-                "reconnect.backoff.max.ms": 500,
-                "log_level": 0,
-            }
-        )
-
-    def run(self) -> None:
-        """Write until `end()`."""
-        seqs, due, began = [0] * KEYS, 0.0, time.monotonic()
-        while not self._ended.wait(0.01):
-            passed = time.monotonic() - began
-            bursts = passed % (BURST_S + REST_S) < BURST_S
-            while due < passed:
-                due += 1.0 / self.per_second
-                key = (int(due * self.per_second) * 7919) % KEYS
-                partition = BURSTING if key % 5 == 4 else key % 5
-                if partition == BURSTING and not bursts:
-                    continue
-                value = record(key, seqs[key])
-                self._producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
-                seqs[key] += 1
-                self.made += 1
-            self._producer.poll(0)
-
-    def _delivered(self, error: object, _: object) -> None:
-        if error is not None:
-            self._lost.append(str(error))
-
-    def end(self) -> int:
-        """Stop, wait until all is written, and say how many records that is."""
-        self._ended.set()
-        self.join(120)
-        left = self._producer.flush(120)
-        if left or self._lost:
-            raise AssertionError(f"the load itself failed: {left} records not written, {self._lost[:3]}")
-        return self.made
-
-
-class Results(threading.Thread):
-    """Follows the results of the windows: how far each task has closed them."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(name="results", daemon=True)
-        self.ends = [0] * PARTITIONS
-        self._ended = threading.Event()
-        self._reader = consumer(bootstrap)
-        self._reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
-
-    def run(self) -> None:
-        """Read until `end()`."""
-        while not self._ended.is_set():
-            for one in self._reader.consume(5000, timeout=0.1):
-                if one.error() is None:
-                    at = one.partition() or 0
-                    self.ends[at] = max(self.ends[at], orjson.loads(one.value() or b"")["window_end"])
-
-    def end(self) -> None:
-        """Stop reading."""
-        self._ended.set()
-        self.join(60)
-        self._reader.close()
-
-
-class Worker:
-    """One worker, which is started again whenever it has ended, and its network."""
-
-    def __init__(self, fleet: Fleet, name: str) -> None:
-        self.fleet, self.name = fleet, name
-        self.proxy = Proxy(fleet.broker.bootstrap)
-        self.proxy.__enter__()
-        self.log = fleet.directory / f"{name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
+    faults: int
+    """So many had happened."""
+    over_s: dict[str, float]
+    """By output: how long after the end of the last fault all was out that had ended by then."""
+    up_s: dict[str, float]
+    """By output: how long after all workers were up all was out that had ended by then."""
+    starved_s: float
+    """For how long a thread has waited for a processor meanwhile."""
 
     @property
-    def up(self) -> bool:
-        """Whether its last start has come to headgate's own work."""
-        return self.log.read_bytes().count(b'"event": "worker started"') == self._starts
+    def in_time(self) -> bool:
+        """Whether that is as it must be."""
+        return max(self.up_s.values()) - self.starved_s <= BOUND_S
 
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        if self.process is not None and self.process.poll() is None:
-            return
-        command = [sys.executable, "-m", "headgate.agents.cli", "run", "fleet_job:app", "--app-dir", str(HERE)]
-        command += ["-b", self.proxy.bootstrap, "--state-dir", str(self.fleet.directory / f"disk-of-{self.name}")]
-        command += ["--processor-id", self.name, "--run-id", "r", "--no-wait", "--log-format", "json"]
-        command += [word for name, value in QUICK.items() for word in ("--set", f"{name}={value}")]
-        self._starts += self.process is None or self.up
-        with self.log.open("ab") as out:
-            names = {**os.environ, **self.fleet.names}
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=names, cwd=self.fleet.directory
-            )
-
-    def send(self, number: int) -> None:
-        """A signal."""
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def tail(self, lines: int = 12) -> str:
-        """The end of its log."""
-        return "\n".join(line[:400] for line in self.log.read_text(errors="replace").splitlines()[-lines:])
+    def __str__(self) -> str:
+        told = (f"{name} are out after {self.up_s[name]:.1f} s" for name in OUTPUTS)
+        more = f"{max(self.over_s.values()):.1f} s after the last harm was done, {self.starved_s:.1f} s of waiting for a processor"
+        return (
+            f"{self.faults} faults: {', '.join(told)}{'' if self.in_time else f', {BOUND_S:g} s are allowed'}; {more}"
+        )
 
 
 class Fleet:
     """Everything that takes part."""
 
-    def __init__(self, broker: Broker, directory: Path, seed: int, per_second: int = 600) -> None:
+    def __init__(self, broker: Broker, directory: Path, seed: int, quiet: int = 1, per_second: int = 200) -> None:
         self.broker, self.directory = broker, directory
         self.chance = random.Random(seed)
         self.job = f"fleet{seed}"
@@ -196,18 +88,22 @@ class Fleet:
         self.names = {"CHAOS_JOB": self.job} | {f"CHAOS_{kind.upper()}": name for kind, name in self.topics.items()}
         self._create()
         self.happened: Counter[str] = Counter()
-        self.took: list[float] = []
-        self._later: list[tuple[float, Callable[[], None]]] = []
-        """What ends a fault, and when."""
-        self.results = Results(broker.bootstrap, self.topics["windows"])
+        self.effects: Counter[str] = Counter()
+        self.nothing: Counter[str] = Counter()
+        """The faults that did nothing."""
+        self.calms: list[Calm] = []
+        self._going: list[Going] = []
+        self._away: int | None = None
+        """The broker that is."""
+        self.results = Results(broker.bootstrap, self.topics["windows"], self.topics["pairs"])
         self.results.start()
         self.loads = [
-            Flow(broker.bootstrap, self.topics[kind], rate)
+            Flow(broker.bootstrap, self.topics[kind], rate, quiet)
             for kind, rate in (("orders", per_second), ("payments", per_second // 2))
         ]
+        for load in self.loads:
+            load.start()
         self.workers = [Worker(self, f"w{n + 1}") for n in range(3)]
-        for one in (*self.loads, *self.workers):
-            one.start()
 
     def _create(self) -> None:
         """A partition of an input has one replica, so that what is appended is visible at once; the outputs have three.
@@ -224,163 +120,102 @@ class Fleet:
 
     # -------------------------------------------------------------------------------------------------------------- faults
 
-    def fault(self) -> None:
-        """One of the faults, which ends by itself."""
-        kind = self.chance.choice(tuple(FAULTS))
-        if FAULTS[kind](self):
-            self.happened[kind] += 1
+    def one_that_runs(self) -> Worker | None:
+        """A worker that can be struck, if possible one that has tasks."""
+        awake = [one for one in self.workers if one.awake]
+        ready = [one for one in awake if one.ready]
+        return self.chance.choice(ready or awake) if awake else None
 
-    def after(self, seconds: float, does: Callable[[], None]) -> None:
-        """Do something later."""
-        self._later.append((time.monotonic() + seconds, does))
+    def one_connected(self) -> Worker:
+        """A worker whose network can be disturbed, if possible one that has tasks."""
+        return self.one_that_runs() or self.chance.choice(self.workers)
 
-    def turn(self, everything: bool = False) -> None:
-        """End the faults that are over, and start the workers that have ended."""
-        due = [one for one in self._later if everything or one[0] <= time.monotonic()]
-        self._later = [one for one in self._later if one not in due]
-        for _, does in due:
-            does()
-        for worker in self.workers:
-            worker.start()
-
-    def _worker(self) -> Worker | None:
-        """A worker that runs, and is not stopped."""
-        running = [one for one in self.workers if one.process is not None and one.process.poll() is None]
-        awake = [one for one in running if psutil.Process(one.process.pid).status() != psutil.STATUS_STOPPED]  # pyright: ignore[reportOptionalMemberAccess]
-        return self.chance.choice(awake) if awake else None
-
-    def killed(self) -> bool:
-        worker = self._worker()
-        if worker is None or worker.process is None:
-            return False
-        worker.send(signal.SIGKILL)
-        return worker.process.wait(60) == -signal.SIGKILL
-
-    def ended(self) -> bool:
-        worker = self._worker()
-        if worker is not None:
-            worker.send(signal.SIGTERM)
-        return worker is not None
-
-    def stopped(self) -> bool:
-        worker = self._worker()
-        if worker is None:
-            return False
-        process = worker.process
-        worker.send(signal.SIGSTOP)
-
-        def goes_on() -> None:
-            if process is not None and process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-
-        self.after(self.chance.uniform(0.5, 9.0), goes_on)
-        return True
-
-    def _node(self) -> int | None:
+    def one_broker(self) -> int | None:
         """A broker that serves; one at most is away at a time, for two of three are a quorum."""
-        if len(self.broker.pids()) < 3 or "broker" in {getattr(does, "what", "") for _, does in self._later}:
-            return None
-        return self.chance.choice((1, 2, 3))
+        node = self.chance.choice((1, 2, 3))
+        return node if self._away is None else None
 
-    def _broker_back(self, seconds: float, does: Callable[[], None]) -> None:
-        does.what = "broker"  # type: ignore[attr-defined]
-        self.after(seconds, does)
+    @contextlib.contextmanager
+    def without(self, node: int) -> Iterator[None]:
+        """This broker is away."""
+        self._away = node
+        yield
+        self._away = None
 
-    def broker_killed(self) -> bool:
-        node = self._node()
-        if node is None:
-            return False
-        self.broker.kill(node)
-        gone = self.broker.daemon(node).pid() is None
-        self._broker_back(self.chance.uniform(0.0, 4.0), lambda: self.broker.restart(node, timeout_s=START_S))
-        return gone
-
-    def broker_stopped(self) -> bool:
-        node = self._node()
-        if node is None:
-            return False
-        self.broker.pause(node)
-        self._broker_back(self.chance.uniform(1.0, 7.0), lambda: self.broker.resume(node))
-        return True
-
-    def cut(self) -> bool:
-        proxy = self.chance.choice(self.workers).proxy
-        proxy.away()
-        self.after(self.chance.uniform(0.2, 8.0), proxy.back)
-        return True
-
-    def severed(self) -> bool:
-        self.chance.choice(self.workers).proxy.sever()
-        return True
-
-    def delayed(self) -> bool:
-        proxy = self.chance.choice(self.workers).proxy
-        rule = proxy.delay(self.chance.choice((PRODUCE, FETCH, -1)), self.chance.uniform(0.1, 1.0))
-        self.after(self.chance.uniform(1.0, 5.0), lambda: setattr(rule, "left", 0))
-        return rule.left > 0
-
-    def lost(self) -> bool:
-        rule = self.chance.choice(self.workers).proxy.lose(self.chance.choice((END_TXN, PRODUCE, ADD_PARTITIONS)))
-        return rule.caught(10.0)
-
-    def reordered(self) -> bool:
-        """The end of a transaction is held back, the client gives up its connection, and then it arrives."""
-        proxy = self.chance.choice(self.workers).proxy
-        rule = proxy.hold(END_TXN)
-        if not rule.caught(10.0):
-            rule.left = 0
-            return False
-        if self.chance.random() < 0.5:
-            proxy.sever()
-
-        def released() -> None:
-            with contextlib.suppress(Exception):  # its broker may be away; then the request is lost for good
-                rule.release(5.0)
-
-        self.after(self.chance.uniform(0.1, 3.0), released)
-        return True
+    def turn(self) -> None:
+        """Let the faults go on, count those that are through, and start the workers that have ended."""
+        for one in self._going:
+            one.turn(time.monotonic())
+            if one.effect is not None:
+                self.happened[one.kind] += one.effect > 0
+                self.nothing[one.kind] += one.effect == 0
+                self.effects[one.kind] += one.effect
+        self._going = [one for one in self._going if one.effect is None]
+        for worker in self.workers:
+            worker.start_again()
 
     # ------------------------------------------------------------------------------------------------------------- waiting
 
-    def calm(self, bound_s: float) -> float:
-        """End all faults, and wait until each window is out that was over by then; how long that took.
+    def _until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for something; the ends of the logs, if it does not come."""
+        give_up = time.monotonic() + seconds
+        while not done():
+            tails = [one.tail() for one in self.workers] if time.monotonic() > give_up else []
+            assert not tails, "\n".join([f"{seconds:g} s are over, waiting for {what}", *tails])
+            self.turn()
+            time.sleep(STEP_S)
 
-        How long a busy machine takes to start Python is no matter of headgate, so the last fault is over when all workers are up.
-        """
-        self.turn(everything=True)
-        give_up = time.monotonic() + START_S
-        while not all(one.up for one in self.workers):
-            assert time.monotonic() < give_up, "\n".join(one.tail() for one in self.workers)
+    def _pause(self, done: Callable[[], bool], seconds: float) -> None:
+        """Let things go on, until something has happened or that time is over."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not done():
             self.turn()
-            time.sleep(0.05)
-        over = int(time.time() * 1000)
-        over -= over % SIZE_MS
-        began = time.monotonic()
-        while min(self.results.ends) < over:
-            self.turn()
-            if time.monotonic() - began > bound_s:
-                tails = "\n".join(f"--- {one.log}\n{one.tail()}" for one in self.workers)
-                raise AssertionError(
-                    f"{bound_s:g} s after the last fault windows are open that ended at {over}: {self.results.ends}\n{tails}"
-                )
-            time.sleep(0.05)
-        return time.monotonic() - began
+            time.sleep(STEP_S)
+
+    def calm(self) -> Calm:
+        """Wait until the faults are over and the workers up, and from then on until all is out that has ended; how long that took."""
+        self._until(lambda: not any(one.acts for one in self._going), START_S, "faults to end")
+        over_ms = int(time.time() * 1000)
+        self._until(lambda: all(one.up for one in self.workers), START_S, "workers to be up")
+        up_ms = int(time.time() * 1000)
+        took: dict[int, dict[str, float]] = {over_ms: {}, up_ms: {}}
+
+        def out() -> bool:
+            for since_ms, done in took.items():
+                for output in OUTPUTS:
+                    if output not in done and not self.results.progress.open(since_ms, output):
+                        done[output] = time.time() - since_ms / 1000
+            return len(took[up_ms]) == len(OUTPUTS)
+
+        pids = [os.getpid(), *(one.process.pid for one in self.workers)]
+        before = waits(pids)
+        self._until(out, START_S, f"all to be out that ended at {up_ms}")
+        starved = max(seconds - before.get(thread, 0.0) for thread, seconds in waits(pids).items())
+        self._until(lambda: not self._going, START_S, "the effects of the faults")
+        calm = Calm(self.happened.total(), took[over_ms], took[up_ms], starved)
+        print(calm, flush=True)
+        return calm
 
     def torment(self, faults: int, until_s: float) -> None:
-        """So many faults, and the calm behind them."""
-        self.calm(START_S)
-        calm_at = CALM_EVERY
-        while (count := self.happened.total()) < faults and time.monotonic() < until_s:
-            if count >= calm_at:
+        """So many faults, and all kinds of them, and the calm behind them."""
+        self.calm()
+        calm_at, bag = CALM_EVERY, list[str]()
+        while not self.enough(faults) and time.monotonic() < until_s:
+            if self.happened.total() >= calm_at:
                 calm_at += CALM_EVERY
-                self.took.append(self.calm(BOUND_S))
-                print(f"{count} faults: {dict(self.happened)}; time goes on after {self.took[-1]:.1f} s", flush=True)
-            self.fault()
-            end = time.monotonic() + self.chance.uniform(0.2, 2.5)
-            while time.monotonic() < end:
-                self.turn()
-                time.sleep(0.05)
-        self.took.append(self.calm(BOUND_S))
+                self.calms.append(self.calm())
+            if not bag:
+                bag = list(FAULTS)
+                self.chance.shuffle(bag)
+            kind = bag.pop()
+            self._pause(lambda: any(one.awake and one.ready for one in self.workers), PATIENCE_S)
+            self._going.append(Going(kind, FAULTS[kind].strikes(self)))
+            self._pause(lambda: False, self.chance.uniform(0.2, 2.5))
+        self.calms.append(self.calm())
+
+    def enough(self, faults: int) -> bool:
+        """Whether so many have had an effect, and each kind has."""
+        return self.happened.total() >= faults and all(self.happened[kind] for kind in FAULTS)
 
     def settle(self) -> int:
         """End the load and drain the job; how many records there were."""
@@ -389,14 +224,13 @@ class Fleet:
         answer = asyncio.run(ask(client, Topics(JobName(self.job)), Request("drain"), timeout_s=START_S))
         assert getattr(answer, "state", answer) == "done", answer
         for worker in self.workers:
-            assert worker.process is not None
             assert worker.process.wait(START_S) == 0, worker.tail()
         return made
 
     def close(self) -> None:
         """End what still runs."""
         for worker in self.workers:
-            if worker.process is not None and worker.process.poll() is None:
+            if worker.runs:
                 worker.process.kill()
                 worker.process.wait(60)
             worker.proxy.__exit__()
@@ -408,78 +242,66 @@ class Fleet:
 
     # ------------------------------------------------------------------------------------------------------------- account
 
-    def account(self) -> list[str]:
-        """What is wrong: nothing is late, each window has one result as recounted, and each pair has come out once."""
-        bootstrap, wrong = self.broker.bootstrap, list[str]()
-        rows: dict[str, list[pairs.Row]] = {}
-        wanted: dict[tuple[str, int], list[int]] = {}
-        for kind in ("orders", "payments"):
-            rows[kind], seen = [], set[Id]()
-            for message in read_all(bootstrap, self.topics[kind]):
-                value, ms = orjson.loads(message.value() or b""), message.timestamp()[1]
-                assert (value["key"], value["seq"]) not in seen, "the load itself wrote it twice"
-                seen.add((value["key"], value["seq"]))
-                rows[kind].append(pairs.Row(value["key"], value["seq"], ms, "r"))
-                if kind == "orders":
-                    sums = wanted.setdefault((value["key"], ms - ms % SIZE_MS), [0, 0])
-                    sums[0], sums[1] = sums[0] + 1, sums[1] + value["amount"]
+    def account(self) -> tuple[Account, int, int]:
+        """What is wrong; how many windows there are, and how many pairs."""
+        found = Account()
         for kind in ("late", "late_rows"):
-            late = [
-                (one.partition(), one.timestamp()[1], one.value()) for one in read_all(bootstrap, self.topics[kind])
-            ]
-            wrong += [f"{kind}: {len(late)} rows, {late[:3]}"] if late else []
-        found = Counter[tuple[str, int]]()
-        for message in read_all(bootstrap, self.topics["windows"]):
-            value = orjson.loads(message.value() or b"")
-            at = (message.key() or b"").decode(), value["window_start"]
-            found[at] += 1
-            if [value["n"], value["total"]] != wanted.get(at) or found[at] > 1:
-                wrong.append(f"window {at}: {value}, {found[at]} times, recounted {wanted.get(at)}")
-        wrong += [f"window {at} has no result, recounted {sums}" for at, sums in wanted.items() if at not in found]
-        values = (orjson.loads(one.value() or b"") for one in read_all(bootstrap, self.topics["pairs"]))
+            found.late += [f"{kind}: {one.value()}" for one in read_all(self.broker.bootstrap, self.topics[kind])]
+        orders = list(self._written("orders"))
+        windows = found.windows(orders, self._windows())
+        lefts, rights = (
+            [pairs.Row(key, seq, ms, "r") for key, ms, seq, _ in rows] for rows in (orders, self._written("payments"))
+        )
+        values = (orjson.loads(one.value() or b"") for one in read_all(self.broker.bootstrap, self.topics["pairs"]))
         joined = Counter((value["key"], value["left"], value["right"]) for value in values)
-        return wrong + pairs.differences(joined, pairs.wanted(rows["orders"], rows["payments"]))
+        return found, windows, found.pairs(lefts, rights, joined)
+
+    def _written(self, kind: str) -> Iterator[Record]:
+        """What an input holds."""
+        seen = set[pairs.Id]()
+        for message in read_all(self.broker.bootstrap, self.topics[kind]):
+            value = orjson.loads(message.value() or b"")
+            assert (value["key"], value["seq"]) not in seen, "the load itself wrote it twice"
+            seen.add((value["key"], value["seq"]))
+            yield value["key"], message.timestamp()[1], value["seq"], value["amount"]
+
+    def _windows(self) -> Iterator[Found]:
+        """What came out of the windows."""
+        for message in read_all(self.broker.bootstrap, self.topics["windows"]):
+            value = orjson.loads(message.value() or b"")
+            yield (message.key() or b"").decode(), value["window_start"], value["n"], value["total"]
 
 
-FAULTS: dict[str, Callable[[Fleet], bool]] = {
-    "worker kill -9": Fleet.killed,
-    "worker SIGTERM": Fleet.ended,
-    "worker SIGSTOP": Fleet.stopped,
-    "broker kill -9": Fleet.broker_killed,
-    "broker SIGSTOP": Fleet.broker_stopped,
-    "network cut": Fleet.cut,
-    "connections broken": Fleet.severed,
-    "requests delayed": Fleet.delayed,
-    "answers lost": Fleet.lost,
-    "requests reordered": Fleet.reordered,
-}
+def told(fleet: Fleet, made: int, account: tuple[Account, int, int]) -> Iterator[str]:
+    """What happened, in lines."""
+    yield f"{fleet.happened.total()} faults had an effect, {fleet.nothing.total()} had none:"
+    for kind, fault in FAULTS.items():
+        nothing = f", {fleet.nothing[kind]} without" if fleet.nothing[kind] else ""
+        yield f"  {kind:22}{fleet.happened[kind]:4}{nothing}   {fleet.effects[kind]} {fault.does}"
+    for output in OUTPUTS:
+        slowest = max(fleet.calms, key=lambda one: one.up_s[output])
+        yield f"{output}: at the latest, with {slowest}"
+        yield f"  {fleet.results.progress.slowest[output] / 1000:.1f} s after its end the slowest one was out, faults included"
+    found, windows, joined = account
+    yield f"{made} records, {windows} windows, {joined} pairs: {found}"
+    yield from (f"  {one}" for one in found.wrong[:20])
 
 
-def main(faults: int = 60, seconds: float = 1800.0, seed: int = 1) -> int:
+def main(faults: int = 60, seconds: int = 1800, seed: int = 1, quiet: int = 1) -> int:
     """Torment, and account."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is ended by `timeout`, too
     directory = Path(tempfile.mkdtemp(prefix="headgate-fleet-"))
-    print(f"seed {seed}, in {directory}", flush=True)
+    print(f"seed {seed}, {quiet} quiet partitions of {PARTITIONS}, in {directory}", flush=True)
     with Broker.start(directory / "kafka", nodes=3, timeout_s=START_S) as broker:
-        fleet = Fleet(broker, directory, seed)
+        fleet = Fleet(broker, directory, seed, quiet)
         try:
             fleet.torment(faults, time.monotonic() + seconds)
             made = fleet.settle()
         finally:
             fleet.close()
-        wrong = fleet.account()
-    happened = fleet.happened.total()
-    print(f"{happened} faults: {dict(fleet.happened)}")
-    took = fleet.took
-    print(
-        f"time goes on after {statistics.median(took):.1f} s (median), {max(took):.1f} s (longest, {BOUND_S:g} are allowed)"
-    )
-    print(
-        f"{made} records: {f'{len(wrong)} differences' if wrong else 'none lost, none doubled, none late'}",
-        *wrong[:20],
-        sep="\n  ",
-    )
-    if not wrong and happened >= faults:
+        account = fleet.account()
+    print(*told(fleet, made, account), sep="\n")
+    if not account[0].wrong and fleet.enough(faults) and all(calm.in_time for calm in fleet.calms):
         shutil.rmtree(directory, ignore_errors=True)
         return 0
     return 1
