@@ -194,7 +194,7 @@ WORDS = (
     _word("TumblingWindow TumblingWindows TimeWindows tumbling_window", (FAUST, STREAMS_API), PACKAGE, 'hg.tumbling("1m")', "windows.md"),
     _word("HoppingWindow HoppingWindows", FAUST, PACKAGE, 'hg.hopping("1m", every="10s")', "windows.md"),
     _word("SessionWindows SessionWindow", STREAMS_API, PACKAGE, 'hg.session("30m")', "windows.md"),
-    _word("SlidingWindow SlidingWindows sliding", (FAUST, STREAMS_API), PACKAGE, 'hg.hopping("1m", every="1s"); there are no sliding windows',
+    _word("SlidingWindow SlidingWindows sliding", (FAUST, STREAMS_API), PACKAGE, 'hg.hopping("1m", every="1s"), for a sliding one',
           "windows.md#the-windows"),
     _word("avg average", SPARK, PACKAGE, "hg.mean(…)", "reference/api/windows.md"),
     _word("Topic", (FAUST, QUIX), PACKAGE, "app.input(topic)", "reference/api/app.md"),
