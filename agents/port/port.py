@@ -171,10 +171,6 @@ class Producer(Protocol):
         """What an error means that was raised for a batch of this partition."""
         ...
 
-    async def topic_id_now(self, topic: str, *, within_s: float) -> str:
-        """The id of the topic as the broker says it when asked, whatever the metadata says; empty if it is not known in time."""
-        ...
-
     def knows(self, topic: str) -> bool:
         """Whether the topic exists, according to the latest metadata."""
         ...
@@ -233,6 +229,10 @@ class Consumer(Protocol):
 
         Records of a topic that was made again are not brought before this tells its id.
         """
+        ...
+
+    async def topic_id_now(self, topic: str, *, within_s: float) -> str:
+        """The id of the topic as the broker says it when asked, whatever the metadata says; empty if it is not known in time."""
         ...
 
     def knows(self, topic: str) -> bool:

@@ -89,9 +89,7 @@ def test_every_class_of_errors_leads_to_a_section() -> None:
     """A class stands in the table, or one that it derives from does. A class that is gone leaves the table."""
     told = {name for cells in rows(section("By class of error")) for name in re.findall(r"`(\w+)`", cells[0])}
     known = kinds()
-    lost = [
-        kind.__name__ for kind in known if told.isdisjoint(one.__name__ for one in kind.__mro__ if one in known)
-    ]
+    lost = [kind.__name__ for kind in known if told.isdisjoint(one.__name__ for one in kind.__mro__ if one in known)]
     assert sorted(lost) == []
     assert sorted(told - {kind.__name__ for kind in known}) == []
 
