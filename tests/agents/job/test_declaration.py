@@ -57,6 +57,30 @@ def test_times_are_said_as_times() -> None:
     assert (orders.start, orders.until) == (("time", 1_600_000_000_000), ("time", 1_700_000_000_000))
 
 
+def test_a_stream_between_stages_has_the_largest_max_future_of_the_inputs_behind_it() -> None:
+    """None, which is any, is the largest. It goes through every shuffle; what only changes a table does not count."""
+
+    def ahead(*futures: str | None) -> dict[str, int | None]:
+        app = hg.App("job")
+        first, second = (app.input(f"in-{n}", max_future=future) for n, future in enumerate(futures))
+        rates = app.input("rates", bootstrap=True, broadcast=True, max_future=None).table("rates")
+        merged = first.merge(second).repartition("a", name="a").join(rates, on="k", into=lambda row, rate: row)
+        merged.repartition("b", name="b").agg(n=hg.count()).to("out")
+        second.repartition("c", name="c").to("copies")
+        declared = Declared(app)
+        streams = sorted({*declared.graph.input, *declared.graph.writer})
+        tasks = {"Partition 0": tuple(StreamPartition(one, 0) for one in streams)}
+        feeds = {stream: declared.graph.upstreams(stream) for stream in declared.graph.writer}
+        model = JobModel(tasks=tasks, producers=producer_sets(feeds, tasks, {}))
+        plan = declared.task_plan("Partition 0", model, TaskSettings())
+        return {one.stream.removeprefix("job-1-"): one.ahead_ms for one in plan.inputs if one.kind == INTERMEDIATE}
+
+    hour = 3_600_000
+    assert ahead("1h", "2h") == {"a": 2 * hour, "b": 2 * hour, "c": 2 * hour}
+    assert ahead(None, "2h") == {"a": None, "b": None, "c": 2 * hour}
+    assert ahead("1h", None) == {"a": None, "b": None, "c": None}
+
+
 def test_the_tables_of_a_task() -> None:
     """Declared ones, and those that steps keep."""
 

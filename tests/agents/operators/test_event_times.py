@@ -177,3 +177,43 @@ def test_the_driver_measures_by_its_own_clock_if_it_is_given_one() -> None:
         d.advance("1s")
         d.send("in", {"ts": 10**12 + 3_600_001})
         assert len(d.read("out")) == 1
+
+
+def test_a_second_attempt_of_a_chunk_judges_its_times_as_the_first_one_did() -> None:
+    """The broker's time is that of the moment when the chunk was cut: a record that was too far ahead then is so after a pause, too."""
+    attempts: list[int] = []
+
+    def fails_once(value: Any) -> Any:
+        attempts.append(value["ts"])
+        if len(attempts) == 1:
+            raise ValueError("not yet")
+        return value
+
+    app = hg.App("job", on_bad_data="dead_letter")
+    app.input("in", timestamp="ts").map(fails_once).to("out")
+    now, hour = 10**12, 3_600_000
+    with Driver(app, now=now, settings={"error.retries": 3}) as d:
+        d.send_all("in", [{"ts": now}, {"ts": now + hour + 1}])
+        d.advance("10s")
+        assert (set(attempts), len(attempts) > 1) == ({now}, True)
+        assert [one.value["ts"] for one in d.read("out")] == [now]
+        (letter,) = d.dead_letters()
+        assert "more than 1h ahead of the broker's time" in letter.exception
+
+
+@pytest.mark.parametrize("ahead", ["1h", None])
+def test_a_watermark_is_capped_by_the_largest_max_future_and_not_at_all_if_one_stream_takes_all(
+    ahead: str | None,
+) -> None:
+    """Behind a shuffle of both: synthetic times of one input lie years ahead, and its windows close by them."""
+    app = hg.App("job", on_bad_data="skip")
+    near = app.input("near", timestamp="ts", max_future="1h")
+    far = app.input("far", timestamp="ts", max_future=ahead)
+    near.merge(far).repartition("k", partitions=2).window(hg.tumbling("10s")).agg(n=hg.count()).to("out")
+    now = 1_700_000_000_000
+    years = now + 10 * 365 * 86_400_000
+    with Driver(app, now=now) as d:
+        d.end("near")
+        d.send_all("far", [{"k": "k", "ts": years}, {"k": "k", "ts": years + 20_000}])
+        found = [(one.value["window_start"], one.value["closed_by"]) for one in d.read("out")]
+        assert found == ([] if ahead else [(years // 10_000 * 10_000, "watermark")])

@@ -163,6 +163,36 @@ def test_no_row_enters_the_task_log_and_a_restart_has_the_same_ranges() -> None:
     asyncio.run(story())
 
 
+def test_the_times_that_a_batch_may_have_are_fixed_when_its_offsets_are_read() -> None:
+    """An hour ahead of the broker's time of then: a second attempt, of another life and an hour later, judges its records alike."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        one, bridge = rig(store, max_rows=10)
+        for first, now_ms in ((0, 1_000), (5, 2_000)):
+            chunk = Chunk(IN, first + 5, UnreadRecords(first, 5))
+            chunk.now_ms = now_ms
+            assert await one.run(chunk) is None
+        commit(one)
+        await asyncio.sleep(0)
+        again, bridge_again = rig(store, max_rows=10)
+        late = Chunk(IN, 20, UnreadRecords(10, 10))
+        late.now_ms = 7_200_000
+        assert await again.run(late) is None
+        commit(again)
+        await asyncio.sleep(0)
+        assert await result(again) == ((IN, 90),)
+        commit(again)
+        await asyncio.sleep(0)
+        (attempt,), second = bridge.contents, bridge_again.contents
+        least, greatest, ahead_ms, own = attempt.arguments[-1]
+        assert (least, greatest, ahead_ms, own) == (0, 2_000 + 3_600_000, 3_600_000, True)
+        assert second[0] == attempt
+        assert second[1].arguments[-1][1] == 7_200_000 + 3_600_000
+
+    asyncio.run(story())
+
+
 def test_a_batch_without_a_readable_row_has_no_result() -> None:
     async def story() -> None:
         one, bridge = rig(max_rows=10)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaError
+from structlog.testing import capture_logs
 
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.worker.housekeeping import Upkeep
+from headgate.agents.worker.housekeeping import LOOK_AFTER, OFF_MS, Upkeep
 from headgate.core.errors import EnvironmentFault, StoreUnreadable
 from headgate.core.names import StreamPartition
 
@@ -55,9 +57,9 @@ def actor(*, raises: BaseException | None = None) -> Any:
     return SimpleNamespace(contribution=contribution, failures=SimpleNamespace(broken=failed.append), failed=failed)
 
 
-def made(client: Client) -> Upkeep:
+def made(client: Client, ahead_ms: Callable[[], int | None] = lambda: None) -> Upkeep:
     between = frozenset({"between"})
-    upkeep = Upkeep(ClientSettings("nobody:1"), "group", client, between, turn_s=0.0, ahead_ms=lambda: None)  # type: ignore[arg-type]
+    upkeep = Upkeep(ClientSettings("nobody:1"), "group", client, between, turn_s=0.0, ahead_ms=ahead_ms)  # type: ignore[arg-type]
     upkeep._publisher = client  # type: ignore[assignment]
     return upkeep
 
@@ -98,3 +100,24 @@ async def test_what_fails_in_the_state_of_a_task_fails_that_task_alone() -> None
     await made(client).turn([broken, whole], trim=True)
     assert [type(one) for one in broken.failed] == [StoreUnreadable]
     assert (whole.failed, client.done) == ([], [{IN: 5}, {BETWEEN: 7}])
+
+
+@pytest.mark.asyncio
+async def test_a_clock_that_is_a_minute_off_the_brokers_is_said_once_and_taken_back() -> None:
+    """In both directions, and not while the broker's time is unknown or no task runs here."""
+    ahead: list[int | None] = [None]
+    upkeep = made(Client(), lambda: ahead[0])
+
+    async def said(ms: int | None, *actors: Any) -> list[tuple[str, int | None]]:
+        ahead[0] = ms
+        with capture_logs() as lines:
+            for _ in range(3 * LOOK_AFTER):
+                await upkeep.turn(actors, trim=False)
+        return [(one["log_level"], one.get("ahead_s")) for one in lines]
+
+    assert await said(None, actor()) == []
+    assert await said(OFF_MS, actor()) == []
+    assert await said(OFF_MS + 1000) == []
+    assert await said(OFF_MS + 1000, actor()) == [("warning", 61)]
+    assert await said(5, actor()) == [("info", None)]
+    assert await said(-90_000, actor()) == [("warning", -90)]
