@@ -246,3 +246,45 @@ async def test_a_job_that_a_far_time_has_moved_goes_on_where_its_windows_are_cle
     assert [record.key for record in await job.records(late, 1)] == [b"c"]
     assert abs(two.worker.port.broker.ahead_ms(two.worker.port.clock.now())) < 60_000
     await drained(job, two)
+
+
+async def test_a_job_that_a_far_time_has_moved_goes_on_where_its_joins_are_cleared(job, topic):
+    """As with a window: both sides have brought a record of the year 2099, and what follows found no partner any more, in any run. What
+    was waiting is forgotten with the time, and no pair of before is lost."""
+    left, right, out, late = topic("left"), topic("right"), topic("out"), topic("late")
+    now, far = int(time.time() * 1000), 4070908800000
+
+    def pairs(**options):
+        app = hg.App(job.name, on_bad_data="dead_letter")
+        first, second = (app.input(name, key="user", timestamp="ts", **options) for name in (left, right))
+        both = first.join(
+            second, within="10s", how="left", late=late, name="pairs", into=lambda a, b: [a["user"], b and b["user"]]
+        )
+        both.to(out)
+        return app
+
+    async def write(user, ts, *topics):
+        for name in topics:
+            await job.write(name, [{"user": user, "ts": ts}])
+
+    one = await job.start(pairs(max_future=None))
+    await one.until_running(1)
+    await write("a", now, left, right)
+    assert await job.values(out, 1) == [["a", "a"]]
+    await write("b", far, left, right)
+    assert await job.values(out, 2) == [["a", "a"], ["b", "b"]]
+    await one.until(lambda: far in one.worker.actors["Partition 0"].machine.time.told.values(), "time is far ahead")
+    await write("c", now, left, right)
+    assert [record.key for record in await job.records(late, 2)] == [b"c", b"c"]
+    await drained(job, one)
+    await clear(job, "pairs", "--yes")
+    two = await job.start(pairs())
+    await job.ask("start", wait=False)
+    await two.until_running(1)
+    await write("e", far, left, right)
+    letters = await job.records(job.topics.dead_letters, 2)
+    assert all("more than 1h ahead" in dict(one.headers)["hg-exception"].decode() for one in letters)
+    await write("d", now, left, right)
+    assert await job.values(out, 3) == [["a", "a"], ["b", "b"], ["d", "d"]]
+    await drained(job, two)
+    assert [record.key for record in await job.records(late, 2)] == [b"c", b"c"]
