@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import orjson
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from structlog.testing import capture_logs
@@ -13,6 +14,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin
 
 from .scenes import life, why
+from .test_tables_clear import rows as rows_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 HOUR_MS = 3_600_000
@@ -99,6 +101,27 @@ async def test_a_window_of_a_day_is_drained_and_its_result_keeps_its_event_time(
     ends = ts - ts % week + week - 1
     assert [record.headers for record in found] == [(("hg-time", b"%d" % ends),)] * 2
     assert all(record.timestamp <= now + 2 * HOUR_MS for record in found)
+
+
+async def test_a_bounded_run_under_skip_has_the_results_of_windows_that_end_far_ahead(job, topic):
+    """The run ended with 0, and all results were skipped: none was written, and the table behind them was empty."""
+    inp, out = topic("in"), topic("out")
+    app = hg.App(job.name, on_error="skip")
+    rows = app.input(inp, timestamp="ts", max_future="30d", until="newest").repartition("k")
+    counts = rows.window(hg.tumbling("1d"), at_end="close").agg(n=hg.count())
+    counts.to(out)
+    counts.table("days")
+    now, day = int(time.time() * 1000), 24 * HOUR_MS
+    ahead = (now // day + 8) * day
+    await job.write(inp, [{"k": k, "ts": ts} for k in "ab" for ts in (now - 9 * day, ahead, ahead + 1)])
+    one = await job.start(app, bounded=True)
+    assert await one.ended() == 0
+    found = await job.records(out, 0)
+    value = {(one.key.decode(), orjson.loads(one.value)["window_start"]): orjson.loads(one.value)["n"] for one in found}
+    assert value == {(k, start): n for k in "ab" for start, n in (((now - 9 * day) // day * day, 1), (ahead, 2))}
+    assert {one.headers for one in found} == {(), (("hg-time", b"%d" % (ahead + day - 1)),)}
+    stored = await rows_of(job, "days")
+    assert {key: (row["window_start"], row["n"]) for key, row in stored.items()} == dict.fromkeys("ab", (ahead, 2))
 
 
 async def test_an_output_that_would_not_keep_its_results_is_named_before_there_is_one(job, topic):
