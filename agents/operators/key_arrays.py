@@ -177,6 +177,18 @@ class KeyArrays:
             found.append(one)
         return found
 
+    def taken(self) -> tuple[list[bytes], list[Vector], list[int]]:
+        """All keys, with their states and the times of those."""
+        every = array("q", range(len(self.keys)))
+        keys: Any = pieces(self.keys.keys(every)[0])
+        vectors, times = self.cells.take(every)
+        return keys, list(vectors), longs(times).tolist()
+
+    def listed(self) -> tuple[list[bytes], list[list[Any]], list[int]]:
+        """The same, each state as a list."""
+        keys, vectors, times = self.taken()
+        return keys, self.lists(vectors), times
+
     def put(self, keys: list[bytes], vectors: Sequence[Vector], times: Sequence[int] | None) -> None:
         """Set the states of these keys. With times they count as changed."""
         numbers = self.known_numbers(keys)

@@ -4,22 +4,29 @@ Those that memory has room for are kept decoded (`kept_windows`, `window_states`
 (`core.windows.blocks`), each in a slot (`core.windows.slots`); each commit writes the blocks that have changed. What the running letter has
 taken waits in `taken`, and joins the windows when the letter is complete: numbers are added then; everything else was added to copies
 before. So a failed letter leaves no trace.
+
+Rows times windows are bounded, whoever pushes the rows: they are taken in blocks, and a block that has no room beside the others has them
+*folded* first, into copies of the states of their keys (`folding`). Letters are cut so that this is not needed (`letter_bounds`); it is for
+what a function has multiplied, and for large frames of other jobs.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
+from ...core.windows import spans as rules
 from ...core.windows.blocks import BLOCK_BYTES
 from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..job.aggregates import AggregatePlan
 from ..records.selecting import all_mappings
+from ..records.vectors import Buffer, longs
 from ..records.window_rows import WindowedRows
 from .addends import Addend
 from .kept_windows import KeptWindows, LiveWindow
@@ -67,6 +74,15 @@ class WindowPart:
         """For a window in arrays."""
         self.columns: list[Any] | None = None
         """For a window in lists: columns of numbers."""
+
+
+class Block(NamedTuple):
+    """Rows that the running letter has brought: how they are assigned to windows, what they add, and which they are (None: all of it)."""
+
+    assign: Callable[[Buffer | None], WindowedRows]
+    of: Addend
+    rows: Buffer | None
+    count: int
 
 
 class GivenOut(NamedTuple):
@@ -133,10 +149,10 @@ class Changed:
         self.given: list[tuple[int, list[bytes]]] = []
         """The windows and keys for which the running letter has emitted early results."""
 
-    def add(self, end: int, keys: list[bytes], times: list[int]) -> None:
-        """Record rows of a complete letter."""
+    def add(self, end: int, keys: list[bytes], times: list[int], *, rows: int | None = None) -> None:
+        """Record rows of a complete letter. `rows`: how many, if not one for each key."""
         keep_greatest(self.times.setdefault(end, {}), keys, times)
-        self.rows += len(keys)
+        self.rows += len(keys) if rows is None else rows
 
     def give(self, room: int) -> list[tuple[int, list[bytes]]]:
         """Take at most `room` keys, with their windows, in the order of results."""
@@ -186,7 +202,7 @@ class OpenWindows:
         self.changed: set[int] = set()
         """Windows with blocks that the next commit writes."""
         self.taken: list[WindowPart] = []
-        self.open = KeptWindows(self._empty, table, lambda: self.changed.union(part.end for part in self.taken))
+        self.open = KeptWindows(self._empty, table, lambda: self.changed.union(self._ends()))
         self.opening: dict[int, ArrayWindow] = {}
         """Windows that the running letter opens."""
         self.fresh: dict[int, States] = {}
@@ -195,6 +211,17 @@ class OpenWindows:
         """How many entries of `taken` are in the copies."""
         self.copying = False
         """What is taken goes into copies, because adding it may fail, or the states may not be numbers."""
+        self.blocks: list[Block] = []
+        """What the letter has brought, if its rows are in several windows each."""
+        self.pairs = 0
+        """How many pairs of a row and a window stand in `taken`, at most."""
+        self.folding = False
+        """What was taken was too much at once: it is in `fresh` and `folded`."""
+        self.folded: dict[int, KeyArrays] = {}
+        """By window in arrays, copies of states, with what the letter has taken."""
+        self.folded_times: dict[int, dict[bytes, int]] = {}
+        """By window in lists, the greatest time of what is folded, by key; and how many rows that is."""
+        self.folded_rows: Counter[int] = Counter()
         self.given: list[GivenOut] = []
         self.slots = Slots()
         self.placed: dict[int, list[int]] = {}
@@ -232,12 +259,40 @@ class OpenWindows:
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
-    def take(self, found: WindowedRows, of: Addend) -> None:
-        """Add to each window the rows that were found for it. Raises what user functions raise."""
-        if not self.arrays and found.late is None:
+    def take_blocks(
+        self, assign: Callable[[Buffer | None], WindowedRows], of: Addend, rows: Buffer | None, count: int
+    ) -> WindowedRows:
+        """Add these rows (None: all `count`) to the windows that `assign` finds for them, in blocks. Returns which were late. Raises what
+        user functions raise."""
+        most = count if self.spans.held_by == 1 else rules.most_rows(self.spans.held_by)
+        late, partly = array("q"), 0
+        for start in range(0, count, max(most, 1)):
+            stop = min(start + most, count)
+            block = rows
+            if stop - start < count:
+                block = array("q", range(start, stop)) if rows is None else array("q", longs(rows)[start:stop])
+            found = self._take_block(Block(assign, of, block, stop - start))
+            late.extend(longs(found.late) if found.late is not None else ())
+            partly += found.partly
+        return WindowedRows([], late or None, partly)
+
+    def _take_block(self, block: Block) -> WindowedRows:
+        if self.spans.held_by > 1:
+            self.blocks.append(block)
+            more = block.count * self.spans.held_by
+            if self.taken and self.pairs + more > rules.MOST_PAIRS:
+                self._fold()
+            self.pairs += more
+        found = block.assign(block.rows)
+        self.take(found, block.of, block.rows)
+        return found
+
+    def take(self, found: WindowedRows, of: Addend, given: Buffer | None = None) -> None:
+        """Add to each window the rows that were found for it, of those that were given (None: all). Raises what user functions raise."""
+        if not self.arrays and found.late is None and given is None:
             of.columns(self.plan)  # once for all windows
         for end, rows in found.open:
-            part = WindowPart(end, of.picked(rows))
+            part = WindowPart(end, of.picked(given if rows is None else rows))
             self.taken.append(part)
             self.copying = self.copying or not self._fits(part)
         if self.copying:
@@ -256,19 +311,84 @@ class OpenWindows:
         part.columns = part.of.columns(self.plan)
         return part.columns is not None and not self.careful and (window is None or window.plain)
 
+    def _ends(self) -> set[int]:
+        """The windows for which the running letter has taken rows."""
+        return {part.end for part in self.taken}.union(self.folded, self.fresh)
+
     def _copy(self) -> None:
         """Add taken rows that are not yet in the copies to them."""
         for part in self.taken[self.copied :]:
-            keys = part.of.listed()
-            states = self._copies(part.end, keys)
-            if part.columns is not None:
-                self.plan.add_columns(keys, part.columns, states, partial=self.partial)
-            elif self.partial:
-                self.plan.merge(keys, part.of.values(), states)
-            else:
-                values = part.of.values()
-                self.plan.add(keys, values, states, items=all_mappings(values))
+            self._copy_part(part)
         self.copied = len(self.taken)
+
+    def _copy_part(self, part: WindowPart) -> None:
+        keys = part.of.listed()
+        states = self._copies(part.end, keys)
+        if part.columns is not None:
+            self.plan.add_columns(keys, part.columns, states, partial=self.partial)
+        elif self.partial:
+            self.plan.merge(keys, part.of.values(), states)
+        else:
+            values = part.of.values()
+            self.plan.add(keys, values, states, items=all_mappings(values))
+
+    # -------------------------------------------------------------------------------------------------------------- folding
+
+    def _fold(self) -> None:
+        """Add everything taken to copies of states, so that no pair of a row and a window stands any more."""
+        self.folding = True
+        for place, part in enumerate(self.taken):
+            if place >= self.copied:
+                if self._fold_in_arrays(part):
+                    continue
+                self._copy_part(part)
+            if self.arrays or self.early is not None:
+                keys = part.of.listed()
+                keep_greatest(self.folded_times.setdefault(part.end, {}), keys, part.of.timestamps)
+                self.folded_rows[part.end] += len(keys)
+        self.taken, self.copied, self.pairs = [], 0, 0
+
+    def _fold_in_arrays(self, part: WindowPart) -> bool:
+        """Add a part to copies in arrays. False if it does not fit there: then what was folded so far of its window is in lists."""
+        window = self.open.get(part.end)
+        if not self.arrays or part.end in self.fresh or isinstance(window, ListWindow):
+            return False
+        arrays = self.folded.get(part.end)
+        if arrays is None:
+            arrays = self.folded[part.end] = KeyArrays(self.plan, partial=self.partial)
+        addition = part.of.addition(arrays)
+        if window is not None and addition is not None:
+            _, new = arrays.unknown()
+            known = [(key, one) for key, one in zip(new, window.states_of(new), strict=True) if one is not None]
+            vectors = arrays.vectors([one for _, one in known]) if known else None
+            if vectors is not None:
+                arrays.put([key for key, _ in known], vectors, None)
+        if addition is None or arrays.refused(addition):
+            self._in_lists(part.end)
+            return False
+        arrays.add(addition)
+        arrays.known = len(arrays.keys)
+        return True
+
+    def _in_lists(self, end: int) -> None:
+        arrays = self.folded.pop(end)
+        arrays.forget_unknown()
+        if arrays.known:
+            keys, states, times = arrays.listed()
+            self.fresh[end] = dict(zip(keys, states, strict=True))
+            self.folded_times[end] = dict(zip(keys, times, strict=True))
+
+    def _settle_folded(self) -> None:
+        """The letter is complete: the copies in arrays are the states now."""
+        for end, arrays in self.folded.items():
+            window = self._opened(end)
+            if isinstance(window, ArrayWindow):
+                window.replace(arrays)
+                if self.table is not None:
+                    self.changed.add(end)
+                continue
+            keys, states, times = arrays.listed()
+            self._update(end, dict(zip(keys, states, strict=True)), dict(zip(keys, times, strict=True)))
 
     def _copies(self, end: int, keys: list[bytes]) -> States:
         found = self.fresh.setdefault(end, {})
@@ -283,9 +403,12 @@ class OpenWindows:
 
     def prepare(self) -> None:
         """Get ready to complete: a commit may have changed the windows since the letter took its rows. Raises as `take` does."""
-        self.copying = self.copying or not self._still_fit()
-        if self.copying:
-            self._copy()
+        if self.folding:
+            self._fold()
+        else:
+            self.copying = self.copying or not self._still_fit()
+            if self.copying:
+                self._copy()
         if self.careful:
             for end, fresh in self.fresh.items():
                 window = self.open.get(end) or ListWindow(self.plan)
@@ -321,23 +444,27 @@ class OpenWindows:
 
     def complete(self) -> None:
         """The letter is complete."""
-        if self.copying:
-            times = self._times()
+        if self.copying or self.folding:
+            times = self.folded_times if self.folding else self._times()
             for end, fresh in self.fresh.items():
                 self._update(end, fresh, times.get(end, {}))
+            self._settle_folded()
         else:
             for part in self.taken:
                 self._add(part)
         if self.early is not None:
             for part in self.taken:
                 self.early.add(part.end, part.of.listed(), part.of.timestamps)
+            for end, count in self.folded_rows.items():
+                latest = self.folded_times[end]
+                self.early.add(end, list(latest), list(latest.values()), rows=count)
             self.early.complete()
         forget_given(self.given, self.open, self.open.ends, self.changed)
         if self.early is not None:
             for one in self.given:
                 self.early.times.pop(one.end, None)
         self.slots.complete()
-        ends = {part.end for part in self.taken}
+        ends = self._ends()
         self.drop()
         self.open.used(ends)
 
@@ -389,26 +516,41 @@ class OpenWindows:
 
     def drop(self) -> None:
         """The letter failed."""
-        for end in {part.end for part in self.taken}:
+        for end in self._ends():
             window = self.open.live.get(end)
             if isinstance(window, ArrayWindow):
                 window.arrays.forget_unknown()
         self.taken, self.fresh, self.copied, self.copying = [], {}, 0, False
         self.given, self.placed, self.opening = [], {}, {}
+        self.blocks, self.pairs, self.folding = [], 0, False
+        self.folded, self.folded_times, self.folded_rows = {}, {}, Counter()
         self.slots.drop()
         if self.early is not None:
             self.early.given = []
 
     def suspend(self) -> Any:
         """Set aside what the letter has done. The copies are made again, because the windows may change meanwhile."""
-        aside = self.taken, self.copying, self.given, [] if self.early is None else self.early.given
+        aside = (
+            self.taken,
+            self.copying,
+            self.given,
+            [] if self.early is None else self.early.given,
+            self.blocks,
+            self.pairs,
+            self.folding,
+        )
         self.drop()
         return aside
 
     def resume(self, aside: Any) -> None:
         """Resume the letter. Its keys are numbered anew."""
-        self.taken, self.copying, self.given, early = aside
-        self.copying = self.copying or not all(map(self._fits, self.taken))
+        taken, copying, self.given, early, blocks, pairs, folding = aside
+        if folding:
+            for block in blocks:
+                self._take_block(block)
+        else:
+            self.taken, self.blocks, self.pairs = taken, blocks, pairs
+            self.copying = copying or not all(map(self._fits, taken))
         if self.early is not None:
             self.early.given = early
 
@@ -476,7 +618,7 @@ class OpenWindows:
 
     def awaits(self, closed: int | None) -> bool:
         """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
-        return any(closed is None or part.end <= closed for part in self.taken)
+        return any(closed is None or end <= closed for end in self._ends())
 
     def close(self, closed: int | None, room: int) -> ClosedWindows:
         """Take out at most `room` results of windows that end no later than `closed` (None: any), ordered by end, then by key."""

@@ -246,6 +246,12 @@ class ArrayWindow:
             self._grown()
         return vectors is not None
 
+    def replace(self, copies: KeyArrays) -> None:
+        """Take over new states of keys, which are in arrays already."""
+        keys, vectors, times = copies.taken()
+        self.arrays.put(keys, vectors, times)
+        self._grown()
+
     def _grown(self) -> None:
         """All keys have states now."""
         self.arrays.known = len(self.arrays.keys)

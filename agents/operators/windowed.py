@@ -16,7 +16,7 @@ Promises:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -52,6 +52,7 @@ from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
 from .stateless import BYTES, Env, Operator, blaming, encode
 
+Assign = Callable[[Buffer | None], WindowedRows]
 STEP_RESULTS = 10_000
 """The maximum number of results of one step: the outputs of a letter must not exceed what one transaction should hold."""
 STEP_SESSIONS = 500
@@ -133,13 +134,16 @@ class WindowOp(Operator):
         if isinstance(kept, OpenWindows):
             states = [value[2:] for value in values] if self.partial else values
             of = Addends(self.window_step, keys, states, times, partial=self.partial)
-            if self.partial:
-                found = self._windows_of(array("q", [value[0] for value in values]), array("q", times))
-                self._late_partials(found, [value[1] for value in values], times)
-            else:
-                found = rows_of_times(kept.spans, array("q", times), None, self.floor.closed)
+            when = array("q", times)
+            assign = (
+                self._windows_of(array("q", [value[0] for value in values]), when)
+                if self.partial
+                else self._by_time(when)
+            )
             with of.blaming():
-                kept.take(found, of)
+                found = kept.take_blocks(assign, of, None, len(times))
+            if self.partial:
+                self._late_partials(found, [value[1] for value in values], times)
             late, partly = _listed(found.late), found.partly
         else:
             with blaming(self.step, self.plan.lacking(values)):
@@ -154,13 +158,12 @@ class WindowOp(Operator):
             self.push(chunk.rows(self._fields))
             return
         times = array("q", [self._now()]) * chunk.base_length if self.by_clock else chunk.times
-        found = rows_of_times(kept.spans, times, chunk.picked, self.floor.closed)
         serde = self.window_step.key_serde
         of = ColumnAddends(self.window_step, chunk, lambda some: chunk_keys(self, some, serde))
+        with of.blaming():
+            found = kept.take_blocks(self._by_time(times), of, chunk.picked, len(chunk))
         if found.late is not None:
             keyed(self, chunk.kept(found.late), serde)  # a row that is late has a key, too
-        with of.blaming():
-            kept.take(found, of)
         late = _listed(found.late)
         self._late_now = self._late_now.plus(len(late), found.partly)
         if found.late is not None and self.window_step.late is not None:
@@ -187,20 +190,25 @@ class WindowOp(Operator):
         if vectors is None:
             return False
         ends, counts, *states = vectors
-        found = self._windows_of(ends.data, columns.times)
         of = PartialAddends(self.window_step, columns, states, lambda: [one[2:] for one in columns.plain_values()])
         with of.blaming():
-            kept.take(found, of)
+            found = kept.take_blocks(self._windows_of(ends.data, columns.times), of, None, len(columns))
         self._late_partials(found, longs(counts.data), longs(columns.times))
         return True
 
-    def _windows_of(self, ends: Buffer, times: Buffer) -> WindowedRows:
-        """The windows of partial states: a window is the pane of its states, or each pane belongs to all windows that hold its rows."""
-        spans = self.window_step.window.spans
+    def _by_time(self, times: Buffer) -> Assign:
+        """Assigns rows to the windows that are open now."""
+        spans, closed = self.window_step.window.spans, self.floor.closed
+        assert spans is not None
+        return lambda rows: rows_of_times(spans, times, rows, closed)
+
+    def _windows_of(self, ends: Buffer, times: Buffer) -> Assign:
+        """Assigns partial states: a window is the pane of its states, or each pane belongs to all windows that hold its rows."""
+        spans, closed = self.window_step.window.spans, self.floor.closed
         assert spans is not None
         if spans.every == spans.size:
-            return rows_of_ends(ends, self.floor.closed)
-        return rows_of_times(spans, times, None, self.floor.closed)
+            return lambda rows: rows_of_ends(ends, closed)  # each is in one window, so they come in one block
+        return self._by_time(times)
 
     def _late_partials(self, found: WindowedRows, counts: Sequence[int], times: Sequence[int]) -> None:
         """Count the rows of partial states that are late for all of their windows, or for some."""
