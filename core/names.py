@@ -186,9 +186,19 @@ class Topics:
         """
         if topic.startswith(self.own):
             return f"names that begin with '{self.own}' are kept for the job's own streams"
-        if _INTERNAL.search(topic):
+        if of_headgate(topic):
             return "it is a topic of headgate itself"
-        return "it is a topic of Kafka itself" if written and topic in KAFKAS else ""
+        return "it is a topic of Kafka itself" if written and of_kafka(topic) else ""
+
+
+def of_headgate(topic: str) -> bool:
+    """Whether it is an internal topic of some job, under any prefix."""
+    return _INTERNAL.search(topic) is not None
+
+
+def of_kafka(topic: str) -> bool:
+    """Whether it is a topic of the brokers."""
+    return topic in KAFKAS
 
 
 def parse_internal(topic: str, *, prefix: str = "") -> tuple[str, JobName] | None:

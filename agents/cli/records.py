@@ -21,8 +21,8 @@ import click
 import orjson
 
 from ...core.errors import HeadgateError
-from ...core.names import jobs_in, kept_by_others
-from ..coordinator.job_states import framed_streams, states_of_all
+from ...core.targets import Targets
+from ..coordinator.job_states import framed_streams, own_topics, states_of_all
 from ..kafka.connect import CONNECT_S
 from ..kafka.plainwrite import Plain, put_all
 from ..kafka.port import KafkaPort
@@ -105,15 +105,9 @@ async def must_be_open(client: ClientSettings, topic: str, prefix: str) -> int:
     await admin.start(deadline_s=CONNECT_S)
     try:
         states = await states_of_all(KafkaPort(client), admin.names, prefix, within_s=CONNECT_S)
-        owner = kept_by_others(topic, jobs_in(await admin.names(), prefix), prefix)
     finally:
         await admin.stop()
-    why = f"it belongs to the job '{owner}'" if owner is not None else ""
-    if topic.startswith((f"{prefix}__", "__")):
-        why = "it is a topic of headgate or Kafka itself"
-    if (job := framed_streams(states).get(topic)) is not None:
-        why = f"it holds the frames of the job '{job}', and a record that is none would stop every job that reads it"
-    if why:
+    if why := Targets(framed=framed_streams(states), owned=own_topics(states, prefix)).closed(topic):
         raise HeadgateError(f"nothing is written to '{topic}': {why}", remedy="send to an input of the job")
     return width
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from ...core.errors import HeadgateError, NotFound
-from ...core.names import StreamPartition, jobs_in, kept_by_others, parse_internal
+from ...core.names import StreamPartition, parse_internal
 from ...core.settings import offer
+from ..coordinator.job_states import own_topics, states_of_all
 from ..kafka.connect import CONNECT_S
 from ..kafka.offsets import KafkaOffsets
+from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin, TopicSpec
 from ..process.configuration import CommandLine
@@ -90,8 +92,8 @@ def list_topics(everything: bool, bootstrap: str, pairs: tuple[str, ...], config
 
     async def work(admin: TopicsAdmin) -> list[dict[str, Any]]:
         names = await admin.names()
-        jobs = jobs_in(names, prefix)
-        found = [{"topic": name, "job": _owner(name, jobs, prefix)} for name in names]
+        owned = await _owned(configuration.client, admin, prefix)
+        found = [{"topic": name, "job": _owner(name, owned, prefix)} for name in names]
         chosen = [one for one in found if everything or not (one["job"] or one["topic"].startswith("__"))]
         there = await admin.find(one["topic"] for one in chosen)
         return [{**one, "partitions": there[one["topic"]].partitions} for one in chosen if one["topic"] in there]
@@ -106,11 +108,15 @@ def list_topics(everything: bool, bootstrap: str, pairs: tuple[str, ...], config
         )
 
 
-def _owner(name: str, jobs: list[Any], prefix: str) -> str:
-    """The job whose own topic it is."""
-    own = parse_internal(name, prefix=prefix)
-    job = own[1] if own is not None else kept_by_others(name, jobs, prefix)
-    return "" if job is None else str(job)
+async def _owned(client: ClientSettings, admin: TopicsAdmin, prefix: str) -> dict[str, str]:
+    """The topics that jobs have made for themselves, as their models have them."""
+    return own_topics(await states_of_all(KafkaPort(client), admin.names, prefix, within_s=CONNECT_S), prefix)
+
+
+def _owner(name: str, owned: Mapping[str, str], prefix: str) -> str:
+    """The job whose own topic it is: one of those, or an internal one that another deletion has left."""
+    left = parse_internal(name, prefix=prefix)
+    return owned.get(name, "" if left is None else str(left[1]))
 
 
 @click.command()
@@ -166,7 +172,7 @@ def delete(topic: str, yes: bool, bootstrap: str, pairs: tuple[str, ...], config
         names = await admin.names()
         if topic not in names:
             raise _missing(client, topic, names)
-        if owner := _owner(topic, jobs_in(names, prefix), prefix):
+        if owner := _owner(topic, await _owned(client, admin, prefix), prefix):
             raise HeadgateError(
                 f"'{topic}' belongs to the job '{owner}'", remedy=f"`headgate reset {owner}` deletes all that it keeps"
             )

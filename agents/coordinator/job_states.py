@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from ...core.coordination.state import JobState
 from ...core.errors import EnvironmentFault
-from ...core.names import StreamPartition, Topics, jobs_in
+from ...core.names import JobName, StreamPartition, Topics, jobs_in
 from ..port.port import Consumer, Port
 from ..port.waiting import fetched
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
@@ -71,6 +71,17 @@ def framed_streams(states: Mapping[str, JobState]) -> dict[str, str]:
     """The streams that hold frames, each with a job that writes it."""
     models = {job: state.model for job, state in states.items() if state.model is not None}
     return {stream: job for job, model in models.items() for stream in model.producers}
+
+
+def own_topics(states: Mapping[str, JobState], prefix: str) -> dict[str, str]:
+    """The topics that jobs have made for themselves, each with its job. Streams between stages are those of the models: a topic whose name
+    only begins like theirs is somebody else's. Shared streams are not among them: they outlive their jobs."""
+    found: dict[str, str] = {}
+    for job, state in states.items():
+        found |= dict.fromkeys(Topics(JobName.parse(job), prefix).fixed, job)
+        if state.model is not None:
+            found |= {stream: job for stream in state.model.producers if stream not in state.model.shared}
+    return found
 
 
 class _Reading:

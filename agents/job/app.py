@@ -17,6 +17,7 @@ from ...core.errors import DeclarationError, UnknownName
 from ...core.graph.keying import PARTITIONERS
 from ...core.names import JobName, Topics
 from ...core.settings import parse
+from ...core.targets import Targets
 from ...core.words import APP
 from ..records import serdes
 from ..records.serdes import Serde
@@ -391,7 +392,9 @@ class App(RefusesVerbs):
             getattr(step, "late", None),
         )
         for topic in named:
-            if topic and (why := self.topics.kept(topic, written=not reads)):
+            if topic and (
+                why := self.topics.kept(topic, written=False) if reads else Targets(self.topics).closed(topic)
+            ):
                 raise DeclarationError(
                     f"the job '{self.job}' cannot {'read' if reads else 'write'} '{topic}' ({step.where}): {why}",
                     remedy=f"{'read from' if reads else 'write to'} a topic of another name",

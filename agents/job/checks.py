@@ -17,6 +17,7 @@ from ...core.errors import DeclarationError, SettingError
 from ...core.graph.graph import Graph
 from ...core.names import Topics, topic_name
 from ...core.settings import duration_ms, nearest
+from ...core.targets import Targets
 from ..records.serdes import Serde
 from . import steps as s
 from .steps import Policy
@@ -200,15 +201,20 @@ def check_topic(topic: Any, verb: str) -> str:
 def check_target(topic: Any, verb: str, topics: Topics, graph: Graph) -> str:
     """Return the name of a topic that user code may write records to while it runs; raise `DeclarationError` for any other value.
 
-    Streams of frames are written by their steps alone: a plain record there would stop every job that reads them.
+    Of streams, it knows those of this job, and those that it reads as another's.
     """
     check_topic(topic, verb)
-    why = topics.kept(topic, written=True)
-    if not why and (topic in graph.framed or (topic in graph.input and graph.input[topic].producers)):
-        why = "it holds the frames of a shared stream"
-    if why:
+    if why := Targets(topics, framed=framed_here(topics, graph)).closed(topic):
         raise DeclarationError(f"{verb}({topic!r}): {why}", remedy="write to another topic")
     return topic
+
+
+def framed_here(topics: Topics, graph: Graph) -> dict[str, str]:
+    """The streams of frames that a job writes or reads, each with a job that writes it."""
+    read = {one.stream: one.producers for one in graph.inputs if one.producers}
+    return {stream: next(iter(sorted(jobs))) for stream, jobs in read.items()} | dict.fromkeys(
+        graph.framed, str(topics.job)
+    )
 
 
 def duration(value: str | float, what: str) -> int:

@@ -14,8 +14,9 @@ import structlog
 
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
-from ...core.names import Topics, collision, jobs_in, kept_by_others, parse_internal
+from ...core.names import JobName, Topics, collision, jobs_in, kept_by_others, parse_internal
 from ...core.settings import did_you_mean
+from ...core.targets import Targets
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..job.declaration import Declared
 from ..job.references import unfetched
@@ -87,18 +88,17 @@ class JobTopics:
         there = await self.topics.names()
         self._alone(there)
         graph = self.declared.graph
-        self._refuse_kept({*graph.outputs, *graph.shared}, there)
+        self._refuse({*graph.outputs, *graph.shared}, Targets(self.names, kept=self._others(there)))
 
     async def refuse_targets(self) -> list[str]:
         """Refuse inputs and outputs that are there and cannot be used so. Returns the missing outputs. `headgate plan` asks the same, after
         `input_counts`.
         """
         self._refuse_compacted()
-        outputs = [topic for topic in sorted(self.declared.graph.outputs) if topic not in self._known]
-        found = await self.topics.find(outputs)
+        found = await self.topics.find(self.declared.graph.outputs)  # of one that is an input, too, the same is asked
         await self._refuse_framed(found)
         self._known |= found
-        return [topic for topic in outputs if topic not in found]
+        return sorted(self.declared.graph.outputs - found.keys())
 
     def _refuse_compacted(self) -> None:
         """Refuse batches by reference of a compacted topic: the records of a range would not be the same at each attempt."""
@@ -124,15 +124,18 @@ class JobTopics:
         there = await self.topics.find(jobs)
         return {stream: ", ".join(jobs[stream]) for stream in sorted(jobs.keys() - there.keys())}
 
-    def _refuse_kept(self, targets: Iterable[str], there: Iterable[str]) -> None:
-        """Refuse targets among the names that another job on the cluster keeps for its own streams."""
-        others = [job for job in jobs_in(there, self.names.prefix) if job.safe != self.names.job.safe]
+    def _others(self, there: Iterable[str]) -> list[JobName]:
+        """The other jobs on the cluster."""
+        return [job for job in jobs_in(there, self.names.prefix) if job.safe != self.names.job.safe]
+
+    def _refuse(self, targets: Iterable[str], known: Targets) -> None:
+        """Refuse targets that are closed to this job."""
         for topic in sorted(targets):
-            if (job := kept_by_others(topic, others, self.names.prefix)) is not None:
+            if why := known.closed(topic):
+                shared = "; or share(…) there, too, and name both jobs in producers= where it is read"
                 raise DeclarationError(
-                    f"the job '{self.names.job}' cannot write '{topic}': names that begin with "
-                    f"'{Topics(job, self.names.prefix).own}' are kept for the streams of the job '{job}'",
-                    remedy="write to a topic of another name",
+                    f"the job '{self.names.job}' cannot write '{topic}': {why}",
+                    remedy=f"write to a topic of another name{shared if topic in known.framed else ''}",
                 )
 
     async def _refuse_framed(self, targets: Mapping[str, ExistingTopic]) -> None:
@@ -144,13 +147,8 @@ class JobTopics:
         if not suspects:
             return
         states = await states_of_all(KafkaPort(self._client), self.topics.names, self.names.prefix, within_s=CONNECT_S)
-        framed = framed_streams(states)
-        for name in sorted(suspects):
-            if framed.get(name, str(self.names.job)) != str(self.names.job):
-                raise DeclarationError(
-                    f"the job '{self.names.job}' cannot write '{name}': the job '{framed[name]}' shares it, as frames",
-                    remedy="write to another topic; or share(…) there, too, and name both jobs in producers= where it is read",
-                )
+        others = {name: job for name, job in framed_streams(states).items() if job != str(self.names.job)}
+        self._refuse(suspects, Targets(self.names, framed=others))
 
     def _alone(self, there: Iterable[str]) -> None:
         """Refuse to start if another job on this cluster uses a topic of this one, judging by names. (The coordinator stream itself names
@@ -243,8 +241,8 @@ class JobTopics:
         as the widest input, and logged.
         """
         found = await self.topics.find([topic])
-        if topic not in self._known:
-            self._refuse_kept([topic], await self.topics.names())
+        if topic not in self._named:  # an input is known, and may be another job's stream all the same
+            self._refuse([topic], Targets(self.names, kept=self._others(await self.topics.names())))
             await self._refuse_framed(found)
         if topic not in found:
             counts = {name: self._known[name].partitions for name in self.declared.graph.input}

@@ -115,7 +115,15 @@ async def test_nothing_is_sent_into_streams_of_a_job_and_its_topics_are_not_dele
     assert (code, f"it holds the frames of the job '{job.name}" in err) == (1, True)
     _, err, code = await typed(job, "send", job.topics.coordinator, "{}")
     assert (code, "nothing is written to" in err) == (1, True)
-    for one in (own, job.topics.coordinator):
+    beside = f"{job.name}-1-theirs"
+    await typed(job, "topics", "create", beside)
+    _, err, code = await typed(job, "send", beside, "{}")
+    assert (code, "1 written" in err) == (0, True), "its name begins like the job's streams, and it is none of them"
+    listed, _, _ = await typed(job, "topics", "list")
+    assert (beside in listed, own in listed) == (True, False)
+    out, err, code = await typed(job, "topics", "delete", beside, "--yes")
+    assert (code, f"{beside}: deleted" in out) == (0, True)
+    for one in (own, job.topics.coordinator, job.topics.dead_letters):
         _, err, code = await typed(job, "topics", "delete", one, "--yes")
         assert (code, "belongs to the job" in err) == (1, True)
     assert await worker.stop() == 0

@@ -191,18 +191,25 @@ async def test_a_cascade_drains_both_jobs_in_order_and_leaves_nothing_unread(job
     assert sum(n for n, *_ in found.values()) == written > 0
 
 
-async def test_a_stream_that_another_job_shares_takes_no_plain_records(job, make, topic, capsys):
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_stream_that_another_job_shares_takes_no_plain_records(job, make, topic, capsys, known):
     """One record that is no frame stops every job that reads the stream. A declared output is refused at start, and a name that user code
-    has computed when it is first written to."""
+    has computed when it is first written to; also if the job reads that topic, and so knows it."""
     inp, shared = topic("in", 1), f"shared-{job.name}"
     first = await job.start(first_of(job, inp, shared))
     await first.until_running(1)
     other, third = make(), make()
     declared = hg.App(other.name)
     declared.input(inp).to(shared)
-    with pytest.raises(hg.DeclarationError, match=f"cannot write '{shared}': the job '{job.name}/1' shares it"):
+    if known:
+        declared.input(shared, on_bad_data="skip").sink(print)
+    with pytest.raises(
+        hg.DeclarationError, match=f"cannot write '{shared}': it holds the frames of the job '{job.name}/1'"
+    ):
         await (await other.start(declared)).ended()
     computed = hg.App(third.name)
+    if known:
+        computed.input(shared, on_bad_data="skip").sink(print)
 
     @computed.actor(computed.input(inp))
     class Writer(hg.Actor):
@@ -214,6 +221,8 @@ async def test_a_stream_that_another_job_shares_takes_no_plain_records(job, make
     await job.write(inp, rows(0, 1))
     told = []
     await writer.until(
-        lambda: told.append(capsys.readouterr().err) or f"the job '{job.name}/1' shares it" in "".join(told),
+        lambda: (
+            told.append(capsys.readouterr().err) or f"it holds the frames of the job '{job.name}/1'" in "".join(told)
+        ),
         "the target is refused",
     )
