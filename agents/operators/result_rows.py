@@ -69,11 +69,11 @@ def policy_of_results(operator: Operator) -> Any:
     return (step.on_error or app.on_error) if alone and not app.tables else "fail"
 
 
-def leave_out(operator: Operator, row: Rows, error: UserCodeError) -> None:
-    """Leave out a row as the operator's policy says; raise `error` if the policy is to fail."""
+def leave_out(operator: Operator, row: Rows, error: UserCodeError, policy: Any = None) -> None:
+    """Leave out a row as the operator's policy says (or this one); raise `error` if the policy is to fail."""
     env: Any = operator.env
     cause = error.__cause__ or error
-    answer = answer_for_result(policy_of_results(operator), next(iter(row.records())), cause)
+    answer = answer_for_result(policy or policy_of_results(operator), next(iter(row.records())), cause)
     if answer == "fail":
         raise error
     env.count("records_failed")

@@ -50,7 +50,8 @@ from .late_rows import write_late
 from .open_rows import OpenRows
 from .open_sessions import OpenSessions
 from .open_windows import ClosedWindows, OpenCounts, OpenWindows
-from .stateless import BYTES, Env, Operator, blaming, encode
+from .result_rows import leave_out, row_at
+from .stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, select_rows
 
 Assign = Callable[[Buffer | None], WindowedRows]
 STEP_RESULTS = 10_000
@@ -368,10 +369,33 @@ class WindowOp(Operator):
             self.forward(Rows(values.values, times, keys, own, key_serde=self.window_step.key_serde, window=window))
 
     def _give(self, found: ClosedWindows, by: str, times: list[int] | None = None) -> None:
-        with blaming(self.step):
-            results = self.plan.results(found.states)
-        for result, start, end in zip(results, found.starts, found.ends, strict=True):
-            result[START_FIELD], result[END_FIELD], result[CLOSED_FIELD] = start, end, by
+        windows = [
+            {START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by}
+            for start, end in zip(found.starts, found.ends, strict=True)
+        ]
         if times is None:
             times = list(map(result_time, found.ends))
-        self.forward(Rows(results, times, found.keys, key_serde=self.window_step.key_serde))
+        rows = Rows(windows, times, found.keys, key_serde=self.window_step.key_serde)
+        try:
+            with blaming(self.step):
+                results = self.plan.results(found.states)
+        except UserCodeError:
+            rows, results = self._each_result(rows, found.states)
+        self.forward(rows.with_values([{**result, **row} for result, row in zip(results, rows.values, strict=True)]))
+
+    def _each_result(self, windows: Rows, states: Sequence[Sequence[Any]]) -> tuple[Rows, list[dict[str, Any]]]:
+        """The results one by one; one that fails is left out if the policy says so, since its window is gone from the state. Its letter is
+        the state, as it was aggregated."""
+        results: list[dict[str, Any]] = []
+        kept: list[bool] = []
+        policy = (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
+        for place, state in enumerate(states):
+            window = row_at(windows, place)
+            try:
+                with blaming(self.step, lambda _, window=window: f" (key {window.keys}, window {window.values[0]})"):
+                    results += self.plan.results([state])
+            except UserCodeError as error:
+                state_of = {**dict(zip(self.plan.names, state, strict=True)), **window.values[0]}
+                leave_out(self, window.with_values([state_of]), error, policy)
+            kept.append(len(results) > sum(kept))
+        return select_rows(windows, kept), results

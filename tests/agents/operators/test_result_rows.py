@@ -232,3 +232,38 @@ def test_a_result_without_the_key_that_its_topic_needs_is_left_out(monkeypatch: 
         assert [one.value["n"] for one in d.read("out")] == [0, 2]
         (letter,) = d.dead_letters()
         assert orjson.loads(letter.value or b"") == {"k": 1.5, "n": 1}
+
+
+def below(state: int) -> int:
+    if state == 2:
+        raise ValueError("two")
+    return state
+
+
+@pytest.mark.parametrize("window", [hg.tumbling("10s"), hg.hopping("10s", every="10s"), hg.session("5s")], ids=str)
+@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+def test_a_result_that_an_aggregate_cannot_make_is_left_out_alone(window: Any, policy: Any) -> None:
+    """The function `result=` of the user runs when the window closes. It failed the task whatever `on_error` was, and no drain ended. The
+    letter has the state, for there is no result."""
+    app = hg.App("sales", on_error=policy)
+    summed = hg.aggregate(int, lambda state, _: state + 1, lambda one, other: one + other, result=below)
+    app.input("orders", key="c", timestamp="ts").window(window, name="tens").agg(n=summed).to("out")
+    with Driver(app) as d:
+        send(d)
+        d.drain()
+        assert set(d.states.values()) == {"drained"}
+        assert [one.value["n"] for one in d.read("out")] == [1, 3, 1]
+        assert d.counters["records_failed"] == 1
+        letters = [
+            (one.topic, one.offset, one.key, orjson.loads(one.value or b"")["n"], one.exception)
+            for one in d.dead_letters()
+        ]
+    assert letters == ([("orders", -1, b"FR", 2, "ValueError: two")] if policy == "dead_letter" else [])
+
+
+def test_by_default_such_a_result_fails_the_task_and_names_its_key_and_window() -> None:
+    app = hg.App("sales", settings={"error.retries": 0})
+    counts = hg.aggregate(int, lambda state, _: state + 1, result=below)
+    app.input("orders", key="c", timestamp="ts").window(hg.tumbling("10s"), name="tens").agg(n=counts).to("out")
+    with Driver(app) as d, pytest.raises(hg.HeadgateError, match=r"'tens'.*ValueError: two.*key.*FR.*window_start"):
+        send(d)
