@@ -11,6 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.cli.dead_letters import again, letter_document, must_be_same, open_target, timed
+from headgate.agents.cli.frames import frame_document
 from headgate.agents.cli.options import Target
 from headgate.agents.records.target_rules import Rules
 from headgate.agents.testing.driver import Driver
@@ -93,6 +94,34 @@ def test_each_of_the_rows_of_a_record_names_it_and_behind_a_second_shuffle_the_f
         (3, "orders[0] offset 2"),
     ]
     assert [one["from"] for one in found if one["topic"] == "sales-1-again"] == ["sales-1-by[0] offset 2"] * 3
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_frames_of_a_shared_stream_name_the_record_of_each_row(columns: bool) -> None:
+    """As `headgate frames cat -o json` shows them: whoever reads another job's stream finds the record, too."""
+
+    class Order(TypedDict):
+        c: str
+        n: int
+
+    app = hg.App("sales")
+    stream: Any = app.input("orders", serde=hg.json(Order))
+    stream = stream.columns().filter(hg.col("n") > 1) if columns else stream.filter(lambda o: o["n"] > 1)
+    stream.share("orders-of-all", key="c")
+    with Driver(app) as d:
+        d.send_all("orders", [{"c": "DE", "n": n % 4} for n in range(300)])
+        frames = [
+            frame_document(SimpleNamespace(partition=0, **vars_of(one)))
+            for one in d.topics.records(StreamPartition("orders-of-all", 0))
+        ]
+    told = [row["from"] for one in frames for row in one.get("rows", ())]
+    assert told == [f"orders[0] offset {n}" for n in range(300) if n % 4 > 1]
+    assert {one["type"] for one in frames if "rows" in one} == {"arrow" if columns else "batch"}
+
+
+def vars_of(record: Any) -> dict[str, Any]:
+    """What a record of a driver has."""
+    return {name: getattr(record, name) for name in ("offset", "timestamp", "key", "value", "headers")}
 
 
 def test_frames_are_written_by_jobs_alone(to: Target) -> None:
