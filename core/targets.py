@@ -17,7 +17,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class ClosedTopics:
     """What somebody who writes knows of the jobs on the cluster."""
 
     job: Topics | None = None
@@ -32,9 +32,9 @@ class Targets:
     def closed(self, topic: str) -> str:
         """Why no records may be written to this topic; empty if they may.
 
-        >>> Targets(framed={"priced": "pricing/1"}).closed("priced")
+        >>> ClosedTopics(framed={"priced": "pricing/1"}).closed("priced")
         "it holds the frames of the job 'pricing/1', and a record that is none would stop every job that reads it"
-        >>> Targets().closed("sales-1-orders"), Targets(Topics(JobName("sales"))).closed("sales-1-orders")
+        >>> ClosedTopics().closed("sales-1-orders"), ClosedTopics(Topics(JobName("sales"))).closed("sales-1-orders")
         ('', "names that begin with 'sales-1-' are kept for the job's own streams")
         """
         if topic in self.framed:

@@ -23,7 +23,7 @@ from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.progress.frames import FROM_HEADER, said_of
 from ...core.ranges import TOPIC_ID
-from ...core.targets import Targets
+from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..kafka.connect import CONNECT_S
 from ..kafka.offsets import KafkaOffsets
@@ -228,7 +228,7 @@ async def _framed(to: Target) -> dict[str, str]:
 
 def open_target(to: Target, topic: str, framed: Mapping[str, str]) -> None:
     """Raise if records may not be written to this topic: only jobs write frames, and each stream of a job only its steps."""
-    if why := Targets(to.topics, framed=framed).closed(topic):
+    if why := ClosedTopics(to.topics, framed=framed).closed(topic):
         raise HeadgateError(f"nothing is written to '{topic}': {why}", remedy="name another topic with --to TOPIC")
 
 

@@ -21,7 +21,7 @@ import click
 import orjson
 
 from ...core.errors import HeadgateError
-from ...core.targets import Targets
+from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, own_topics, states_of_all
 from ..kafka.connect import CONNECT_S
 from ..kafka.plainwrite import Plain, put_all
@@ -107,7 +107,7 @@ async def must_be_open(client: ClientSettings, topic: str, prefix: str) -> int:
         states = await states_of_all(KafkaPort(client), admin.names, prefix, within_s=CONNECT_S)
     finally:
         await admin.stop()
-    if why := Targets(framed=framed_streams(states), owned=own_topics(states, prefix)).closed(topic):
+    if why := ClosedTopics(framed=framed_streams(states), owned=own_topics(states, prefix)).closed(topic):
         raise HeadgateError(f"nothing is written to '{topic}': {why}", remedy="send to an input of the job")
     return width
 

@@ -17,7 +17,7 @@ from ...core.errors import DeclarationError, UnknownName
 from ...core.graph.keying import PARTITIONERS
 from ...core.names import JobName, Topics
 from ...core.settings import parse
-from ...core.targets import Targets
+from ...core.targets import ClosedTopics
 from ...core.words import APP
 from ..records import serdes
 from ..records.serdes import Serde
@@ -393,7 +393,7 @@ class App(RefusesVerbs):
         )
         for topic in named:
             if topic and (
-                why := self.topics.kept(topic, written=False) if reads else Targets(self.topics).closed(topic)
+                why := self.topics.kept(topic, written=False) if reads else ClosedTopics(self.topics).closed(topic)
             ):
                 raise DeclarationError(
                     f"the job '{self.job}' cannot {'read' if reads else 'write'} '{topic}' ({step.where}): {why}",

@@ -17,7 +17,7 @@ from ...core.errors import DeclarationError, SettingError
 from ...core.graph.graph import Graph
 from ...core.names import Topics, topic_name
 from ...core.settings import duration_ms, nearest
-from ...core.targets import Targets
+from ...core.targets import ClosedTopics
 from ..records.serdes import Serde
 from . import steps as s
 from .steps import Policy
@@ -204,7 +204,7 @@ def check_target(topic: Any, verb: str, topics: Topics, graph: Graph) -> str:
     Of streams, it knows those of this job, and those that it reads as another's.
     """
     check_topic(topic, verb)
-    if why := Targets(topics, framed=framed_here(topics, graph)).closed(topic):
+    if why := ClosedTopics(topics, framed=framed_here(topics, graph)).closed(topic):
         raise DeclarationError(f"{verb}({topic!r}): {why}", remedy="write to another topic")
     return topic
 

@@ -76,13 +76,13 @@ class WindowPart:
         """For a window in lists: columns of numbers."""
 
 
-class Block(NamedTuple):
+class PushedRows(NamedTuple):
     """Rows that the running letter has brought: how they are assigned to windows, what they add, and which they are (None: all of it)."""
 
     assign: Callable[[Buffer | None], WindowedRows]
     of: Addend
     rows: Buffer | None
-    count: int
+    size: int
 
 
 class GivenOut(NamedTuple):
@@ -211,7 +211,7 @@ class OpenWindows:
         """How many entries of `taken` are in the copies."""
         self.copying = False
         """What is taken goes into copies, because adding it may fail, or the states may not be numbers."""
-        self.blocks: list[Block] = []
+        self.blocks: list[PushedRows] = []
         """What the letter has brought, if its rows are in several windows each."""
         self.pairs = 0
         """How many pairs of a row and a window stand in `taken`, at most."""
@@ -271,15 +271,15 @@ class OpenWindows:
             block = rows
             if stop - start < count:
                 block = array("q", range(start, stop)) if rows is None else array("q", longs(rows)[start:stop])
-            found = self._take_block(Block(assign, of, block, stop - start))
+            found = self._take_block(PushedRows(assign, of, block, stop - start))
             late.extend(longs(found.late) if found.late is not None else ())
             partly += found.partly
         return WindowedRows([], late or None, partly)
 
-    def _take_block(self, block: Block) -> WindowedRows:
+    def _take_block(self, block: PushedRows) -> WindowedRows:
         if self.spans.held_by > 1:
             self.blocks.append(block)
-            more = block.count * self.spans.held_by
+            more = block.size * self.spans.held_by
             if self.taken and self.pairs + more > rules.MOST_PAIRS:
                 self._fold()
             self.pairs += more

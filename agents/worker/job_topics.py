@@ -16,7 +16,7 @@ from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
 from ...core.names import JobName, Topics, collision, jobs_in, kept_by_others, parse_internal
 from ...core.settings import did_you_mean
-from ...core.targets import Targets
+from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..job.declaration import Declared
 from ..job.references import unfetched
@@ -54,7 +54,7 @@ class JobTopics:
         self._client = client
         self._known: dict[str, ExistingTopic] = {}
         self._named: set[str] = set()
-        """Targets that user code named while it ran."""
+        """ClosedTopics that user code named while it ran."""
 
     async def start(self) -> None:
         """Connect."""
@@ -88,7 +88,7 @@ class JobTopics:
         there = await self.topics.names()
         self._alone(there)
         graph = self.declared.graph
-        self._refuse({*graph.outputs, *graph.shared}, Targets(self.names, kept=self._others(there)))
+        self._refuse({*graph.outputs, *graph.shared}, ClosedTopics(self.names, kept=self._others(there)))
 
     async def refuse_targets(self) -> list[str]:
         """Refuse inputs and outputs that are there and cannot be used so. Returns the missing outputs. `headgate plan` asks the same, after
@@ -128,7 +128,7 @@ class JobTopics:
         """The other jobs on the cluster."""
         return [job for job in jobs_in(there, self.names.prefix) if job.safe != self.names.job.safe]
 
-    def _refuse(self, targets: Iterable[str], known: Targets) -> None:
+    def _refuse(self, targets: Iterable[str], known: ClosedTopics) -> None:
         """Refuse targets that are closed to this job."""
         for topic in sorted(targets):
             if why := known.closed(topic):
@@ -148,7 +148,7 @@ class JobTopics:
             return
         states = await states_of_all(KafkaPort(self._client), self.topics.names, self.names.prefix, within_s=CONNECT_S)
         others = {name: job for name, job in framed_streams(states).items() if job != str(self.names.job)}
-        self._refuse(suspects, Targets(self.names, framed=others))
+        self._refuse(suspects, ClosedTopics(self.names, framed=others))
 
     def _alone(self, there: Iterable[str]) -> None:
         """Refuse to start if another job on this cluster uses a topic of this one, judging by names. (The coordinator stream itself names
@@ -242,7 +242,7 @@ class JobTopics:
         """
         found = await self.topics.find([topic])
         if topic not in self._named:  # an input is known, and may be another job's stream all the same
-            self._refuse([topic], Targets(self.names, kept=self._others(await self.topics.names())))
+            self._refuse([topic], ClosedTopics(self.names, kept=self._others(await self.topics.names())))
             await self._refuse_framed(found)
         if topic not in found:
             counts = {name: self._known[name].partitions for name in self.declared.graph.input}

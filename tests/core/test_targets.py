@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.names import JobName, Topics
-from headgate.core.targets import Targets
+from headgate.core.targets import ClosedTopics
 
 SALES = Topics(JobName("sales"), prefix="eu.")
-JOB = Targets(SALES, kept=(JobName("pricing"),), framed={"priced": "pricing/1"})
-TOOL = Targets(framed={"eu.sales-1-by": "sales/1"}, owned={"eu.sales-1-dead-letters": "sales/1"})
+JOB = ClosedTopics(SALES, kept=(JobName("pricing"),), framed={"priced": "pricing/1"})
+TOOL = ClosedTopics(framed={"eu.sales-1-by": "sales/1"}, owned={"eu.sales-1-dead-letters": "sales/1"})
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,6 @@ TOOL = Targets(framed={"eu.sales-1-by": "sales/1"}, owned={"eu.sales-1-dead-lett
         (TOOL, "orders", ""),
     ],
 )  # fmt: skip
-def test_who_may_write_where(known: Targets, topic: str, why: str) -> None:
+def test_who_may_write_where(known: ClosedTopics, topic: str, why: str) -> None:
     """A job is refused the names that another may come to use; for a tool, a name alone makes no topic a job's."""
     assert known.closed(topic) == why
