@@ -529,7 +529,8 @@ class Invariants:
         if shares is not None and row in shares.excused:
             return True
         old = bool(self.world.idle_said) and any(row in feed.old for feed in self.world.feeds.values())
-        return stray(row) or self._before_it_came(row) or old or self.world.read_again(row)
+        grouped = any(row in feed.grouped for feed in self.world.feeds.values())
+        return stray(row) or grouped or self._before_it_came(row) or old or self.world.read_again(row)
 
     def grown(self, at: StreamPartition) -> bool:
         """Whether this source partition was added while the job ran."""

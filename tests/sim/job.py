@@ -121,6 +121,11 @@ def stray(row: Row) -> bool:
     return row.seq % 11 == 7
 
 
+def follows_a_stray(seq: int) -> bool:
+    """Whether a record follows a stray one at once, where such records come in groups: with its key, and nearly its time."""
+    return seq % 11 in (8, 9)
+
+
 def passes(value: Any) -> bool:
     """The filter of the first stage."""
     return value["s"] % 5 != 3
@@ -223,6 +228,12 @@ class Feed:
         """The partitions that are quiet for a while now and then: how often still."""
         self.lasting: set[int] = set()
         """Partitions that get rows for as long as they are in it."""
+        self.groups = False
+        """Whether stray rows come in groups of three."""
+        self.last: dict[int, Row] = {}
+        """By partition: the last row."""
+        self.grouped: set[Row] = set()
+        """The rows that have followed a stray one."""
         self.old: set[Row] = set()
         """The rows that were older than `LAG_MS` when they were written: whoever was lifted before may find them late."""
 
@@ -240,6 +251,11 @@ class Feed:
         row = Row(self.base + partition, seq, rng.randrange(self.shape.keys))
         if stray(row):
             late = LAG_MS + rng.randint(0, STRAY_MS)
+        if self.groups and follows_a_stray(seq):
+            row = row._replace(key=self.last[partition].key)
+            late = max(late, newest - self.times[partition, seq - 1] - 1)
+            self.grouped.add(row)
+        self.last[partition] = row
         if now_ms - (newest - late) > LAG_MS + JITTER_MS:
             self.old.add(row)
         self.times[partition, seq] = newest - late

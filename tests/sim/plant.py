@@ -22,7 +22,7 @@ class Plant:
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
         """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`,
-        `modulo`, `bounded`, `at least once`, `calm`. Without them the bug has no effect, and a seed is skipped.
+        `modulo`, `bounded`, `at least once`, `calm`, `groups`. Without them the bug has no effect, and a seed is skipped.
         """
         self.name = name
         self.why = why
@@ -33,7 +33,7 @@ class Plant:
     @property
     def first(self) -> int:
         """The first seed that may have what it needs."""
-        if "calm" in self.needs:
+        if self.needs & {"calm", "groups"}:
             return CALM_FROM
         if self.needs & CALLS.keys():
             return CALLS_FROM
@@ -55,6 +55,7 @@ class Plant:
             "modulo": world.shape.modulo,
             "bounded": world.shape.bounded,
             "at least once": world.at_least_once,
+            "groups": world.groups,
             "calm": world.timely.calm and any(map(timed, world.jobs)),
         }
         drawn = {name for name, true in has.items() if true}

@@ -558,17 +558,14 @@ def _partial_judged_before_its_window() -> list[tuple[Any, str, Any]]:
 
 
 def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.combined_windows import WindowCombineOp
+    from headgate.agents.operators.windowed import WindowOp
 
-    original = WindowCombineOp._send_lists
+    original = WindowOp._late_partials
 
-    def send(self: Any, kept: Any) -> None:
-        for window in kept.open.live.values():
-            for state in window.states.values():
-                state[0] = 1
-        original(self, kept)
+    def late_partials(self: Any, found: Any, counts: Any, times: Any) -> None:
+        original(self, found, [1] * len(counts), times)
 
-    return [(WindowCombineOp, "_send_lists", send)]
+    return [(WindowOp, "_late_partials", late_partials)]
 
 
 def _merged_session_stays() -> list[tuple[Any, str, Any]]:
@@ -1034,7 +1031,7 @@ PLANTS: dict[str, Plant] = {
             "late-partial",
             "a partial state that is late counts as one row, whatever it holds",
             _late_partial_is_one_row,
-            ("combined",),
+            ("combined", "groups"),
         ),
         Plant(
             "merged-session-stays",

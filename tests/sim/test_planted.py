@@ -17,9 +17,6 @@ from tests.sim.plant import FIRST, Plant
 from tests.sim.planted import PLANTS
 from tests.sim.shown import SEEDS, SHOWN, fall, search, written
 
-RARE = {"late-partial", "leader-left-open", "merged-session-stays", "pause-untold", "tried-not-asked"}
-"""Their stored seeds show them no longer since idle tasks are lifted, and others are not found in the time of a check: `shown` looks on."""
-
 
 @functools.cache
 def without_a_bug(seed: int) -> Outcome:
@@ -30,8 +27,6 @@ def without_a_bug(seed: int) -> Outcome:
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_a_planted_bug_falls(name: str):
     """A seed shows it that shows nothing without it."""
-    if name in RARE:
-        pytest.skip("no seed shows it at present: `python -m tests.sim.shown` looks for one")
     plant = PLANTS[name]
     seed = SHOWN.get(name)
     if seed is None or not plant.shows(seed) or fall(plant, seed) is None:

@@ -47,6 +47,7 @@ from .job import (
     Row,
     Shape,
     account,
+    follows_a_stray,
     taken_in,
 )
 from .log import Kafka, Producer
@@ -56,7 +57,7 @@ from .reading import Reading
 from .recount import Recount
 from .schedule import Schedule
 from .shares import DOWNSTREAM, Shares, Sharing, writer_of
-from .timely import Timely
+from .timely import CALM_FROM, Timely
 from .waiting import AFTER_S, Waiting
 from .windows import COMBINED, COMBINED_STREAM, FAR, RESHUFFLED, TOPICS
 
@@ -302,6 +303,10 @@ class World:
                 width = len(self.kafka.topics[topic])
                 for partition in self.rests.sample(range(width), self.rests.randint(0, width)):
                     feed.bursts[partition] = 3
+        self.groups = seed >= CALM_FROM and Random(f"groups {seed}").random() < 1 / 3
+        """Whether stray rows come in groups, so that partial states of several rows are late."""
+        for feed in self.feeds.values():
+            feed.groups = self.groups
         self.timely = Timely(self, SESSION_S)
         self.faults = Faults(self) if faulty else None
 
@@ -472,7 +477,9 @@ class World:
             return
         if self.feeds[topic].write(partition, self.schedule.wall_ms):
             pace_s = self.rng.expovariate(1.0 / self.shape.pace_s)
-            if self.feeds[topic].goes_on(partition):
+            if self.feeds[topic].groups and follows_a_stray(self.feeds[topic].seqs[partition]):
+                pace_s = 0.0
+            elif self.feeds[topic].goes_on(partition):
                 pace_s = 0.7
             rest_s = self.feeds[topic].rest_s(partition, self.rests)
             self.schedule.at(pace_s + rest_s, self.write_source, topic, partition)
