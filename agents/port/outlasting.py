@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ...core.errors import EnvironmentFault
+from ..cancellation import Unasked, answered
 
 R = TypeVar("R")
 
@@ -16,7 +17,9 @@ class BrokerAway(EnvironmentFault):
 
 
 async def outlasted(ask: Callable[[], Awaitable[R]]) -> R:
-    """Repeat a request until a broker answers. A missing broker does not end a running worker; `brokers` logs the warnings."""
+    """Repeat a request until a broker answers. A missing broker does not end a running worker; `brokers` logs the warnings. Neither does a
+    client that cancels the request by itself: who waits for the answer would wait for ever.
+    """
     while True:
-        with contextlib.suppress(BrokerAway):
+        with contextlib.suppress(BrokerAway, Unasked), answered("a request to the broker"):
             return await ask()

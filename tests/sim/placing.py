@@ -61,7 +61,7 @@ class Placing:
         """Check once a second. `free`: the processes that nothing hinders."""
         without: dict[tuple[str, str, str], int] = {}
         for job in self.world.jobs:
-            able = [process.name for process in job.processes if process.name in free and self._able(process)]
+            able = [process.name for process in job.processes if process.name in free and self.able(process)]
             for task in self._ownerless(job) if able else ():
                 for name in able:
                     seconds = without[job.name, task, name] = self._without.get((job.name, task, name), 0) + 1
@@ -71,7 +71,7 @@ class Placing:
                         )
         self._without = without
 
-    def _able(self, process: Process) -> bool:
+    def able(self, process: Process) -> bool:
         """Whether this worker can be given a task: nobody has told it to go, and there is no other one of its name."""
         named = [one for one in process.job.slots if one.processor == process.slot.processor]
         member = self.world.invariants.truth(process.job).state.member(process.slot.processor)

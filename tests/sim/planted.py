@@ -941,6 +941,12 @@ PLANTS: dict[str, Plant] = {
             ("cancelled-await",),
         ),
         Plant(
+            "cancelled-call",
+            "a call that a client has cancelled is taken for one whose caller was asked to end",
+            _cancelled_await_taken_for_asked,
+            ("cancelled-call",),
+        ),
+        Plant(
             "refused-write",
             "a store goes on behind a write that it has refused",
             _refused_write_forgotten,

@@ -31,6 +31,7 @@ SHOWN: dict[str, int] = {
     "bounds-early": 50_000,
     "by-no-event": 50_000,
     "cancelled-await": 50_026,
+    "cancelled-call": 3_000_021,
     "changed-evicted": 50_000,
     "closed-at-work": 50_003,
     "closed-session-stays": 50_013,

@@ -6,6 +6,7 @@
     a refused request is not carried out                   `applied`
     a setting reaches every worker, and a pause, a resume and a drain every task  `_settings`, `_views`
     a worker tells its tasks at once                       `_passed_on`
+    a worker joins its job                                 `_joined`
     a task has an owner                                    `placing`
     what is due is out, once nothing hinders               `timely`
 
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.agents.job.plans import seconds
 from headgate.core import orders
 from headgate.core.coordination.member.grants import GrantPhase
+from headgate.core.coordination.member.member import MemberState
 from headgate.core.names import StreamPartition
 from headgate.core.orders import WORKING
 from headgate.core.task.inputs import PAUSED
@@ -38,6 +40,9 @@ PATIENCE = 6
 """After this many seconds in a row without an obstacle, a task must have read what there is, and have answered."""
 AT_ONCE = 2
 """The same for what stays within a worker, and needs no broker."""
+JOINING = (MemberState.NEW, MemberState.READING, MemberState.FENCING, MemberState.INITIALISING)
+JOINS_S = 15
+"""For how many seconds a worker may be there, unhindered, and not have joined."""
 AFTER_S = 6.0
 """How long an obstacle has effects after it is over: connections, answers, outdated state."""
 INTERVAL = "commit.interval"
@@ -87,6 +92,7 @@ class Waiting:
         for process in running.values():
             self._passed_on(process, behind)
         for process in free.values():
+            self._joined(process, behind)
             self._settings(process, behind)
             for watched in process.watched.values():
                 if self._at_work(watched):
@@ -191,6 +197,12 @@ class Waiting:
     def _views(self, watched: Watched, behind: dict[tuple[object, ...], int]) -> None:
         """A task knows the run as it is: what is paused, and whether it drains."""
         self._view(watched, self.world.invariants.truth(watched.job).state.run, behind, "is said", PATIENCE)
+
+    def _joined(self, process: Process, behind: dict[tuple[object, ...], int]) -> None:
+        """A worker that waits for nobody and does not rest after a failure joins its job."""
+        member = process.member
+        if member.state in JOINING and self.world.placing.able(process):
+            self._late(behind, (process.name, "a worker without a place in its job"), f"is {member.state}", JOINS_S)
 
     def _passed_on(self, process: Process, behind: dict[tuple[object, ...], int]) -> None:
         """What the member of a worker knows of the run, its tasks know, too. For this it needs nobody else."""
