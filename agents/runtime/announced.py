@@ -6,8 +6,8 @@ runs, until `ENOUGH` commits with letters are durable, and those that are suspec
 successor knows which letter that was, wherever it runs.
 
 Promises: what is said is durable before the letter runs, unless the broker does not take it within `SAY_S`. It is withdrawn when it is
-over, and counts only for an owner whose predecessor died. A task whose previous owner has released it, or has left its marks here, says
-nothing.
+over, also by an owner that was fenced or whose incarnation has ended, and that lives: it had lost its network, or a commit. It counts only
+for an owner whose predecessor died. A task whose previous owner has released it, or has left its marks here, says nothing.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ class Announced:
             self._site.runtime.life.spawn(
                 partial(self._say, list(self._site.suspects.marks)), f"{self._site.name}: letters"
             )
+
+    def survived(self) -> None:
+        """The task is dropped, and the process goes on: no letter has ended it."""
+        if self.active:
+            self.changed()
 
     def committed(self) -> None:
         """A commit is durable."""

@@ -183,6 +183,8 @@ class TaskActor:
             last=("store", self.state.close),
         )
         self.site.marks.close()
+        if self.machine.state == TaskState.ABANDONED:
+            self.site.announced.survived()
 
     async def _end_hooks(self) -> None:
         if self.site.pipeline is not None:

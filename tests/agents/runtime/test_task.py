@@ -35,7 +35,7 @@ from headgate.agents.worker.mailbox import AgentMailbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
-from headgate.core.orders import Release, RunView, Start
+from headgate.core.orders import Abandon, Release, RunView, Start
 from headgate.core.settings import find, parse
 from headgate.core.task import protocol as t
 from headgate.core.task.plan import InputPlan, TaskPlan, TaskSettings
@@ -341,6 +341,30 @@ async def test_what_no_policy_leaves_out_fails_its_task_by_name(mark: Mark, why:
         await until(lambda: "failed" in host.said())
         assert host.reports[-1].why.startswith(why)
         assert (host.values(), host.marked.begun, host.marked.kept) == ([], [], [replace(mark, deaths=1)])
+
+
+async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_its_letter() -> None:
+    """It had only lost its network. The next owner took the letter for one that had ended its worker, and after two such fences judged it."""
+    said, begun = list[Any](), asyncio.Event()
+
+    class Long(hg.Actor):
+        async def on_batch(self, ctx: Any, batch: Any) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def say(task: str, grant: int, marks: Any) -> None:
+        said.append([one[2:5] for one in marks])
+
+    async with running(naming("fail", Long)) as host:
+        host.say_letters = say
+        host.actor.site.announced.active = True
+        host.give(b'{"n":0}', b'{"n":1}', at=5)
+        await until(begun.is_set)
+        assert said == [[(5, 7, -1)]]
+        host.actor.feed(Abandon("fenced"))
+        await host.actor.ended.wait()
+        await asyncio.sleep(0)
+        assert said[1:] == [[]]
 
 
 async def test_a_failure_is_over_when_its_letter_has_ended_well() -> None:
