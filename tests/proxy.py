@@ -168,6 +168,11 @@ class Proxy:
         """The addresses of the proxy, for `-b`."""
         return ",".join(f"127.0.0.1:{self._ports[broker]}" for broker in self._brokers)
 
+    @property
+    def thread(self) -> int:
+        """Where it runs, by the kernel's number."""
+        return self._thread.native_id or 0
+
     # ------------------------------------------------------------------------------------------------------------ rules
 
     def hold(self, api: int, when: When = lambda _: True, times: int = 1) -> Held:

@@ -9,15 +9,14 @@ and each worker has a network of its own, which is cut, loses answers, delays re
 In the end each order stands in one result of its window, each pair and each row without a partner has come out once, and nothing was late
 (`fleet_account`). And time has gone on: after the last fault, and some times in between, everything that had ended by then is out within
 `idle-timeout` + `session.timeout` + 10 s, windows as well as what the join says of rows without a partner, while the load goes on. How long
-a busy machine takes is no matter of headgate: the last fault is over when all workers are up, and for as long as any one thread of a worker
-or of the network has waited for a processor since then, more is allowed. What was measured, and how long that was, is printed.
+a busy machine takes is no matter of headgate: the last fault is over when all workers are up, and for as long as the main thread of one of
+them, or its network's, has waited for a processor since then, more is allowed. What was measured, and how long that was, is printed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import shutil
 import signal
@@ -41,7 +40,7 @@ from . import pairs
 from .fleet_account import OUTPUTS, Account, Found
 from .fleet_faults import FAULTS, PATIENCE_S, START_S, STEP_S, Going
 from .fleet_load import PARTITIONS, Flow, Results
-from .fleet_worker import IDLE_S, SESSION_S, Worker, waits
+from .fleet_worker import IDLE_S, SESSION_S, Worker, waited_s
 from .reader import read_all
 from .windows import Record
 
@@ -62,7 +61,7 @@ class Calm:
     up_s: dict[str, float]
     """By output: how long after all workers were up all was out that had ended by then."""
     starved_s: float
-    """For how long a thread has waited for a processor meanwhile."""
+    """For how long one of the threads that all work passes through has waited for a processor meanwhile."""
 
     @property
     def in_time(self) -> bool:
@@ -187,10 +186,9 @@ class Fleet:
                         done[output] = time.time() - since_ms / 1000
             return len(took[up_ms]) == len(OUTPUTS)
 
-        pids = [os.getpid(), *(one.process.pid for one in self.workers)]
-        before = waits(pids)
+        before = waited_s(thread for one in self.workers for thread in one.threads)
         self._until(out, START_S, f"all to be out that ended at {up_ms}")
-        starved = max(seconds - before.get(thread, 0.0) for thread, seconds in waits(pids).items())
+        starved = max((seconds - before[thread] for thread, seconds in waited_s(before).items()), default=0.0)
         self._until(lambda: not self._going, START_S, "the effects of the faults")
         calm = Calm(self.happened.total(), took[over_ms], took[up_ms], starved)
         print(calm, flush=True)

@@ -30,13 +30,12 @@ QUICK = {
 }
 
 
-def waits(pids: Iterable[int]) -> dict[str, float]:
-    """For how long each thread of these processes has waited for a processor, by the kernel's account."""
-    found = {"": 0.0}  # where the kernel gives none
-    for pid in pids:
-        for one in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            with contextlib.suppress(OSError):  # the thread has ended
-                found[one.parent.name] = int(one.read_text().split()[1]) / 1e9
+def waited_s(threads: Iterable[int]) -> dict[int, float]:
+    """For how long each of these threads has waited for a processor, by the kernel's account; nothing where it gives none."""
+    found = dict[int, float]()
+    for one in threads:
+        with contextlib.suppress(OSError):
+            found[one] = int(Path(f"/proc/{one}/schedstat").read_text().split()[1]) / 1e9
     return found
 
 
@@ -78,6 +77,11 @@ class Worker:
     def runs(self) -> bool:
         """Whether the process is there (or is stopped)."""
         return self.process.poll() is None
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Those that all work passes through: its main thread, and its network's."""
+        return self.process.pid, self.proxy.thread
 
     @property
     def awake(self) -> bool:
