@@ -344,7 +344,7 @@ async def test_what_no_policy_leaves_out_fails_its_task_by_name(mark: Mark, why:
 
 
 async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_its_letter() -> None:
-    """It had only lost its network. The next owner took the letter for one that had ended its worker, and after two such fences judged it."""
+    """It had only lost its network. The next owner took the letter for one that had ended its worker, and after two fences judged it."""
     said, begun = list[Any](), asyncio.Event()
 
     class Long(hg.Actor):
