@@ -77,7 +77,7 @@ WORDS = (
           ".flat_map(fn) of rows", "steps.md#one-row-at-a-time"),
     _word("filter_not filterNot where query", (STREAMS_API, SPARK, PANDAS), STREAMS,
           ".filter(fn), or .filter(hg.col(…) > 0) where the values have a declared type", "steps.md#one-row-at-a-time"),
-    _word("update", QUIX, STREAMS, ".map(fn): the function returns the new value", "steps.md#one-row-at-a-time"),
+    _word("update", QUIX, STREAMS, ".map(fn) returns the new value, .peek(fn) is for effects", "steps.md#one-row-at-a-time"),
     _word("process_values processValues", STREAMS_API, STREAMS, ".process(MyActor) of rows", "actors.md"),
     _word("async_map mapAsync map_unordered ordered_wait", FLINK, STREAMS, ".map_async(fn, concurrency=16) of rows", "async.md"),
     _word("items noack noack_take enumerate", FAUST, (*STREAMS, BATCHES),
