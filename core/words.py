@@ -46,8 +46,9 @@ def _word(names: str, of: str | tuple[str, ...], on: str | tuple[str, ...], inst
 
 
 _AGGREGATES = "count reduce fold aggregate sum mean avg min max first last collect collect_list nunique"
-_WINDOWS = "tumbling_window hopping_window session_window sliding_window tumbling_count_window windowed_by windowedBy"
-_SELECTS = "select drop rename selectExpr with_column_renamed withColumnRenamed toDF reindex"
+_COUNTED = "tumbling_count_window hopping_count_window sliding_count_window"
+_WINDOWS = f"tumbling_window hopping_window session_window sliding_window {_COUNTED} windowed_by windowedBy"
+_SELECTS = "select drop rename selectExpr with_column_renamed withColumnRenamed withColumnsRenamed toDF reindex"
 _ASSIGNS = "with_column withColumn withColumns assign eval"
 _FRAMES = "map_in_pandas mapInPandas map_in_arrow mapInArrow map_partitions mapPartitions map_batches pipe"
 WORDS = (
@@ -64,13 +65,15 @@ WORDS = (
           "keys.md#bringing-equal-keys-together"),
     _word("coalesce", SPARK, STREAMS, ".repartition(…, partitions=n)", "keys.md#bringing-equal-keys-together"),
     # merging and branching
-    _word("union unionByName union_by_name combine concat append cogroup", (FAUST, STREAMS_API, QUIX, SPARK, PANDAS), STREAMS,
+    _word("union unionAll unionByName union_by_name combine concat append cogroup", (FAUST, STREAMS_API, QUIX, SPARK, PANDAS), STREAMS,
           ".merge(other) of rows", "steps.md#merging"),
     _word("branch split", STREAMS_API, STREAMS,
           "use the stream twice: big = orders.filter(…) and small = orders.filter(…)", "steps.md#branching"),
     _word("echo clone tee", FAUST, STREAMS, "use the stream twice: a verb never changes the stream that it is called on",
           "steps.md#branching"),
     # one row at a time
+    _word("set_headers with_headers", QUIX, STREAMS, ".map(fn, with_record=True) of rows returns a record with headers",
+          "steps.md#headers"),
     _word("map_values mapValues apply transform transform_values transformValues assign_value", (STREAMS_API, QUIX, SPARK, PANDAS), STREAMS,
           ".map(fn) of rows gets and returns values; .map(fn, with_record=True) gets records", "steps.md#one-row-at-a-time"),
     _word("flat_map_values flatMapValues flatMap explode expand", (STREAMS_API, QUIX, SPARK, PANDAS), STREAMS,
@@ -83,7 +86,7 @@ WORDS = (
     _word("items noack noack_take enumerate", FAUST, (*STREAMS, BATCHES),
           "a batch of an agent gives records with key, value, timestamp and headers: async for batch in batches", "actors.md#agents"),
     _word("events", FAUST, (*STREAMS, BATCHES), ".map(fn, with_record=True), or the records of an agent's batch", "actors.md#agents"),
-    _word("take take_with_timestamp buffer", FAUST, (*STREAMS, BATCHES),
+    _word("take take_events take_with_timestamp buffer", FAUST, (*STREAMS, BATCHES),
           "an agent gets batches; .batch(max_rows=…, max_age=…) makes bounded ones for Spark, .window(…).process(MyActor) those of a time",
           "actors.md#agents"),
     # columns
@@ -107,7 +110,8 @@ WORDS = (
     _word("distinct drop_duplicates dropDuplicates drop_duplicates_within_watermark dropDuplicatesWithinWatermark dedup",
           (SPARK, PANDAS), STREAMS, 'app.table("seen", ttl="1d") in a .filter(fn)', "tables.md#dropping-duplicates"),
     _word("to_table toTable", (STREAMS_API, SPARK), STREAMS, '.table("name") follows the stream; .to(topic) writes it', "tables.md"),
-    _word("left_join leftJoin outer_join outerJoin", STREAMS_API, STREAMS, '.join(other, how="left", into=fn)', "joins.md"),
+    _word("inner_join innerJoin", FAUST, STREAMS, ".join(other, into=fn)", "joins.md"),
+    _word("left_join leftJoin outer_join outerJoin", (FAUST, STREAMS_API), STREAMS, '.join(other, how="left", into=fn)', "joins.md"),
     _word("join_latest join_asof join_lookup merge_asof lookup", (QUIX, PANDAS), STREAMS,
           '.join(app.input(topic).table("name"), into=fn)', "tables.md#joining-a-table"),
     _word("join_interval interval_join", (QUIX, FLINK), STREAMS, '.join(other, within=("1s", "10s"), into=fn)', "joins.md"),
@@ -128,17 +132,22 @@ WORDS = (
     # results
     _word("foreach for_each forEach", (STREAMS_API, SPARK), STREAMS,
           ".sink(fn) of batches, at least once, at the end; .peek(fn) of rows on the way", "async.md#sinks"),
-    _word("foreach_batch foreachBatch", SPARK, STREAMS, ".sink(fn) of batches, or .batch(…).spark(fn, schema=…).write(fn)",
+    _word("foreach_batch foreachBatch foreach_partition foreachPartition", SPARK, STREAMS,
+          ".sink(fn) of batches, or .batch(…).spark(fn, schema=…).write(fn)",
           "async.md#sinks"),
     _word("to_topic to_kafka produce send write_stream writeStream write_to_kafka", (QUIX, FAUST, SPARK), STREAMS, ".to(topic)",
           "quickstart.md"),
     _word("print show print_table explain", (STREAMS_API, QUIX, SPARK, PANDAS), STREAMS,
           ".peek(print) of rows; `headgate tail TOPIC` and `headgate plan MODULE:app` show topics and steps", "steps.md#looking-at-rows"),
+    _word("ack", FAUST, (*STREAMS, BATCHES), "nothing: positions are committed with the results", "promises.md"),
+    _word("to_pandas toPandas toArrow to_arrow", SPARK, STREAMS,
+          ".columns().sink(fn) gets Arrow batches, .columns().frame(fn, like=…) frames",
+          "columns.md#sinks"),
     _word("cache persist checkpoint", SPARK, STREAMS, "nothing: a stream may be used twice", "steps.md#branching"),
     # an app
     _word("topic stream dataframe source add_source read_stream readStream from_topic subscribe channel", (FAUST, STREAMS_API, QUIX, SPARK),
           APP, "app.input(topic)", "reference/api/app.md"),
-    _word("global_table globalTable GlobalTable", (FAUST, STREAMS_API), APP,
+    _word("global_table globalTable GlobalTable SetGlobalTable", (FAUST, STREAMS_API), APP,
           'app.input(topic).table("name", broadcast=True)', "tables.md#tables-that-follow-a-topic"),
     _word("set_table SetTable Table register_store add_state_store addStateStore", (FAUST, STREAMS_API), APP,
           'app.table("name")', "tables.md"),
@@ -148,6 +157,10 @@ WORDS = (
     _word("page web_view route table_route", FAUST, APP,
           "a worker's pages show tables (`/api/tables/NAME`); a web server of your own is another process",
           "tables.md#reading-a-table-from-outside"),
+    _word("on_stop on_rebalance_start is_leader", FAUST, APP, "the hooks on_start and on_stop of an actor, in each task",
+          "actors.md#the-life-of-an-actor"),
+    _word("conf config", (FAUST, QUIX), APP, "App(settings=…), headgate.toml and `headgate config`", "operations.md#configuration"),
+    _word("discover autodiscover", FAUST, APP, "App(include=[…])", "reference/api/app.md"),
     _word("command", FAUST, APP, "a program of your own, with hg.metadata, hg.drain and so on",
           "operations.md#controlling-a-job-from-a-program"),
     _word("main run start stop close", (FAUST, STREAMS_API, QUIX), APP, "`headgate run MODULE:app`", "operations.md"),

@@ -110,7 +110,7 @@ def test_a_wrong_type_is_refused(write: Callable[[], Expression], told: str) -> 
         (lambda: col("a").is_in(5), r"is_in\(\[5\]\)"),  # type: ignore[arg-type]
         (lambda: col("a").is_in(col("b")), r"is_in\(<Expression b>\)"),  # type: ignore[arg-type]
         (lambda: 5 in col("a"), r"5 in a has no answer.*is_in"),  # type: ignore[operator]
-        (lambda: col("a").isin([1]), "an expression has no 'isin'.*did you mean 'is_in'"),  # type: ignore[attr-defined]
+        (lambda: col("a").isin([1]), r"an expression has no 'isin'.*\.is_in"),  # type: ignore[attr-defined]
         (lambda: col("a").sum(), r"no 'sum'.*'cast'.*'starts_with'; .*\.frame\(…\)"),  # type: ignore[attr-defined]
         (lambda: col("a") == "\ud800", "lone surrogate"),
         (lambda: col("a").contains("\ud800"), "lone surrogate"),
