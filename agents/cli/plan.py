@@ -34,6 +34,7 @@ from ..process.reading import OtherJob, folded
 from ..worker.job_topics import TO_COME, JobTopics
 from ..worker.machine_settings import leader_config, member_config
 from ..worker.options import WorkerOptions
+from .acls import show_acls
 from .adopt import adopt
 from .group import Group
 from .options import broker_options, configured, run_async
@@ -295,14 +296,35 @@ for verb in (create, list_topics, describe, delete, adopt):
 
 @topics.command(name="plan")
 @click.argument("target", metavar="MODULE:app")
+@click.option(
+    "--acls", is_flag=True, help="Print the commands that grant the rights of the job instead. Asks no broker."
+)
+@click.option("--principal", metavar="NAME", help="With --acls: whom. [default: User: and the user of -X or [client]]")
+@click.option("--no-create", is_flag=True, help="With --acls: somebody else creates the job's topics.")
 @app_dir_option
 @broker_options
 @output_option
 def topics_plan(
-    target: str, app_dir: Path | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
+    target: str,
+    acls: bool,
+    principal: str | None,
+    no_create: bool,
+    app_dir: Path | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
 ) -> None:
-    """Print the commands that create missing topics, for teams whose applications may not create topics."""
+    """Print the commands that create missing topics, for teams whose applications may not create topics; with --acls, those that grant the
+    rights of the job.
+    """
+    if (principal is not None or no_create) and not acls:
+        raise click.UsageError("--principal and --no-create say more about --acls")
     app = load_app(target, app_dir)
+    if acls:
+        configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings, need_broker=False)
+        show_acls(Declared(app), configuration, principal, create=not no_create, output=output)
+        return
     configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
     made = run_async(_topics_plan(Declared(app), configuration))
     if output == "json":

@@ -17,10 +17,11 @@ from aiokafka.errors import (
     KafkaError,
     ProducerFenced,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
 )
 
 from ...core.errors import EnvironmentFault
-from ...core.names import StreamPartition
+from ...core.names import StreamPartition, TransactionalId
 from ..port.errors import OF_THE_PRODUCER, Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
 from ..port.port import BatchInWork
 from .private import (
@@ -109,9 +110,17 @@ class KafkaProducer:
         except BaseException as error:
             await discard(producer)
             if isinstance(error, KafkaError):
-                raise ProducerBroken(f"the producer could not start: {error!r}") from error
+                raise ProducerBroken(f"the producer could not start: {error!r}", remedy=self._remedy(error)) from error
             raise
         self.producer = producer
+
+    def _remedy(self, error: KafkaError) -> str:
+        """What helps if the brokers do not let it start."""
+        if not isinstance(error, TransactionalIdAuthorizationFailed) or self._id is None:
+            return ""
+        known = TransactionalId.parse(self._id)
+        ids = self._id if known is None else str(TransactionalId(known.job)).removesuffix("leader")
+        return f"grant WRITE on the transactional ids that begin with {ids} (`headgate topics plan MODULE:app --acls`)"
 
     def _make(self) -> AIOKafkaProducer:
         guarantee: dict[str, Any] = (

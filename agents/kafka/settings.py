@@ -181,6 +181,11 @@ class ClientSettings:
         """Whether the brokers need more than an address: TLS or a user."""
         return any(name.startswith(("security.", "sasl.", "ssl.")) for name in self.given)
 
+    @property
+    def user(self) -> str | None:
+        """The user who logs in with a password; None if nobody does."""
+        return self._sasl().get("sasl_plain_username") if self._protocol().startswith("SASL_") else None
+
     def consumer(self, **ours: Any) -> dict[str, Any]:
         """Arguments for an `AIOKafkaConsumer`; `ours` override the user's."""
         return {**self._arguments(_READ), **ours}

@@ -31,6 +31,8 @@ FILE = "headgate.toml"
 PREFIX = "HEADGATE_"
 CLIENT_PREFIX = PREFIX + "CLIENT_"
 FLAG, ENVIRONMENT, OVERRIDE, APP = "flag", "environment", "override", "app"
+NO_BROKER = "nowhere"
+"""The origin of the broker's address if nothing names one."""
 NO_SETTINGS = frozenset({"HEADGATE_CACHE", "HEADGATE_HOME", "HEADGATE_DEBUG"})
 """Variables that other parts read."""
 
@@ -216,4 +218,4 @@ def _broker(
             "no broker is given, and no embedded broker is running",
             remedy="-b HOST:PORT, HEADGATE_BOOTSTRAP, or start one: headgate kafka up",
         )
-    return "localhost:9092", "nowhere"
+    return "localhost:9092", NO_BROKER

@@ -16,6 +16,7 @@ from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
 from headgate.agents.port.errors import OutboxError, TargetFailed
 from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.outbox import Outbox
+from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
 from .commits import committed
@@ -116,3 +117,14 @@ async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
     finally:
         await intake.stop()
         await asyncio.to_thread(secure_kafka.disallow, *deny)
+
+
+async def test_a_client_certificate_lets_in_and_nothing_else_does(secure_kafka):
+    """mTLS: the listener of the owner asks for a certificate. With it a topic is made; without it the connection is closed."""
+    at = f"127.0.0.1:{secure_kafka.identity.ports[0].admin}"
+    trusted = ["security.protocol=SSL", f"ssl.truststore.location={secure_kafka.secrets}/ca.pem"]
+    name = await made(ClientSettings.parse(at, [*trusted, f"ssl.keystore.location={secure_kafka.secrets}/admin.pem"]))
+    assert name.startswith("safe-")
+    topics = TopicsAdmin(ClientSettings.parse(at, trusted))
+    with pytest.raises(EnvironmentFault, match="no broker let us in"):
+        await topics.start(deadline_s=2)
