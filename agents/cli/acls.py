@@ -24,7 +24,7 @@ def show_acls(
 ) -> None:
     """Print them; their JSON is `schemas/topics-acls.json`."""
     client = None if configuration.broker_origin == NO_BROKER else configuration.client
-    whom = principal or _user(configuration.client)
+    whom = principal or principal_of(configuration.client)
     found = rights(declared.graph, declared.topics, create=create)
     commands = [command(right, whom, client) for right in found]
     if output == "json":
@@ -60,7 +60,7 @@ def command(right: Right, principal: str, client: ClientSettings | None) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-def _user(client: ClientSettings) -> str:
+def principal_of(client: ClientSettings) -> str:
     """The principal of these client settings, as far as they say."""
     user = client.user
     return UNKNOWN if user is None else f"User:{user}"

@@ -93,6 +93,7 @@ class _Answer(_Response):
         super().__init__(*fields)
         found: Any = self
         self.headgate_ids = {topic: identity for error, topic, identity, *_ in found.topics if not error}
+        self.headgate_operations = {topic: fields[-2] for error, topic, *fields in found.topics if not error}
         self.brokers = [tuple(broker[:4]) for broker in found.brokers]
         self.topics = [
             (error, topic, internal, [(wrong, at, leader, *rest[:3]) for wrong, at, leader, _, *rest in partitions])
@@ -117,13 +118,16 @@ class _Asked(RequestStruct):
 class IdentifyingRequest(MetadataRequest):
     """aiokafka's request, which also asks for ids where the broker has them."""
 
+    asks_operations = False
+    """Whether it asks what this user may do with the topics."""
+
     def build(self, request_struct_class: Any) -> Any:
         """See `MetadataRequest`."""
         if request_struct_class is not _Asked:
             return super().build(request_struct_class)
         any_self: Any = self
         named = None if any_self._topics is None else [("", topic, {}) for topic in any_self._topics]
-        return _Asked(named, any_self._allow_auto_topic_creation is not False, False, False, {})
+        return _Asked(named, any_self._allow_auto_topic_creation is not False, False, self.asks_operations, {})
 
 
 _request: Any = IdentifyingRequest
@@ -162,3 +166,21 @@ async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, 
     for error, topic, *_ in answer.topics:
         _tell_none(not error, ids.get(topic, ""))
     return ids
+
+
+class _OperationsRequest(IdentifyingRequest):
+    asks_operations = True
+
+
+_operations: Any = _OperationsRequest
+_operations._CLASSES = _request._CLASSES  # aiokafka gives each subclass those of the first one
+
+
+async def ask_operations(
+    client: AIOKafkaClient, topics: Collection[str]
+) -> tuple[dict[str, int] | None, dict[str, int]]:
+    """What this user may do with these topics, as bits by Kafka's codes of operations, and the errors of the others. The first is None if
+    the brokers do not say it.
+    """
+    answer: Any = await client.send(client.get_random_node(), _OperationsRequest(sorted(topics), False))
+    return getattr(answer, "headgate_operations", None), {topic: error for error, topic, *_ in answer.topics if error}
