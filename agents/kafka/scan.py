@@ -71,7 +71,9 @@ async def scan_topic(
             start = starts[at] if first is None else max(starts[at], first)
             if since_ms is not None:
                 start = ends[at] if found[at] is None else max(start, found[at].offset)
-            consumer.seek(at, start if last is None else max(start, ends[at] - last))
+            consumer.seek(at, start)
+            for record in [] if last is None else await _last(consumer, at, start, ends[at], last):
+                yield record
         left = {at for at in wanted if await consumer.position(at) < ends[at]}
         while left or follow:
             answer = await consumer.getmany(*(wanted if follow else left), timeout_ms=500)
@@ -83,6 +85,23 @@ async def scan_topic(
                 left = {at for at in left if await consumer.position(at) < ends[at]}
     finally:
         await closed(consumer.stop)
+
+
+async def _last(consumer: AIOKafkaConsumer, at: TopicPartition, start: int, end: int, count: int) -> list[Any]:
+    """The last records of a partition below its end. Offsets without records (the markers of transactions, what was compacted) do not
+    count, so it looks back further until there are enough."""
+    span, found = max(count, 1), list[Any]()
+    while True:
+        begin = max(start, end - span)
+        consumer.seek(at, begin)
+        found.clear()
+        while await consumer.position(at) < end:
+            for record in (await consumer.getmany(at, timeout_ms=500)).get(at, ()):
+                if record.offset < end:
+                    found.append(record)
+        if len(found) >= count or begin == start:
+            return found[-count:] if count else []
+        span *= 4
 
 
 def partial_of(options: dict[str, Any]) -> Any:

@@ -10,6 +10,7 @@ import uuid
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 import headgate as hg
 
@@ -127,3 +128,16 @@ async def test_nothing_is_sent_into_streams_of_a_job_and_its_topics_are_not_dele
         _, err, code = await typed(job, "topics", "delete", one, "--yes")
         assert (code, "belongs to the job" in err) == (1, True)
     assert await worker.stop() == 0
+
+
+async def test_the_last_record_stands_before_the_marker_of_its_transaction(job: Jobs, topic: Any) -> None:
+    """The end of what a job writes is a marker, so the last offset holds no record."""
+    name = topic("out", 1)
+    producer = AIOKafkaProducer(**job.client.producer(transactional_id=name))
+    await producer.start()
+    for n in range(5):
+        async with producer.transaction():
+            await producer.send(name, b'{"n": %d}' % n)
+    await producer.stop()
+    out, _, _ = await typed(job, "tail", name, "-n", "2")
+    assert [json.loads(line)["value"] for line in out.splitlines()] == [{"n": 3}, {"n": 4}]
