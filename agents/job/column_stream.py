@@ -434,7 +434,8 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         return Ended(f"share('{topic}')")
 
     def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: s.Policy = None) -> Ended:
-        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated.
+        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is tried again; after a crash the
+        records may be cut into other chunks, so write by a key of the rows.
 
         The batch speaks the Arrow PyCapsule interface, so that nothing is copied and no object is made of a record.
 

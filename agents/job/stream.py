@@ -658,7 +658,8 @@ class Stream(RefusesVerbs, Generic[K, V]):
         return Ended(f"share('{topic}')")
 
     def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> Ended:
-        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is repeated."""
+        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is tried again; after a crash the
+        records may be cut into other chunks, so write by a key of the rows."""
         check_function(fn, "sink", signature="(batch)", awaits=True)
         self.app.add(
             s.SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from())

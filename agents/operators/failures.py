@@ -33,7 +33,7 @@ _OURS = frozenset(Path(__file__).parents[2] / room for room in ("agents", "core"
 
 
 def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
-    """An id that is the same whenever these records are processed again as the same chunk, so that sinks can deduplicate."""
+    """An id that is the same whenever these records are processed again as the same chunk. After a crash they may be cut otherwise."""
     first = offsets[0] if offsets else chunk.next_position
     left_out = f"-without-{zlib.crc32(repr(sorted(skipped)).encode()):08x}" if skipped else ""
     return f"{chunk.at.stream}-{chunk.at.partition}-{first}-{chunk.next_position}{left_out}"
