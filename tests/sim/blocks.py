@@ -13,7 +13,7 @@ from tests.sim.outcome import outcome, story
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
-FIXED = 250
+FIXED = 125
 EDGE_BLOCK = 12
 """How many seeds with edges there are besides, and how many with further requests."""
 CALM = [4_000_067, 4_000_080]
