@@ -54,7 +54,7 @@ class JobTopics:
         self._client = client
         self._known: dict[str, ExistingTopic] = {}
         self._named: set[str] = set()
-        """ClosedTopics that user code named while it ran."""
+        """Targets that user code named while it ran, or that were asked about because they had failed."""
 
     async def start(self) -> None:
         """Connect."""
@@ -237,11 +237,12 @@ class JobTopics:
                 _tell(outbox, self._known[name])
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
-        """Tell the outboxes about a target that user code names while it runs. If it does not exist, it is created with as many partitions
-        as the widest input, and logged.
+        """Tell the outboxes about a target that user code names while it runs, or that has failed. If it does not exist, it is created with
+        as many partitions as the widest input, and logged. User code cannot name the job's own topics: only who writes them asks here.
         """
         found = await self.topics.find([topic])
-        if topic not in self._named:  # an input is known, and may be another job's stream all the same
+        own = bool(self.names.kept(topic, written=True))
+        if topic not in self._named and not own:  # an input is known, and may be another job's stream all the same
             self._refuse([topic], ClosedTopics(self.names, kept=self._others(await self.topics.names())))
             await self._refuse_framed(found)
         if topic not in found:
