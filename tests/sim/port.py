@@ -39,6 +39,8 @@ FETCH = 16
 """The most records of one partition in an answer; for a log that is restored, see the next value."""
 FETCH_OF_A_LOG = 60
 RETRY_S = 0.15
+ANSWERS = 64
+"""How many answers about a partition are remembered: those of some seconds."""
 STREAM = "coordinator stream"
 """The name of the coordination's clients."""
 
@@ -467,7 +469,7 @@ class SimConsumer:
             if stale and process.schedule.rng.random() < 0.5:
                 continue
             if not stale:
-                process.shown[part.at] = now, stable
+                process.shown.setdefault(part.at, deque(maxlen=ANSWERS)).append((now, stable))
                 self._answered(part.at, FetchAnswer(now, "", end, stable, start))
             elif taken is not None:
                 process.world.took_effect("stale-fetch")

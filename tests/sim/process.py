@@ -9,6 +9,7 @@ What outlives a process is in its `Slot` (processor id, location, number of live
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,8 +102,8 @@ class Process(Host):
         """Its transactional ids of which a request got no answer, so that it does not know whether a transaction is open."""
         self.cut_until = 0.0
         """Until then nothing passes between it and the broker (a fault)."""
-        self.shown: dict[StreamPartition, tuple[float, int]] = {}
-        """By partition: when the last answer to a fetch has come here, by its own clock, and the end that it showed."""
+        self.shown: dict[StreamPartition, deque[tuple[float, int]]] = {}
+        """By partition: when the last answers to fetches have come here, by its own clock, and the end that each showed."""
         self.read_delay_s = 0.0
         """How slow its reader of the coordinator stream is (a fault)."""
 
