@@ -139,10 +139,14 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
     if not structlog.is_configured():
         structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
-    quiet = logging.getLogger("aiokafka")
-    quiet.propagate = False
-    quiet.addHandler(logging.NullHandler())
-    return asyncio.run(work)
+    quiet, nowhere = logging.getLogger("aiokafka"), logging.NullHandler()
+    before, quiet.propagate = quiet.propagate, False
+    quiet.addHandler(nowhere)
+    try:
+        return asyncio.run(work)
+    finally:  # who runs a verb inside of another program hears the library again
+        quiet.removeHandler(nowhere)
+        quiet.propagate = before
 
 
 def confirmed(plan: str, yes: bool) -> None:
