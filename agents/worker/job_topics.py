@@ -223,12 +223,16 @@ class JobTopics:
         """Create or check the topics for this model."""
         await self._keep(self.specs_for(model, tasks))
 
+    def _targets(self) -> set[str]:
+        """What the outboxes write to: the job's own topics, what it declares, and what user code has named."""
+        graph = self.declared.graph
+        return {self.names.dead_letters, self.names.log, *graph.outputs, *graph.framed, *self._named}
+
     async def learn(self, outbox: Outbox | None) -> None:
         """Tell an outbox all targets of this job."""
         if outbox is None:
             return
-        graph = self.declared.graph
-        wanted = {self.names.dead_letters, self.names.log, *graph.outputs, *graph.framed, *self._named}
+        wanted = self._targets()
         unknown = [name for name in wanted if name not in self._known]
         if unknown:
             self._known |= await self.topics.find(unknown)
@@ -238,11 +242,10 @@ class JobTopics:
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
         """Tell the outboxes about a target that user code names while it runs, or that has failed. If it does not exist, it is created with
-        as many partitions as the widest input, and logged. User code cannot name the job's own topics: only who writes them asks here.
+        as many partitions as the widest input, and logged. What the job declares or keeps for itself was judged before it began.
         """
         found = await self.topics.find([topic])
-        own = bool(self.names.kept(topic, written=True))
-        if topic not in self._named and not own:  # an input is known, and may be another job's stream all the same
+        if topic not in self._targets():  # an input is known, and may be another job's stream all the same
             self._refuse([topic], ClosedTopics(self.names, kept=self._others(await self.topics.names())))
             await self._refuse_framed(found)
         if topic not in found:
