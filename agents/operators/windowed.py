@@ -369,33 +369,37 @@ class WindowOp(Operator):
             self.forward(Rows(values.values, times, keys, own, key_serde=self.window_step.key_serde, window=window))
 
     def _give(self, found: ClosedWindows, by: str, times: list[int] | None = None) -> None:
-        windows = [
-            {START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by}
-            for start, end in zip(found.starts, found.ends, strict=True)
-        ]
         if times is None:
             times = list(map(result_time, found.ends))
-        rows = Rows(windows, times, found.keys, key_serde=self.window_step.key_serde)
         try:
             with blaming(self.step):
                 results = self.plan.results(found.states)
         except UserCodeError:
-            rows, results = self._each_result(rows, found.states)
-        self.forward(rows.with_values([{**result, **row} for result, row in zip(results, rows.values, strict=True)]))
+            self._give_each(found, by, times)
+            return
+        for result, start, end in zip(results, found.starts, found.ends, strict=True):
+            result[START_FIELD], result[END_FIELD], result[CLOSED_FIELD] = start, end, by
+        self.forward(Rows(results, times, found.keys, key_serde=self.window_step.key_serde))
 
-    def _each_result(self, windows: Rows, states: Sequence[Sequence[Any]]) -> tuple[Rows, list[dict[str, Any]]]:
+    def _give_each(self, found: ClosedWindows, by: str, times: list[int]) -> None:
         """The results one by one; one that fails is left out if the policy says so, since its window is gone from the state. Its letter is
         the state, as it was aggregated."""
+        spans = zip(found.starts, found.ends, strict=True)
+        fields = [{START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by} for start, end in spans]
+        windows = Rows(fields, times, found.keys, key_serde=self.window_step.key_serde)
+        policy = (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
         results: list[dict[str, Any]] = []
         kept: list[bool] = []
-        policy = (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
-        for place, state in enumerate(states):
+        for place, state in enumerate(found.states):
             window = row_at(windows, place)
             try:
                 with blaming(self.step, lambda _, window=window: f" (key {window.keys}, window {window.values[0]})"):
-                    results += self.plan.results([state])
+                    (result,) = self.plan.results([state])
             except UserCodeError as error:
                 state_of = {**dict(zip(self.plan.names, state, strict=True)), **window.values[0]}
                 leave_out(self, window.with_values([state_of]), error, policy)
-            kept.append(len(results) > sum(kept))
-        return select_rows(windows, kept), results
+                kept.append(False)
+            else:
+                results.append({**result, **window.values[0]})
+                kept.append(True)
+        self.forward(select_rows(windows, kept).with_values(results))
