@@ -387,14 +387,18 @@ class Relay(Operator):
         self.env.later(lambda: self.forward_columns(chunk))
 
 
-class MapOp(Operator):
-    """One value in, one out."""
+class PerRow(Operator):
+    """Calls a function with each value, or with each record."""
 
-    def __init__(self, step: s.MapStep, env: Env) -> None:
+    def __init__(self, step: s.MapStep | s.FilterStep | s.PeekStep | s.FlatMapStep, env: Env) -> None:
         super().__init__(step, env)
         self.fn = step.fn
         self.with_record = step.with_record
         self.wants_keys = VALUES if step.with_record else ""
+
+
+class MapOp(PerRow):
+    """One value in, one out."""
 
     def push(self, rows: Rows) -> None:
         rows = self.user_rows(rows)
@@ -425,14 +429,8 @@ def rows_of(step: s.Step, records: Sequence[Record[Any, Any]]) -> Rows:
     return rows
 
 
-class FilterOp(Operator):
+class FilterOp(PerRow):
     """Keeps the rows for which the function is true."""
-
-    def __init__(self, step: s.FilterStep, env: Env) -> None:
-        super().__init__(step, env)
-        self.fn = step.fn
-        self.with_record = step.with_record
-        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         rows = self.user_rows(rows)
@@ -444,14 +442,8 @@ class FilterOp(Operator):
         self.forward(kept)
 
 
-class PeekOp(Operator):
+class PeekOp(PerRow):
     """Shows each row to the function, and passes it on."""
-
-    def __init__(self, step: s.PeekStep, env: Env) -> None:
-        super().__init__(step, env)
-        self.fn = step.fn
-        self.with_record = step.with_record
-        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         rows = self.user_rows(rows)
@@ -474,14 +466,8 @@ def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
     )
 
 
-class FlatMapOp(Operator):
+class FlatMapOp(PerRow):
     """One value in, any number out."""
-
-    def __init__(self, step: s.FlatMapStep, env: Env) -> None:
-        super().__init__(step, env)
-        self.fn = step.fn
-        self.with_record = step.with_record
-        self.wants_keys = VALUES if step.with_record else ""
 
     def push(self, rows: Rows) -> None:
         fn, rows = self.fn, self.user_rows(rows)
