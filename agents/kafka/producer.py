@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 
 from ...core.errors import EnvironmentFault
+from ...core.graph.rights import transactional_prefix
 from ...core.names import StreamPartition, TransactionalId
 from ..port.errors import OF_THE_PRODUCER, Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
 from ..port.port import BatchInWork
@@ -119,7 +120,7 @@ class KafkaProducer:
         if not isinstance(error, TransactionalIdAuthorizationFailed) or self._id is None:
             return ""
         known = TransactionalId.parse(self._id)
-        ids = self._id if known is None else str(TransactionalId(known.job)).removesuffix("leader")
+        ids = self._id if known is None else transactional_prefix(known.job)
         return f"grant WRITE on the transactional ids that begin with {ids} (`headgate topics plan MODULE:app --acls`)"
 
     def _make(self) -> AIOKafkaProducer:

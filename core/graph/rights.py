@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..names import Topics, TransactionalId
+from ..names import JobName, Topics, TransactionalId
 from .graph import Graph
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "topic", "group", "transactional-id"
@@ -48,7 +48,6 @@ def rights(graph: Graph, topics: Topics, *, create: bool = True) -> list[Right]:
     """The rights of the workers of a job. `create`: whether they may create its topics, and give the task log of a job without state more
     partitions; without it, somebody else does both beforehand.
 
-    >>> from headgate.core.names import JobName
     >>> names = [right.names for right in rights(Graph(), Topics(JobName("sales")))]
     >>> names[-2:]
     [('sales-1',), ('headgate.sales.1.',)]
@@ -66,19 +65,18 @@ def rights(graph: Graph, topics: Topics, *, create: bool = True) -> list[Right]:
         _topics((topics.log,), (READ, WRITE, CONFIGS, *made, *grows), "keeps tables and positions"),
         _topics((topics.coordinator, topics.heartbeat), (READ, WRITE, CONFIGS, *made), "agrees on who does what"),
         Right(GROUP, (topics.job.slug,), (READ,), "shows its positions to tools for lag"),
-        Right(TRANSACTIONAL_ID, (transactional_prefix(topics),), (WRITE,), "writes in transactions", prefixed=True),
+        Right(TRANSACTIONAL_ID, (transactional_prefix(topics.job),), (WRITE,), "writes in transactions", prefixed=True),
     ]
     return [right for right in found if right.names]
 
 
-def transactional_prefix(topics: Topics) -> str:
+def transactional_prefix(job: JobName) -> str:
     """What all transactional ids of the job begin with: those of its leader, of its workers and of their probes.
 
-    >>> from headgate.core.names import JobName
-    >>> transactional_prefix(Topics(JobName("a.b", "2")))
+    >>> transactional_prefix(JobName("a.b", "2"))
     'headgate.a%2Eb.2.'
     """
-    return str(TransactionalId(topics.job)).removesuffix("leader")
+    return str(TransactionalId(job)).removesuffix("leader")
 
 
 def _topics(names: Iterable[str], operations: tuple[str, ...], why: str) -> Right:

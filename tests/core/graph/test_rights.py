@@ -71,7 +71,7 @@ def test_a_job_without_shuffles_and_outputs_asks_for_no_empty_right() -> None:
 )
 def test_the_prefix_is_that_of_every_transactional_id_of_the_job_and_of_no_other(job: JobName, prefix: str) -> None:
     """`sales` with the id 1 has no right on `sales` with the id 11."""
-    assert transactional_prefix(Topics(job)) == prefix
+    assert transactional_prefix(job) == prefix
 
 
 def test_a_prefix_is_said_to_be_one() -> None:
