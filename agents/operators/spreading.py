@@ -63,7 +63,7 @@ class Spread:
         for partition, at in enumerate(self._partitioner(topic, width).split(keys)):
             if at:
                 own = None if headers is None else pick(headers, at)
-                came = None if offsets is None else [offsets[row] for row in at]
+                came = None if offsets is None else pick(offsets, at)
                 self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan, came)
 
     def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
