@@ -165,6 +165,8 @@ class TaskReported:
     """The task has failed, and nothing of it is left on this worker."""
     passing: bool = False
     """The cause of the failure may pass: the task is restarted under the same grant. Otherwise it needs a seek or other code."""
+    unproven: bool = False
+    """The owner before this one died, and too few commits have passed since: one of the task's letters may still be to blame."""
 
 
 @dataclass(frozen=True, slots=True)

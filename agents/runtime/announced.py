@@ -7,7 +7,8 @@ successor knows which letter that was, wherever it runs.
 
 Promises: what is said is durable before the letter runs, unless the broker does not take it within `SAY_S`. It is withdrawn when it is
 over, also by an owner that was fenced or whose incarnation has ended, and that lives: it had lost its network, or a commit. It counts only
-for an owner whose predecessor died. A task whose previous owner has released it, or has left its marks here, says nothing.
+for an owner whose predecessor died, or was released before `ENOUGH` commits after such a death. A task whose previous owner has left its
+marks here says nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Announced:
             )
 
     def survived(self) -> None:
-        """The task is dropped, and the process goes on: no letter has ended it."""
+        """The task is dropped or released, and the process goes on: no letter has ended it."""
         if self.active:
             self.changed()
 

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.orders import Report, Start, TaskState
+from ...core.orders import Report, Start, TaskReported, TaskState
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..port.alarm import Alarm
@@ -128,8 +129,12 @@ class TaskActor:
         if getattr(order.report, "gone", False):
             self._last_report = order.report  # sent once the store is closed: the next owner may open it at once
             return
-        self._runtime.job.report(order.report)
-        if getattr(order.report, "state", "") == "released":
+        report = order.report
+        released = isinstance(report, TaskReported) and report.state == TaskState.RELEASED
+        if isinstance(report, TaskReported) and released:
+            report = replace(report, unproven=self.site.announced.active)
+        self._runtime.job.report(report)
+        if released:
             self._go()
 
     def _close_store(self, _: t.CloseStore) -> None:
@@ -183,7 +188,7 @@ class TaskActor:
             last=("store", self.state.close),
         )
         self.site.marks.close()
-        if self.machine.state == TaskState.ABANDONED:
+        if self.machine.state in (TaskState.ABANDONED, TaskState.RELEASED):
             self.site.announced.survived()
 
     async def _end_hooks(self) -> None:

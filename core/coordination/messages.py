@@ -240,7 +240,9 @@ class SetGrant:
     last_location: str = ""
     """Where the task last ran; empty if nowhere."""
     died: bool = False
-    """Whether the holder before this one has not released the task: it has died, or was fenced in the middle of its work."""
+    """Whether a holder before this one has died, or was fenced in the middle of its work, and none since has shown that no letter was
+    to blame.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,10 @@ class SetTaskState:
     """
     refused: Mapping[str, str] = field(default_factory=_empty)
     """The seeks that the task has refused, each with the reason."""
+    unproven: bool = False
+    """It was released before enough of its letters were durable. The holder before this one died, and one of them may still be to blame,
+    so the next holder starts as after a death.
+    """
 
 
 LetterMark = tuple[str, int, int, int, int, int, str, str]

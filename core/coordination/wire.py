@@ -218,6 +218,7 @@ FORMS: Mapping[type[Any], Mapping[str, FieldReader]] = {
     SetTaskState: {
         "task": _text, "grant": _count, "state": _one_of(TaskState, *REPORTED), "why": _text,
         "applied": _list(_text), "refused": _texts, "still": _flag,
+        "unproven": _flag,
     },
     SetLetters: {"task": _text, "grant": _count, "marks": _list(_letter)},
     SetRequest: {
@@ -237,7 +238,7 @@ _DEFAULTS = {
 _LEFT_OUT = frozenset(
     {
         "reason", "remedy", "refused", "drain_upto", "reads", "goes_on", "reopens", "failed", "bounded", "still", "drain_by",
-        "overrides", "since_ms", "died",
+        "overrides", "since_ms", "died", "unproven",
     }
 )  # fmt: skip
 """Fields that are not written while they are empty, so a message that does not need them is encoded without them."""

@@ -103,6 +103,8 @@ class Worker:
         self.held: list[Any] = []
         self.stuck: set[str] = set()
         """Tasks that do not release."""
+        self.unproven = False
+        """Its tasks are released before enough commits have followed a death."""
         self.fenced = False
 
     @property
@@ -112,6 +114,9 @@ class Worker:
     def feed(self, machine: Member | Leader, event: Any) -> None:
         for instruction in machine.handle(event, self.house.now):
             self.house.queue.append((self, machine, instruction))
+
+    def _released(self, task: str, grant: int) -> o.TaskReported:
+        return o.TaskReported(task, grant, o.TaskState.RELEASED, unproven=self.unproven)
 
     def report(self, task: str, state: str, why: str = "", *, still: bool = False) -> None:
         """Something happened in a task."""
@@ -142,7 +147,7 @@ class Worker:
         elif isinstance(order, o.Release):
             if tell.task not in self.stuck:
                 del self.tasks[tell.task]
-                self.feed(self.member, o.TaskReported(tell.task, task.grant, o.TaskState.RELEASED))
+                self.feed(self.member, self._released(tell.task, task.grant))
         elif (
             isinstance(order, o.RunChanged)
             and order.run.draining

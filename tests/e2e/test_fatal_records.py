@@ -155,4 +155,5 @@ async def test_a_record_that_kills_workers_at_different_places_is_judged(job, to
         await asyncio.sleep(0.1)
     assert numbers(await end) == [n for n in range(30) if n != 7]
     assert numbers(await job.records(DEAD.format(job.name), 1)) == [7]
-    assert sum(one.process.returncode is not None for one in started) == 3
+    # one more where it could not run alone: another letter did not end within the patience of `solitude`
+    assert sum(one.process.returncode is not None for one in started) in (3, 4)

@@ -67,6 +67,7 @@ def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: s
 
 def _grant(draft: Draft, task: str, owner: SetProcessor) -> None:
     state = draft.state
-    died = state.grant(task) is not None and not state.released(task)
+    released = state.task_state(task) if state.released(task) else None
+    died = state.grant(task) is not None and (released is None or released.unproven)
     last = state.location(task) or ""
     draft.put(SetGrant(task, state.next_grant(task), owner.processor, owner.incarnation, last, died))

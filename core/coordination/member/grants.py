@@ -57,6 +57,8 @@ class Mine:
     """The seeks that the task has refused, each with the reason."""
     told: set[str] = field(default_factory=set[str])
     """The seeks of the run that this start of the task was told."""
+    unproven: bool = False
+    """A holder before died, and no commits since have shown that no letter of the task was to blame."""
 
 
 class Tasks:
@@ -83,6 +85,8 @@ class Tasks:
         if mine is None or mine.grant != report.grant or mine.phase == GrantPhase.OVER:
             return
         mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
+        if mine.state == TaskState.RELEASED:
+            mine.unproven = report.unproven
         if report.gone and mine.phase == GrantPhase.RELEASING:
             mine.state = TaskState.RELEASED
         elif report.gone:
@@ -169,7 +173,7 @@ class Tasks:
             said = job.task_states(task).get(grant.grant)
             if said is not None and said.state == TaskState.RELEASED:
                 return []
-            mine = self.mine[task] = Mine(grant.grant, GrantPhase.HELD_BACK)
+            mine = self.mine[task] = Mine(grant.grant, GrantPhase.HELD_BACK, unproven=grant.died)
         if mine.phase == GrantPhase.HELD_BACK:
             if stay:
                 mine.phase, mine.state, mine.why = GrantPhase.OVER, TaskState.RELEASED, NEVER_RAN
@@ -237,7 +241,10 @@ class Tasks:
                 still = bounded and rests and (mine.state == TaskState.FAILED or (mine.still and failed))
                 mine.applied = tuple(one for one in mine.applied if one in seeks)
                 mine.refused = {one: why for one, why in mine.refused.items() if one in seeks}
-                message = SetTaskState(task, mine.grant, mine.state, mine.why, mine.applied, still, dict(mine.refused))
+                unproven = mine.unproven and mine.state == TaskState.RELEASED
+                message = SetTaskState(
+                    task, mine.grant, mine.state, mine.why, mine.applied, still, dict(mine.refused), unproven
+                )
                 if job.task_states(task).get(mine.grant) != message or key_of(message) in job.damaged:
                     missing.append(message)
         return missing

@@ -367,6 +367,16 @@ async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_i
         assert said[1:] == [[]]
 
 
+@pytest.mark.parametrize("active", [True, False])
+async def test_a_release_says_whether_the_death_before_is_still_open(active: bool) -> None:
+    """A move ended the care with which a task runs after a death, and its next owner met the same record unprepared."""
+    async with running(naming("fail")) as host:
+        host.actor.site.announced.active = active
+        host.actor.feed(Release("moved"))
+        await host.actor.ended.wait()
+        assert (host.reports[-1].state, host.reports[-1].unproven) == ("released", active)
+
+
 async def test_a_failure_is_over_when_its_letter_has_ended_well() -> None:
     """The status went on showing it, with its traceback, for as long as the task ran."""
     healed = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.member.protocol import WriteMessages
@@ -138,3 +139,34 @@ def test_a_grant_says_whether_the_holder_before_has_died():
     house.worker("p3")
     house.run(10)
     assert {(grant.processor, grant.died) for grant in house.state.grants()} == {("p2", True), ("p3", False)}
+
+
+@pytest.mark.parametrize("unproven", [True, False])
+def test_a_task_that_is_moved_soon_after_a_death_is_still_one_whose_holder_has_died(unproven: bool):
+    """The move ended the care: the record that had killed the first worker killed the third one before anyone had heard of it."""
+    house = House()
+    one = house.worker("p1")
+    house.run(2)
+    house.kill(one)
+    two = house.worker("p2")
+    two.unproven = unproven
+    house.run(30)
+    three = house.worker("p3")
+    house.run(10)
+    moved = {grant.task: grant.died for grant in house.state.grants() if grant.processor == "p3"}
+    assert len(moved) == len(three.tasks) == 2
+    assert set(moved.values()) == {unproven}
+
+
+def test_a_grant_after_a_death_that_was_never_used_passes_the_death_on():
+    house = House()
+    one = house.worker("p1")
+    house.request("u1", "stop")
+    assert one.exit is not None
+    two = house.worker("p1")
+    house.run(2)
+    house.append(c.SetGrant("Partition 0", 2, "p1", two.member.incarnation, died=True))
+    house.settle()
+    assert house.state.task_state("Partition 0") == c.SetTaskState(
+        "Partition 0", 2, o.TaskState.RELEASED, NEVER_RAN, unproven=True
+    )
