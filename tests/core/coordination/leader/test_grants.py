@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headgate.core import orders as o
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.member.protocol import WriteMessages
