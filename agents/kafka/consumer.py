@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from ...core.names import StreamPartition
+from ..cancellation import Unasked, answered
 from ..records.fetched import FetchAnswer, Taken
 from .connect import closed, started
 from .private import asked_again, client_of, observe, reads_no_more, set_long_poll, taker
@@ -77,7 +78,8 @@ class KafkaConsumer:
 
     async def take(self) -> list[Taken]:
         """See `port`. After an error, records of its topic wait for new metadata, which tells whether they are another topic's."""
-        found = [*self._withheld, *await self._take()]
+        with answered("reading"):
+            found = [*self._withheld, *await self._take()]
         self._withheld = []
         if self._doubtful:
             self._look()
@@ -130,8 +132,9 @@ class KafkaConsumer:
         consumer, tp = self._live(), TopicPartition(*at)
         try:
             async with asyncio.timeout(within_s):
-                starts, ends = await asyncio.gather(consumer.beginning_offsets([tp]), consumer.end_offsets([tp]))
-        except (KafkaError, TimeoutError):
+                with answered("the bounds of a log"):
+                    starts, ends = await asyncio.gather(consumer.beginning_offsets([tp]), consumer.end_offsets([tp]))
+        except (KafkaError, TimeoutError, Unasked):
             return None
         return starts[tp], ends[tp]
 
@@ -147,8 +150,9 @@ class KafkaConsumer:
         """See `port`."""
         try:
             async with asyncio.timeout(within_s):
-                return (await ask_ids(client_of(self._live()), [topic])).get(topic, "")
-        except (KafkaError, TimeoutError):
+                with answered("the id of a topic"):
+                    return (await ask_ids(client_of(self._live()), [topic])).get(topic, "")
+        except (KafkaError, TimeoutError, Unasked):
             return ""
 
     @property

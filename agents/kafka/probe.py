@@ -27,6 +27,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from ...core.names import StreamPartition
+from ..cancellation import Unasked, answered
 from ..port.outlasting import BrokerAway
 from .connect import closed, started
 from .private import leaderless, quiet_metadata
@@ -57,12 +58,13 @@ async def probe(client: ClientSettings, transactional_id: str, target: StreamPar
                 lambda: AIOKafkaProducer(**options), f"probe of {target}", deadline_s=PATIENCE_S / 2
             )
             try:
-                return await _asked(producer.client, transactional_id, target, narrower)
+                with answered("the probe"):
+                    return await _asked(producer.client, transactional_id, target, narrower)
             finally:
                 await closed(producer.stop)
     except TimeoutError:
         return f"no answer for {PATIENCE_S:g} s"
-    except BrokerAway as error:
+    except (BrokerAway, Unasked) as error:
         return error.what
     except KafkaError as error:
         return repr(error)

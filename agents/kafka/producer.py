@@ -1,6 +1,7 @@
 """The port's producer over Kafka: an aiokafka producer, corrected (`private`), whose errors are translated.
 
-Promises: the transactional id is initialised exactly once; a discarded producer leaves no connection and no task behind.
+Promises: the transactional id is initialised exactly once; a discarded producer leaves no connection and no task behind. A cancellation
+that only aiokafka wanted is one of the port's errors, like any other failure of the client.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from aiokafka.errors import (
 from ...core.errors import EnvironmentFault
 from ...core.graph.rights import transactional_prefix
 from ...core.names import StreamPartition, TransactionalId
+from ..cancellation import Unasked, answered
 from ..port.errors import OF_THE_PRODUCER, Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
 from ..port.port import BatchInWork
 from .private import (
@@ -82,11 +84,11 @@ class KafkaProducer:
             producer = self._make()
             try:
                 async with asyncio.timeout(max(0.1, until - time.monotonic())):
-                    with quiet_metadata():
+                    with answered("connecting"), quiet_metadata():
                         # connecting may be repeated; what follows initialises the transactional id and may not
                         await producer.client.bootstrap()
                         break
-            except (KafkaConnectionError, TimeoutError) as error:
+            except (KafkaConnectionError, TimeoutError, Unasked) as error:
                 await discard(producer)
                 if time.monotonic() + RETRY_S >= until:
                     raise EnvironmentFault(
@@ -99,7 +101,7 @@ class KafkaProducer:
                 raise
         try:
             async with asyncio.timeout(max(1.0, until - time.monotonic())):
-                with quiet_metadata():
+                with answered("the producer's start"), quiet_metadata():
                     await producer.start()
         except TimeoutError as error:
             await discard(producer)
@@ -110,12 +112,12 @@ class KafkaProducer:
             ) from error
         except BaseException as error:
             await discard(producer)
-            if isinstance(error, KafkaError):
+            if isinstance(error, KafkaError | Unasked):
                 raise ProducerBroken(f"the producer could not start: {error!r}", remedy=self._remedy(error)) from error
             raise
         self.producer = producer
 
-    def _remedy(self, error: KafkaError) -> str:
+    def _remedy(self, error: Exception) -> str:
         """What helps if the brokers do not let it start."""
         if not isinstance(error, TransactionalIdAuthorizationFailed) or self._id is None:
             return ""
@@ -156,8 +158,9 @@ class KafkaProducer:
         """See `port`."""
         producer = self._live()
         try:
-            await producer.begin_transaction()
-        except (KafkaError, AssertionError) as error:
+            with answered("the beginning of a transaction"):
+                await producer.begin_transaction()
+        except (KafkaError, AssertionError, Unasked) as error:
             death = cause_of_death(producer)
             if isinstance(death or error, ProducerFenced):
                 raise Fenced(str(death or error)) from error
@@ -169,12 +172,10 @@ class KafkaProducer:
         made.batch.close()
         producer = self._live()
         try:
-            sent: Any = await producer.send_batch(made.batch, at.stream, partition=at.partition)
-        except (
-            KafkaError,
-            AssertionError,
-            IllegalOperation,
-        ) as error:  # the last one: the transaction has failed meanwhile
+            with answered("a send"):
+                sent: Any = await producer.send_batch(made.batch, at.stream, partition=at.partition)
+        except (KafkaError, AssertionError, IllegalOperation, Unasked) as error:
+            # IllegalOperation: the transaction has failed meanwhile
             raise NotSent(f"{at}: {error!r}") from error
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -196,10 +197,11 @@ class KafkaProducer:
     async def commit(self) -> None:
         """See `port`."""
         try:
-            await self._live().commit_transaction()
+            with answered("a commit"):
+                await self._live().commit_transaction()
         except ProducerFenced as error:
             raise Fenced("at the commit", committed=None) from error
-        except (KafkaError, AssertionError) as error:
+        except (KafkaError, AssertionError, Unasked) as error:
             raise OutcomeUnknown(repr(error)) from error
 
     async def abort(self) -> None:
@@ -209,8 +211,9 @@ class KafkaProducer:
             return
         try:
             async with asyncio.timeout(ABORT_S):
-                await producer.abort_transaction()
-        except (KafkaError, AssertionError, TimeoutError) as error:
+                with answered("an abort"):
+                    await producer.abort_transaction()
+        except (KafkaError, AssertionError, TimeoutError, Unasked) as error:
             raise ProducerBroken(f"the last transaction was not aborted: {error!r}") from error
 
     # ------------------------------------------------------------------------------------------------------- what is known

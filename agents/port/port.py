@@ -3,7 +3,8 @@
 The code that carries out the instructions of the machines (`runtime` for tasks, `coordinator` for the process) uses only this interface. So
 the same code runs on a worker (`kafka.port`: Kafka, the wall clock, threads) and in the test driver (`testing.port`: logs in memory,
 virtual time). The interface is in terms of bytes and offsets, never of a client library. It raises headgate's own errors: those of `errors`
-for writing, of `records.fetched` for reading, and `EnvironmentFault` for the rest.
+for writing, of `records.fetched` for reading, and `EnvironmentFault` for the rest. `CancelledError` comes out of it only if headgate has
+asked for the cancellation.
 """
 
 from __future__ import annotations

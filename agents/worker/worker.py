@@ -23,6 +23,7 @@ from ...core.choosing.checked import CheckedChooser
 from ...core.coordination.member import protocol as mw
 from ...core.errors import DeclarationError, HeadgateError
 from ...core.settings import of_spark
+from ..cancellation import Unasked, answered
 from ..job.declaration import Declared
 from ..job.steps import BatchStep, SparkStep
 from ..kafka.offsets import KafkaOffsets
@@ -111,8 +112,12 @@ class Worker:
     async def run(self) -> int:
         """Run from start to exit. Returns the exit code."""
         try:
-            await self._start()
+            with answered("the start of the worker"):
+                await self._start()
             await self.participant.over.wait()
+        except Unasked as error:
+            log.error("the worker could not start", error=str(error), exc_info=error)
+            raise
         except HeadgateError:
             raise  # the caller prints it with its remedy
         except Exception as error:

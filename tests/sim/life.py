@@ -13,6 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from headgate.agents.cancellation import Unasked, answered
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
 from headgate.agents.port.port import Background
@@ -205,7 +206,7 @@ class Topics:
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """See `runtime`."""
-        await self._process.asked(self._process.kafka.up)
+        await self._process.retried(self._process.kafka.up)
 
     def limit(self, topic: str) -> int | None:
         """See `runtime`."""
@@ -216,7 +217,7 @@ class Topics:
 
     async def learn(self, outbox: Outbox | None) -> None:
         """See `runtime`."""
-        await self._process.asked(self._process.kafka.up)
+        await self._process.retried(self._process.kafka.up)
         self._tell(outbox, self._process.job.written)
 
     async def input_counts(self) -> dict[str, int]:
@@ -227,7 +228,7 @@ class Topics:
             process.kafka.up()
             return process.job.counts()
 
-        return await process.asked(effect)
+        return await process.retried(effect)
 
     async def ensure_for(self, model: JobModel | None, tasks: int) -> None:
         """See `coordination.LeaderTopics`."""
@@ -237,11 +238,11 @@ class Topics:
             process.kafka.up()
             process.job.need_log_partition(tasks - 1)
 
-        await process.asked(effect)
+        await process.retried(effect)
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
         """See `runtime`."""
-        await self._process.asked(self._process.kafka.up)
+        await self._process.retried(self._process.kafka.up)
         for producer in producers:
             self._tell(producer, [topic])
 
@@ -352,12 +353,22 @@ class Life:
         watch(process, process.member, partial(Member, process.member.config), "M")
         watch(process, process.leader, partial(Leader, process.leader.config), "L")
         self.participant.overrides.tell()
-        steering = partial(self.coordination.start, process.member, process.leader, beat_s=process.job.heartbeat_s)
-        self.spawn(steering, "coordination")
+        self.spawn(self._join, "coordination")
         self.spawn(self._over, "its end")
+
+    async def _join(self) -> None:
+        """A start that the client calls off ends the process, and its supervisor starts it again, as `agents.worker.worker` does."""
+        process = self._process
+        try:
+            with answered("the start"):
+                await self.coordination.start(process.member, process.leader, beat_s=process.job.heartbeat_s)
+        except Unasked as error:
+            process.world.exited(process, 1, str(error))
 
     async def _over(self) -> None:
         await self.participant.over.wait()
+        for actor in list(self.runtime.granted.actors.values()):
+            await actor.kill()  # as `agents.worker.worker` does
         assert self._process.exit is not None
         self._process.world.exited(self._process, *self._process.exit)
 
@@ -386,7 +397,7 @@ class Life:
 
     def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `runtime.RuntimeHost`."""
-        task = self._process.loop.create_task(_awaited(work), name=name)
+        task = self._process.loop.create_task(_awaited(work, name), name=name)
         task.add_done_callback(self._done)
         return task
 
@@ -412,5 +423,6 @@ class Life:
         return MemoryMailbox(name, on_letter, on_gone)
 
 
-async def _awaited(work: Background) -> None:
-    await work()
+async def _awaited(work: Background, name: str) -> None:
+    with answered(name):
+        await work()

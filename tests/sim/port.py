@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headgate.agents.cancellation import Unasked, answered
 from headgate.agents.kafka.port import WallClock
 from headgate.agents.port.broker_clock import BrokerClock
 from headgate.agents.port.errors import GONE, Cause, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
@@ -93,6 +94,13 @@ class SimProducer:
 
     async def start(self, *, deadline_s: float) -> None:
         """See `port`."""
+        try:
+            with answered("the producer's start"):
+                await self._start(deadline_s)
+        except Unasked as error:
+            raise ProducerBroken(str(error)) from error
+
+    async def _start(self, deadline_s: float) -> None:
         process, txid = self.process, self._id
         if txid is None:
             await process.asked(process.kafka.up, deadline_s)
@@ -297,8 +305,9 @@ class SimProducer:
         if producer is None or self._gone:
             raise ProducerBroken("the producer is thrown away")
         try:
-            await process.asked(lambda: process.kafka.abort(producer), 1.0)
-        except (Fenced, EnvironmentFault) as error:
+            with answered("an abort"):
+                await process.asked(lambda: process.kafka.abort(producer), 1.0)
+        except (Fenced, EnvironmentFault, Unasked) as error:
             process.unclear.add(str(self._id))
             raise ProducerBroken(str(error)) from error
 
@@ -372,7 +381,7 @@ class SimConsumer:
     async def start(self, where: Callable[[], Mapping[StreamPartition, int]], *, deadline_s: float) -> None:
         """See `port`."""
         kafka = self.process.kafka
-        await self.process.asked(kafka.up, deadline_s)
+        await self.process.retried(kafka.up, deadline_s)
         for at, position in where().items():
             log = kafka.topics[at.stream][at.partition]
             self._parts[at] = _Part(at, log, position)
@@ -517,8 +526,9 @@ class SimConsumer:
         """See `port`."""
         log = self._parts[at].log
         try:
-            return await self.process.asked(partial(_bounds, self.process.kafka, at, log), within_s)
-        except EnvironmentFault:
+            with answered("the bounds of a log"):
+                return await self.process.asked(partial(_bounds, self.process.kafka, at, log), within_s)
+        except (EnvironmentFault, Unasked):
             return None
 
     def knows(self, topic: str) -> bool:
@@ -648,7 +658,7 @@ class SimPort:
             self.process.kafka.up()
             return "still broken" if target in self.process.kafka.broken else ""
 
-        return await self.process.asked(effect)
+        return await self.process.retried(effect)
 
     def apart(self, name: str, work: Callable[[Any], Awaitable[None]]) -> Apart:
         """See `port`. Threads of a frozen process do not run either, so this uses the same loop."""
@@ -680,7 +690,7 @@ class SimPort:
             self.process.world.reading.answered(self.process, at, "start", start)
             return start
 
-        return await self.process.asked(effect)
+        return await self.process.retried(effect)
 
     async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
         """See `port.Offsets`."""
@@ -691,7 +701,7 @@ class SimPort:
             self.process.world.reading.answered(self.process, at, "end", end)
             return end
 
-        return await self.process.asked(effect)
+        return await self.process.retried(effect)
 
     async def of_time(self, at: StreamPartition, ms: int) -> int | None:
         """See `port.Offsets`."""
@@ -703,7 +713,7 @@ class SimPort:
             self.process.world.reading.answered(self.process, at, ms, found)
             return found
 
-        return await self.process.asked(effect)
+        return await self.process.retried(effect)
 
     async def topic_id(self, topic: str) -> str:
         """See `port.Offsets`."""

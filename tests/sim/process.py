@@ -9,10 +9,12 @@ What outlives a process is in its `Slot` (processor id, location, number of live
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headgate.agents.cancellation import Unasked, answered
 from headgate.agents.port.outlasting import BrokerAway
 from headgate.core.names import StreamPartition, worker_id
 
@@ -192,6 +194,12 @@ class Process(Host):
                 return await future
         except TimeoutError:
             raise BrokerAway("no broker answers") from None
+
+    async def retried(self, effect: Callable[[], R], within_s: float | None = None) -> R:
+        """Reach the broker as `kafka.connect` does: what the client cancels is asked again."""
+        while True:
+            with contextlib.suppress(Unasked), answered("a request"):
+                return await self.asked(effect, within_s)
 
     def _reach_asked(
         self,

@@ -1,0 +1,111 @@
+"""The port over Kafka tells headgate's own errors, also where aiokafka cancels a request by itself: nobody above would see it end."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from headgate.agents.cancellation import Unasked
+from headgate.agents.kafka import probe as probing
+from headgate.agents.kafka.consumer import KafkaConsumer
+from headgate.agents.kafka.producer import KafkaProducer
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.port.errors import NotSent, OutcomeUnknown, ProducerBroken
+from headgate.core.errors import EnvironmentFault
+from headgate.core.names import StreamPartition
+
+pytestmark = pytest.mark.asyncio
+AT = StreamPartition("in", 0)
+CLIENT = ClientSettings("localhost:9")
+
+
+async def torn_down(*_: Any, **__: Any) -> Any:
+    """aiokafka cancels what waits for a connection that it closes."""
+    raise asyncio.CancelledError
+
+
+def producer(**calls: Any) -> KafkaProducer:
+    one = KafkaProducer(
+        CLIENT,
+        "id",
+        name="p",
+        compression=None,
+        batch_bytes=1000,
+        request_timeout_ms=1000,
+        transaction_timeout_ms=1000,
+        idempotent=True,
+    )
+    names = ("begin_transaction", "send_batch", "commit_transaction", "abort_transaction")
+    state: Any = SimpleNamespace(**dict.fromkeys(names, torn_down), _sender=None, _txn_manager=None, **calls)
+    one.producer = state
+    return one
+
+
+async def test_what_a_producer_cancels_by_itself_is_an_error_of_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.agents.kafka.producer.cause_of_death", lambda _: None)
+    monkeypatch.setattr("headgate.agents.kafka.producer.is_dead", lambda _: False)
+    one = producer()
+    with pytest.raises(ProducerBroken, match="cannot begin"):
+        await one.begin()
+    batch: Any = SimpleNamespace(batch=SimpleNamespace(close=lambda: None))
+    with pytest.raises(NotSent):
+        await one.send(AT, batch)
+    with pytest.raises(OutcomeUnknown):
+        await one.commit()
+    with pytest.raises(ProducerBroken, match="not aborted"):
+        await one.abort()
+
+
+@pytest.mark.parametrize("where", ["bootstrap", "start"])
+async def test_a_start_that_a_producer_cancels_by_itself_has_failed(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The id of a leader could not be initialised, and its worker ended."""
+    one = KafkaProducer(
+        CLIENT,
+        "id",
+        name="p",
+        compression=None,
+        batch_bytes=1000,
+        request_timeout_ms=1000,
+        transaction_timeout_ms=1000,
+        idempotent=True,
+    )
+
+    async def nothing() -> None: ...
+
+    def make() -> AIOKafkaProducer:
+        made = AIOKafkaProducer(bootstrap_servers="localhost:9")
+        monkeypatch.setattr(made.client, "bootstrap", torn_down if where == "bootstrap" else nothing)
+        monkeypatch.setattr(made, "start", torn_down)
+        return made
+
+    monkeypatch.setattr(one, "_make", make)
+    with pytest.raises(EnvironmentFault if where == "bootstrap" else ProducerBroken):
+        await one.start(deadline_s=0.3)
+    assert one.producer is None
+
+
+async def test_what_a_consumer_cancels_by_itself_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = KafkaConsumer(CLIENT, lambda *_: None, name="c", fetch_bytes=1, max_wait_ms=1, raw=False)
+    client: Any = SimpleNamespace(beginning_offsets=torn_down, end_offsets=torn_down)
+    one.consumer, one._take = client, torn_down
+    monkeypatch.setattr("headgate.agents.kafka.consumer.client_of", lambda _: None)
+    monkeypatch.setattr("headgate.agents.kafka.consumer.ask_ids", torn_down)
+    assert await one.bounds(AT, within_s=5.0) is None
+    assert await one.topic_id_now("in", within_s=5.0) == ""
+    with pytest.raises(Unasked, match="reading"):
+        await one.take()
+
+
+async def test_what_a_probe_cancels_by_itself_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def started(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(client=None, stop=torn_down)
+
+    monkeypatch.setattr(probing, "started", started)
+    monkeypatch.setattr(probing, "_asked", torn_down)
+    assert "was cancelled" in await probing.probe(CLIENT, "id", AT, narrower=False)
