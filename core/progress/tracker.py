@@ -261,17 +261,12 @@ class Progress:
         return bool(groups) and all(group.silence(since.get(job, Counter())) for job, group in groups.items())
 
     def moves(self, stream: str, partition: int, task: str) -> bool:
-        """Whether this idle producer of this job is to confirm again that it is: others have gone further in this partition, or it is not
-        known here to be idle. After a restart nobody is, and two that stand at the same time would each take the other for the one that
-        holds.
-        """
+        """Whether other producers of this job have gone further in this partition than this idle one, so that it is to confirm again."""
         group = self._streams[stream][partition].groups.get(self.own_job)
         said = group.said.get(task) if group is not None else None
         if group is None or said is None or group.everyone is not None:
             return group is None or group.everyone is None or not group.everyone.idle
         others = group.moving(task)
-        if not said.idle and others is not None:
-            return True
         return said.mark > said.upto or (others is not None and others > said.upto)
 
     def away(self, stream: str) -> bool:

@@ -99,6 +99,8 @@ class Announcer:
         """The stream of other jobs that alone brings the time of this job."""
         self._upstream = {output.stream: self.plan.streams_behind(output.parents) for output in self.plan.outputs}
         self.confirmations = Confirmations()
+        self.withheld = False
+        """The last messages took back that an idle task is idle, since that is not certain at their time: it is to be said once more."""
         self._confirming: set[str] = set()
         """The streams to which idleness is to be confirmed again."""
         self._meeting = meeting(self.plan)
@@ -119,9 +121,11 @@ class Announcer:
     def say(self, run: RunView, drain_id: str, *, with_time: bool) -> list[SendControl]:
         """The control messages that are due. Without `with_time`, a message that only brings a newer time waits."""
         out: list[SendControl] = []
-        for output, producers, said, due in self._news(run, drain_id):
+        self.withheld = False
+        for output, producers, said, due, withheld in self._news(run, drain_id):
             if not with_time and only_time_is_new(said, due):
                 continue
+            self.withheld = self.withheld or withheld
             # the other job would not pass on a message that is sent to one partition only
             way = DIRECT if output.crosses else self.route(producers, output.width)
             before = said._replace(epoch=NEVER_ANNOUNCED) if output.stream in self._again else said
@@ -215,6 +219,8 @@ class Announcer:
             and aggregator(output.stream, output.width) not in own.partitions
         ):
             return True
+        if self.confirmations.committed_s(output.stream) == NOT_YET:
+            return True  # after a start nobody is known to be idle: two at the same time would each take the other for the one that holds
         return any(self.inputs.progress.moves(output.stream, at, self.plan.task) for at in own.partitions)
 
     def restate(self, now: Now) -> bool:
@@ -235,8 +241,10 @@ class Announcer:
 
     def _news(
         self, run: RunView, drain_id: str
-    ) -> Iterator[tuple[OutputPlan, ProducerSet, Announcement, Announcement]]:
-        """The outputs with something new to announce, each with its producers, the last announcement, and the new one."""
+    ) -> Iterator[tuple[OutputPlan, ProducerSet, Announcement, Announcement, bool]]:
+        """The outputs with something new to announce, each with its producers, the last announcement, the new one, and whether that one
+        withholds that the task is idle.
+        """
         passing = self.time.passing() if self.plan.outputs else {}
         for output in self.plan.outputs:
             said, producers = self.said(":said", output.stream), self.producers(run, output.stream)
@@ -244,12 +252,13 @@ class Announcer:
                 output, said, producers.epoch, drain_id, self.time.reached(output.parents, output.stream, passing)
             )
             again = due != said or output.stream in self._again
-            if due.idle and said.idle and not due.away and again and not self._is_silent(output):
+            withheld = due.idle and said.idle and not due.away and again and not self._is_silent(output)
+            if withheld:
                 due = due._replace(idle=False)  # said again without being certain of it, it would lift this task
             if due.ended and not said.ended and self.time.newer():
                 continue  # first the steps hear what the end has brought: after it nothing is announced
             if due != said or output.stream in self._again or output.stream in self._confirming:
-                yield output, producers, said, due
+                yield output, producers, said, due, withheld
 
     def _sent(
         self, kind: str, stream: str, said: Announcement, due: Announcement, frames: list[AddressedFrame]

@@ -725,7 +725,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def _say(self, *, with_time: bool) -> list[t.SendControl]:
         """Everything that must be announced to the streams. Without `with_time`, a message that only brings a newer time waits."""
-        return self.announcer.say(self.run, self.completion.drain_id or "", with_time=with_time)
+        said = self.announcer.say(self.run, self.completion.drain_id or "", with_time=with_time)
+        self.pace.news = self.pace.news or self.announcer.withheld
+        return said
 
     def _announce(self, *, with_time: bool) -> Out:
         """Announce what is due, and request a commit."""

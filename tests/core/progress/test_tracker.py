@@ -375,20 +375,6 @@ class TestConfirmations:
         feed(p, idle("a"))
         assert (upto(p)["a"], p.moves(S, 0, "a")) == (9, False)
 
-    def test_after_a_restart_two_that_stand_at_the_same_time_do_not_wait_for_each_other(self):
-        """Nobody is known to be idle then. Each took the other for the one that holds, and the time stood still for good."""
-        p = progress("a", "b", "c")
-        feed(p, wm("c", 9), idle("a", 5), idle("b", 5))
-        p = progress("a", "b", "c", rows=unpack_rows(pack_rows(p.take_changes()).items()))
-        assert not p.idle(S)
-        assert p.moves(S, 0, "a")
-        assert p.moves(S, 0, "b")
-        for name in ("a", "b", "a", "a"):
-            assert p.moves(S, 0, name)
-            feed(p, idle(name))
-        assert p.watermark(S) == 9
-        assert not p.moves(S, 0, "a")
-
     def test_what_cannot_be_seen_moves(self):
         p = progress("a", "b")
         assert p.moves(S, 0, "a")

@@ -441,6 +441,36 @@ def test_who_reads_the_stream_itself_confirms_while_the_others_are_further_and_r
     assert rig.task.inputs.progress.watermark(BY) == 200
 
 
+def test_what_was_said_to_be_idle_and_is_lifted_is_said_to_be_idle_once_more():
+    """The message that brought the newer time took the word back, since it was not certain. Nothing else ever said it again."""
+    settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=0.5)
+    rig = Rig(source_plan(partitions=(0, 1), width=2, settings=settings)).start(run_view(ME, "b"))
+    old, newer = SP(ORDERS, 0), SP(ORDERS, 1)
+    rig.chunk(newer, 5, 200)
+    for at in (old, old, newer, newer, old, newer, newer, old):
+        rig.feed(AtEnd(at, rig.task.position(at)))
+        rig.wait(0.3)
+    assert rig.task.inputs.progress.idle(ORDERS)
+    assert ("wm", 200, (0, 1)) in rig.said()
+    assert rig.said()[-1] == ("idle", 200, (0, 1))
+
+
+def test_after_a_restart_two_that_stand_at_the_same_time_do_not_wait_for_each_other():
+    """Nobody is known to be idle then. Each took the other for the one that holds, and the time of the stream stood still for good."""
+    rig = reads_what_it_writes()
+    rig.hear(BY0, wm("b", 100, idle=True))
+    falls_silent(rig, 3)
+    rig.hear(BY0, wm(ME, 100, idle=True))
+    falls_silent(rig, 3)
+    assert rig.task.announcer.confirms_s is None
+    rig = rig.again(run_view(ME, "b"))
+    falls_silent(rig, 5)
+    assert idle(rig) == 1
+    rig.hear(BY0, wm(ME, 100, idle=True))
+    falls_silent(rig, 5)
+    assert idle(rig) == 1
+
+
 def test_above_the_limit_only_the_owner_of_the_aggregating_partition_sees_whether_others_go_on():
     settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=0.5, aggregate_above=1)
     for own, sees in ((AGG, True), (1 - AGG, False)):
