@@ -166,6 +166,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._counter = 0
         self._position = 0
         self._end: int | None = None
+        self._predecessors: frozenset[str] | None = None
+        """The incarnations that were there when this process came; None until that is read. That the lock was free, or what a supervisor
+        says, concerns only these: another process may have come since."""
         self._fences: set[str] = set()
         self._wake: float | None = None
         self._recording = False
@@ -229,7 +232,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def _read_up(self, now: Now) -> list[MemberInstruction]:
-        return [] if self._end is None or self._position < self._end else self._enter(now)
+        if self._end is None or self._position < self._end:
+            return []
+        if self._predecessors is None:
+            self._predecessors = frozenset(life.incarnation for life in self._before())
+        return self._enter(now)
 
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
         if event.heartbeat.processor == self.config.processor:  # the number of other processors is unlimited
@@ -323,11 +330,8 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return self._rest(self.pauses.until, f"a pause, for one life after the other has ended: {self._lost}")
         config, doubtful = self.config, False
         for life in self._before():
-            dead = (
-                life.process == config.process
-                or config.supervised
-                or (config.lock_free and life.location == config.location)
-            )
+            here = config.supervised or (config.lock_free and life.location == config.location)
+            dead = life.process == config.process or (here and life.incarnation in (self._predecessors or ()))
             if not dead and not self.liveness.gone(life.process):
                 doubtful = doubtful or self.liveness.silence(life.process) <= config.session_s
         if doubtful:

@@ -84,6 +84,17 @@ def test_a_predecessor_is_dead_only_by_proof(given: dict, state: str):
     assert (said == [Fence("p1", "000004-old")]) == (state == "fencing")
 
 
+@pytest.mark.parametrize("given", [{"lock_free": True}, {"supervised": True}])
+def test_one_that_came_later_is_not_dead_because_the_predecessor_was(given: dict):
+    """A process with the same name had come while this one was cut off, and it was fenced although it lived."""
+    member, _ = entered(life("000004-old", "old"), **given)
+    assert member.state == "fencing"
+    member.handle(FenceFailed("p1", "000004-old", "no broker"), NOW)
+    member.handle(Read((entry(1, c.SetFence("p1", "000004-old")), entry(2, life("000005-new", "new"))), 3), NOW)
+    member.handle(Tick(), Now(1.0, 0))
+    assert member.state == "waiting"
+
+
 def test_a_predecessor_that_left_needs_no_fence():
     member, said = entered(life("000004-old", "old", "left"))
     assert said == [InitProducer("000005-me")]
