@@ -5,10 +5,14 @@ results as further events:
 
     instructions = machine.handle(event, now)
 
+The table is the dispatch: a row names states, events, and where they lead, or says that the events are ignored, and why.
+
 What this module promises:
 
-- A pair of state and event in the machine's table is handled; any other pair raises `IllegalEvent` and changes nothing.
-- After an event the machine is in one of the states that the table lists for it. The diagrams in the docs are drawn from the same table.
+- A pair of state and event in the machine's table is handled by the method that its row names; any other pair raises `IllegalEvent` and
+  changes nothing.
+- An ignored event reaches no method. Neither does a late answer to an order that no longer counts (`stale`).
+- After an event the machine is in one of the states that its row lists. The diagrams in the docs are drawn from the same table.
 - Time is an argument. `deadline()` says when the machine wants a `Tick`; a machine never reads a clock.
 - The last events and decisions of a machine can be read (`story`) and, from its start, replayed (`replay`).
 """
@@ -43,13 +47,20 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
-    """One row of a machine's table: in `state`, `event` is allowed, and leads to one of `to`; `why` is for people."""
+class TableRow:
+    """One row of a machine's table: in these states, these events lead to one of `to`; `why` is for people."""
 
-    state: str
-    event: type[Any]
+    states: tuple[str, ...]
+    events: tuple[type[Any], ...]
     to: tuple[str, ...]
+    """Empty: the events are ignored. `""` means that the state stays."""
     why: str
+    method: str = ""
+    """What handles the events; `on_<EventName>` if it is empty."""
+
+    def next(self, state: str) -> tuple[str, ...]:
+        """The possible states after an event of this row in this state."""
+        return tuple(target or state for target in self.to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +92,59 @@ class IllegalEvent(Exception):
         )
 
 
-def rules(rows: Iterable[tuple[str, type[Any], str | tuple[str, ...], str]]) -> tuple[Transition, ...]:
-    """A table from plain rows `(state, event, next state or states, why)`; a next state of `""` means that the state stays.
+IGNORED: tuple[str, ...] = ()
+"""Where a row leads whose events are ignored."""
+PlainRow = (
+    tuple[str | Iterable[str], "type[Any] | tuple[type[Any], ...]", str | tuple[str, ...], str]
+    | tuple[str | Iterable[str], "type[Any] | tuple[type[Any], ...]", str | tuple[str, ...], str, str]
+)
+"""States, events, next state or states, why, and the method if it is not the one that the event names."""
 
-    >>> rules([("open", Tick, "", "nothing to do yet")])[0].to
+
+def rules(rows: Iterable[PlainRow]) -> tuple[TableRow, ...]:
+    """A table from plain rows.
+
+    >>> rules([("open", Tick, "", "nothing to do yet")])[0].next("open")
     ('open',)
+    >>> rules([(("open", "shut"), Tick, IGNORED, "too late")])[0].next("open")
+    ()
     """
-    table: list[Transition] = []
-    for state, event, to, why in rows:
-        targets = (to,) if isinstance(to, str) else to
-        table.append(Transition(state, event, tuple(target or state for target in targets), why))
+    table: list[TableRow] = []
+    for states, events, to, why, *method in rows:
+        table.append(
+            TableRow(
+                (states,) if isinstance(states, str) else tuple(states),
+                events if isinstance(events, tuple) else (events,),
+                (to,) if isinstance(to, str) else to,
+                why,
+                *method,
+            )
+        )
     return tuple(table)
 
 
 class Machine(Generic[E, I]):
-    """The base class of the machines. A subclass has a `TABLE`, an `INITIAL` state and a method `on_<EventName>` for each event type."""
+    """The base class of the machines. A subclass has a `TABLE`, an `INITIAL` state and the methods that its rows name."""
 
-    TABLE: ClassVar[tuple[Transition, ...]] = ()
+    TABLE: ClassVar[tuple[TableRow, ...]] = ()
     INITIAL: ClassVar[str] = ""
-    _index: ClassVar[Mapping[tuple[str, type[Any]], frozenset[str]]] = {}
-    _methods: ClassVar[Mapping[type[Any], str]] = {}
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """States that a diagram draws as one, where a row leads out of all of them."""
+    _index: ClassVar[Mapping[tuple[str, type[Any]], tuple[frozenset[str], str]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        index: dict[tuple[str, type[Any]], frozenset[str]] = {}
-        methods: dict[type[Any], str] = {}
+        index: dict[tuple[str, type[Any]], tuple[frozenset[str], str]] = {}
         for rule in cls.TABLE:
-            if (rule.state, rule.event) in index:
-                raise TypeError(f"{cls.__name__}: two rules for {rule.event.__name__} in '{rule.state}'")
-            index[rule.state, rule.event] = frozenset(rule.to)
-            methods[rule.event] = f"on_{rule.event.__name__}"
-            if not hasattr(cls, methods[rule.event]):
-                raise TypeError(f"{cls.__name__} has no method {methods[rule.event]} for a rule of its table")
+            for state in rule.states:
+                for event in rule.events:
+                    if (state, event) in index:
+                        raise TypeError(f"{cls.__name__}: two rules for {event.__name__} in '{state}'")
+                    method = (rule.method or f"on_{event.__name__}") if rule.to else ""
+                    if method and not hasattr(cls, method):
+                        raise TypeError(f"{cls.__name__} has no method {method} for a rule of its table")
+                    index[state, event] = frozenset(rule.next(state)), method
         cls._index = index
-        cls._methods = methods
 
     def __init__(self) -> None:
         self.state: str = self.INITIAL
@@ -122,12 +152,15 @@ class Machine(Generic[E, I]):
 
     def handle(self, event: E, now: Now) -> list[I]:
         """Take one event; return what must be done. If the table does not allow the event, raises `IllegalEvent` and changes nothing."""
-        kind = type(event)
-        allowed = self._index.get((self.state, kind))
-        if allowed is None:
+        known = self._index.get((self.state, type(event)))
+        if known is None:
             raise IllegalEvent(self, event)
+        allowed, name = known
         before = self.state
-        method: Callable[[E, Now], list[I]] = getattr(self, self._methods[kind])
+        if not allowed or self.stale(event):
+            self._steps.append((now, before, event, before, ()))
+            return []
+        method: Callable[[E, Now], list[I]] = getattr(self, name)
         instructions = method(event, now)
         self._steps.append((now, before, event, self.state, tuple(instructions)))
         if self.state not in allowed:
@@ -135,6 +168,10 @@ class Machine(Generic[E, I]):
                 f"{type(self).__name__}: {event!r} led from '{before}' to '{self.state}', which its table does not name"
             )
         return instructions
+
+    def stale(self, event: E) -> bool:
+        """Whether an event answers an order that no longer counts: it is dropped, in every state."""
+        return False
 
     def deadline(self) -> float | None:
         """The monotonic time at which the machine wants a `Tick`; None if it only waits for events."""
@@ -160,12 +197,41 @@ def replay(make: Callable[[], M], recorded: Iterable[StoryLine]) -> M:
 
 
 def diagram(machine: type[Machine[Any, Any]]) -> str:
-    """The machine's table as a Mermaid state diagram, for docs."""
+    """The machine's table as a Mermaid state diagram, for docs. A group lies in a group that contains all its states."""
     lines = ["stateDiagram-v2", f"    [*] --> {machine.INITIAL}"]
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for rule in machine.TABLE:
-        for target in rule.to:
-            if target != rule.state:
-                arrows.setdefault((rule.state, target), []).append(rule.event.__name__)
-    lines += [f"    {source} --> {target}: {' / '.join(names)}" for (source, target), names in arrows.items()]
+    drawn: set[str] = set()
+
+    def draw(name: str, depth: int) -> None:
+        states, indent = set(machine.GROUPS[name]), "    " * depth
+        drawn.add(name)
+        lines.append(f"{indent}state {name} {{")
+        for inner, others in machine.GROUPS.items():
+            if inner not in drawn and set(others) < states:
+                draw(inner, depth + 1)
+                states -= set(others)
+        lines.extend(f"{indent}    {state}" for state in machine.GROUPS[name] if state in states)
+        lines.append(f"{indent}}}")
+
+    for name in sorted(machine.GROUPS, key=lambda one: -len(machine.GROUPS[one])):
+        if name not in drawn:
+            draw(name, 1)
+    lines += [f"    {one} --> {to}: {' / '.join(events)}" for (one, to), events in arrows(machine).items()]
     return "\n".join(lines) + "\n"
+
+
+def arrows(machine: type[Machine[Any, Any]]) -> dict[tuple[str, str], list[str]]:
+    """From where to where events lead, each with their names. What leads out of all states of a group is one arrow."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for rule in machine.TABLE:
+        for state in rule.states:
+            for to in rule.to:
+                if to and to != state:
+                    found.setdefault((state, to), []).extend(event.__name__ for event in rule.events)
+    for name, states in sorted(machine.GROUPS.items(), key=lambda one: -len(one[1])):
+        for to in {to: None for _, to in found}:
+            own = [found.get((state, to)) for state in states]
+            if to not in states and all(own):
+                found[name, to] = [event for events in own for event in events or ()]
+                for state in states:
+                    del found[state, to]
+    return {way: list(dict.fromkeys(names)) for way, names in found.items()}

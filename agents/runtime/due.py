@@ -5,7 +5,7 @@ Promises: work that was requested is not requested again before it has begun; wh
 
 from __future__ import annotations
 
-from ...core.orders import WORKING
+from ...core.task.phase import TaskMode
 from ...core.task.protocol import WorkDue
 from ..port.port import Timer
 from .site import Site
@@ -35,7 +35,7 @@ class Due:
     def _is_due(self, key: str) -> None:
         self._timer = None
         machine = self._site.machine
-        if machine.state in WORKING and not machine.completion.hooks:
+        if machine.state == TaskMode.WORKING and not machine.completion.hooks:
             self._asked.add(key)
             self._site.feed(WorkDue("work", key))
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ...core.names import StreamPartition
-from ...core.orders import WORKING, Start, TaskState
+from ...core.orders import Start, TaskState
 from ...core.task import protocol as t
+from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
 from ...core.task.suspects import Suspects
 from ...core.task.task import Task
@@ -82,12 +83,17 @@ class Site:
     @property
     def at_rest(self) -> bool:
         """Whether the task is working and between two letters."""
-        return not self.gone and self.pipeline is not None and self.idle.is_set() and self.machine.state in WORKING
+        return (
+            not self.gone
+            and self.pipeline is not None
+            and self.idle.is_set()
+            and self.machine.state == TaskMode.WORKING
+        )
 
     @property
     def runs_on(self) -> bool:
         """Whether the task is working, and nothing that it reads has come to its end: from then on, what is left must not wait."""
-        return self.machine.state == TaskState.RUNNING and not self.machine.inputs.finished
+        return self.machine.phase == TaskState.RUNNING and not self.machine.inputs.finished
 
     def drop(self) -> None:
         """Discard what the letter has emitted and changed."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.orders import Report, Start, TaskReported, TaskState
 from ...core.task import protocol as t
+from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
 from ..port.alarm import Alarm
 from .beside import Beside
@@ -61,6 +62,8 @@ class TaskActor:
         """When the task entered its current state."""
         self._runtime = runtime
         self._start = start
+        self._phase = self.machine.phase
+        """The phase after the last event."""
         self._alarm = Alarm(self._deadline, runtime.port.clock, lambda: self.feed(t.Tick()))
         self._broken = False
         self._last_report: Report | None = None
@@ -103,13 +106,14 @@ class TaskActor:
             self.failures.broken(error)
 
     def _feed(self, event: Any) -> None:
-        before = self.machine.state
+        before = self._phase
         for instruction in self.machine.handle(event, self._runtime.port.clock.now()):
             self._handlers[type(instruction)](instruction)
-        if self.machine.state != before:
+        phase = self._phase = self.machine.phase
+        if phase != before:
             self.since_ms = self._runtime.port.clock.now().wall
-            self.site.log.info("task state", state=self.machine.state, before=before)
-            if self.machine.state == TaskState.DRAINING:
+            self.site.log.info("task state", state=phase, before=before)
+            if phase == TaskState.DRAINING:
                 self.site.patience.drains()
         self._alarm.see()
         self.reading.decided()
@@ -155,7 +159,7 @@ class TaskActor:
 
     def _started_again(self) -> None:
         """The agent was started again: restart a failed task under the same grant, from its log."""
-        if not self.site.gone and self.machine.state == TaskState.FAILED:
+        if not self.site.gone and self.machine.state == TaskMode.FAILED:
             self._go()
             self._runtime.granted.again(self._start)
 
@@ -188,7 +192,7 @@ class TaskActor:
             last=("store", self.state.close),
         )
         self.site.marks.close()
-        if self.machine.state in (TaskState.ABANDONED, TaskState.RELEASED):
+        if self.machine.state in (TaskMode.ABANDONED, TaskMode.RELEASED):
             self.site.announced.survived()
 
     async def _end_hooks(self) -> None:

@@ -22,7 +22,7 @@ def batches(worker: Worker) -> dict[str, Any]:
     now_ms = worker.port.clock.now().wall
     found = batches_of(worker.actors.values())
     document = batch_documents(found, now_ms)
-    failed = {name for name, actor in worker.actors.items() if actor.machine.state == TaskState.FAILED}
+    failed = {name for name, actor in worker.actors.items() if actor.machine.phase == TaskState.FAILED}
     for one in document["batches"]:
         if one["task"] in failed:
             one["why"] = "its task has failed"

@@ -136,7 +136,7 @@ def task(actor: TaskActor, now_ms: int, lags: Mapping[StreamPartition, int | Non
     return {
         "task": actor.name,
         "grant": actor.grant,
-        "state": machine.state,
+        "state": machine.phase,
         "since": time_of(actor.since_ms),
         "for_s": round(max(0.0, (now_ms - actor.since_ms) / 1000), 1),
         "why": why_of(actor),
@@ -171,7 +171,7 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
     found: list[tuple[str, int, int, float]] = []
     for name, actor in sorted(worker.actors.items()):
         progress = actor.state.progress
-        if actor.machine.state == TaskState.RESTORING and progress is not None:
+        if actor.machine.phase == TaskState.RESTORING and progress is not None:
             left = max(0, progress.end - progress.position)
             found.append((name, progress.records, progress.records + left, progress.seconds))
     return found
@@ -217,7 +217,7 @@ def why_of(actor: TaskActor) -> str:
     letter = actor.under_way.doing.now()
     if not why and letter is not None and letter.for_s >= LONG_S:
         return f"working on {letter.what} for {letter.for_s:.0f} s"
-    if not why and actor.machine.state in WORKING and actor.reading.intake is not None:
+    if not why and actor.machine.phase in WORKING and actor.reading.intake is not None:
         why = actor.reading.intake.chooser.why
     return str(why)
 

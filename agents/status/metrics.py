@@ -62,7 +62,7 @@ def _one(value: Callable[[Worker], float]) -> Callable[[Worker], list[MetricSamp
 
 
 def _states(worker: Worker) -> Iterator[MetricSample]:
-    states = [actor.machine.state for actor in worker.actors.values()]
+    states = [actor.machine.phase for actor in worker.actors.values()]
     for state in TaskState:
         yield (state,), float(states.count(state))
 
@@ -164,7 +164,7 @@ def _restoring(worker: Worker) -> Iterator[MetricSample]:
     left = 0
     for actor in worker.actors.values():
         progress = actor.state.progress
-        if actor.machine.state == TaskState.RESTORING and progress is not None:
+        if actor.machine.phase == TaskState.RESTORING and progress is not None:
             left += max(0, progress.end - progress.position)
     yield (), float(left)
 

@@ -454,7 +454,7 @@ class Driver:
     @property
     def states(self) -> dict[str, str]:
         """The state of each task."""
-        return {name: actor.machine.state for name, actor in self.tasks.items()}
+        return {name: actor.machine.phase for name, actor in self.tasks.items()}
 
     @property
     def watermarks(self) -> dict[str, dict[str, int]]:

@@ -24,7 +24,7 @@ def drain_load(actors: Iterable[TaskActor], most_bytes: int) -> dict[str, float]
     left_out = 0
     for actor in actors:
         machine = actor.machine
-        if machine.state != TaskState.DRAINING:
+        if machine.phase != TaskState.DRAINING:
             continue
         for output in machine.plan.outputs:
             said = machine.announcer.said(":said", output.stream)

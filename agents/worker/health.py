@@ -137,8 +137,8 @@ def _missing(owned: Owned, actors: Mapping[str, TaskActor]) -> str:
         actor = actors.get(task)
         if actor is None:
             return f"{task} does not run"
-        if actor.machine.state not in (*WORKING, *RESTING):
-            return f"{task} is {actor.machine.state}"
+        if actor.machine.phase not in (*WORKING, *RESTING):
+            return f"{task} is {actor.machine.phase}"
     return ""
 
 

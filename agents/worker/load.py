@@ -56,7 +56,7 @@ def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
 
 def watermarks(actor: TaskActor) -> dict[str, int]:
     """The watermark of each stream that a task reads; empty before its state is restored."""
-    if actor.machine.state not in (*WORKING, *RESTING):
+    if actor.machine.phase not in (*WORKING, *RESTING):
         return {}
     progress = actor.machine.inputs.progress
     return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
@@ -102,7 +102,7 @@ def load_of(one: Participant, now_ms: int) -> dict[str, float]:
 
 def _actor_load(actor: TaskActor) -> dict[str, float]:
     """What only a task that runs here can say."""
-    name, state = actor.name, actor.machine.state
+    name, state = actor.name, actor.machine.phase
     load = {f"state.{name}": float(STATES.index(state)), f"since.{name}": float(actor.since_ms)}
     low = min(watermarks(actor).values(), default=NO_TIME)
     if low > NO_TIME + 1:

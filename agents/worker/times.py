@@ -64,7 +64,7 @@ def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
     behind: dict[str, list[tuple[int, TaskActor]]] = {}
     newest: dict[str, int] = {}
     for actor in actors:
-        if actor.machine.state not in WORKING:
+        if actor.machine.phase not in WORKING:
             continue
         inputs, time = actor.machine.inputs, actor.machine.time
         for one in inputs.counted:

@@ -195,7 +195,7 @@ class Worker:
         participant = self.participant
         if participant.over.is_set():
             return
-        tasks = [f"{name} ({actor.machine.state})" for name, actor in sorted(self.actors.items())]
+        tasks = [f"{name} ({actor.machine.phase})" for name, actor in sorted(self.actors.items())]
         unfinished = [
             *([f"not released: {', '.join(tasks)}"] if tasks else []),
             *([] if participant.exit_code is not None else ["`left` is not said"]),

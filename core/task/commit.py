@@ -21,10 +21,11 @@ What this machine decides and promises:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar
 
-from ..machine import IllegalEvent, Machine, Now, Tick, Transition, rules
+from ..machine import IGNORED, IllegalEvent, Machine, Now, TableRow, Tick, rules
 from .commit_protocol import (
     Applied,
     Apply,
@@ -69,7 +70,7 @@ _NEXT = (CommitterState.IDLE, CommitterState.BEGINNING)
 _late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Tick)
 
 
-def _table() -> tuple[Transition, ...]:
+def _table() -> tuple[TableRow, ...]:
     s = CommitterState
     return rules(
         [
@@ -91,13 +92,14 @@ def _table() -> tuple[Transition, ...]:
             ),
             (s.APPLYING, Applied, (s.APPLYING, *_NEXT), "a store has followed; its task is told"),
             (s.APPLYING, StoreRefused, (s.APPLYING, *_NEXT), "one store has not: its task fails alone"),
-            (s.APPLYING, TaskGone, (s.APPLYING, *_NEXT), "nobody waits for its store"),
-            (s.APPLYING, Tick, "", "stores have no deadline here: they are the worker's own disk"),
-            *((state, Tick, ("", s.OVER), "too long: the outcome is unknown") for state in OPEN),
-            *((state, Wanted, "", "shares the next one") for state in (*OPEN, s.APPLYING)),
-            *((state, TaskGone, "", "it wants nothing more") for state in (s.IDLE, *OPEN)),
-            *((state, ProducerFailed, s.OVER, "a producer of doubtful state writes nothing more") for state in LIVE),
-            *((s.OVER, event, "", "too late: nobody listens") for event in _late),
+            (OPEN, Tick, ("", s.OVER), "too long: the outcome is unknown", "look_at_the_time"),
+            ((*OPEN, s.APPLYING), Wanted, "", "shares the next one", "note_wanted"),
+            ((s.IDLE, s.BEGINNING, s.FLUSHING, s.COMMITTING), TaskGone, "", "it wants nothing more"),
+            (s.SEALING, TaskGone, "", "its contribution counts, and no store is waited for", "gone_while_sealing"),
+            (s.APPLYING, TaskGone, ("", *_NEXT), "no store is waited for any more", "gone_while_applying"),
+            (s.APPLYING, Tick, IGNORED, "stores have no deadline here: they are the worker's own disk"),
+            (LIVE, ProducerFailed, s.OVER, "a producer of doubtful state writes nothing more"),
+            (s.OVER, _late, IGNORED, "too late: the incarnation is over"),
         ]
     )
 
@@ -110,8 +112,9 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     [Begin(txn=1)]
     """
 
-    TABLE: ClassVar[tuple[Transition, ...]] = _table()
+    TABLE: ClassVar[tuple[TableRow, ...]] = _table()
     INITIAL: ClassVar[str] = CommitterState.IDLE
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {"live": LIVE, "open": OPEN}
 
     def __init__(self, interval_s: float = 0.2, timeout_s: float = 60.0) -> None:
         super().__init__()
@@ -141,25 +144,37 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # ------------------------------------------------------------------------------------------------- wanting, beginning
 
     def on_Wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
-        if self.state == CommitterState.OVER:
-            return []
+        self.note_wanted(event, now)
+        return self._rest(now)
+
+    def note_wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
+        """A task wants a commit while one is under way."""
         self._wanted[event.task] = None
         self._urgent = self._urgent or event.urgent
-        return self._rest(now) if self.state == CommitterState.IDLE else []
+        return []
 
     def on_TaskGone(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
         self._wanted.pop(event.task, None)
-        if self.state == CommitterState.SEALING:
-            self._gone.add(event.task)
-        if event.task not in self.tasks:
-            return []
         self.tasks -= {event.task}
-        return self._when_applied(now) if self.state == CommitterState.APPLYING else []
+        return []
+
+    def gone_while_sealing(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
+        """It may have contributed already."""
+        self._gone.add(event.task)
+        return self.on_TaskGone(event, now)
+
+    def gone_while_applying(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
+        """It may have been the last one whose store is waited for."""
+        waited = event.task in self.tasks
+        self.on_TaskGone(event, now)
+        return self._when_applied(now) if waited else []
 
     def on_Tick(self, event: Tick, now: Now) -> list[CommitInstruction]:
-        if self.state == CommitterState.IDLE:
-            return self._rest(now) if self._wanted else []
-        if self.state in OPEN and now.mono >= self._begun_s + self.timeout_s:
+        return self._rest(now) if self._wanted else []
+
+    def look_at_the_time(self, event: Tick, now: Now) -> list[CommitInstruction]:
+        """A transaction may stand for too long."""
+        if now.mono >= self._begun_s + self.timeout_s:
             why = f"transaction {self.txn} stood in '{self.state}' for {self.timeout_s:g} s"
             return self._over(ProducerFailed(why, "unknown"))
         return []
@@ -180,8 +195,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # --------------------------------------------------------------------------------------------------- one transaction
 
     def on_Begun(self, event: Begun, now: Now) -> list[CommitInstruction]:
-        if not self._current(event, event.txn):
-            return []
+        self._current(event, event.txn)
         self.state = CommitterState.SEALING
         asked, self._wanted, self._urgent = tuple(self._wanted), {}, False
         self.tasks = frozenset(asked)
@@ -189,8 +203,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return [Seal(self.txn, asked)]
 
     def on_Sealed(self, event: Sealed, now: Now) -> list[CommitInstruction]:
-        if not self._current(event, event.txn):
-            return []
+        self._current(event, event.txn)
         self.tasks = event.tasks - self._gone
         if not event.tasks:
             return self._rest(now)
@@ -198,8 +211,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return [Flush(self.txn)]
 
     def on_Flushed(self, event: Flushed, now: Now) -> list[CommitInstruction]:
-        if not self._current(event, event.txn):
-            return []
+        self._current(event, event.txn)
         if not self.tasks <= event.positions.keys():
             raise IllegalEvent(self, event)
         self.state = CommitterState.COMMITTING
@@ -207,20 +219,21 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         return [Commit(self.txn)]
 
     def on_Committed(self, event: Committed, now: Now) -> list[CommitInstruction]:
-        if not self._current(event, event.txn):
-            return []
+        self._current(event, event.txn)
         self.state = CommitterState.APPLYING
         apply: list[CommitInstruction] = [Apply(self.txn, task, self._positions[task]) for task in sorted(self.tasks)]
         return apply + self._when_applied(now)
 
     def on_Applied(self, event: Applied, now: Now) -> list[CommitInstruction]:
-        if not self._current(event, event.txn) or event.task not in self.tasks:
+        self._current(event, event.txn)
+        if event.task not in self.tasks:
             return []
         self.tasks -= {event.task}
         return [TellDone(self.txn, event.task), *self._when_applied(now)]
 
     def on_StoreRefused(self, event: StoreRefused, now: Now) -> list[CommitInstruction]:
-        if not self._current(event, event.txn) or event.task not in self.tasks:
+        self._current(event, event.txn)
+        if event.task not in self.tasks:
             return []
         self.tasks -= {event.task}
         return [TellApplyFailed(event.task, event.why), *self._when_applied(now)]
@@ -228,18 +241,15 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def _when_applied(self, now: Now) -> list[CommitInstruction]:
         return [] if self.tasks else self._rest(now)
 
-    def _current(self, event: CommitEvent, txn: int) -> bool:
-        """Whether the answer is still wanted. An answer about another than the current transaction is a mistake of the edge."""
-        if self.state == CommitterState.OVER:
-            return False
+    def _current(self, event: CommitEvent, txn: int) -> None:
+        """An answer about another than the current transaction is a mistake of the edge."""
         if txn != self.txn:
             raise IllegalEvent(self, event)
-        return True
 
     # -------------------------------------------------------------------------------------------------------- the end
 
     def on_ProducerFailed(self, event: ProducerFailed, now: Now) -> list[CommitInstruction]:
-        return [] if self.state == CommitterState.OVER else self._over(event)
+        return self._over(event)
 
     def _over(self, failure: ProducerFailed) -> list[CommitInstruction]:
         self.state = CommitterState.OVER

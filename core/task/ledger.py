@@ -82,6 +82,10 @@ class Ledger:
         changed, self._changed = self._changed, {}
         return changed
 
+    def awaits(self, txn: int) -> bool:
+        """Whether this is the current commit."""
+        return self._under_way is not None and self._under_way[0] == txn
+
     def done(self, txn: int) -> bool:
         """Note that the commit is durable. Returns False if it is not the current one."""
         if self._under_way is None or self._under_way[0] != txn:

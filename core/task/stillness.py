@@ -6,7 +6,7 @@ that it is still, and corrects that when it moves again.
 
 from __future__ import annotations
 
-from ..orders import WORKING, RunView, TaskReported, TaskState
+from ..orders import RunView, TaskReported, TaskState
 from .inputs import Inputs
 from .ledger import Ledger
 from .letters import Letters
@@ -33,15 +33,15 @@ class Stillness:
         busy = not self._work.idle or self._letters.work or self._pace.news
         still = run.bounded and state == TaskState.RUNNING and not busy and self._ledger.clean
         if not still or not self._inputs.waits_for_others():
-            return self.stirs(grant, state)
+            return self.stirs(grant)
         if self._said:
             return []
         self._said = True
         return [SendReport(TaskReported(self._task, grant, TaskState.RUNNING, still=True))]
 
-    def stirs(self, grant: int, state: str) -> list[TaskInstruction]:
+    def stirs(self, grant: int) -> list[TaskInstruction]:
         """The task moves again: correct an earlier report that it does not."""
         if not self._said:
             return []
         self._said = False
-        return [SendReport(TaskReported(self._task, grant, TaskState.RUNNING))] if state in WORKING else []
+        return [SendReport(TaskReported(self._task, grant, TaskState.RUNNING))]

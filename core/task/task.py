@@ -1,14 +1,10 @@
 """The life of one task under one grant: what it may read, what its operators hear, what it announces, and when that is durable.
 
-    waiting → restoring → bootstrapping → running ⇄ paused → draining → drained
-                                                         → ending → ended
-    from anywhere: → releasing → released | failed;  → abandoned
+    waiting → restoring → working → resting
+    and from these: → releasing → closing → released | failed;  → abandoned
 
-States: *waiting* for its order; *restoring* its tables and control state; *bootstrapping*: reads only the bootstrap inputs; *running*;
-*paused*: reads nothing from outside; *draining*: what is buffered and between the stages flows out; *ending*: all inputs have ended, and
-the operators flush; *drained*, *ended*: durable and reported, the grant is kept, and control messages are repeated when epochs change;
-*releasing*: finishing, committing, closing (on its way to *released*, or to *failed* if user code gave up); *abandoned*: the incarnation is
-over, and everything that was not durable is lost.
+The states say which events count (`phase.TaskMode`). What is shown of a task that works (bootstrapping, running, paused, draining, ending)
+or rests (drained, ended) is its *phase*, which is derived from the facts.
 
 Promises:
 
@@ -24,19 +20,20 @@ Promises:
 - The machine sees no record.
 
 After each event the task *settles*: it looks for the next thing that its operators must hear, announces what follows from what they have
-heard, closes and opens partitions, and derives its state. It repeats this until nothing is left to do, so no event needs to know what
+heard, and closes and opens partitions. It repeats this until nothing is left to do, so no event needs to know what
 another one left behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import ClassVar
 
-from ..machine import IllegalEvent, Machine, Now, Tick, rules
+from ..machine import IGNORED, IllegalEvent, Machine, Now, Tick, rules
 from ..names import StreamPartition
-from ..orders import RESTING, WORKING, Abandon, Release, RunChanged, RunView, Seek, Start, TaskReported, TaskState
+from ..orders import RESTING, Abandon, Release, RunChanged, RunView, Seek, Start, TaskReported, TaskState
 from ..progress.producers import HEARD
 from . import protocol as t
 from .announcer import Announcer
@@ -46,6 +43,7 @@ from .draining import Draining
 from .inputs import NEVER, Inputs
 from .ledger import Ledger
 from .letters import Letters
+from .phase import TaskMode, phase_at_work
 from .plan import TaskPlan
 from .protocol import TaskEvent, TaskInstruction
 from .restoring import BEGINNING, Restoring
@@ -56,16 +54,17 @@ from .work import Work
 
 Out = list[TaskInstruction]
 
-GONE = (TaskState.RELEASED, TaskState.FAILED, TaskState.ABANDONED)
-"""The task is gone, and gives no more instructions."""
-BUSY = (*WORKING, TaskState.RELEASING)
-"""The possible next states of a working task, after any event."""
-RESTORED = (*BUSY, TaskState.RESTORING, *RESTING, TaskState.FAILED)
-"""The possible next states of a restored task."""
-ALIVE = (TaskState.RESTORING, *WORKING, *RESTING, TaskState.RELEASING)
+OPEN = (TaskMode.RESTORING, TaskMode.WORKING, TaskMode.RESTING)
+"""It has started, and does not leave."""
+LEAVING = (TaskMode.RELEASING, TaskMode.CLOSING)
+ALIVE = (*OPEN, *LEAVING)
 """It has started, and is not gone."""
+GONE = (TaskMode.RELEASED, TaskMode.FAILED, TaskMode.ABANDONED)
+"""The task is gone, and gives no more instructions."""
+LEAVES = ("", *LEAVING)
+"""Where an event leads after which the task may leave: it waits for its work and its commit, or closes at once."""
 
-STORE = (t.StoreOpened, t.StoreBroken, t.LogEnds, t.StoreWiped, t.RestoreProgress, t.Restored)
+STORE = (t.StoreOpened, t.StoreBroken, t.LogEnds, t.StoreWiped, t.RestoreProgress)
 INTAKE = (
     t.PositionMoved, t.ControlAtHead, t.AtEnd, t.NotAtEnd, t.NotAnswered, t.Lost, t.Identified, t.Lag, t.FetchStopped, t.WorkDue,
     t.CommitWanted,
@@ -73,74 +72,87 @@ INTAKE = (
 ACTOR = (t.ChunkDone, t.ChunkDropped, t.WorkFailed, t.StepDone)
 COMMIT = (t.CommitBegins, t.CommitDone)
 FACTS = (
-    *STORE, *INTAKE, *ACTOR, *COMMIT, t.OffsetsResolved, t.StoreClosed, t.ChunkTaken, t.CommitLost, t.ApplyFailed, t.Broken,
+    *STORE, t.Restored, *INTAKE, *ACTOR, *COMMIT, t.OffsetsResolved, t.StoreClosed, t.ChunkTaken, t.CommitLost, t.ApplyFailed, t.Broken,
 )  # fmt: skip
-"""The events of the edge. Such an event may come late: the edge was told to stop while an answer was on its way. Late events change
-nothing. Unexpected orders and answers are mistakes, and raise.
+"""The events of the edge. Such an event may come late: the edge was told to stop while an answer was on its way. Late events are ignored.
+Unexpected orders and answers are mistakes, and raise.
 """
 
-TableRows = list[tuple[str, type, str | tuple[str, ...], str]]
+
+def _without(events: tuple[type, ...], *others: type) -> tuple[type, ...]:
+    return tuple(event for event in events if event not in others)
 
 
-def _rows(states: Iterable[str], events: Iterable[type], to: str | tuple[str, ...], why: str) -> TableRows:
-    """The same row for each of these states and events; `""` is the state itself."""
-    return [(state, event, to, why) for state in states for event in events]
-
-
+s = TaskMode
 TABLE = rules(
     [
-        (TaskState.WAITING, Start, TaskState.RESTORING, "the predecessor has released it, or is fenced"),
-        (TaskState.WAITING, Release, TaskState.RELEASED, "the task never started"),
-        (TaskState.WAITING, Abandon, TaskState.ABANDONED, "the task never started"),
-        (TaskState.WAITING, Tick, "", "nothing to do"),
-        (TaskState.WAITING, t.SettingsChanged, "", "used when the task starts"),
-        (TaskState.RESTORING, RunChanged, "", "applied when the task opens"),
-        (TaskState.RESTORING, Seek, "", "applied when the task opens"),
-        (TaskState.RESTORING, t.SettingsChanged, "", "used when the task opens"),
-        (TaskState.RESTORING, Tick, ("", TaskState.FAILED), "blocked by an open transaction for too long"),
-        (TaskState.RESTORING, t.OffsetsResolved, RESTORED, "new positions are committed first"),
-        (TaskState.RESTORING, t.CommitDone, RESTORED, "the resolved positions are durable"),
-        *_rows((TaskState.RESTORING,), STORE[:-1], ("", TaskState.FAILED), "progress of store and log"),
-        (TaskState.RESTORING, t.Restored, RESTORED, "the state is restored"),
-        *_rows((TaskState.RESTORING,), (t.CommitBegins, *INTAKE, t.StoreClosed), "", "belongs to an earlier state"),
-        *_rows(WORKING, (RunChanged,), BUSY, "a pause, a drain, a newer epoch"),
-        *_rows(WORKING, (Seek,), BUSY, "applied between chunks"),
-        *_rows(WORKING, (t.OffsetsResolved,), BUSY, "a seek's or a lost position's offset"),
-        *_rows(WORKING, (Tick,), BUSY, "a retry is due, or an announcement"),
-        *_rows(WORKING, (t.SettingsChanged,), BUSY, "applied immediately"),
-        *_rows(WORKING, (t.ChunkTaken,), "", "the actor is working"),
-        *_rows(WORKING, (t.CommitBegins,), "", "all complete chunks join the transaction"),
-        *_rows(WORKING, (t.CommitDone,), (*BUSY, *RESTING), "durable"),
-        *_rows(WORKING, (*INTAKE, *ACTOR), BUSY, "work"),
-        *_rows(RESTING, (RunChanged,), "", "control messages are repeated when epochs change"),
-        *_rows(RESTING, (Seek,), "", "refused: the task reads nothing more in this run"),
-        *_rows(RESTING, (Tick,), "", "other jobs are told again"),
-        *_rows(RESTING, (t.SettingsChanged,), "", "no effect any more"),
-        *_rows(RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), "", "too late"),
-        *_rows(RESTING, COMMIT, "", "commits of repeated control messages"),
-        (TaskState.RELEASING, RunChanged, "", "no effect any more"),
-        (TaskState.RELEASING, Release, "", "already releasing; a failing task is released instead"),
-        (TaskState.RELEASING, Seek, "", "the next owner gets it again; a task that failed for good restarts with it"),
-        (TaskState.RELEASING, Tick, "", "nothing to do"),
-        (TaskState.RELEASING, t.SettingsChanged, "", "no effect any more"),
-        (TaskState.RELEASING, t.CommitBegins, "", "the last commit"),
-        (TaskState.RELEASING, t.CommitDone, "", "the store may close now"),
-        (TaskState.RELEASING, t.StoreClosed, ("", *GONE), "the last step, after the order to close"),
-        *_rows((TaskState.RELEASING,), (*STORE, t.OffsetsResolved, *INTAKE, *ACTOR), "", "late answers"),
-        *_rows(ALIVE[:-1], (Release,), TaskState.RELEASING, "finish or drop the chunk, commit, close, report"),
-        *_rows(ALIVE, (Abandon,), TaskState.ABANDONED, "fenced or superseded: drop everything, write nothing"),
-        *_rows(ALIVE, (t.CommitLost,), (TaskState.ABANDONED, TaskState.FAILED), "the incarnation is over"),
-        *_rows(
-            ALIVE, (t.ApplyFailed,), (TaskState.RELEASING, TaskState.FAILED), "the log is right, the store is invalid"
+        (s.WAITING, Start, s.RESTORING, "the predecessor has released it, or is fenced"),
+        ((s.WAITING, s.FAILED), Release, s.RELEASED, "nothing of it is left to finish", "release_at_once"),
+        ((s.WAITING, s.RESTORING, s.RESTING), t.SettingsChanged, "", "used when it works", "take_settings"),
+        (s.WAITING, Tick, IGNORED, "nothing to do"),
+        (s.RESTORING, RunChanged, "", "applied when the task opens", "note_run"),
+        (s.RESTORING, Seek, "", "applied when the task opens", "note_seek"),
+        (s.RESTORING, Tick, ("", s.FAILED), "an open transaction has blocked the log for too long", "look_at_log"),
+        (s.RESTORING, STORE, "", "store and log"),
+        (
+            s.RESTORING,
+            t.Restored,
+            ("", s.WORKING, s.RESTING, s.FAILED),
+            "the state is restored; new positions are committed first",
         ),
-        *_rows(ALIVE, (t.Broken,), (TaskState.RELEASING, TaskState.FAILED), "commits what is complete, then fails"),
-        (TaskState.FAILED, Release, TaskState.RELEASED, "a failed task is released immediately"),
-        (TaskState.FAILED, Abandon, TaskState.ABANDONED, "a failed task is discarded"),
-        (TaskState.FAILED, Seek, ("", TaskState.ABANDONED), "it restarts after the record that it failed on"),
-        *_rows((TaskState.RELEASED, TaskState.ABANDONED), (Release, Abandon, Seek), "", "already gone"),
-        *_rows(GONE, (*FACTS, RunChanged, Tick, t.SettingsChanged), "", "too late"),
+        (s.RESTORING, t.OffsetsResolved, ("", s.WORKING), "the new positions are committed first", "take_positions"),
+        (s.RESTORING, t.CommitDone, ("", s.WORKING), "the new positions are durable", "open_durable"),
+        (s.RESTORING, Release, LEAVING, "drop what is not durable, close, report", "release_unopened"),
+        (s.RESTORING, (t.ApplyFailed, t.Broken), s.FAILED, "nothing to commit: it fails at once", "break_at_once"),
+        (s.RESTORING, (*INTAKE, t.StoreClosed), IGNORED, "belongs to an earlier start"),
+        (s.WORKING, RunChanged, "", "a pause, a drain, a newer epoch"),
+        (s.WORKING, Seek, "", "applied between chunks"),
+        (s.WORKING, (Tick, t.SettingsChanged), "", "a retry is due, or an announcement; settings apply at once"),
+        (s.WORKING, t.OffsetsResolved, "", "the offset of a seek, or for a position that is lost"),
+        (s.WORKING, t.ChunkTaken, "", "the actor works"),
+        (s.WORKING, (t.ChunkDone, t.StepDone), "", "the actor has worked"),
+        (s.WORKING, t.WorkFailed, LEAVES, "retried, or the task fails"),
+        (s.WORKING, t.ChunkDropped, IGNORED, "a seek dropped it; it is given again"),
+        (s.WORKING, _without(INTAKE, t.Lost), "", "what was read, and what is due"),
+        (s.WORKING, t.Lost, LEAVES, "continued elsewhere, or the task fails"),
+        (s.WORKING, t.CommitBegins, "", "all complete chunks join the transaction, and what is newer is announced"),
+        (s.WORKING, t.CommitDone, ("", s.RESTING), "durable; so is its end, perhaps"),
+        (s.RESTING, RunChanged, "", "control messages are repeated when epochs change", "repeat_for_run"),
+        (s.RESTING, Seek, "", "refused: the task reads nothing more in this run", "refuse_seek"),
+        (s.RESTING, Tick, "", "other jobs are told again", "repeat"),
+        (s.RESTING, t.CommitDone, "", "a repeated control message is durable", "note_durable"),
+        (s.RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), IGNORED, "the task has reported its end"),
+        ((s.WORKING, s.RESTING), Release, LEAVING, "finish or drop the chunk, commit, close, report"),
+        ((s.WORKING, s.RESTING), t.ApplyFailed, LEAVING, "durable, but the store is invalid: it fails"),
+        ((s.WORKING, s.RESTING), t.Broken, LEAVING, "commits what is complete, then fails"),
+        (
+            (s.RESTORING, s.RESTING, s.RELEASING),
+            t.CommitBegins,
+            "",
+            "what is complete joins the transaction",
+            "contribute",
+        ),
+        (s.RELEASING, t.ChunkDone, LEAVES, "its last chunk", "leave_after_chunk"),
+        (s.RELEASING, t.StepDone, LEAVES, "its last step", "leave_after_step"),
+        (s.RELEASING, (t.ChunkDropped, t.WorkFailed), LEAVES, "its work is dropped", "leave_without_work"),
+        (s.RELEASING, t.CommitDone, LEAVES, "the store may close now", "leave_durable"),
+        (s.RELEASING, t.ApplyFailed, LEAVES, "durable all the same", "leave_applied"),
+        (s.RELEASING, t.Broken, LEAVES, "it leaves already", "leave_broken"),
+        (LEAVING, Release, "", "already leaving; a failing task is released instead", "release_after_all"),
+        (LEAVING, Seek, "", "the next owner gets it again; a task that failed for good restarts with it", "keep_seek"),
+        (s.CLOSING, t.StoreClosed, GONE, "the last step"),
+        (s.RELEASING, t.StoreClosed, IGNORED, "it was not told to close yet"),
+        (s.CLOSING, (*ACTOR, *COMMIT, t.ApplyFailed, t.Broken), IGNORED, "everything is durable"),
+        (LEAVING, (*STORE, t.Restored, *INTAKE, t.OffsetsResolved), IGNORED, "late answers"),
+        (LEAVING, (RunChanged, Tick, t.SettingsChanged), IGNORED, "no effect any more"),
+        (ALIVE, t.CommitLost, (s.ABANDONED, s.FAILED), "the incarnation is over"),
+        ((s.WAITING, *ALIVE, s.FAILED), Abandon, s.ABANDONED, "fenced or superseded: drop everything, write nothing"),
+        (s.FAILED, Seek, ("", s.ABANDONED), "it restarts after the record that it failed on", "begin_again"),
+        ((s.RELEASED, s.ABANDONED), (Release, Abandon, Seek), IGNORED, "already gone"),
+        (GONE, (*FACTS, RunChanged, Tick, t.SettingsChanged), IGNORED, "too late"),
     ]
 )
+del s
 
 
 class Task(Machine[TaskEvent, TaskInstruction]):
@@ -154,7 +166,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     """
 
     TABLE = TABLE
-    INITIAL = TaskState.WAITING
+    INITIAL = TaskMode.WAITING
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {"alive": ALIVE, "open": OPEN}
 
     def __init__(self, plan: TaskPlan) -> None:
         super().__init__()
@@ -175,14 +188,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.stillness = Stillness(plan.task, self.inputs, self.ledger, self.work, self.letters, self.pace)
         self.why = ""
         """Why it failed or was released, for people."""
-        self._leaving = TaskState.RELEASED
-        """The state after it has left."""
+        self._fails = False
+        """It leaves because it has failed."""
         self._passing = False
         """The reason of the first failure may pass: the task shall be restarted when it is gone."""
         self._dropped = False
         """The task failed at once and everything of it is dropped, so only its next start can answer."""
-        self._closing = False
-        """Its store was told to close."""
         self._restless = False
         """There may be something to hear or to announce."""
         self._regate = False
@@ -193,7 +204,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def may_take(self, at: StreamPartition) -> bool:
         """Whether a chunk of this partition may be given to the actor now."""
         return (
-            self.state in WORKING
+            self.state == TaskMode.WORKING
             and self.work.idle
             and at not in self.inputs.closed
             and at in self.inputs.positions
@@ -209,134 +220,198 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         """The time of each step, as far as known; available before the first letter after a start."""
         return self.time.told
 
+    @property
+    def phase(self) -> TaskState:
+        """What is shown of it."""
+        if self.state == TaskMode.WORKING:
+            return phase_at_work(
+                drains=self.completion.drain_id is not None,
+                finished=self.letters.finished(),
+                bootstraps=bool(self.inputs.bootstrap),
+                paused=self.run.paused_job,
+            )
+        if self.state == TaskMode.RESTING:
+            return self.completion.phase
+        return TaskState.RELEASING if self.state == TaskMode.CLOSING else TaskState(self.state)
+
+    def stale(self, event: TaskEvent) -> bool:
+        """Whether it answers an order that was withdrawn, or replaced by a newer one."""
+        work = self.work
+        match event:
+            case t.ChunkDone():
+                return work.chunk is None
+            case t.StepDone():
+                return work.step is None or work.step.letter != event.letter or work.step_made is not None
+            case t.WorkFailed():
+                return not work.awaited
+            case t.CommitDone():
+                return not self.ledger.awaits(event.txn)
+            case t.OffsetsResolved():
+                return self.state == TaskMode.RESTORING and event.request != BEGINNING
+            case t.FetchStopped():
+                return self.completion.drain_id is None or self.inputs.drain_upto is not None
+            case _:
+                return False
+
     def deadline(self) -> float | None:
         due = self.due_s()
-        lapses_s = self.inputs.idle_until_s if self.state in WORKING else NEVER
+        lapses_s = self.inputs.idle_until_s if self.state == TaskMode.WORKING else NEVER
         return due if lapses_s == NEVER else lapses_s if due is None else min(due, lapses_s)
 
     def due_s(self) -> float | None:
         """The deadline if the broker answers all the time, so that no answer can expire."""
-        if self.state in WORKING:
+        if self.state == TaskMode.WORKING:
             due = (self.work.retry_s, self.pace.deadline, self.announcer.restates_s, self.announcer.confirms_s)
             return min((one for one in due if one is not None), default=None)
-        if self.state in RESTING:
+        if self.state == TaskMode.RESTING:
             return self.announcer.restates_s
-        return self.restoring.deadline if self.state == TaskState.RESTORING else None
+        return self.restoring.deadline if self.state == TaskMode.RESTORING else None
 
     # ------------------------------------------------------------------------------------------------------------- orders
 
     def on_Start(self, event: Start, now: Now) -> Out:
         self.run, self.grant = event.run, event.grant
-        self.state = TaskState.RESTORING
+        self.state = TaskMode.RESTORING
         return self.restoring.start(event)
 
     def on_RunChanged(self, event: RunChanged, now: Now) -> Out:
-        if self.state in GONE or self.state == TaskState.RELEASING:
-            return []
-        if event.run.run_id != self.run.run_id:
-            return [t.TaskNote("other-run", f"the task is in run {self.run.run_id}, not in {event.run.run_id}")]
-        self.run = event.run
-        if self.state == TaskState.RESTORING:
-            return []
-        inputs = self.inputs
-        inputs.progress.producers_changed(inputs.producers(event.run))
-        for at, (offset, frame) in list(inputs.waiting.items()):
-            if inputs.hear(at, offset, frame):
-                self.ledger.touch()
-        if self.state in RESTING:
-            return self._announce(with_time=True)
+        if other := self._other_run(event):
+            return other
+        self._follow(event.run)
         self._look_again(time=True)
-        if event.run.draining is not None and self.completion.drain_id is None and self.state != TaskState.ENDING:
+        if event.run.draining is not None and self.completion.drain_id is None and self.letters.finished() != t.END:
             return self._begin_drain(event.run.draining) + self._settle(now)
         return self._settle(now) + self.ledger.request_commit()
 
+    def note_run(self, event: RunChanged, now: Now) -> Out:
+        """The run has changed before the task opens."""
+        other = self._other_run(event)
+        if not other:
+            self.run = event.run
+        return other
+
+    def repeat_for_run(self, event: RunChanged, now: Now) -> Out:
+        """The run has changed while the task rests."""
+        if other := self._other_run(event):
+            return other
+        self._follow(event.run)
+        return self._announce(with_time=True)
+
+    def _other_run(self, event: RunChanged) -> Out:
+        if event.run.run_id == self.run.run_id:
+            return []
+        return [t.TaskNote("other-run", f"the task is in run {self.run.run_id}, not in {event.run.run_id}")]
+
+    def _follow(self, run: RunView) -> None:
+        """The producers are others, and control messages that waited for them may count now."""
+        self.run = run
+        inputs = self.inputs
+        inputs.progress.producers_changed(inputs.producers(run))
+        for at, (offset, frame) in list(inputs.waiting.items()):
+            if inputs.hear(at, offset, frame):
+                self.ledger.touch()
+
     def on_Release(self, event: Release, now: Now) -> Out:
-        if self.state in (TaskState.WAITING, TaskState.FAILED):
-            return self._released(event.why)
-        if self.state == TaskState.RELEASING:
-            self._leaving = TaskState.RELEASED  # a failing task that must be released is only released
-            return []
-        if self.state in GONE:
-            return []
-        self.why, self._leaving = event.why, TaskState.RELEASED
-        if self.state == TaskState.RESTORING:
-            self.ledger.forget()
+        self.why = event.why
         return self.work.stop(event.why) + self._leave()
 
+    def release_unopened(self, event: Release, now: Now) -> Out:
+        """It has not opened: what is not durable is made again by the next owner."""
+        self.ledger.forget()
+        return self.on_Release(event, now)
+
+    def release_at_once(self, event: Release, now: Now) -> Out:
+        """It holds nothing."""
+        return self._released(event.why)
+
+    def release_after_all(self, event: Release, now: Now) -> Out:
+        """A failing task that must be released is only released."""
+        self._fails = False
+        return []
+
     def on_Abandon(self, event: Abandon, now: Now) -> Out:
-        if self.state in (TaskState.RELEASED, TaskState.ABANDONED):
-            return []
-        self.state, self.why = TaskState.ABANDONED, event.why
+        self.state, self.why = TaskMode.ABANDONED, event.why
         return [t.Discard(event.why)]
 
     def on_Seek(self, event: Seek, now: Now) -> Out:
-        if self.state == TaskState.RESTORING:
-            self.seeks.early.append(event)
-            return []
-        if self.state in RESTING:
-            return self.seeks.too_late(event, self.state)
-        if self.state == TaskState.RELEASING:
-            self.seeks.late.append(event)
-            return []
-        if self.state == TaskState.FAILED and not self._dropped:
-            self.state = TaskState.ABANDONED
-            return [t.BeginAgain((*self.seeks.kept, event))]
-        if self.state not in WORKING:
-            return []
         self._regate = True
         return self.seeks.seek(event) + self._settle(now)
 
-    def on_SettingsChanged(self, event: t.SettingsChanged, now: Now) -> Out:
+    def note_seek(self, event: Seek, now: Now) -> Out:
+        """A seek before the task opens."""
+        self.seeks.early.append(event)
+        return []
+
+    def refuse_seek(self, event: Seek, now: Now) -> Out:
+        """A seek while it rests."""
+        return self.seeks.too_late(event, self.phase)
+
+    def keep_seek(self, event: Seek, now: Now) -> Out:
+        """A seek while it leaves."""
+        self.seeks.late.append(event)
+        return []
+
+    def begin_again(self, event: Seek, now: Now) -> Out:
+        """A seek after it has failed. What has failed at once was dropped, so only its next start can answer."""
+        if self._dropped:
+            return []
+        self.state = TaskMode.ABANDONED
+        return [t.BeginAgain((*self.seeks.kept, event))]
+
+    def take_settings(self, event: t.SettingsChanged, now: Now) -> Out:
+        """The settings are others."""
         # the size above which control messages are aggregated stays the same during a run
         settings = replace(event.settings, aggregate_above=self.plan.settings.aggregate_above)
         self.plan = replace(self.plan, settings=settings)
         self.inputs.go_by(self.plan, now)
         self.pace.hurry(now, settings.watermark_interval_s)
-        if self.state not in WORKING:
-            return []
+        return []
+
+    def on_SettingsChanged(self, event: t.SettingsChanged, now: Now) -> Out:
+        self.take_settings(event, now)
         self.inputs.weigh_lag()
         self._look_again(time=True)
         return self._settle(now)
 
     def on_Tick(self, event: Tick, now: Now) -> Out:
-        if self.state == TaskState.RESTORING:
-            limit = self.restoring.deadline
-            if limit is None or now.mono < limit:
-                return []
-            return self._fail_now(
-                "open transaction: the task's log holds an unfinished transaction of an owner that is neither released nor "
-                "fenced; it ends with its transaction timeout, or when that worker is fenced"
-            )
-        if self.state in RESTING:
-            return self._announce(with_time=True) if self.announcer.restate(now) else []
-        if self.state not in WORKING:
-            return []
         work = self.work
         if work.retry_s is not None and now.mono >= work.retry_s:
             work.retry_s = None
             return [t.RunAgain(work.attempt)]
         return self._settle(now)
 
+    def look_at_log(self, event: Tick, now: Now) -> Out:
+        """An open transaction may have blocked the log for too long."""
+        limit = self.restoring.deadline
+        if limit is None or now.mono < limit:
+            return []
+        return self._fail_now(
+            "open transaction: the task's log holds an unfinished transaction of an owner that is neither released nor "
+            "fenced; it ends with its transaction timeout, or when that worker is fenced"
+        )
+
+    def repeat(self, event: Tick, now: Now) -> Out:
+        """Other jobs may be due to be told again."""
+        return self._announce(with_time=True) if self.announcer.restate(now) else []
+
     # -------------------------------------------------------------------------------------------------- store and task log
 
     def on_StoreOpened(self, event: t.StoreOpened, now: Now) -> Out:
-        return self.restoring.store_opened(event, now) if self.state == TaskState.RESTORING else []
+        return self.restoring.store_opened(event, now)
 
     def on_StoreBroken(self, event: t.StoreBroken, now: Now) -> Out:
-        return self.restoring.store_broken(event) if self.state == TaskState.RESTORING else []
+        return self.restoring.store_broken(event)
 
     def on_LogEnds(self, event: t.LogEnds, now: Now) -> Out:
-        return self.restoring.log_ends(event, now) if self.state == TaskState.RESTORING else []
+        return self.restoring.log_ends(event, now)
 
     def on_StoreWiped(self, event: t.StoreWiped, now: Now) -> Out:
-        return self.restoring.store_wiped(event, now) if self.state == TaskState.RESTORING else []
+        return self.restoring.store_wiped(event, now)
 
     def on_RestoreProgress(self, event: t.RestoreProgress, now: Now) -> Out:
-        return self.restoring.progress(event, now) if self.state == TaskState.RESTORING else []
+        return self.restoring.progress(event, now)
 
     def on_Restored(self, event: t.Restored, now: Now) -> Out:
-        if self.state != TaskState.RESTORING:
-            return []
         if why := self.restoring.foreign(event, self.run):
             return self._fail_now(why, passing=False)
         checkpoint = self.restoring.restored(event, self.run)
@@ -344,8 +419,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.time.owes(event.owed)
         self._remember(checkpoint)  # before any commit: the next checkpoint must contain what the last one did
         if checkpoint.phase in RESTING:  # it had drained or ended durably before the restart: only report it again
-            self.state = checkpoint.phase
-            out = [*self.seeks.when_at_rest(self.state), *self._announce(with_time=True)]
+            self.state = TaskMode.RESTING
+            out = [*self.seeks.when_at_rest(checkpoint.phase), *self._announce(with_time=True)]
             return [*out, self._report(checkpoint.phase)]
         return self.restoring.ask(self.run) + self._open(now)
 
@@ -355,15 +430,15 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.seeks.applied = list(checkpoint.applied)
 
     def on_OffsetsResolved(self, event: t.OffsetsResolved, now: Now) -> Out:
-        if self.state == TaskState.RESTORING and event.request == BEGINNING:
-            if not self.restoring.resolving:
-                raise IllegalEvent(self, event)
-            return self.restoring.resolved(event) + self._open(now)
-        if self.state not in WORKING:
-            return []
         offset, end = next(iter(event.positions.values()), None), next(iter(event.ends.values()), None)
         self._look_again()
         return self.seeks.resolved(event.request, offset, end) + self._settle(now)
+
+    def take_positions(self, event: t.OffsetsResolved, now: Now) -> Out:
+        """The positions at which it begins."""
+        if not self.restoring.resolving:
+            raise IllegalEvent(self, event)
+        return self.restoring.resolved(event) + self._open(now)
 
     def _open(self, now: Now) -> Out:
         """Begin to work: everything that restoring and resolving had to provide is there and durable."""
@@ -381,7 +456,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
                 drain, {at: max(inputs.positions[at], through.get(at, 0)) for at in inputs.external if at not in sought}
             )
         self._look_again(time=True)
-        self.state = TaskState.RUNNING
+        self.state = TaskMode.WORKING
         reading = {at: inputs.positions[at] for at in inputs.partitions if at not in inputs.finished}
         out: Out = [t.Bounds(dict(inputs.until), dict(inputs.bootstrap)), *self._settle(now)]
         out += [t.SeekConsumer(reading), self._report(TaskState.RUNNING, self.restoring.remark)]
@@ -397,8 +472,6 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     # ------------------------------------------------------------------------------------------------------------- intake
 
     def on_ChunkTaken(self, event: t.ChunkTaken, now: Now) -> Out:
-        if self.state in GONE:
-            return []
         if not self.may_take(event.at) or event.upto <= self.inputs.positions[event.at]:
             raise IllegalEvent(self, event)
         self.work.chunk = event
@@ -407,7 +480,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def on_PositionMoved(self, event: t.PositionMoved, now: Now) -> Out:
         at = event.at
-        if self.state not in WORKING or event.position <= self.inputs.positions.get(at, event.position):
+        if event.position <= self.inputs.positions.get(at, event.position):
             return []
         if self.work.reads(at):
             raise IllegalEvent(self, event)
@@ -422,7 +495,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def on_ControlAtHead(self, event: t.ControlAtHead, now: Now) -> Out:
         at = event.at
-        if self.state not in WORKING or event.offset < self.inputs.positions.get(at, event.offset + 1):
+        if event.offset < self.inputs.positions.get(at, event.offset + 1):
             return []
         if self.work.reads(at):
             raise IllegalEvent(self, event)
@@ -435,7 +508,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def on_AtEnd(self, event: t.AtEnd, now: Now) -> Out:
         at = event.at
-        if self.state not in WORKING or self.work.reads(at):
+        if self.work.reads(at):
             return []
         if event.position > self.inputs.positions.get(at, event.position):
             self._advance(at, event.position)
@@ -444,24 +517,20 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.pace.news = news or self.pace.news
         return [
             *self._settle(now),
-            *(self._stirs() if event.owes else self.stillness.look(self.run, self.grant, self.state)),
+            *(self._stirs() if event.owes else self.stillness.look(self.run, self.grant, self.phase)),
         ]
 
     def on_NotAtEnd(self, event: t.NotAtEnd, now: Now) -> Out:
-        if self.state in WORKING and self.inputs.not_at_end(event.at, now):
+        if self.inputs.not_at_end(event.at, now):
             self.pace.news = True
             return self._settle(now)
         return []
 
     def on_NotAnswered(self, event: t.NotAnswered, now: Now) -> Out:
-        if self.state not in WORKING:
-            return []
         self.pace.news = self.inputs.not_at_end(event.at, now) or self.pace.news
         return [t.TaskNote("degraded", f"no fetch of {event.at} is answered", "debug"), *self._settle(now)]
 
     def on_Lost(self, event: t.Lost, now: Now) -> Out:
-        if self.state not in WORKING:
-            return []
         self._regate = True
         gone = self.seeks.gone(event)
         if not gone:
@@ -473,21 +542,19 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return self.seeks.lost(event, gone) + self._settle(now)
 
     def on_Identified(self, event: t.Identified, now: Now) -> Out:
-        if self.state not in WORKING or not self.inputs.identify(event.at, event.topic):
+        if not self.inputs.identify(event.at, event.topic):
             return []
         self.ledger.touch()
         return self.ledger.request_commit()
 
     def on_Lag(self, event: t.Lag, now: Now) -> Out:
         self.inputs.lag = event.records
-        if self.state not in WORKING or not self.inputs.weigh_lag():
+        if not self.inputs.weigh_lag():
             return []
         self._regate = True
         return self._settle(now)
 
     def on_FetchStopped(self, event: t.FetchStopped, now: Now) -> Out:
-        if self.state != TaskState.DRAINING or self.inputs.drain_upto is not None:
-            return []
         self.draining.stopped(self.completion.drain_id or "", self.run, event)
         self._look_again()
         return self._settle(now)
@@ -495,18 +562,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     # --------------------------------------------------------------------------------------------------------------- work
 
     def on_ChunkDone(self, event: t.ChunkDone, now: Now) -> Out:
-        chunk = self.work.chunk
-        if self.state in GONE or self.state in RESTING or chunk is None:
-            return []
-        if event.at != chunk.at or event.upto < chunk.upto:
-            raise IllegalEvent(self, event)
-        self.work.chunk = None
-        self.work.succeeded()
-        self.pace.news = self.inputs.saw(event.at, event.max_ts, now) or self.pace.news  # first: it may end here
-        self._advance(event.at, event.upto)
-        self._owes(event.owed)
-        if self.state == TaskState.RELEASING:
-            return self._leave()
+        self._chunk_done(event, now)
         if event.ends:
             self.inputs.end_here(event.ends)
             self._look_again()
@@ -514,70 +570,91 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         out += self.ledger.request_commit(urgent=event.commit)
         return out + self._settle(now)
 
-    def on_ChunkDropped(self, event: t.ChunkDropped, now: Now) -> Out:
-        if self.state != TaskState.RELEASING or self._closing:
-            return []
-        self.work.drop()
+    def leave_after_chunk(self, event: t.ChunkDone, now: Now) -> Out:
+        """Its last chunk is complete."""
+        self._chunk_done(event, now)
         return self._leave()
 
+    def _chunk_done(self, event: t.ChunkDone, now: Now) -> None:
+        chunk = self.work.chunk
+        if chunk is None or event.at != chunk.at or event.upto < chunk.upto:
+            raise IllegalEvent(self, event)
+        self.work.chunk = None
+        self.work.succeeded()
+        self.pace.news = self.inputs.saw(event.at, event.max_ts, now) or self.pace.news  # first: it may end here
+        self._advance(event.at, event.upto)
+        self._owes(event.owed)
+
     def on_WorkFailed(self, event: t.WorkFailed, now: Now) -> Out:
-        if not self.work.awaited:
-            return []
-        if self.state == TaskState.RELEASING:
-            self.work.drop()
-            return self._leave()
-        if self.state not in WORKING:
-            return []
         retry = self.work.failed(event, self.plan.settings, now)
         if retry is not None:
             return [retry]
         self.work.drop()
         return self._fail(event.why)
 
-    def on_Broken(self, event: t.Broken, now: Now) -> Out:
-        if self.state in GONE:
-            return []
-        if self.state == TaskState.RESTORING:
-            return self._fail_now(event.why, passing=event.passing)
-        drop: Out = [] if self.work.idle else [t.DropChunk(event.why)]
+    def leave_without_work(self, event: t.ChunkDropped | t.WorkFailed, now: Now) -> Out:
+        """Its last work is dropped."""
         self.work.drop()
-        if self.state == TaskState.RELEASING:
-            return drop + self._leave()
-        return drop + self._fail(event.why, passing=event.passing)
+        return self._leave()
+
+    def on_Broken(self, event: t.Broken, now: Now) -> Out:
+        return self._drop_work(event.why) + self._fail(event.why, passing=event.passing)
+
+    def leave_broken(self, event: t.Broken, now: Now) -> Out:
+        """Something of it is broken while it leaves: the first failure decides its outcome."""
+        return self._drop_work(event.why) + self._leave()
+
+    def break_at_once(self, event: t.Broken | t.ApplyFailed, now: Now) -> Out:
+        """Something of it is broken before it opens."""
+        if isinstance(event, t.ApplyFailed):
+            return self._fail_now(event.why)
+        return self._fail_now(event.why, passing=event.passing)
+
+    def _drop_work(self, why: str) -> Out:
+        dropped: Out = [] if self.work.idle else [t.DropChunk(why)]
+        self.work.drop()
+        return dropped
 
     def on_WorkDue(self, event: t.WorkDue, now: Now) -> Out:
-        if self.state not in WORKING or self.completion.hooks:
+        if self.completion.hooks:
             return []
         self.letters.work.append(event)
         self._restless = True
         return self._stirs() + self._settle(now)
 
     def on_StepDone(self, event: t.StepDone, now: Now) -> Out:
-        work, step = self.work, self.work.step
-        if self.state in GONE or step is None or step.letter != event.letter or work.step_made is not None:
-            return []
-        work.succeeded()
-        made = self.ledger.touch()
+        step = self._step_done(event, now)
+        if event.more:
+            self.work.step, self.work.step_made = step, self.ledger.made
+            return self.ledger.request_commit(urgent=True)
+        self._restless = True
+        after = self._settle(now)
+        ends = (
+            step.cause in (t.END, t.DRAIN) and self.work.step is None
+        )  # else the next letter of the end shares its commit
+        return after + self.ledger.request_commit(urgent=event.commit or ends)
+
+    def leave_after_step(self, event: t.StepDone, now: Now) -> Out:
+        """Its last step is complete. If its letter needs more of them, the next owner begins with the letter."""
+        self._step_done(event, now)
+        return self._leave()
+
+    def _step_done(self, event: t.StepDone, now: Now) -> t.RunStep:
+        step, self.work.step = self.work.step, None
+        assert step is not None, "a stale answer"
+        self.work.succeeded()
+        self.ledger.touch()
         for at, greatest in event.seen:
             self.pace.news = self.inputs.saw(at, greatest, now) or self.pace.news
         self._owes(event.owed)
         if event.ends:
             self.inputs.end_here(event.ends)
             self._regate = True
-        if event.more and self.state != TaskState.RELEASING:
-            work.step_made = made
-            return self.ledger.request_commit(urgent=True)
-        work.step = None
         if not event.more:
             self.letters.complete(step)
             if step.stream is None and step.kind in (t.END, t.DRAIN):
                 self.completion.complete(step.kind)
-        if self.state == TaskState.RELEASING:
-            return self._leave()
-        self._restless = True
-        after = self._settle(now)
-        ends = step.cause in (t.END, t.DRAIN) and work.step is None  # else the next letter of the end shares its commit
-        return after + self.ledger.request_commit(urgent=event.commit or ends)
+        return step
 
     def _owes(self, owed: t.Owed) -> None:
         """Take what the steps owe after a letter. The time behind them may advance, or no longer."""
@@ -585,8 +662,6 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self._restless = self.pace.news = True
 
     def on_CommitWanted(self, event: t.CommitWanted, now: Now) -> Out:
-        if self.state not in WORKING:
-            return []
         self.ledger.touch()
         return self.ledger.request_commit()
 
@@ -600,20 +675,33 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     # had completed, for its outputs may be in the transaction already.
 
     def on_CommitBegins(self, event: t.CommitBegins, now: Now) -> Out:
-        if self.state in GONE or self._closing:
-            return []
-        # the time of the records whose positions are committed here survives a restart, and announcements are true now
-        self._observe(now)
-        with_time = self.pace.announces(now, self.plan.settings.watermark_interval_s)
-        said: Out = [*self._say(with_time=with_time)] if self.state in WORKING else []
+        with_time = self._looks_for_commit(now)
+        said: Out = [*self._say(with_time=with_time)]
         self.announcer.confirmations.begins()
         if said and with_time:
             self.pace.announced(now)
-        own = self.ledger.contribute(event.txn)
+        rows = self._contribution(event.txn)
+        return [*said, *rows] if rows else []
+
+    def contribute(self, event: t.CommitBegins, now: Now) -> Out:
+        """A commit begins in which it only takes part."""
+        self._looks_for_commit(now)
+        self.announcer.confirmations.begins()
+        return self._contribution(event.txn)
+
+    def _looks_for_commit(self, now: Now) -> bool:
+        """The time of the records whose positions are committed survives a restart, and announcements are true now. Returns whether newer
+        times are announced.
+        """
+        self._observe(now)
+        return self.pace.announces(now, self.plan.settings.watermark_interval_s)
+
+    def _contribution(self, txn: int) -> Out:
+        own = self.ledger.contribute(txn)
         if own is None:
             return []
         rows: t.RowChanges = {**own, **self.inputs.progress.take_changes()}
-        return [*said, t.Contribute(self._checkpoint(), MappingProxyType(rows))]
+        return [t.Contribute(self._checkpoint(), MappingProxyType(rows))]
 
     def _checkpoint(self) -> Checkpoint:
         """What a restart needs beside the control table, as of now. The current chunk has no part in it."""
@@ -634,39 +722,47 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         )
 
     def on_CommitDone(self, event: t.CommitDone, now: Now) -> Out:
-        if self.state in GONE or not self.ledger.done(event.txn):
-            return []
-        self.announcer.confirmations.done(now)
         held_up = self.seeks.held_up
-        out = self.seeks.durable()
-        if self.state == TaskState.RESTORING:
-            return out + self._open(now)
+        out = self.note_durable(event, now)
         if self.completion.reached():
             out.append(self._report(self.completion.phase))
-            if self.state != TaskState.RELEASING:
-                self.state = self.completion.phase
-                out += self.seeks.when_at_rest(self.state)
+            self.state = TaskMode.RESTING
+            out += self.seeks.when_at_rest(self.phase)
         work = self.work
         if work.step is not None and work.step_made is not None and self.ledger.is_durable(work.step_made):
             work.step_made = None
             out.append(work.step)
-        if self.state == TaskState.RELEASING:
-            return out + self._leave()
         return out + self._sought(now) if self.seeks.held_up < held_up else out
 
+    def note_durable(self, event: t.CommitDone, now: Now) -> Out:
+        """What the commit contains is durable."""
+        self.ledger.done(event.txn)
+        self.announcer.confirmations.done(now)
+        return self.seeks.durable()
+
+    def open_durable(self, event: t.CommitDone, now: Now) -> Out:
+        """The positions at which it begins are durable."""
+        return self.note_durable(event, now) + self._open(now)
+
+    def leave_durable(self, event: t.CommitDone, now: Now) -> Out:
+        """Its last commit is durable, or another one is needed."""
+        out = self.note_durable(event, now)
+        if self.completion.reached():
+            out.append(self._report(self.completion.phase))
+        return out + self._leave()
+
     def on_CommitLost(self, event: t.CommitLost, now: Now) -> Out:
-        if self.state in GONE:
-            return []
-        self.state, self.why, self._dropped = TaskState.FAILED if event.blamed else TaskState.ABANDONED, event.why, True
+        self.state, self.why, self._dropped = TaskMode.FAILED if event.blamed else TaskMode.ABANDONED, event.why, True
         return [t.Discard(event.why)]
 
     def on_ApplyFailed(self, event: t.ApplyFailed, now: Now) -> Out:
-        if self.state in GONE:
-            return []
         self.ledger.done_anyway()
-        if self.state == TaskState.RESTORING:
-            return self._fail_now(event.why)
-        return self._leave() if self.state == TaskState.RELEASING else self._fail(event.why, passing=True)
+        return self._fail(event.why, passing=True)
+
+    def leave_applied(self, event: t.ApplyFailed, now: Now) -> Out:
+        """Its last commit is durable, though its store is invalid."""
+        self.ledger.done_anyway()
+        return self._leave()
 
     # ----------------------------------------------------------------------------------------------------------- settling
 
@@ -679,7 +775,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def _settle(self, now: Now) -> Out:
         """Do what follows from the current state."""
         out: Out = []
-        if self.state not in WORKING:
+        if self.state != TaskMode.WORKING:
             return out
         self.pace.news = self.inputs.lapse(now) or self.pace.news
         if self.pace.due(now):
@@ -698,7 +794,6 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             if self.inputs.gate(self.run, draining=self.completion.drain_id is not None):
                 out.append(t.Gate(self.inputs.closed))
                 self.pace.soon(now, self.inputs.unobserved)
-            self._restate()
         return out
 
     def _observe(self, now: Now) -> bool:
@@ -716,11 +811,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.pace.owed and step is None:
             out += self._request_time()
             self.pace.owed = not self.work.idle
-        finished = self.letters.finished()
-        if finished and self.completion.drain_id is None and self.state != TaskState.ENDING:
-            self._regate = True
-            if finished == t.DRAIN:
-                out += self._begin_drain(self.inputs.drain_in_frames())
+        if self.completion.drain_id is None and self.letters.finished() == t.DRAIN:
+            out += self._begin_drain(self.inputs.drain_in_frames())
         return [*out, step] if step is not None else out
 
     def _say(self, *, with_time: bool) -> list[t.SendControl]:
@@ -746,23 +838,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.ledger.touch()
         return self.ledger.request_commit()
 
-    def _restate(self) -> None:
-        if self.completion.drain_id is not None:
-            self.state = TaskState.DRAINING
-        elif self.letters.finished() == t.END:
-            self.state = TaskState.ENDING
-        elif self.inputs.bootstrap:
-            self.state = TaskState.BOOTSTRAPPING
-        else:
-            self.state = TaskState.PAUSED if self.run.paused_job else TaskState.RUNNING
-
     def _begin_drain(self, drain_id: str) -> Out:
         """Begin to drain. That alone needs no commit: whoever restarts the task is told again, and the letters of the drain want one."""
-        keep = self.state != TaskState.BOOTSTRAPPING
+        keep = self.phase != TaskState.BOOTSTRAPPING
         self.completion.begin_drain(drain_id)
         self.ledger.touch()
         self._look_again()
-        self.state = TaskState.DRAINING
         return self.draining.begin(drain_id, self.run, keep=keep)
 
     # ----------------------------------------------------------------------------------------------------------- reporting
@@ -771,48 +852,46 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return t.SendReport(TaskReported(self.plan.task, self.grant, state, why))
 
     def _stirs(self) -> Out:
-        return self.stillness.stirs(self.grant, self.state)
+        return self.stillness.stirs(self.grant)
 
     # ------------------------------------------------------------------------------------------------------------- leaving
 
     def _fail(self, why: str, *, passing: bool = False) -> Out:
         """User code or data has failed, or the task's environment (`passing`): commit what is complete, then report."""
-        self.why, self._leaving, self._passing = why, TaskState.FAILED, passing
+        self.why, self._fails, self._passing = why, True, passing
         return [t.TaskNote("failed", why, "error"), *self.work.stop(why), *self._leave()]
 
     def _fail_now(self, why: str, *, passing: bool = True) -> Out:
         """Fail without a commit: drop everything and report it. `passing`: a disk, a broker, or a log that is held up."""
         self.why = why
-        self.state, self._dropped = TaskState.FAILED, True
+        self.state, self._dropped = TaskMode.FAILED, True
         report = TaskReported(self.plan.task, self.grant, TaskState.FAILED, why, gone=True, passing=passing)
         return [t.Discard(why), t.SendReport(report)]
 
     def _leave(self) -> Out:
         """Take the next step of leaving: wait for the actor, commit, close."""
-        self.state = TaskState.RELEASING
-        if not self.work.idle or self._closing:
+        self.state = TaskMode.RELEASING
+        if not self.work.idle:
             return []
         if not self.ledger.clean:
             return self.ledger.request_commit(urgent=True)
-        self._closing = True
+        self.state = TaskMode.CLOSING
         return [t.CloseStore()]
 
     def on_StoreClosed(self, event: t.StoreClosed, now: Now) -> Out:
-        if self.state != TaskState.RELEASING or not self._closing:
-            return []
-        if self._leaving == TaskState.RELEASED:
+        if not self._fails:
             return self._released(self.why)
         return self._fail_now(self.why) if self._passing else self._failed()
 
     def _released(self, why: str) -> Out:
-        self.state = TaskState.RELEASED
+        self.state = TaskMode.RELEASED
         return [self._report(TaskState.RELEASED, why)]
 
     def _failed(self) -> Out:
         """The task has failed for good, unless a seek has come meanwhile that moves it past the failure."""
         refused, again = self.seeks.when_failed(self.why)
         if again:
-            self.state = TaskState.ABANDONED
+            self.state = TaskMode.ABANDONED
             return [*refused, t.BeginAgain(again)]
-        self.state = TaskState.FAILED
+        self.state = TaskMode.FAILED
         return [*refused, self._report(TaskState.FAILED, self.why)]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import doctest
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
 from headgate.core import machine as module
 from headgate.core.machine import (
+    IGNORED,
     STORY_LENGTH,
     IllegalEvent,
     Machine,
     Now,
     StoryLine,
+    TableRow,
     Tick,
-    Transition,
+    arrows,
     diagram,
     replay,
     rules,
@@ -130,7 +133,63 @@ def test_a_record_is_replayed_and_a_difference_is_found():
 
 def test_the_diagram_is_drawn_from_the_table():
     assert diagram(Gate) == "stateDiagram-v2\n    [*] --> shut\n    shut --> open: Open\n    open --> shut: Close\n"
-    assert rules([("a", Tick, ("b", ""), "why")]) == (Transition("a", Tick, ("b", "a"), "why"),)
+    assert rules([("a", Tick, ("b", ""), "why")]) == (TableRow(("a",), (Tick,), ("b", ""), "why"),)
+    assert rules([("a", Tick, ("b", ""), "why")])[0].next("a") == ("b", "a")
+
+
+class Door(Machine[object, str]):
+    """Opened by one method, shut by another, and deaf while it is shut."""
+
+    INITIAL = "shut"
+    GROUPS: ClassVar = {"there": ("open", "shut", "ajar")}
+    TABLE = rules(
+        [
+            ("shut", Open, "open", "it opens", "opens"),
+            (("open", "ajar"), (Open, Close), "shut", "it shuts", "shuts"),
+            ("shut", Close, IGNORED, "it is shut"),
+            (("open", "shut", "ajar"), Tick, ("", "gone"), "it may fall off"),
+        ]
+    )
+
+    def opens(self, event, now):
+        self.state = "open"
+        return ["opened"]
+
+    def shuts(self, event, now):
+        self.state = "shut"
+        return ["shut"]
+
+    def on_Tick(self, event, now):
+        return ["tick"]
+
+    def stale(self, event):
+        return isinstance(event, Tick) and self.state == "open"
+
+
+def test_a_row_names_its_method_and_what_is_ignored_or_stale_reaches_none():
+    door = Door()
+    assert door.handle(Close(), T) == []
+    assert door.handle(Open(), T) == ["opened"]
+    assert door.handle(Tick(), T) == []
+    assert door.handle(Open(), T) == ["shut"]
+    assert door.handle(Tick(), T) == ["tick"]
+    assert [line.instructions for line in door.steps()] == [(), ("opened",), (), ("shut",), ("tick",)]
+    assert replay(Door, door.steps()).state == "shut"
+
+
+def test_what_leads_out_of_a_whole_group_is_one_arrow():
+    assert arrows(Door) == {
+        ("shut", "open"): ["Open"],
+        ("open", "shut"): ["Open", "Close"],
+        ("ajar", "shut"): ["Open", "Close"],
+        ("there", "gone"): ["Tick"],
+    }
+    assert "    state there {\n        open\n        shut\n        ajar\n    }\n" in diagram(Door)
+    nested = type("Nested", (Door,), {"GROUPS": {**Door.GROUPS, "wide": ("open", "ajar")}})
+    assert (
+        "    state there {\n        state wide {\n            open\n            ajar\n        }\n        shut\n    }\n"
+        in diagram(nested)
+    )
 
 
 def test_its_examples_are_true():

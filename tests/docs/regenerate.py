@@ -220,15 +220,30 @@ def machine_name(kind: type[Machine[Any, Any]]) -> str:
 
 def machine(kind: type[Machine[Any, Any]]) -> str:
     """A machine: what it decides, its diagram, its table of rules."""
-    states = list(dict.fromkeys(rule.state for rule in kind.TABLE))
+    groups = {frozenset(states): f"*{name}*" for name, states in kind.GROUPS.items()}
     rows: list[tuple[object, ...]] = [
-        (rule.state, rule.event.__name__, ", ".join(rule.to), rule.why)
-        for rule in sorted(kind.TABLE, key=lambda rule: states.index(rule.state))
+        (
+            groups.get(frozenset(rule.states)) or ", ".join(rule.states),
+            ", ".join(event.__name__ for event in rule.events),
+            ", ".join(to or "the same" for to in rule.to),
+            rule.why,
+        )
+        for rule in kind.TABLE
+        if rule.to
     ]
+    drops: list[tuple[object, ...]] = [
+        (", ".join(rule.states), ", ".join(event.__name__ for event in rule.events), rule.why)
+        for rule in kind.TABLE
+        if not rule.to
+    ]
+    named = "".join(f"*{name}*: {', '.join(states)}. " for name, states in kind.GROUPS.items())
     source = kind.__module__.removeprefix("headgate.").replace(".", "/") + ".py"
     return (
         f"{NOTICE}\n# {kind.__name__}\n\n{paragraphs(kind.__doc__ or '')}\n\nSource: [{source}](../../{source})\n\n"
-        f"```mermaid\n{diagram(kind)}```\n\n" + table(("in state", "event", "leads to", "why"), rows)
+        f"```mermaid\n{diagram(kind)}```\n\n{named.strip()}\n\n"
+        + table(("in state", "event", "leads to", "why"), rows)
+        + "\n\nIgnored:\n\n"
+        + table(("in state", "event", "why"), drops)
     )
 
 

@@ -64,10 +64,10 @@ class Running:
 
     def state(self, task: str) -> str:
         actor = self.worker.actors.get(task)
-        return actor.machine.state if actor is not None else "absent"
+        return actor.machine.phase if actor is not None else "absent"
 
     def states(self) -> dict[str, str]:
-        return {name: actor.machine.state for name, actor in sorted(self.worker.actors.items())}
+        return {name: actor.machine.phase for name, actor in sorted(self.worker.actors.items())}
 
     async def until(self, true: Callable[[], Any], what: str = "", *, within_s: float = WAIT_S) -> None:
         """Wait until something is true; a worker that ends meanwhile raises what it ended with."""

@@ -166,8 +166,8 @@ async def _life(worker: Any) -> tuple[int | None, str]:
         code = await asyncio.wait_for(asyncio.shield(worker.task), LIFE_S)
     except TimeoutError:
         actors = worker.worker.actors.values()
-        whys = [f"{a.name} {a.machine.state}: {a.site.notes.said.get('failure', '')}" for a in actors]
-        failed = [why for a, why in zip(actors, whys, strict=True) if a.machine.state == "failed" and a.site.notes.said]
+        whys = [f"{a.name} {a.machine.phase}: {a.site.notes.said.get('failure', '')}" for a in actors]
+        failed = [why for a, why in zip(actors, whys, strict=True) if a.machine.phase == "failed" and a.site.notes.said]
         return None, "; ".join(failed)
     except BaseException as error:  # noqa: BLE001 - whatever ended it
         return None, f"the worker ended by {type(error).__name__}: {error}"

@@ -139,7 +139,7 @@ class Answers:
         for process in job.processes:
             for one in process.watched.values():
                 if one.began and meant(one) and not one.gone and not one.fenced():
-                    return f"{process.name} still runs {one.name} ({one.actor.machine.state})"
+                    return f"{process.name} still runs {one.name} ({one.actor.machine.phase})"
         return ""
 
 

@@ -380,7 +380,7 @@ class Invariants:
             self.fail(f"{actor.name} no longer remembers that it has applied {forgotten[0]}: it would be applied twice")
         for request in fresh:
             reference.seeks[request] = actor.grant
-            self.world.waiting.applied(actor.name, request)
+            self.world.waiting.applied(actor.job, actor.name, request)
             self.world.seek_committed(job)
 
     def has_data(self, at: StreamPartition, begin: int, end: int) -> bool:

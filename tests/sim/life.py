@@ -126,7 +126,7 @@ class Watched:
         if schedule.trace is not None and (instructions or kind not in (facts.AtEnd, facts.Lag)):
             told = ", ".join(map(str, instructions)) or "-"
             who = f"{self.process.name} {self.name}#{self.grant}"
-            schedule.note(who, self.actor.machine.state, event, "=>", told)
+            schedule.note(who, self.actor.machine.phase, event, "=>", told)
         if kind is facts.ChunkDone:
             self._done(event, begin)
         for one in instructions:

@@ -115,7 +115,7 @@ class Timely:
                     found += [process.born, process.frozen_last]
                     for one in process.watched.values():
                         if one.failed_at > 0.0:
-                            retries = not one.gone and one.actor.machine.state not in WORKING
+                            retries = not one.gone and one.actor.machine.phase not in WORKING
                             found.append(now if retries else one.failed_at)
         return min(now, max(found))
 

@@ -34,7 +34,7 @@ from .log import COMMITTED
 if TYPE_CHECKING:
     from .life import Watched
     from .process import Process
-    from .world import World
+    from .world import Job, World
 
 PATIENCE = 6
 """After this many seconds in a row without an obstacle, a task must have read what there is, and have answered."""
@@ -60,7 +60,6 @@ class Waiting:
         """By process, task and request: for how many seconds nothing has prevented the answer."""
         self._unread: dict[tuple[str, str, StreamPartition], tuple[int, int]] = {}
         """By process, task and partition: the current record, and for how many seconds nothing has prevented reading it."""
-        self._refused: set[tuple[str, str]] = set()
         self._behind: dict[tuple[object, ...], int] = {}
         """What a process or a task does not know yet, and for how many seconds nothing has prevented that."""
 
@@ -72,14 +71,13 @@ class Waiting:
         """A task has answered."""
         self._owed.pop((process.name, answer.task, answer.request), None)
         invariants = self.world.invariants
-        if answer.refused:
-            self._refused.add((answer.task, answer.request))
-        elif answer.request not in invariants.reference(process.job.name, answer.task).seeks:
+        if not answer.refused and answer.request not in invariants.reference(process.job.name, answer.task).seeks:
             invariants.fail(f"{answer.task} says that it has applied {answer.request}, and no checkpoint contains it")
 
-    def applied(self, task: str, request: str) -> None:
-        """A checkpoint contains the seek for the first time."""
-        if (task, request) in self._refused:
+    def applied(self, job: Job, task: str, request: str) -> None:
+        """A checkpoint contains the seek for the first time. A refusal that died with its worker has reached nobody."""
+        told = self.world.invariants.truth(job).state.task_states(task).values()
+        if any(request in one.refused for one in told):
             self.world.invariants.fail(f"{task} carries out {request}, which it has refused")
 
     def look(self) -> None:
@@ -134,7 +132,7 @@ class Waiting:
     def _at_work(self, watched: Watched) -> bool:
         machine = watched.actor.machine
         recently = self.world.schedule.moment - watched.failed_at < FAILED_S
-        return watched.began and not watched.gone and not recently and machine.state in WORKING
+        return watched.began and not watched.gone and not recently and machine.phase in WORKING
 
     def _records(self, watched: Watched, unread: dict[tuple[str, str, StreamPartition], tuple[int, int]]) -> None:
         """A committed, undamaged record at the position of an open partition must be read."""
@@ -157,7 +155,7 @@ class Waiting:
                 unread[name] = record.offset, seconds
                 if seconds > PATIENCE:
                     self.world.invariants.fail(
-                        f"{watched.process.name} {watched.name} is {machine.state}, and {record} waits in {at} for {seconds} s"
+                        f"{watched.process.name} {watched.name} is {machine.phase}, and {record} waits in {at} for {seconds} s"
                     )
 
     def _open(self, watched: Watched, at: StreamPartition) -> bool:

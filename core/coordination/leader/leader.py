@@ -25,10 +25,11 @@ Two processes may believe that they lead, but only one can write, because the ot
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ...machine import Machine, Now, Tick, Transition, rules
+from ...machine import IGNORED, Machine, Now, TableRow, Tick, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
 from ..liveness import Liveness
 from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
@@ -76,64 +77,90 @@ class LeaderState(StrEnum):
     RESIGNED = "resigned"
 
 
-_ANYWHERE = (Read, Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tick)
+_CLAIMS = (
+    LeaderState.STANDING, LeaderState.MEASURING, LeaderState.READING_UP, LeaderState.CLAIMING, LeaderState.CONFIRMING,
+    LeaderState.LEADING, LeaderState.WRITING, LeaderState.SETTLING,
+)  # fmt: skip
+"""It stands for the leadership, or has it."""
+_FACTS = (Beat, Counts, FenceReturned, FenceFailed, BoundsResolved, Tick)
 
 
-def _table() -> tuple[Transition, ...]:
+def _table() -> tuple[TableRow, ...]:
     s = LeaderState
-    rungs = (s.STANDING, s.MEASURING, s.READING_UP, s.CLAIMING, s.CONFIRMING, s.LEADING, s.WRITING, s.SETTLING)
-    specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        (s.NEW, Tick, s.CATCHING_UP, "first find out how far to read"),
-        (s.CATCHING_UP, End, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "read this far before deciding anything"),
-        (s.CATCHING_UP, Read, (s.CATCHING_UP, s.FOLLOWING, s.STANDING), "the end of the stream is reached"),
-        (s.FOLLOWING, Read, (s.FOLLOWING, s.STANDING), "the leader left, resigned, or was fenced"),
-        (s.FOLLOWING, Beat, (s.FOLLOWING, s.STANDING), "the leader is silent"),
-        (s.STANDING, LeaderIdReady, s.MEASURING, "the transactional id is ours"),
-        (s.MEASURING, End, (s.READING_UP, s.CLAIMING), "everything from former leaders is before this offset"),
-        (s.READING_UP, Read, (s.READING_UP, s.CLAIMING), "the end of the stream is reached"),
-        (
-            s.CLAIMING,
-            TransactionWritten,
-            (s.CONFIRMING, s.LEADING, s.WRITING, s.FOLLOWING),
-            "the claim is committed",
-        ),
-        (s.CONFIRMING, Read, (s.CONFIRMING, s.CLAIMING, s.LEADING, s.WRITING, s.FOLLOWING), "the claim is read back"),
-        (s.WRITING, TransactionWritten, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is committed"),
-        (s.SETTLING, Read, (s.SETTLING, s.LEADING, s.WRITING, s.FOLLOWING), "the round is read back"),
-        (s.RESIGNING, TransactionWritten, s.RESIGNED, "the leadership is handed back"),
-        (s.RESIGNING, Resign, "", "repeated"),
-        (s.RESIGNING, LeaderIdLost, s.RESIGNED, "another candidate has it, or will see that this one left"),
-    ]
-    for event in (Counts, FenceReturned, FenceFailed, BoundsResolved, Tick, End, TransactionWritten):
-        # any event may come first when the time is up, because every event carries the time
-        specific.append((s.FOLLOWING, event, (s.FOLLOWING, s.STANDING), "the rival that fenced us never claimed"))
-    for event in _ANYWHERE:
-        specific.append((s.LEADING, event, (s.LEADING, s.WRITING, s.FOLLOWING), "a round of decisions"))
-    specific += [
-        (rung, LeaderIdLost, s.FOLLOWING, "another candidate took over, or the producer failed") for rung in rungs
-    ]
-    resign = (s.RESIGNED, s.RESIGNING)
-    specific += [(state, Resign, resign, "the process ends") for state in LeaderState if state not in resign]
-    taken = {(state, event) for state, event, _, _ in specific}
-    late = (*_ANYWHERE, End, LeaderIdReady, TransactionWritten, LeaderIdLost, Resign)
-    for state in LeaderState:
-        for event in late:
-            if (state, event) in taken:
-                continue
-            if event in _ANYWHERE or state == s.RESIGNED or (event is End and state != s.NEW):
-                specific.append((state, event, "", "recorded, or too late to matter"))
-            elif event in (LeaderIdReady, TransactionWritten) and state == s.FOLLOWING:
-                specific.append((state, event, "", "the answer of a producer that is already lost"))
-            elif event is LeaderIdLost and state == s.FOLLOWING:
-                specific.append((state, event, "", "repeated"))
-    return rules(specific)
+    on = (s.LEADING, s.WRITING, s.FOLLOWING)
+    waits = (s.STANDING, s.MEASURING, s.CLAIMING, s.WRITING, s.RESIGNING)
+    return rules(
+        [
+            (s.NEW, Tick, s.CATCHING_UP, "first find out how far to read", "begin"),
+            (s.CATCHING_UP, End, ("", s.FOLLOWING, s.STANDING), "read this far before deciding anything", "read_to"),
+            (s.CATCHING_UP, Read, ("", s.FOLLOWING, s.STANDING), "the end of the stream is reached"),
+            (s.FOLLOWING, Read, ("", s.STANDING), "the leader left, resigned, or was fenced"),
+            (s.FOLLOWING, Beat, ("", s.STANDING), "the leader is silent"),
+            # any event may come first when the time is up, because every event carries the time
+            (
+                s.FOLLOWING,
+                (*_FACTS[1:], End, TransactionWritten),
+                ("", s.STANDING),
+                "the rival that fenced us never claimed",
+            ),
+            (s.STANDING, LeaderIdReady, s.MEASURING, "the transactional id is ours"),
+            (
+                s.MEASURING,
+                End,
+                (s.READING_UP, s.CLAIMING),
+                "everything from former leaders is before this offset",
+                "read_former",
+            ),
+            (s.READING_UP, Read, ("", s.CLAIMING), "the end of the stream is reached"),
+            (s.CLAIMING, TransactionWritten, (s.CONFIRMING, *on), "the claim is committed", "confirm"),
+            (s.CONFIRMING, Read, ("", s.CLAIMING, *on), "the claim is read back"),
+            (s.LEADING, (Read, *_FACTS), on, "a round of decisions"),
+            (s.WRITING, TransactionWritten, (s.SETTLING, *on), "the round is committed", "settle"),
+            (s.SETTLING, Read, ("", *on), "the round is read back"),
+            (_CLAIMS, LeaderIdLost, s.FOLLOWING, "another candidate took over, or the producer failed"),
+            ((s.CONFIRMING, s.LEADING, s.SETTLING), Resign, s.RESIGNING, "the process ends", "give_back"),
+            ((s.CLAIMING, s.WRITING), Resign, s.RESIGNING, "what is being written ends first", "resign_later"),
+            (
+                (s.NEW, s.CATCHING_UP, s.FOLLOWING, s.STANDING, s.MEASURING, s.READING_UP),
+                Resign,
+                s.RESIGNED,
+                "the process ends, and leads nothing",
+            ),
+            (s.RESIGNING, TransactionWritten, s.RESIGNED, "the leadership is handed back", "resign"),
+            (
+                s.RESIGNING,
+                LeaderIdLost,
+                s.RESIGNED,
+                "another candidate has it, or will see that this one left",
+                "resign",
+            ),
+            ((s.NEW, *waits), Read, "", "recorded"),
+            (s.NEW, _FACTS[:-1], "", "recorded"),
+            ((s.CATCHING_UP, s.READING_UP, s.CONFIRMING, s.SETTLING, *waits), _FACTS, "", "recorded"),
+            (
+                (s.STANDING, s.READING_UP, s.CLAIMING, s.CONFIRMING, s.LEADING, s.WRITING, s.SETTLING, s.RESIGNING),
+                End,
+                IGNORED,
+                "the answer to an older question",
+            ),
+            (s.FOLLOWING, (LeaderIdReady, LeaderIdLost), IGNORED, "of a producer that is lost already"),
+            (s.RESIGNING, Resign, IGNORED, "repeated"),
+            (
+                s.RESIGNED,
+                (Read, *_FACTS, End, LeaderIdReady, TransactionWritten, LeaderIdLost, Resign),
+                IGNORED,
+                "too late",
+            ),
+        ]
+    )
 
 
 class Leader(Machine[LeaderEvent, LeaderInstruction]):
     """A candidate, until it leads."""
 
-    TABLE: ClassVar[tuple[Transition, ...]] = _table()
+    TABLE: ClassVar[tuple[TableRow, ...]] = _table()
     INITIAL: ClassVar[str] = LeaderState.NEW
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {"claims": _CLAIMS}
 
     def __init__(self, config: LeaderConfig) -> None:
         super().__init__()
@@ -185,10 +212,12 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return self._move_on(now)
 
     def on_Tick(self, event: Tick, now: Now) -> list[LeaderInstruction]:
-        if self.state == LeaderState.NEW:
-            self.state = LeaderState.CATCHING_UP
-            return [AskEnd()]
         return self._move_on(now)
+
+    def begin(self, event: Tick, now: Now) -> list[LeaderInstruction]:
+        """The first turn."""
+        self.state = LeaderState.CATCHING_UP
+        return [AskEnd()]
 
     def deadline(self) -> float | None:
         if self.state == LeaderState.NEW:
@@ -200,35 +229,36 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
     # ---------------------------------------------------------------------------------------------------- the election
 
     def on_End(self, event: End, now: Now) -> list[LeaderInstruction]:
-        if self.state in (LeaderState.CATCHING_UP, LeaderState.MEASURING):
-            self._end = event.offset
-            if self.state == LeaderState.MEASURING:
-                self.state = LeaderState.READING_UP
         return self._move_on(now)
 
+    def read_to(self, event: End, now: Now) -> list[LeaderInstruction]:
+        """Now it knows how far to read."""
+        self._end = event.offset
+        return self._move_on(now)
+
+    def read_former(self, event: End, now: Now) -> list[LeaderInstruction]:
+        """No former leader writes anything behind this offset."""
+        self.state = LeaderState.READING_UP
+        return self.read_to(event, now)
+
     def on_LeaderIdReady(self, event: LeaderIdReady, now: Now) -> list[LeaderInstruction]:
-        if self.state != LeaderState.STANDING:
-            return []
         self.state, self._end = LeaderState.MEASURING, None
         return [AskEnd()]
 
     def on_TransactionWritten(self, event: TransactionWritten, now: Now) -> list[LeaderInstruction]:
-        self._written = event.last_offset
-        if self.state == LeaderState.CLAIMING:
-            self.state = LeaderState.CONFIRMING
-        elif self.state == LeaderState.WRITING:
-            self.state = LeaderState.SETTLING
-        elif self.state == LeaderState.RESIGNING:
-            self.state = LeaderState.RESIGNED
-            return [Resigned()]
+        return self._move_on(now)
+
+    def confirm(self, event: TransactionWritten, now: Now) -> list[LeaderInstruction]:
+        """The claim counts once it is read back as the last one."""
+        self.state, self._written = LeaderState.CONFIRMING, event.last_offset
+        return self._move_on(now)
+
+    def settle(self, event: TransactionWritten, now: Now) -> list[LeaderInstruction]:
+        """The next round begins when this one is read back."""
+        self.state, self._written = LeaderState.SETTLING, event.last_offset
         return self._move_on(now)
 
     def on_LeaderIdLost(self, event: LeaderIdLost, now: Now) -> list[LeaderInstruction]:
-        if self.state == LeaderState.RESIGNED or self.state == LeaderState.FOLLOWING:
-            return []
-        if self._resign_asked or self.state == LeaderState.RESIGNING:
-            self.state = LeaderState.RESIGNED
-            return [Resigned()]
         timing = self.config.timing
         pause = timing.session_s + timing.jitter_s if event.fenced else timing.stand_again_s
         self.state, self._bar, self._bar_term = (
@@ -244,16 +274,22 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         ]
 
     def on_Resign(self, event: Resign, now: Now) -> list[LeaderInstruction]:
-        self._resign_asked = True
-        if self.state in (LeaderState.LEADING, LeaderState.CONFIRMING, LeaderState.SETTLING):
-            return self._give_back()
-        if self.state in (LeaderState.CLAIMING, LeaderState.WRITING):
-            self.state = LeaderState.RESIGNING
-            return []
-        if self.state == LeaderState.RESIGNING:
-            return []
-        self.state = LeaderState.RESIGNED
+        return self.resign(event, now)
+
+    def resign(self, event: Resign | TransactionWritten | LeaderIdLost, now: Now) -> list[LeaderInstruction]:
+        """Nothing of the leadership is left."""
+        self._resign_asked, self.state = True, LeaderState.RESIGNED
         return [Resigned()]
+
+    def resign_later(self, event: Resign, now: Now) -> list[LeaderInstruction]:
+        """What it writes is not answered yet; whoever follows does not need more."""
+        self._resign_asked, self.state = True, LeaderState.RESIGNING
+        return []
+
+    def give_back(self, event: Resign, now: Now) -> list[LeaderInstruction]:
+        """Hand back the leadership."""
+        self._resign_asked = True
+        return self._give_back()
 
     def _give_back(self) -> list[LeaderInstruction]:
         self.state = LeaderState.RESIGNING

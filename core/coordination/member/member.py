@@ -24,10 +24,11 @@ they are missing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from ...machine import Level, Machine, Now, Tick, Transition, rules
+from ...machine import IGNORED, Level, Machine, Now, TableRow, Tick, rules
 from ...names import incarnation_id, natural
 from ...orders import SeekApplied, TaskReported
 from ...settings import PRODUCERS_OWN
@@ -81,58 +82,58 @@ class MemberState(StrEnum):
 
 BEFORE = (MemberState.READING, MemberState.WAITING, MemberState.FENCING, MemberState.RESTING, MemberState.INITIALISING)
 """It has no incarnation yet."""
-_EVENTS = (
-    Read, End, Beat, FenceReturned, FenceFailed, ProducerReady, ProducerLost, Probed, MessagesWritten, MessagesUnknown, TaskReported,
-    SeekApplied, Leave, Tick,
-)  # fmt: skip
+AT_WORK = (MemberState.JOINED, MemberState.LEAVING)
+_ANSWERS = (Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied)
 
 
-def _table() -> tuple[Transition, ...]:
+def _table() -> tuple[TableRow, ...]:
     s = MemberState
-    entered = (s.READING, s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED)
+    entered = (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED)
     anew = (s.READING, s.LEAVING, s.EXITED)
-    specific: list[tuple[str, type[Any], str | tuple[str, ...], str]] = [
-        (s.NEW, Tick, s.READING, "first find out how far to read"),
-        (s.READING, End, entered, "read this far before deciding anything"),
-        (s.READING, Read, entered, "the end of the stream is reached"),
-        (
-            s.WAITING,
-            Beat,
-            (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED),
-            "the predecessor is silent or still alive",
-        ),
-        (
-            s.WAITING,
-            Read,
-            (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED),
-            "the predecessor has left, or was fenced",
-        ),
-        (s.FENCING, FenceReturned, (s.FENCING, s.INITIALISING, s.EXITED), "the predecessor can no longer write"),
-        (s.FENCING, FenceFailed, s.RESTING, "fencing is retried after a pause"),
-        (s.RESTING, Tick, (s.RESTING, s.FENCING, s.INITIALISING, s.EXITED, s.WAITING), "the pause is over"),
-        (s.INITIALISING, ProducerReady, (s.INITIALISING, s.JOINED, *anew), "the transactional id is ours"),
-        (
-            s.INITIALISING,
-            ProducerLost,
-            (s.INITIALISING, s.RESTING),
-            "the next attempt uses another id, because this one may be initialised",
-        ),
-        (s.JOINED, ProducerLost, (s.JOINED, *anew), "the incarnation is over"),
-        (s.LEAVING, ProducerLost, (s.LEAVING, s.EXITED), "the leader fences what it held"),
-        (s.NEW, Leave, s.EXITED, "nothing has started"),
-        *((state, Leave, s.EXITED, "no task has been granted") for state in BEFORE),
-        (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases its tasks first"),
-    ]
-    for event in (Read, End, Tick, Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied):
-        specific.append((s.JOINED, event, (s.JOINED, *anew), "reconcile running tasks with the grants"))
-        specific.append((s.LEAVING, event, (s.LEAVING, s.EXITED), "until all tasks are released and reported"))
-    taken = {(state, event) for state, event, _, _ in specific}
-    for state in MemberState:
-        for event in _EVENTS:
-            if (state, event) in taken or (state == s.NEW and event is not Beat):
-                continue
-            specific.append((state, event, "", "recorded, or too late to matter"))
-    return rules(specific)
+    there = (*BEFORE, *AT_WORK, s.EXITED)
+
+    def but(*states: MemberState) -> tuple[MemberState, ...]:
+        return tuple(state for state in there if state not in states)
+
+    return rules(
+        [
+            (s.NEW, Tick, s.READING, "first find out how far to read", "begin"),
+            (s.READING, End, ("", *entered), "read this far before deciding anything", "read_to"),
+            (s.READING, Read, ("", *entered), "the end of the stream is reached", "read_up"),
+            (s.WAITING, Beat, entered, "the predecessor is silent or still alive", "hear_predecessor"),
+            (s.WAITING, Read, entered, "the predecessor has left, or was fenced", "read_of_predecessor"),
+            (s.FENCING, FenceReturned, ("", s.INITIALISING, s.EXITED), "the predecessor can no longer write"),
+            (s.FENCING, FenceFailed, s.RESTING, "fencing is retried after a pause"),
+            (s.RESTING, Tick, ("", s.FENCING, s.INITIALISING, s.EXITED, s.WAITING), "the pause is over", "end_pause"),
+            (s.INITIALISING, ProducerReady, (s.JOINED, *anew), "the transactional id is ours"),
+            (
+                s.INITIALISING,
+                ProducerLost,
+                s.RESTING,
+                "the next attempt uses another id: this one may be initialised",
+                "rest_lost",
+            ),
+            (s.JOINED, (Read, End, Tick, *_ANSWERS), ("", *anew), "reconcile running tasks with the grants"),
+            (s.JOINED, ProducerLost, ("", *anew), "the incarnation is over"),
+            (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases its tasks first"),
+            (s.LEAVING, (Read, End, Tick, *_ANSWERS), ("", s.EXITED), "until all tasks are released and reported"),
+            (s.LEAVING, ProducerLost, ("", s.EXITED), "the leader fences what it held"),
+            (but(s.INITIALISING, *AT_WORK, s.EXITED), Leave, s.EXITED, "no task has been granted", "leave_early"),
+            (s.NEW, Leave, s.EXITED, "nothing has started", "leave_early"),
+            (s.INITIALISING, Leave, s.EXITED, "no task has been granted", "leave_initialising"),
+            ((s.NEW, s.READING, s.FENCING, s.RESTING, s.INITIALISING), Beat, "", "counts for who was here before"),
+            (AT_WORK, Beat, "", "nobody is waited for any more", "hear_nobody"),
+            ((s.FENCING, s.RESTING, s.INITIALISING, s.EXITED), Read, "", "recorded", "note_read"),
+            ((s.WAITING, s.FENCING, s.RESTING, s.INITIALISING), End, "", "recorded", "note_end"),
+            (BEFORE, _ANSWERS, "", "recorded"),
+            (but(s.FENCING), (FenceReturned, FenceFailed), IGNORED, "nothing is being fenced"),
+            (but(s.INITIALISING), ProducerReady, IGNORED, "of an incarnation that is over"),
+            (but(s.INITIALISING, *AT_WORK), ProducerLost, IGNORED, "of an incarnation that is over"),
+            ((s.READING, s.WAITING, s.FENCING, s.INITIALISING, s.EXITED), Tick, IGNORED, "it waits for something else"),
+            ((s.LEAVING, s.EXITED), Leave, IGNORED, "it leaves already"),
+            (s.EXITED, (Beat, End, *_ANSWERS), IGNORED, "too late to matter"),
+        ]
+    )
 
 
 def _listed(tasks: dict[str, str]) -> str:
@@ -149,8 +150,9 @@ def _listed(tasks: dict[str, str]) -> str:
 class Member(Machine[MemberEvent, MemberInstruction]):
     """One worker process."""
 
-    TABLE: ClassVar[tuple[Transition, ...]] = _table()
+    TABLE: ClassVar[tuple[TableRow, ...]] = _table()
     INITIAL: ClassVar[str] = MemberState.NEW
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {"before": BEFORE}
 
     def __init__(self, config: MemberConfig) -> None:
         super().__init__()
@@ -192,13 +194,25 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     # ------------------------------------------------------------------------------------------------------------ events
 
+    def stale(self, event: MemberEvent) -> bool:
+        """An answer of another incarnation's producer, or to an older question for the end of the stream."""
+        if isinstance(event, ProducerReady | ProducerLost):
+            return event.incarnation != self.incarnation
+        return isinstance(event, End) and event.ticket != self._ticket
+
+    def begin(self, event: Tick, now: Now) -> list[MemberInstruction]:
+        """The first turn."""
+        self.state = MemberState.READING
+        return [self._ask()]
+
+    def end_pause(self, event: Tick, now: Now) -> list[MemberInstruction]:
+        """The pause may be over."""
+        if self._wake is None or now.mono < self._wake:
+            return []
+        self._wake = None
+        return self._enter(now)
+
     def on_Tick(self, event: Tick, now: Now) -> list[MemberInstruction]:
-        if self.state == MemberState.NEW:
-            self.state = MemberState.READING
-            return [self._ask()]
-        if self.state == MemberState.RESTING and self._wake is not None and now.mono >= self._wake:
-            self._wake = None
-            return self._enter(now)
         return self._act(now)
 
     def deadline(self) -> float | None:
@@ -207,12 +221,25 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self.tasks.wake() if self.state == MemberState.JOINED else self._wake
 
     def on_Read(self, event: Read, now: Now) -> list[MemberInstruction]:
+        self.note_read(event, now)
+        return self._act(now)
+
+    def note_read(self, event: Read, now: Now) -> list[MemberInstruction]:
+        """Fold the messages."""
         for entry in event.entries:
             self.job.apply(entry)
         self._position = max(self._position, event.position)
-        if self.state == MemberState.READING:
-            return self._read_up(now)
-        return self._enter(now) if self.state == MemberState.WAITING else self._act(now)
+        return []
+
+    def read_up(self, event: Read, now: Now) -> list[MemberInstruction]:
+        """It may have read everything."""
+        self.note_read(event, now)
+        return self._read_up(now)
+
+    def read_of_predecessor(self, event: Read, now: Now) -> list[MemberInstruction]:
+        """The predecessor may have left, or may be fenced."""
+        self.note_read(event, now)
+        return self._enter(now)
 
     def _ask(self) -> AskEnd:
         """Request the end of the stream, for all who wait for it. Answers to earlier requests may be too old and are ignored."""
@@ -220,16 +247,22 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return AskEnd(self._ticket)
 
     def on_End(self, event: End, now: Now) -> list[MemberInstruction]:
-        if event.ticket != self._ticket:
-            return []
-        if self._recording and self._read_to < 0:
-            self._recording, self._read_to = False, event.offset
-        if self.state == MemberState.READING:
-            self._end = event.offset
-            return self._read_up(now)
+        self.note_end(event, now)
         if self._sure_s is not None:
             self._sure_to = event.offset
         return self._act(now)
+
+    def note_end(self, event: End, now: Now) -> list[MemberInstruction]:
+        """What was written without an answer is in the stream before this offset, or not at all."""
+        if self._recording and self._read_to < 0:
+            self._recording, self._read_to = False, event.offset
+        return []
+
+    def read_to(self, event: End, now: Now) -> list[MemberInstruction]:
+        """Now it knows how far to read."""
+        self.note_end(event, now)
+        self._end = event.offset
+        return self._read_up(now)
 
     def _read_up(self, now: Now) -> list[MemberInstruction]:
         if self._end is None or self._position < self._end:
@@ -241,10 +274,17 @@ class Member(Machine[MemberEvent, MemberInstruction]):
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
         if event.heartbeat.processor == self.config.processor:  # the number of other processors is unlimited
             self.liveness.heard(event.heartbeat)
-            if self.state in (MemberState.JOINED, MemberState.LEAVING):  # it waits for none, so it remembers none
-                self.liveness.forget(set())
-        if self.state != MemberState.WAITING:
-            return []
+        return []
+
+    def hear_nobody(self, event: Beat, now: Now) -> list[MemberInstruction]:
+        """It waits for nobody, so it remembers nobody."""
+        self.on_Beat(event, now)
+        self.liveness.forget(set())
+        return []
+
+    def hear_predecessor(self, event: Beat, now: Now) -> list[MemberInstruction]:
+        """A process that was here before lives, or is silent."""
+        self.on_Beat(event, now)
         beat = event.heartbeat
         alive = [life for life in self._before() if life.process == beat.process and not beat.gone]
         if alive:
@@ -252,8 +292,6 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._enter(now)
 
     def on_FenceReturned(self, event: FenceReturned, now: Now) -> list[MemberInstruction]:
-        if self.state != MemberState.FENCING:
-            return []
         self._fences.discard(event.incarnation)
         if self._fences:
             return []
@@ -261,27 +299,21 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._exit(1, why) if why else self._initialise()
 
     def on_FenceFailed(self, event: FenceFailed, now: Now) -> list[MemberInstruction]:
-        if self.state != MemberState.FENCING:
-            return []
         return self._rest(now.mono + self.config.retry_s, f"the fence of the predecessor failed: {event.why}")
 
     def on_ProducerReady(self, event: ProducerReady, now: Now) -> list[MemberInstruction]:
-        if self.state != MemberState.INITIALISING or event.incarnation != self.incarnation:
-            return []
         self.state = MemberState.JOINED
         self.pauses.began(now.mono)
         self.tasks.incarnation = self.incarnation
         return self._act(now)
 
     def on_ProducerLost(self, event: ProducerLost, now: Now) -> list[MemberInstruction]:
-        if event.incarnation != self.incarnation:
-            return []
-        if self.state == MemberState.INITIALISING:
-            until = max(self.pauses.lost(now.mono), now.mono + self.config.retry_s)
-            return self._rest(until, f"no producer: {event.why}")
-        if self.state not in (MemberState.JOINED, MemberState.LEAVING):
-            return []
         return self._life_over(now, event.why, event)
+
+    def rest_lost(self, event: ProducerLost, now: Now) -> list[MemberInstruction]:
+        """Its producer could not begin."""
+        until = max(self.pauses.lost(now.mono), now.mono + self.config.retry_s)
+        return self._rest(until, f"no producer: {event.why}")
 
     def on_Probed(self, event: Probed, now: Now) -> list[MemberInstruction]:
         self.tasks.targets.probed(event, now.mono)
@@ -292,7 +324,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def on_MessagesUnknown(self, event: MessagesUnknown, now: Now) -> list[MemberInstruction]:
-        if not self._recording or self.state == MemberState.EXITED:
+        if not self._recording:
             return []
         self._read_to = -1
         return [self._ask()]
@@ -306,17 +338,16 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def on_Leave(self, event: Leave, now: Now) -> list[MemberInstruction]:
-        if self.state == MemberState.JOINED:
-            self._leave(event.why, 0)
-            return self._act(now)
-        if self.state in (MemberState.LEAVING, MemberState.EXITED):
-            return []
-        closing: list[MemberInstruction] = (
-            [CloseProducer(self.incarnation)] if self.state == MemberState.INITIALISING else []
-        )
-        return closing + self._exit(0, event.why)
+        self._leave(event.why, 0)
+        return self._act(now)
 
-    # ------------------------------------------------------------------------------------------------- beginning a life
+    def leave_early(self, event: Leave, now: Now) -> list[MemberInstruction]:
+        """It has no incarnation."""
+        return self._exit(0, event.why)
+
+    def leave_initialising(self, event: Leave, now: Now) -> list[MemberInstruction]:
+        """Its producer is being made."""
+        return [CloseProducer(self.incarnation), *self._exit(0, event.why)]
 
     def _before(self) -> list[SetProcessor]:
         """The incarnations of this processor that are recorded, not fenced, and have not left."""
@@ -383,7 +414,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     def _act(self, now: Now) -> list[MemberInstruction]:
         """Act on the difference between what the state wants and what is."""
-        if self.state not in (MemberState.JOINED, MemberState.LEAVING):
+        if self.state not in AT_WORK:
             return []
         over = self._superseded(now)
         if over is not None:

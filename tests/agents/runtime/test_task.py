@@ -237,7 +237,7 @@ async def running(app: hg.App, settings: TaskSettings | None = None, **more: Any
     host.actor = actor = TaskActor(host, plan, start)
     await actor.under_way.mailbox.start()
     actor.feed(start)
-    await until(lambda: actor.machine.state == "running")
+    await until(lambda: actor.machine.phase == "running")
     try:
         yield host
     finally:

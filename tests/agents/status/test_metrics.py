@@ -56,7 +56,7 @@ def task(name: str, state: str, watermark: int = 1_000_000):
         grant=1,
         since_ms=1_000,
         machine=Bag(
-            state=state,
+            phase=state,
             plan=Bag(outputs=[Bag(stream="by-user", crosses=False)]),
             announcer=Bag(said=lambda kind, stream: NOTHING_ANNOUNCED),
             inputs=Bag(

@@ -61,7 +61,7 @@ def test_a_broker_is_not_blamed_for_a_loop_that_did_not_look() -> None:
 
 def worker(**given: Any) -> Any:
     """A worker that is ready, but for what is given."""
-    actor = Bag(machine=Bag(state=TaskState.RUNNING), under_way=Bag(doing=Bag(look=lambda: None)))
+    actor = Bag(machine=Bag(phase=TaskState.RUNNING), under_way=Bag(doing=Bag(look=lambda: None)))
     committing = Bag(under_way_s=lambda: 0.1, machine=Bag(state="committing"))
     facts: dict[str, Any] = {
         "exit_code": None,
@@ -111,7 +111,7 @@ def producing(committing: Any) -> Any:
         ),
         ({"runtime": producing(Bag(under_way_s=lambda: None))}, ""),
         ({"actors": {}}, "Partition 0 does not run"),
-        ({"actors": {"Partition 0": Bag(machine=Bag(state=TaskState.ABANDONED))}}, "Partition 0 is abandoned"),
+        ({"actors": {"Partition 0": Bag(machine=Bag(phase=TaskState.ABANDONED))}}, "Partition 0 is abandoned"),
         ({"health": slow()}, "Partition 0 has been working on in:0 offset 3 for 40 s"),
     ],
 )

@@ -243,7 +243,7 @@ class House:
         found: dict[str, str] = {}
         for name, one in self.there.items():
             for task, actor in one.actors.items():
-                if actor.machine.state == "running":
+                if actor.machine.phase == "running":
                     assert task not in found, f"{task} runs twice"
                     found[task] = name
         return found

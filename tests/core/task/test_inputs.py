@@ -56,15 +56,15 @@ from ..task_rig import (
 
 def test_nothing_flows_before_the_bootstrap_inputs_have_been_read():
     rig = Rig(bootstrap_plan()).start()
-    assert rig.task.state == "bootstrapping"
+    assert rig.task.phase == "bootstrapping"
     assert rig.task.inputs.bootstrap == {RATES0: 10}
     assert not rig.task.may_take(ORDERS0)
     with pytest.raises(IllegalEvent):
         rig.handle(ChunkTaken(ORDERS0, 5))
     rig.chunk(RATES0, 9)
-    assert rig.task.state == "bootstrapping"
+    assert rig.task.phase == "bootstrapping"
     rig.feed(PositionMoved(RATES0, 10))
-    assert rig.task.state == "running"
+    assert rig.task.phase == "running"
     assert rig.task.may_take(ORDERS0)
 
 
@@ -76,7 +76,7 @@ def test_an_empty_bootstrap_input_counts_as_read():
     rig.handle(Restored(0))
     rig.handle(OffsetsResolved(0, {RATES0: 3, ORDERS0: 0}, ends={RATES0: 3}))
     rig.commit()
-    assert rig.task.state == "running"
+    assert rig.task.phase == "running"
 
 
 def test_drain_during_bootstrap_does_not_hang_and_processes_nothing_on_a_table_that_is_not_there():
@@ -98,7 +98,7 @@ def test_an_unbounded_table_does_not_keep_a_bounded_job_from_ending():
 
 def test_a_task_with_nothing_but_tables_waits_for_these():
     rig = Rig(TaskPlan(JOB, ME, (InputPlan("rates", (0,), 1, bootstrap=True, until=4),))).start()
-    assert rig.task.state == "running"
+    assert rig.task.phase == "running"
     rig.chunk(RATES0, 4)
     assert rig.told() == ["running", "ended"]
 
@@ -531,11 +531,11 @@ def test_a_downstream_task_tells_the_least_of_its_producers():
 def test_pause_stops_intake_from_outside_only():
     rig = Rig(two_inputs()).start()
     rig.feed(o.RunChanged(run_view(paused_job=True)))
-    assert rig.task.state == "paused"
+    assert rig.task.phase == "paused"
     assert not rig.task.may_take(ORDERS0)
     assert rig.task.may_take(BY0)
     rig.feed(o.RunChanged(run_view(paused_streams=frozenset({BY}))))
-    assert rig.task.state == "running"
+    assert rig.task.phase == "running"
     assert rig.task.may_take(ORDERS0)
     assert not rig.task.may_take(BY0)
 
@@ -693,7 +693,7 @@ def test_an_input_that_user_code_has_ended_stays_ended_for_the_run_and_the_other
     assert rig.task.inputs.closed == {first: "ended"}
     rig.chunk(second, 3, 90)
     again = rig.again()
-    assert (again.task.inputs.closed, again.task.state) == ({first: "ended"}, "running")
+    assert (again.task.inputs.closed, again.task.phase) == ({first: "ended"}, "running")
     assert again.told()[-1] == "running"
     again.chunk(second, 4, 95, ends=frozenset({first.stream, second.stream}))
     assert again.told()[-1] == "ended"

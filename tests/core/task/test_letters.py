@@ -39,7 +39,7 @@ def test_a_bounded_source_ends_and_says_so_once():
 def test_an_end_that_is_where_it_starts_ends_at_once():
     rig = Rig(source_plan(start=5, until=5)).start()
     assert rig.told() == ["ended", "running"] or rig.told() == ["running", "ended"]
-    assert rig.task.state == "ended"
+    assert rig.task.phase == "ended"
 
 
 def test_ended_is_reported_only_when_it_is_durable():
@@ -49,7 +49,7 @@ def test_ended_is_reported_only_when_it_is_durable():
     rig.chunk(ORDERS0, 5, 100)
     rig.begin_commit()
     assert rig.told() == ["running"]
-    assert rig.task.state == "ending"
+    assert rig.task.phase == "ending"
     rig.end_commit()
     assert rig.told() == ["running", "ended"]
 

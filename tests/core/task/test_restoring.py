@@ -51,10 +51,10 @@ def test_a_restart_in_the_same_run_asks_nothing_again():
 def test_the_next_run_keeps_positions_and_resolves_its_own_bounds():
     rig = Rig(source_plan(until="newest"), offset=40).start()
     rig.chunk(ORDERS0, 140)
-    assert rig.task.state == "ended"
+    assert rig.task.phase == "ended"
     again = rig.again(run_view(run_id="r2"), offset=100)
     assert again.of(ResolveOffsets, last=False)[0].until == {ORDERS0: "newest"}
-    assert again.task.state == "running"
+    assert again.task.phase == "running"
     assert again.task.position(ORDERS0) == 140
     assert [frame for frame, _, _ in again.said()] == ["wm"]
     assert (":heard", ORDERS) not in rows_of(again)
@@ -128,7 +128,7 @@ def test_an_answer_that_nobody_asked_for_is_a_mistake_of_the_edge_and_changes_no
     rig.handle(OffsetsResolved(0, {ORDERS0: 3}))
     with pytest.raises(IllegalEvent):
         rig.handle(OffsetsResolved(0, {ORDERS0: 7}))
-    assert rig.task.state == "restoring"
+    assert rig.task.phase == "restoring"
     assert rig.task.position(ORDERS0) == 3
 
 
@@ -137,7 +137,7 @@ def test_the_run_may_change_while_restoring():
     rig.feed(o.Start(ME, 1, run_view(), 0))
     rig.feed(o.RunChanged(run_view(paused_job=True)))
     rig.commit()
-    assert rig.task.state == "paused"
+    assert rig.task.phase == "paused"
 
 
 def test_released_while_restoring_writes_nothing():
@@ -161,7 +161,7 @@ def test_released_while_its_first_commit_is_under_way_it_waits_for_that():
 def test_a_drained_task_asks_nothing_and_a_draining_one_does_not_bootstrap():
     rig = Rig(two_inputs()).start()
     rig.feed(o.RunChanged(run_view(draining="d")))
-    assert rig.again(run_view()).task.state == "draining"
+    assert rig.again(run_view()).task.phase == "draining"
     rig = Rig(source_plan()).start()
     rig.feed(o.RunChanged(run_view(draining="d")))
     again = rig.again()

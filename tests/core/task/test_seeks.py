@@ -343,7 +343,7 @@ def test_a_seek_that_waits_for_a_chunk_which_fails_for_good_begins_the_task_agai
     rig.feed(sought("s1")[0])
     rig.feed(WorkFailed("poison", final=True))
     assert rig.did[-1] == BeginAgain(sought("s1"))
-    assert (rig.told(), rig.task.state) == (["running"], "abandoned")
+    assert (rig.told(), rig.task.phase) == (["running"], "abandoned")
 
 
 def test_a_seek_that_the_broker_has_not_answered_begins_the_task_again():
@@ -360,7 +360,7 @@ def test_a_seek_that_comes_while_a_failed_task_is_put_down_begins_it_again():
     rig.feed(ChunkTaken(ORDERS0, 15))
     rig.feed(ChunkDone(ORDERS0, 15))
     rig.feed(Lost(ORDERS0, 15, 30))
-    assert rig.task.state == "releasing"
+    assert rig.task.phase == "releasing"
     rig.feed(sought("s1")[0])
     while rig.wants_commit:
         rig.commit()
@@ -394,7 +394,7 @@ def test_what_is_dropped_leaves_its_seeks_to_who_begins_it_again(gone):
     """Nothing of it is left here; the member tells them again with the next start."""
     rig = Rig(source_plan()).start()
     rig.feed(gone)
-    assert rig.task.state == "failed"
+    assert rig.task.phase == "failed"
     assert rig.feed(sought("s1")[0]) == []
 
 

@@ -50,7 +50,7 @@ def test_a_drain_processes_what_is_buffered_and_reads_nothing_new():
     rig.chunk(ORDERS0, 5, 100)
     rig.buffered = {ORDERS0: 9}
     rig.feed(o.RunChanged(run_view(draining="d1")))
-    assert rig.task.state == "draining"
+    assert rig.task.phase == "draining"
     assert rig.task.may_take(ORDERS0)
     rig.chunk(ORDERS0, 9, 120)
     assert rig.letters()[-3:] == [("watermark", ORDERS, MAX_TIME), ("drain", ORDERS, None), ("drain", None, None)]
@@ -92,7 +92,7 @@ def test_drained_is_not_reported_when_the_last_commit_fails_and_the_next_life_dr
     rig.begin_commit()
     rig.feed(CommitLost("outcome unknown"))
     assert rig.told() == ["running"]
-    assert rig.task.state == "abandoned"
+    assert rig.task.phase == "abandoned"
     again = rig.again(run_view(draining="d1"), auto_commit=True)
     assert again.told() == ["running", "drained"]
     assert again.log[-1][0].positions == {ORDERS0: 0}
@@ -130,7 +130,7 @@ def test_a_restart_that_has_not_heard_of_the_drain_yet_still_remembers_it():
     rig = Rig(two_inputs()).start()
     rig.feed(o.RunChanged(run_view(draining="d1")))
     again = rig.again(run_view())
-    assert again.task.state == "draining"
+    assert again.task.phase == "draining"
 
 
 def test_a_drained_task_that_is_granted_again_only_says_so_again():
@@ -155,7 +155,7 @@ def test_drain_with_an_input_that_has_ended():
 
 def test_a_paused_task_drains():
     rig = Rig(source_plan()).start(run_view(paused_job=True))
-    assert rig.task.state == "paused"
+    assert rig.task.phase == "paused"
     rig.feed(o.RunChanged(run_view(paused_job=True, draining="d1")))
     assert rig.told() == ["running", "drained"]
 
@@ -163,11 +163,11 @@ def test_a_paused_task_drains():
 def test_the_drain_of_another_run_is_ignored():
     rig = Rig(reader_plan()).start(run_view("a"))
     rig.hear(BY0, drain("a", run="r0"))
-    assert rig.task.state == "running"
+    assert rig.task.phase == "running"
     assert rig.task.position(BY0) == 1
     out = rig.feed(o.RunChanged(run_view(run_id="r0", draining="d")))
     assert [type(one) for one in out] == [TaskNote]
-    assert rig.task.state == "running"
+    assert rig.task.phase == "running"
 
 
 def test_a_drain_that_comes_in_frames_before_the_job_state_brings_it():
@@ -214,12 +214,12 @@ def test_seeks_that_came_early_and_pauses_are_found_when_it_opens():
     rig.feed(o.Start(ME, 1, run_view(paused_job=True), 0))
     rig.feed(o.Seek("s1", ORDERS, 0, 3))
     rig.commit()
-    assert (rig.task.state, rig.task.position(ORDERS0)) == ("paused", 3)
+    assert (rig.task.phase, rig.task.position(ORDERS0)) == ("paused", 3)
 
 
 def test_drain_overtakes_bootstrap():
     rig = Rig(bootstrap_plan()).start()
-    assert rig.task.state == "bootstrapping"
+    assert rig.task.phase == "bootstrapping"
     rig.feed(o.RunChanged(run_view(draining="d")))
     assert rig.told() == ["running", "drained"]
 
@@ -229,7 +229,7 @@ def test_a_bounded_task_passes_through_ending():
     rig.commit()
     rig.commit()
     rig.chunk(ORDERS0, 5)
-    assert rig.task.state == "ending"
+    assert rig.task.phase == "ending"
     rig.feed(o.Release("stop"))
     rig.commit()
     assert rig.told() == ["running", "ended", "released"]
@@ -248,7 +248,7 @@ def test_what_fails_commits_what_was_complete_and_closes_before_it_says_so():
     rig.feed(ChunkDone(ORDERS0, 5))
     rig.feed(ChunkTaken(ORDERS0, 9))
     assert rig.feed(WorkFailed("boom"))[0] == TaskNote("failed", "boom", "error")
-    assert (rig.task.state, rig.told()) == ("releasing", ["running"])
+    assert (rig.task.phase, rig.told()) == ("releasing", ["running"])
     rig.commit()
     assert (rig.told(), rig.log[-1][0].positions) == (["running", "failed"], {ORDERS0: 5})
 

@@ -95,7 +95,7 @@ def test_two_rows_of_one_frame_are_passed_one_after_the_other():
     rig.feed(ChunkTaken(ORDERS0, 11))
     rig.feed(WorkFailed("row 7", final=True))
     rig.commit()
-    assert (rig.task.state, rig.seeks()) == ("failed", [])
+    assert (rig.task.phase, rig.seeks()) == ("failed", [])
     assert rig.feed(second) == [BeginAgain((first, second))]
     rig = started_with(first, second)
     assert rig.of(SkipRecord, last=False) == [SkipRecord(ORDERS0, 10, 3), SkipRecord(ORDERS0, 10, 7)]

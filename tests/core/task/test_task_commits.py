@@ -120,7 +120,7 @@ def test_a_lost_commit_voids_what_was_not_durable():
     rig.feed(ChunkDone(ORDERS0, 5))
     rig.begin_commit()
     assert rig.feed(CommitLost("outcome unknown")) == [Discard("outcome unknown")]
-    assert rig.task.state == "abandoned"
+    assert rig.task.phase == "abandoned"
     assert rig.again(auto_commit=True).task.position(ORDERS0) == 0
 
 
@@ -131,7 +131,7 @@ def test_the_task_that_wrote_to_what_failed_is_failed_and_what_comes_later_chang
         Discard("no permission to write to out")
     ]
     assert rig.feed(CommitLost("fenced")) == []
-    assert (rig.task.state, rig.task.why) == ("failed", "no permission to write to out")
+    assert (rig.task.phase, rig.task.why) == ("failed", "no permission to write to out")
 
 
 def test_a_full_disk_fails_the_task_after_its_last_commit():
@@ -202,7 +202,7 @@ def failing(event: Broken) -> Rig:
     rig.feed(ChunkTaken(ORDERS0, 5))
     rig.feed(ChunkDone(ORDERS0, 5))
     rig.feed(event)
-    assert rig.task.state == "releasing"
+    assert rig.task.phase == "releasing"
     return rig
 
 
@@ -244,7 +244,7 @@ def test_drained_is_said_after_its_commit_and_the_bookkeeping_is_in_it():
     assert rig.told() == ["running"]
     assert (ORDERS, 0, "own") in rig.pending.rows
     rig.end_commit()
-    assert (rig.told(), rig.task.state) == (["running", "drained"], "drained")
+    assert (rig.told(), rig.task.phase) == (["running", "drained"], "drained")
 
 
 def test_a_newer_time_is_said_when_the_commit_begins_before_what_it_contributes():

@@ -586,15 +586,16 @@ def test_every_state_takes_what_its_table_says_and_nothing_else(state: str, even
         member.handle(Tick(), NOW)
         member.incarnation = "000001-me"
     member.state = state
-    rule = next((r for r in Member.TABLE if r.state == state and isinstance(event, r.event)), None)
-    if rule is None:
+    to, _ = Member._index.get((state, type(event)), (None, ""))
+    if to is None:
         before = everything(member)
         with pytest.raises(IllegalEvent):
             member.handle(event, NOW)
         assert everything(member) == before
     else:
+        stale = member.stale(event)
         member.handle(event, NOW)
-        assert member.state in rule.to
+        assert member.state in ({state} if stale else to or {state})
 
 
 def test_its_diagram_and_its_story():
