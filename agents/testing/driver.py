@@ -11,7 +11,6 @@ follows from it is processed and committed. The same calls always give the same 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import weakref
@@ -40,9 +39,10 @@ from ..records.record import Headers, Record
 from ..records.selecting import column_of
 from ..runtime.runtime import Runtime
 from .clock import VirtualClock
+from .embedded import Kafka, kafka
 from .life import Life
 from .logs import Logs, in_columns
-from .loop import VirtualLoop
+from .loop import VirtualLoop, beside
 from .other_jobs import OtherJobs, rows_of_frame
 from .port import MemoryPort
 from .quiet import quiet
@@ -502,14 +502,14 @@ class Driver:
         if self._closed:
             _discard(work)
             raise DriverError("the driver is closed")
-        if _in_a_loop():
+        if self._loop.is_running():
             _discard(work)
             raise DriverError(
-                "the driver cannot be used inside a running event loop", remedy="write the test as a plain function"
+                "the driver is called by the code of the job that it runs", remedy="call it from the test alone"
             )
         self._lives = 0
         with quiet():
-            self._loop.until_quiet(self._life, work)
+            beside(lambda: self._loop.until_quiet(self._life, work))
         self._life.raise_failure()
 
 
@@ -522,20 +522,15 @@ async def _put_down(runtime: Runtime, life: Life) -> None:
 
 def _end(loop: VirtualLoop, runtime: Runtime, life: Life) -> None:
     """End a driver's runtime, also for a driver that was never closed and is garbage collected."""
-    if not _in_a_loop():
-        with quiet():
-            loop.run_until_complete(_put_down(runtime, life))
+
+    def end() -> None:
+        loop.run_until_complete(_put_down(runtime, life))
         if runtime.spark is not None:
             loop.run_until_complete(runtime.spark.close())
+
+    with quiet():
+        beside(end)
     loop.close()
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _weak(method: Any) -> Any:
@@ -579,4 +574,4 @@ def _pairs(headers: Headers | Mapping[str, bytes]) -> Iterable[tuple[str, bytes 
     return headers.items() if isinstance(headers, Mapping) else headers
 
 
-__all__ = ["DeadLetter", "Driver", "DriverError", "TableReader"]
+__all__ = ["DeadLetter", "Driver", "DriverError", "Kafka", "TableReader", "kafka"]

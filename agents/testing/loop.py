@@ -2,17 +2,51 @@
 
 It really waits only for what happens outside: threads and sockets. There are two times: the loop's own, by which user code sleeps and which
 jumps, and that of the job (`clock`), which moves when the test says so.
+
+A thread can run one loop. Where the caller's thread runs one already (a cell of a notebook, an async test), the driver's loop runs in a
+thread of its own, and the caller waits for it (`beside`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import selectors
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 AT_SPARK = "spark "
 """The prefix in the names of asyncio tasks that wait for Spark."""
+
+
+def running() -> asyncio.AbstractEventLoop | None:
+    """The event loop that this thread runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def beside(work: Callable[[], None]) -> None:
+    """Do work that runs an event loop, also where this thread runs one: then in another thread, with the caller's context variables."""
+    if running() is None:
+        work()
+        return
+    done = Future[None]()
+    context = contextvars.copy_context()
+
+    def there() -> None:
+        try:
+            context.run(work)
+        except BaseException as error:  # noqa: BLE001  # it is raised in the thread of the caller
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=there, name="headgate test driver", daemon=True).start()
+    done.result()
 
 
 class Activity(Protocol):

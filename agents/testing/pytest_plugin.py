@@ -1,8 +1,12 @@
-"""A pytest fixture for users: `driver` makes test drivers and closes them. Heavy imports are deferred until it is used.
+"""Pytest fixtures for users: `driver` makes test drivers and closes them, `kafka` is a real Kafka. Imports are deferred until one is used.
 
 def test_totals(driver):
     d = driver(app)
     d.send("orders", {"amount": 3})
+
+
+def test_on_kafka(kafka):
+    kafka.headgate("topics", "create", "orders")
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .driver import Driver
+    from .embedded import Kafka
 
 
 @pytest.fixture
@@ -30,3 +35,12 @@ def driver() -> Iterator[Callable[..., Driver]]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A real Kafka, started when the first test asks for it and shared by all tests of this process: `hg.testing.kafka()`."""
+    from .embedded import kafka as embedded
+
+    with embedded() as running:
+        yield running

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import headgate as hg
 
 
@@ -132,3 +134,13 @@ def close() -> None:
     driver = hg.testing.Driver(counting())
     driver.send("orders", {"country": "DE", "ts": 1})
     driver.close()  # or `with`; in pytest the fixture `driver` makes drivers and closes them
+
+
+def kafka() -> None:
+    """testing.kafka, testing.Kafka, testing.Kafka.headgate, testing.Kafka.variables"""
+    with hg.testing.kafka() as kafka:
+        assert kafka.variables["HEADGATE_BOOTSTRAP"] == kafka.bootstrap
+        kafka.headgate("topics", "create", "orders")
+        kafka.headgate("send", "orders", "--key", "country", given='{"country": "DE"}\n')
+        assert json.loads(kafka.headgate("tail", "orders"))["value"] == {"country": "DE"}
+    assert not kafka.directory.exists()  # the broker, its data and the state of jobs are gone

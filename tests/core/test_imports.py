@@ -86,7 +86,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/state": "agents/job agents/records",
         "agents/coordinator": "agents/port agents/records",
         "agents/runtime": "agents/operators agents/state agents/job agents/port agents/records",
-        "agents/testing": "agents/runtime agents/state agents/job agents/port agents/records",
+        "agents/testing": "agents/runtime agents/state agents/job agents/port agents/broker agents/records",
         "agents/broker": "",
         "agents/worker": "agents/runtime agents/coordinator agents/broker agents/kafka agents/state agents/job agents/port",
         "agents/process": "agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state agents/job agents/port",

@@ -85,6 +85,7 @@ PARTS = (
         "testing", "testing.Driver",
         *_members("testing.Driver", "send send_all read table dead_letters advance wall_ms end drain restart recreate follow"),
         *_members("testing.Driver", "counters states tasks watermarks metadata close"),
+        "testing.kafka", "testing.Kafka", *_members("testing.Kafka", "headgate variables"),
     )),
     Part("errors", "Errors", "Every error says what is wrong and what to do (`remedy`).", (
         "HeadgateError", "DeclarationError", "SettingError", "DataError", "UserCodeError", "EnvironmentFault",
@@ -212,7 +213,7 @@ def listed() -> set[str]:
 
 def public() -> set[str]:
     """What the package shows: its names, and the methods and properties of its classes."""
-    found = {*hg.__all__, "testing.Driver"}
+    found = {*hg.__all__, "testing.Driver", "testing.kafka", "testing.Kafka"}
     for name in [*found]:
         thing = found_at(name)
         if not inspect.isclass(thing) or name in ("SparkStream",) or issubclass(thing, Exception):

@@ -177,18 +177,46 @@ def test_what_the_driver_refuses(do: Any, says: str) -> None:
     assert says in str(refused.value)
 
 
-def test_a_driver_in_a_running_loop_says_so() -> None:
-    """It has a loop of its own."""
-
-    async def test() -> None:
-        Driver(counting())
-
-    with pytest.raises(DriverError, match="plain function"):
-        asyncio.run(test())
-
-
 def test_the_fixture_closes_what_it_made(driver: Any) -> None:
     """`driver(app, partitions=…)` in any test."""
     d = driver(counting(), partitions={"orders": 2})
     d.send("orders", order("DE"), partition=1)
     assert len(d.read("revenue")) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_driver_works_where_an_event_loop_runs() -> None:
+    """In a cell of a notebook and in an async test, one runs always. The job's own awaits are the driver's, and take no time."""
+    app = hg.App("naps")
+
+    async def nap(value: int) -> int:
+        await asyncio.sleep(3600)
+        if value < 0:
+            raise ValueError(value)
+        return value + 1
+
+    app.input("numbers").map_async(nap, concurrency=1).to("more")
+    mine = asyncio.get_running_loop()
+    with Driver(app) as d:
+        d.send("numbers", 1)
+        assert [one.value for one in d.read("more")] == [2]
+        with pytest.raises(hg.UserCodeError, match="ValueError"):
+            d.send("numbers", -1)
+    assert asyncio.get_running_loop() is mine
+    assert await asyncio.sleep(0, "still running") == "still running"
+
+
+def test_a_driver_that_its_own_job_calls_says_so() -> None:
+    """It would wait for itself for ever."""
+    app = hg.App("loop")
+    drivers: list[Driver] = []
+
+    async def again(value: int) -> int:
+        drivers[0].send("numbers", value)
+        return value
+
+    app.input("numbers").map_async(again, concurrency=1).to("more")
+    with Driver(app) as d:
+        drivers.append(d)
+        with pytest.raises(hg.UserCodeError, match="called by the code of the job"):
+            d.send("numbers", 1)
