@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
-from xml.sax.saxutils import quoteattr
+from typing import TYPE_CHECKING
 
 from ...core.errors import EnvironmentFault
 from .java import Java
 from .truststore import java_options
+
+if TYPE_CHECKING:
+    import xml.etree.ElementTree as ET
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
 
 def module(jars: Iterable[Jar]) -> str:
     """An ivy.xml with exactly these jars."""
+    from xml.sax.saxutils import quoteattr
+
     lines = [
         f"    <dependency org={quoteattr(jar.org)} name={quoteattr(jar.name)} rev={quoteattr(jar.rev)} transitive='false' "
         f"conf='default->*'><artifact name={quoteattr(jar.name)} type='jar' ext='jar'/></dependency>"
@@ -104,6 +107,9 @@ def module(jars: Iterable[Jar]) -> str:
 
 def ivysettings(found: list[Repository]) -> str:
     """Ivy settings with these repositories, in this order; without any, with Ivy's default repository."""
+    from urllib.parse import urlsplit
+    from xml.sax.saxutils import quoteattr
+
     resolvers: list[str] = []
     credentials: list[str] = []
     for number, repository in enumerate(found):
@@ -131,6 +137,8 @@ def repositories(settings: Path) -> list[Repository]:
     """The repositories of `~/.m2/settings.xml`: a mirror of central if there is one, otherwise the repositories of the active profiles."""
     if not settings.exists():
         return []
+    import xml.etree.ElementTree as ET
+
     try:
         root = ET.parse(settings).getroot()
     except ET.ParseError as error:

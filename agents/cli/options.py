@@ -17,8 +17,8 @@ from ...core.coordination.state import JobState
 from ...core.names import JobName, Topics
 from ...core.settings import duration_ms
 from ..kafka.settings import ClientSettings
+from ..logger import to_stderr
 from ..process.configuration import CommandLine, Configuration, configure
-from ..process.reading import folded
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -68,6 +68,8 @@ class Target:
 
     def folded(self) -> JobState:
         """The state of the job now, folded from its coordinator stream."""
+        from ..process.reading import folded
+
         return run_async(folded(self.client, self.topics))
 
 
@@ -133,12 +135,8 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     logs goes to standard error: standard output is the verb's.
     """
     import logging
-    import sys
 
-    import structlog
-
-    if not structlog.is_configured():
-        structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
+    to_stderr()
     quiet, nowhere = logging.getLogger("aiokafka"), logging.NullHandler()
     before, quiet.propagate = quiet.propagate, False
     quiet.addHandler(nowhere)

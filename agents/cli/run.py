@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-import structlog
 
 from ...core.coordination.member.admission import goes_on
 from ...core.coordination.messages import RunState
 from ...core.errors import HeadgateError
 from ...core.settings import parse
+from ..logger import Logger
 from ..process.configuration import CommandLine
 from ..process.launch import RUN_FAILED, Identity, Seat, bound_inputs, load_app, state_root, take_seat, worker_options
 from ..process.reading import shown
@@ -48,7 +48,7 @@ ADVICE = {
 }
 """Advice for a worker's exit reasons."""
 AGAIN = "to run it again now, use a new --run-id"
-log = structlog.get_logger("headgate.run")
+log = Logger("headgate.run")
 
 
 @click.command()

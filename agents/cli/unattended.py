@@ -16,8 +16,8 @@ from ...core.coordination.state import JobState
 from ...core.errors import EnvironmentFault, HeadgateError
 from ..coordinator.coordinator_stream import LeaderLost, LeaderWriter, fence
 from ..kafka.port import KafkaPort
-from ..process.launch import user_name
 from ..process.reading import following, heard, shown
+from ..process.user import user_name
 from .options import Target
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import structlog
-
 from ...core.coordination import events as ce
 from ...core.coordination import messages as c
 from ...core.coordination.leader import protocol as lw
@@ -25,6 +23,7 @@ from ...core.graph.graph import Graph
 from ...core.machine import Tick
 from ...core.names import Topics
 from ..cancellation import passes
+from ..logger import Logger
 from ..port.outlasting import outlasted
 from ..port.port import Mailbox, Offsets, Port, Process
 from ..port.waiting import pause, wait
@@ -34,7 +33,7 @@ from .heartbeat import Heartbeats, Pulse
 from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
 
-log = structlog.get_logger("headgate.coordination")
+log = Logger("headgate.coordination")
 AGAIN_S = 2.0
 """The pause before a failed read of the coordinator stream is repeated."""
 

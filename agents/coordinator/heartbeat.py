@@ -15,8 +15,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from ...core.coordination.events import Beat, Heartbeat
 from ...core.coordination.leader.leader import Leader
 from ...core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
@@ -24,12 +22,13 @@ from ...core.coordination.member.member import Member
 from ...core.errors import DataError, EnvironmentFault
 from ...core.names import StreamPartition
 from ..cancellation import passes
+from ..logger import Logger
 from ..port.port import Apart, Consumer, Port, Tell
 from ..port.waiting import fetched, in_time, pause
 from ..records.columns import DamagedBatch
 from ..records.fetched import OutOfRange, Taken
 
-log = structlog.get_logger("headgate.heartbeat")
+log = Logger("headgate.heartbeat")
 CONNECT_S = 5.0
 SEND_S = 5.0
 POLL_MS = 500

@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
 from ...core.coordination import messages as c
 from ...core.coordination.leader import protocol as lw
 from ...core.coordination.leader.leader import Leader
@@ -19,6 +17,7 @@ from ...core.graph.graph import Graph
 from ...core.graph.model import JobModel
 from ...core.names import Topics
 from ..cancellation import answered
+from ..logger import Logger
 from ..port.bounds import run_bounds
 from ..port.outlasting import outlasted
 from ..port.port import Offsets, Port, Process
@@ -26,7 +25,7 @@ from ..port.waiting import pause
 from .coordinator_stream import CoordinatorReader, LeaderLost, LeaderWriter
 from .machine_edge import Driven
 
-log = structlog.get_logger("headgate.coordination")
+log = Logger("headgate.coordination")
 COUNT_S = 30.0
 """How often the partitions of the inputs are counted."""
 DIFFER_S = (1.0, 30.0)

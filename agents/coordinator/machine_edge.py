@@ -9,19 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from ...core.coordination import events as ce
 from ...core.coordination import messages as c
 from ...core.machine import Machine, Now, Tick
 from ...core.names import JobName
 from ..cancellation import answered
+from ..logger import Logger
 from ..port.alarm import Alarm
 from ..port.outlasting import outlasted
 from ..port.port import Port, Process
 from .coordinator_stream import CoordinatorReader, fence
 
-log = structlog.get_logger("headgate.coordination")
+log = Logger("headgate.coordination")
 
 
 class Driven:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import structlog
-
 from ...core.coordination import messages as c
 from ...core.coordination.member import protocol as mw
 from ...core.coordination.member.member import Member
@@ -17,11 +15,12 @@ from ...core.graph.graph import Graph
 from ...core.names import StreamPartition, Topics, TransactionalId
 from ...core.orders import Order
 from ..cancellation import answered
+from ..logger import Logger
 from ..port.port import Port, Process
 from .coordinator_stream import CoordinatorReader, OwnWriter, WriteUnknown
 from .machine_edge import Driven
 
-log = structlog.get_logger("headgate.coordination")
+log = Logger("headgate.coordination")
 
 
 class World(Protocol):

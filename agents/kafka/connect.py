@@ -13,7 +13,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-import structlog
 from aiokafka.errors import (
     GroupCoordinatorNotAvailableError,
     KafkaConnectionError,
@@ -28,7 +27,6 @@ from ..port.absence import brokers
 from ..port.outlasting import BrokerAway
 from .private import fetch_no_more, hang_up, quiet_metadata
 
-log = structlog.get_logger("headgate.connect")
 CONNECT_S = 20.0
 """How long a command waits for a connection."""
 AWAY = (

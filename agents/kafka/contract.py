@@ -7,6 +7,8 @@ fails, all of them use public calls only: slower, with the same result. A contra
 from __future__ import annotations
 
 import inspect
+import linecache
+from types import CodeType
 from typing import Any
 
 import aiokafka.admin.client as admin_module
@@ -63,7 +65,7 @@ def shortcomings() -> list[str]:
     need(BaseHandler, "do", "await self._sender.client.send(node_id, req, group=self.group)", "except KafkaError")
     need(EndTxnHandler, "create_request", "EndTxnRequest(")
     need(client_module.AIOKafkaClient, "send", "raise NodeNotReadyError(", ".send(\n            request,")
-    need(client_module.AIOKafkaClient, "force_metadata_update", "asyncio.shield")
+    need(client_module.AIOKafkaClient, "force_metadata_update", "if self._md_update_fut is None", "asyncio.shield")
     need(client_module.AIOKafkaClient, "_metadata_update", "MetadataRequest(")
     need(client_module.AIOKafkaClient, "_metadata_update", "cluster_metadata.update_metadata(metadata)")
     if "error_code, topic, is_internal, partitions = topic_data" not in _source(UPDATE):
@@ -98,12 +100,19 @@ def shortcomings() -> list[str]:
 
 
 def _source(found: Any) -> str:
-    """The source of a function, or of all methods of a class. For a class itself, `inspect` would parse the whole file."""
-    parts = [one for one in vars(found).values() if inspect.isfunction(one)] if inspect.isclass(found) else [found]
-    try:
-        return "".join(map(inspect.getsource, parts))
-    except OSError:
-        return ""
+    """The source of a function, or of all methods of a class; empty if there is none. It runs at the start of each process and command, and
+    `inspect` parses what it is asked for, which took a tenth of the time of a command. Here the compiled code names its lines.
+    """
+    parts = vars(found).values() if inspect.isclass(found) else [found]
+    codes = [inspect.unwrap(one).__code__ for one in parts if inspect.isfunction(one)]
+    return "".join(
+        "".join(linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]) for code in codes
+    )
+
+
+def _last_line(code: CodeType) -> int:
+    inner = [_last_line(one) for one in code.co_consts if isinstance(one, CodeType)]
+    return max([code.co_firstlineno, *inner, *(line for *_, line in code.co_lines() if line)])
 
 
 def reading_shortcomings() -> list[str]:
@@ -117,7 +126,7 @@ def reading_shortcomings() -> list[str]:
     found: list[str] = []
     for owner, name, word in wanted:
         method = getattr(getattr(fetcher_module, owner, None), name, None)
-        if method is None or word not in inspect.getsource(method):
+        if method is None or word not in _source(method):
             found.append(f"{owner}.{name} is not as it was: `{word}` is missing")
     return found
 

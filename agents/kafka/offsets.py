@@ -40,24 +40,35 @@ class KafkaOffsets:
     async def start_of(self, at: StreamPartition) -> int:
         """See `port`."""
         tp = TopicPartition(*at)
+        _ask_about(self._all, [at])
         return (await retried(partial(self._all.beginning_offsets, [tp]), f"start of {at}"))[tp]
 
     async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
         """See `port`."""
         tp, asked = TopicPartition(*at), self._committed if committed else self._all
+        _ask_about(asked, [at])
         return (await retried(partial(asked.end_offsets, [tp]), f"end of {at}"))[tp]
 
     async def committed_ends(self, of: Collection[StreamPartition]) -> dict[StreamPartition, int]:
         """`end_of` with `committed` for many partitions, with one request to each of their leaders."""
+        _ask_about(self._committed, of)
         ask = partial(self._committed.end_offsets, [TopicPartition(*at) for at in of])
         return {StreamPartition(*tp): end for tp, end in (await retried(ask, f"ends of {len(of)} partitions")).items()}
 
     async def of_time(self, at: StreamPartition, ms: int) -> int | None:
         """See `port`."""
         tp = TopicPartition(*at)
+        _ask_about(self._all, [at])
         found = (await retried(partial(self._all.offsets_for_times, {tp: ms}), f"time in {at}"))[tp]
         return None if found is None else found.offset
 
     async def topic_id(self, topic: str) -> str:
         """See `port`."""
         return (await retried(partial(ask_ids, client_of(self._all), [topic]), f"id of {topic}")).get(topic, "")
+
+
+def _ask_about(consumer: AIOKafkaConsumer, of: Collection[StreamPartition]) -> None:
+    """Have metadata of these topics requested. A lookup waits for what was requested, but for a topic that nobody named it first sleeps."""
+    client = client_of(consumer)
+    for at in of:
+        client.add_topic(at.stream)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -111,11 +112,16 @@ def quiet_metadata() -> Iterator[None]:
 
 
 def _pace(client: Any) -> None:
+    """The first request is answered as soon as the broker answers; one that follows too soon, when its time has come."""
     original: Callable[[], asyncio.Future[bool]] = client.force_metadata_update
+    due = -math.inf
 
     def force_metadata_update() -> asyncio.Future[bool]:
+        nonlocal due
         loop = asyncio.get_running_loop()
-        started, inner, outer = loop.time(), original(), loop.create_future()
+        if client._md_update_fut is None:  # otherwise one is under way, and this call waits for its answer
+            due = max(loop.time(), due + PACE_S)
+        mine, inner, outer = due, original(), loop.create_future()
 
         def release(result: bool) -> None:
             if not outer.done():
@@ -123,7 +129,10 @@ def _pace(client: Any) -> None:
 
         def answered(done: asyncio.Future[bool]) -> None:
             updated = not done.cancelled() and done.exception() is None and bool(done.result())
-            loop.call_later(max(0.0, started + PACE_S - loop.time()), release, updated)
+            if (wait_s := mine - loop.time()) > 0:
+                loop.call_later(wait_s, release, updated)
+            else:
+                release(updated)
 
         inner.add_done_callback(answered)
         return outer

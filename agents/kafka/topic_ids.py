@@ -15,16 +15,16 @@ from collections.abc import Collection
 from io import BytesIO
 from typing import Any, cast
 
-import structlog
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 
+from ..logger import Logger
 from .contract import UPDATE
 
-log = structlog.get_logger("headgate.topics")
+log = Logger("headgate.topics")
 
 
 class _Id:

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from ...core.batch_progress import (
     AT_WORK,
     CLOSED,
@@ -35,8 +33,9 @@ from ...core.batch_progress import (
 )
 from ...core.batches import BatchOutcome, Book, Closed, Limits, Open
 from ...core.ranges import Range
+from ..logger import Logger
 
-log = structlog.get_logger("headgate.batches")
+log = Logger("headgate.batches")
 MOST_DONE = 20
 """How many batches that are done are remembered."""
 MOST_ERROR = 500

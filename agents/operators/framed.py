@@ -7,16 +7,15 @@ function that returns no frame at all is wrong for every record, so no policy ap
 
 from __future__ import annotations
 
-import structlog
-
 from ..job import steps as s
+from ..logger import Logger
 from ..records.arrow_take import columns_of_frame
 from ..records.column_chunk import ColumnChunk
 from ..records.frame_libraries import frames_like
 from ..records.framed_columns import HIDDEN, ROW, chunk_of, frame_of, keeps_origin
 from .stateless import Env, Operator, blaming
 
-log = structlog.get_logger("headgate.frames")
+log = Logger("headgate.frames")
 
 
 class FrameOp(Operator):

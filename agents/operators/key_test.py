@@ -14,18 +14,17 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
-import structlog
-
 from ...core.errors import HeadgateError
 from ...core.graph.keying import CRC32, MOST, MURMUR2, OTHER, Sample, disagreement, to_test
 from ...core.task.plan import InputPlan
 from ..job import steps as s
 from ..job.declaration import Declared
+from ..logger import Logger
 from ..records.chunks import Chunk
 from ..records.keys import MARK, encode_output
 from ..records.partitioner import partition_of
 
-log = structlog.get_logger("headgate.keys")
+log = Logger("headgate.keys")
 
 
 class KeysApart(HeadgateError):

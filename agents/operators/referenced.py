@@ -24,8 +24,6 @@ from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ...core import origins
 from ...core.batches import ROWS, BatchOutcome, Closed, Limits
 from ...core.errors import DataError
@@ -33,6 +31,7 @@ from ...core.names import StreamPartition
 from ...core.progress.frames import NO_TIME
 from ...core.ranges import Range, RangeBroken, RangeGone, Ranges, UndecodedRecord, together
 from ..job import steps as s
+from ..logger import Logger
 from ..records.chunks import Chunk
 from ..records.columns import Columns
 from ..records.longs import extremes
@@ -46,7 +45,7 @@ from .letters import bury
 if TYPE_CHECKING:
     from .stateless import Operator
 
-log = structlog.get_logger("headgate.referenced")
+log = Logger("headgate.referenced")
 DECODER, OF_FRAMES = (f"{__package__}.range_rows:{name}" for name in ("RangeDecoder", "FrameDecoder"))
 NAMED = 20
 """So many skipped records of a batch are named in the log; all are counted."""

@@ -12,15 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from ..job import steps as s
+from ..logger import Logger
 from ..records.record import Rows
 from .failures import answer_for_result, failure_headers
 from .letters import bury, row_bytes
 from .stateless import Operator, UserCodeError
 
-log = structlog.get_logger("headgate.task")
+log = Logger("headgate.task")
 AT_ONCE = (s.MapStep, s.FilterStep, s.FlatMapStep, s.RekeyStep, s.ToStep, s.BatchStep)
 """Steps that do nothing with any of their rows before all have passed the user's function."""
 ONE_BY_ONE = (s.JoinTableStep,)

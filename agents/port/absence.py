@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import structlog
+from ..logger import Logger, configured
 
 FIRST_S = 3.0
 LONGEST_S = 300.0
 NAMED = 3
 MOST_S = 2.0
 """The most that one look can wait for an answer, and a little more."""
-log = structlog.get_logger("headgate.connect")
+log = Logger("headgate.connect")
 
 
 class Absence:
@@ -49,14 +49,14 @@ class Absence:
         self._told, self._pause = True, min(LONGEST_S, self._pause * 2)
         self._next = now + self._pause
         for_s = round(now - self._since)
-        if structlog.is_configured():
+        if configured():
             log.warning("no broker answers", wanted_for=what, for_s=for_s, why=why, to_do=to_do)
         else:  # a command: it has no log
             print(f"Still waiting: no broker answers for {for_s} s ({why}); {to_do}", file=sys.stderr, flush=True)
 
     def answered(self) -> None:
         """Note that a broker answered; this ends the series of warnings."""
-        if self._told and structlog.is_configured() and self._since is not None:
+        if self._told and configured() and self._since is not None:
             log.info("a broker answers again", after_s=round(self._clock() - self._since))
         self._since, self._told = None, False
 

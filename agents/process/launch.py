@@ -15,7 +15,6 @@ job's state is readable only by the user who runs its workers, also one that an 
 from __future__ import annotations
 
 import fcntl
-import getpass
 import importlib
 import os
 import secrets
@@ -40,6 +39,7 @@ from ..job.declaration import Declared
 from ..job.steps import InputStep
 from ..worker.options import WorkerOptions
 from .configuration import Configuration
+from .user import user_name
 
 MOST_HERE = 1000
 """The most workers of one job on one machine."""
@@ -277,14 +277,6 @@ def worker_options(
         jitter_s=secrets.randbelow(1000) / 1000,
         job_uuid=uuid.uuid4().hex,
     )
-
-
-def user_name() -> str:
-    """The name of the user; in containers, users often have a number only."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def of_the_job(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -216,12 +216,14 @@ async def heard(client: ClientSettings, topic: str, state: JobState, *, seconds:
     found = Hearing()
     try:
         consumer.assign([at])
+        consumer.pause(at)  # a fetch at the end, where it stands now, would hold up the one that is wanted
         end = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=CONNECT_S))[at]
         since = int((time.time() - seconds) * 1000)
         first = (await retried(partial(consumer.offsets_for_times, {at: since}), "heartbeats"))[at]
         if first is None:
             return found
         consumer.seek(at, first.offset)
+        consumer.resume(at)
         now = time.time()
         async with asyncio.timeout(CONNECT_S):
             while await consumer.position(at) < end:

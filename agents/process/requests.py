@@ -35,8 +35,8 @@ from ...core.settings import duration_ms, offer
 from ..coordinator.coordinator_stream import OwnWriter
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
-from .launch import user_name
 from .reading import Follower, folded, following, heard, pauses, shown
+from .user import user_name
 
 TIMEOUT_S = 25.0
 _NONE: Mapping[str, Any] = MappingProxyType({})

@@ -7,7 +7,6 @@ columns whatever its values are, so nulls turn no whole number into a float, als
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -62,6 +61,8 @@ def check_library(like: Any) -> None:
             f"frame(like={like!r:.60})",
             remedy=f"{offer(str(like), LIBRARIES)}; without like=, the function gets an object with __arrow_c_array__",
         )
+    import importlib.metadata
+
     for name, least in LIBRARIES[like].versions.items():
         wanted = ".".join(map(str, least))
         try:

@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from ...core.names import StreamPartition
+from ..logger import Logger
 from ..port.port import BatchInWork
 from ..records.columns import pick
 from ..records.partitioner import Partitioner
@@ -28,7 +27,7 @@ from ..records.timestamps import ANY, Accepted, accepted, names_times, stamped
 from ..records.vectors import Buffer, longs
 from ..records.writable import NO_TIMESTAMP, Writable, check_partition, extent_of, record_size, writable
 
-log = structlog.get_logger("headgate.outbox")
+log = Logger("headgate.outbox")
 DEFAULT_LIMIT = 1_048_588
 """The broker's default of max.message.bytes."""
 

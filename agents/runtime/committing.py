@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import structlog
-
 from ...core.machine import Tick
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as e
 from ...core.task.commit import Committer, CommitterState
 from ...core.task.protocol import ApplyFailed
 from ..cancellation import said
+from ..logger import Logger
 from ..port.alarm import Alarm
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, Spoiled, TargetFailed
 from ..port.port import Port, Timer
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-log = structlog.get_logger("headgate.commit")
+log = Logger("headgate.commit")
 
 
 class CommitHost(Protocol):

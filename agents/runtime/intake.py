@@ -26,11 +26,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ...core.progress.frames import ControlFrame
+from ..logger import Logger
 from ..port.absence import WatchedTime
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Offsets, Port, Timer
@@ -43,7 +42,7 @@ from ..records.serdes import Serde
 from .asked import AskingConsumer
 from .gathering import SHORTEST_S
 
-log = structlog.get_logger("headgate.intake")
+log = Logger("headgate.intake")
 
 BOUNDS_TIMEOUT_S = 5.0
 FETCH_BYTES = 1 << 20

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from ...core.graph.graph import Graph
 from ...core.names import StreamPartition
+from ..logger import Logger
 from ..port.port import Offsets
 
-log = structlog.get_logger("headgate.task")
+log = Logger("headgate.task")
 
 
 class OldReads:

@@ -21,17 +21,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import structlog
-
 from ...core.errors import cause_for
 from ...core.names import StreamPartition
 from ..cancellation import passes
+from ..logger import Logger
 from ..port.errors import Cause, Fenced, NotSent, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed, classify
 from ..port.port import BatchInWork, Port, Producer
 from ..port.waiting import Within, at_once, wait
 from .buffer import Joining, Listed, LogWrite, Sent, Spanned, Transaction
 
-log = structlog.get_logger("headgate.outbox")
+log = Logger("headgate.outbox")
 GONE_AFTER_S = 10.0
 LEADERLESS_AFTER_S = 20.0
 """A partition without a leader fails after this time; a broker that restarts is usually back sooner."""

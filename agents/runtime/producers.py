@@ -11,13 +11,12 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ...core.coordination.member import protocol as mw
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as ce
 from ...core.task import protocol as t
 from ...core.task.commit import OPEN
+from ..logger import Logger
 from ..port.errors import OutboxError
 from .buffer import TaskBuffer
 from .committing import Committing
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime
     from .task import TaskActor
 
-log = structlog.get_logger("headgate.worker")
+log = Logger("headgate.worker")
 
 
 class Producers:

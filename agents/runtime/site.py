@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ...core.names import StreamPartition
 from ...core.orders import Start, TaskState
 from ...core.task import protocol as t
@@ -15,6 +13,7 @@ from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
 from ...core.task.suspects import Suspects
 from ...core.task.task import Task
+from ..logger import Logger
 from ..measured import Meter
 from ..operators.pipeline import Pipeline
 from ..patience import Patience
@@ -34,7 +33,7 @@ class Site:
         self.plan = plan
         self.name = start.task
         self.grant = start.grant
-        self.log = structlog.get_logger("headgate.task").bind(task=start.task, grant=start.grant)
+        self.log = Logger("headgate.task").bind(task=start.task, grant=start.grant)
         self.machine = Task(plan)
         self.feed = feed
         self.state = runtime.open_state(start.task, start.log_partition)

@@ -6,14 +6,13 @@ always whole in a chunk, so a row counts from the first row with the frame's off
 
 from __future__ import annotations
 
-import structlog
-
 from ...core.names import StreamPartition
 from ...core.task.protocol import SkipRecord
+from ..logger import Logger
 from ..records.chunks import Chunk
 from ..records.range_buffer import UnreadRecords
 
-log = structlog.get_logger("headgate.task")
+log = Logger("headgate.task")
 
 
 class Skips:

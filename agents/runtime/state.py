@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import structlog
-
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ...core.task.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
@@ -21,6 +19,7 @@ from ..cancellation import CalledOff
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED
 from ..job.steps import BatchStep, JoinStep, WindowStep
+from ..logger import Logger
 from ..operators.floors import FLOOR_ROWS
 from ..operators.joined import BOUND
 from ..port.port import Port
@@ -33,7 +32,7 @@ from ..state.tables import TaskTables
 from .buffer import LogWrite
 from .log import LogProgress, log_write, restore
 
-log = structlog.get_logger("headgate.state")
+log = Logger("headgate.state")
 LogEndsOf = Callable[[StreamPartition], Any]
 ROW_OVERHEAD = 512
 """The bytes that a record of the task log takes beside its row's key and value, including the batch header and the table's name."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
+from ..logger import Logger
 
-log = structlog.get_logger("headgate.unreadable")
+log = Logger("headgate.unreadable")
 
 
 @dataclass(slots=True)

@@ -13,14 +13,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import structlog
-
 from ...core.names import task_directory
+from ..logger import Logger
 from .marks import Marks, opened
 from .rocks import RocksStore, StoreMemory, open_rocks, wipe
 from .store import Owner, StoreHeld, StoreUnusable
 
-log = structlog.get_logger("headgate.store")
+log = Logger("headgate.store")
 
 
 class Directory:

@@ -13,11 +13,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
-import structlog
-
+from ..logger import Logger
 from .table import NOTHING_EXPIRED, Expired
 
-log = structlog.get_logger("headgate.task")
+log = Logger("headgate.task")
 
 
 class Expiry:

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import msgpack
-import structlog
 
 from ...core.names import StreamPartition
 from ...core.task.suspects import Mark
+from ..logger import Logger
 
-log = structlog.get_logger("headgate.store")
+log = Logger("headgate.store")
 _library = cast("Any", msgpack)
 _packb: Callable[..., bytes] = _library.packb
 _unpackb: Callable[..., Any] = _library.unpackb

@@ -28,7 +28,6 @@ from typing import Any
 from weakref import WeakSet
 
 import msgpack as _msgpack
-import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -42,11 +41,12 @@ from rocksdict import (
 )
 
 from ...core.errors import StoreUnreadable
+from ..logger import Logger
 from .cache_memory import CacheMemory
 from .packed_rows import PackedRows
 from .store import FORMAT, Changes, GuardedStore, Owner, StoreBusy, StoreHeld, StoreMeta, StoreUnusable, foreign
 
-log = structlog.get_logger("headgate.store")
+log = Logger("headgate.store")
 LOCK = "lock"
 DATABASE = "db"
 DAMAGED = "damaged"

@@ -25,12 +25,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import orjson
-import structlog
 
+from ..logger import Logger
 from ..process.signals import main_frame_file, main_stack
 from .door import ASKS, Asked, PageDoor
 
-log = structlog.get_logger("headgate.life")
+log = Logger("headgate.life")
 AFTER_S = 5.0
 LOOK_S = 0.25
 LATE_S = 4 * LOOK_S

@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-import structlog
+from ..logger import Logger
 
-log = structlog.get_logger("headgate.worker")
+log = Logger("headgate.worker")
 
 STEP_S = 15.0
 """How long one part of a worker may take to end."""

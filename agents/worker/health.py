@@ -18,10 +18,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ...core.machine import Now
 from ...core.orders import RESTING, WORKING
+from ..logger import Logger
 from ..port.absence import FIRST_S, LONGEST_S, WatchedTime
 from ..runtime.at_work import AtWork
 from .lags import Owned
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ..runtime.task import TaskActor
     from .participant import Participant
 
-log = structlog.get_logger("headgate.worker")
+log = Logger("headgate.worker")
 AWAY_S = 5.0
 """The coordinator stream is fetched at least twice a second: without an answer for this long, its broker is away."""
 COMMIT_S = 10.0

@@ -15,20 +15,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-import structlog
-
 from ...core.errors import HeadgateError
 from ...core.names import StreamPartition
 from ..cancellation import answered, passes, said
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
+from ..logger import Logger
 from .positions import PositionPublisher
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
 R = TypeVar("R")
-log = structlog.get_logger("headgate.upkeep")
+log = Logger("headgate.upkeep")
 TURN_S = 1.0
 TRIM_AFTER = 10
 """Turns between two trimmings."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-import structlog
-
 from ...core.errors import DeclarationError, EnvironmentFault
 from ...core.graph.model import JobModel
 from ...core.names import JobName, Topics, collision, jobs_in, kept_by_others, parse_internal
@@ -35,9 +33,10 @@ from ..kafka.topics import (
     TopicsAdmin,
     TopicSpec,
 )
+from ..logger import Logger
 from ..runtime.outbox import Outbox
 
-log = structlog.get_logger("headgate.topics")
+log = Logger("headgate.topics")
 LOOK_S = 1.0
 """How often a stream that another job creates is looked for."""
 TO_COME = "waiting for streams that other jobs share; they create them when they start"

@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import structlog
-
 from ...core.coordination.state import JobState
 from ...core.names import StreamPartition
 from ..cancellation import answered
+from ..logger import Logger
 from ..port.port import Clock, Offsets
 from ..port.waiting import in_time, pause
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
-log = structlog.get_logger("headgate.lags")
+log = Logger("headgate.lags")
 ASK_S = 2.0
 """How often the ends are looked up that no fetch tells."""
 FRESH_S = 3.0

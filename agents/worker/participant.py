@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-import structlog
-
 from ...core.coordination import messages as c
 from ...core.coordination.leader.leader import Leader
 from ...core.coordination.member import protocol as mw
@@ -29,6 +27,7 @@ from ..coordinator.coordination import Coordination
 from ..coordinator.leader_edge import LeaderTopics
 from ..job.plans import task_settings
 from ..live_settings import Settings
+from ..logger import Logger
 from ..measured import Clocks
 from ..port.port import Offsets, Port
 from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
@@ -41,7 +40,7 @@ from .options import WorkerOptions
 from .settings_taken import Overrides
 from .times import Times
 
-log = structlog.get_logger("headgate.worker")
+log = Logger("headgate.worker")
 
 
 class WorkerTopics(TargetTopics, LeaderTopics, Protocol):

@@ -14,13 +14,12 @@ import sys
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-import structlog
-
 from ..broker import quickstart
 from ..broker.jars import pyspark_jars
 from ..broker.java import Java, find_java
+from ..logger import Logger
 
-log = structlog.get_logger("headgate.spark")
+log = Logger("headgate.spark")
 QUIET = "-Xlog:cds*=off"
 """Java does not say that an archive does not fit."""
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -16,8 +16,6 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-import structlog
-
 from ...core.batches import Bridge
 from ...core.choosing.checked import CheckedChooser
 from ...core.coordination.member import protocol as mw
@@ -30,6 +28,7 @@ from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.range_client import RANGE_CLIENT
 from ..live_settings import Settings
+from ..logger import Logger
 from ..measured import clocks_of_thread
 from ..runtime.chooser import own_chooser
 from ..runtime.committing import Committing
@@ -48,7 +47,7 @@ from .options import WorkerOptions
 from .participant import Participant
 from .sensors import Counting
 
-log = structlog.get_logger("headgate.worker")
+log = Logger("headgate.worker")
 DEADLINE_PASSED = 3
 """The exit code of a worker that could not leave in time."""
 

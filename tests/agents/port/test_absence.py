@@ -39,7 +39,7 @@ def test_brokers_that_do_not_answer_are_said_within_seconds_and_then_more_rarely
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Two minutes away, asked by ten clients each second: a handful of lines, the first after three seconds."""
-    monkeypatch.setattr(absence.structlog, "is_configured", lambda: False)
+    monkeypatch.setattr(absence, "configured", lambda: False)
     clock = Clock()
     brokers = Absence(clock)
     lines: list[int] = []
