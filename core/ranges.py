@@ -6,7 +6,7 @@ record, and one that has removed records of the range is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -73,6 +73,18 @@ def remade(one: Range, found: str) -> RangeGone | None:
         f"its id was {one.topic_id}, and is {found} now",
         remedy=f"if it holds the same records at the same offsets, `headgate topics adopt JOB {one.topic}` accepts it",
     )
+
+
+def taken_for(topic_id: str, adopted: Mapping[str, str]) -> str:
+    """The id of the topic that holds the records of this one, after all adoptions (`headgate topics adopt`: by id, the id that it was taken
+    for); empty if it is not known. A topic that was made again without an adoption is another one, whatever was adopted before.
+
+    >>> taken_for("one", {"one": "two", "two": "three"}), taken_for("one", {"one": ""}), taken_for("four", {"one": "two"})
+    ('three', '', 'four')
+    """
+    for _ in adopted:
+        topic_id = adopted.get(topic_id, topic_id)
+    return topic_id
 
 
 class UndecodedRecord(NamedTuple):

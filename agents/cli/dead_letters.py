@@ -4,15 +4,16 @@
 stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a letter that was too large for the dead-
 letter topic is read from its own topic. The dead letters stay until `purge` deletes them. A dead letter of Spark contains a row that was
 made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and made again,
-or if the row was made from several records, the replay is refused. A dead letter from between two stages can only be replayed to a topic
-given with `--to`, because only the job writes between its stages. What goes to a given topic is the content of the dead letter.
+or if the row was made from several records, the replay is refused. A topic that was adopted (`headgate topics adopt`) is the one before. A
+dead letter from between two stages can only be replayed to a topic given with `--to`, because only the job writes between its stages. What
+goes to a given topic is the content of the dead letter.
 """
 
 from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import click
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.progress.frames import FROM_HEADER, said_of
-from ...core.ranges import TOPIC_ID
+from ...core.ranges import TOPIC_ID, taken_for
 from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..kafka.connect import CONNECT_S
@@ -31,7 +32,7 @@ from ..kafka.plainwrite import Plain, put
 from ..kafka.port import KafkaPort
 from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
-from ..process.reading import must_exist, shown
+from ..process.reading import following, must_exist, shown
 from ..records.columns import LIMIT
 from ..records.target_rules import Rules
 from ..records.timestamps import EVENT_TIME, TIME_HEADER, accepted
@@ -40,6 +41,7 @@ from ..status.documents import time_of
 from .group import Group
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import as_typed, output_option, show_fields, show_json, show_table, show_text
+from .seek import checkpoint_of
 
 OWN = "hg-"
 NUMBERS = ("hg-timestamp", "hg-partition", "hg-offset", "hg-row")
@@ -239,9 +241,10 @@ async def _again(to: Target, letters: Iterable[Any], topic: str, framed: Mapping
     before = await _ids(to, {one[1] for _, one in wanted})
     whole = [one if isinstance(one, Plain) else await _original(to, *one) for one in found]
     after = await _ids(to, set(before))
+    adopted = await _adopted(to, {StreamPartition(*one[1:3]) for _, one in wanted})
     for letter, (_, origin, *_) in wanted:  # it may have been made again while it was read
-        must_be_same(letter, origin, before[origin])
-        must_be_same(letter, origin, after[origin])
+        must_be_same(letter, origin, before[origin], adopted)
+        must_be_same(letter, origin, after[origin], adopted)
     records = [replace(one, topic=topic, partition=None) if topic else one for one in whole]
     admin = TopicsAdmin(to.client)
     await admin.start(deadline_s=CONNECT_S)
@@ -282,15 +285,30 @@ async def _ids(to: Target, topics: Collection[str]) -> dict[str, str]:
         await offsets.stop()
 
 
-def must_be_same(letter: Any, topic: str, found: str) -> None:
-    """Raise if the record of a letter was in a topic that is gone: what stands at its offset now is another record. An unknown id equals
-    any."""
+async def _adopted(to: Target, places: Set[StreamPartition]) -> dict[str, str]:
+    """What the tasks that read these partitions have adopted: by the id of a topic, that of the one which holds the same records."""
+    if not places:
+        return {}
+    async with following(to.client, to.topics) as following_:
+        state = await following_.to_end()
+    tasks = {} if state.model is None else state.model.tasks
+    found: dict[str, str] = {}
+    for task in [name for name, owned in tasks.items() if not places.isdisjoint(owned)]:
+        checkpoint = await checkpoint_of(to, state, task)
+        found.update({} if checkpoint is None else checkpoint.adopted)
+    return found
+
+
+def must_be_same(letter: Any, topic: str, found: str, adopted: Mapping[str, str]) -> None:
+    """Raise if the record of a letter was in a topic that is gone: what stands at its offset now is another record, unless that topic was
+    adopted. An unknown id equals any."""
     known = (dict(letter.headers).get(TOPIC_ID) or b"").decode(errors="replace")
-    if known and found and known != found:
+    if found not in ("", known) and taken_for(known, adopted) not in ("", found):
         raise HeadgateError(
             f"the letter at {letter.offset} does not hold its record, and '{topic}' was deleted and made again since: its id was {known}, "
             f"and is {found} now",
-            remedy=f"write that record again from its source; {ROW_ITSELF}",
+            remedy=f"if it holds the same records at the same offsets, `headgate topics adopt JOB {topic}`; if not, write that record "
+            f"again from its source; {ROW_ITSELF}",
         )
 
 

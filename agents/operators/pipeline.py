@@ -7,7 +7,7 @@ work included. Afterwards either all output is in the ready buffer, or an except
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -159,7 +159,7 @@ class Pipeline:
         self.batch_max_bytes = MOST_BYTES
         self.topic_id: Callable[[StreamPartition], str] = lambda at: ""
         """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
-        self.adopted: Callable[[], Collection[str]] = tuple
+        self.adopted: Callable[[], Mapping[str, str]] = dict
         """The ids of topics that are taken for the same as their successors."""
         self.poke: Callable[[], None] = _nothing
         """Called when the result of `due()` may have changed without a letter."""

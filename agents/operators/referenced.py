@@ -29,7 +29,7 @@ from ...core.batches import ROWS, BatchOutcome, Closed, Limits
 from ...core.errors import DataError
 from ...core.names import StreamPartition
 from ...core.progress.frames import NO_TIME
-from ...core.ranges import Range, RangeBroken, RangeGone, Ranges, UndecodedRecord, together
+from ...core.ranges import Range, RangeBroken, RangeGone, Ranges, UndecodedRecord, taken_for, together
 from ..job import steps as s
 from ..logger import Logger
 from ..records.chunks import Chunk
@@ -152,11 +152,9 @@ class Referenced:
         return found if latest_ms is None else found._replace(greatest=latest_ms, ahead_ms=how.max_future_ms)
 
     def contents(self, one: Closed) -> Ranges:
-        """What Spark is given. A topic that was adopted under another id holds the records of its range, too."""
+        """What Spark is given. A topic that was adopted holds the records of its range under another id."""
         adopted = self._env.adopted()
-        parts = tuple(
-            replace(part, topic_id="") if part.topic_id in adopted else part for part in self.ranges(one.number)
-        )
+        parts = tuple(replace(part, topic_id=taken_for(part.topic_id, adopted)) for part in self.ranges(one.number))
         if self.framed:
             return Ranges(
                 parts,
@@ -194,8 +192,8 @@ class Referenced:
         )
         return RangeGone(
             f"batch {one.info(self._env.task, self._name).id}: {cause.what}",
-            remedy=f"they cannot come back. Note what `headgate batches {job}` shows, stop all workers, and forget the unfinished "
-            f"batches of this step: `headgate tables clear {job} {self._name}`{again}",
+            remedy=f"{cause.remedy}. What is gone cannot come back: note what `headgate batches {job}` shows, stop all workers, and forget "
+            f"the unfinished batches of this step: `headgate tables clear {job} {self._name}`{again}",
         )
 
     # ----------------------------------------------------------------------------------------------------- results come in

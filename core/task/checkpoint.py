@@ -48,6 +48,7 @@ Positions = Mapping[StreamPartition, int]
 TopicIds = Mapping[StreamPartition, str]
 _NOWHERE: Positions = MappingProxyType({})
 _NO_IDS: TopicIds = MappingProxyType({})
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class Checkpoint:
     """By stream partition: the next offset to read."""
     topics: TopicIds = field(default_factory=lambda: _NO_IDS)
     """By stream partition: the id of the topic that the position belongs to. One that is missing is unknown, and equals any."""
-    adopted: tuple[str, ...] = ()
-    """Ids of topics that an operator has declared to be the same as their successors, newest last."""
+    adopted: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """By the id of a topic, that of the one which an operator has declared to hold the same records (empty: not known yet), newest last."""
     until: Positions = field(default_factory=lambda: _NOWHERE)
     """By stream partition: the offset at which a bounded input ends in this run."""
     phase: TaskState = TaskState.RUNNING
@@ -115,7 +116,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     if c.topics:
         fields["topics"] = _identities(c.topics)
     if c.adopted:
-        fields["adopted"] = list(c.adopted)
+        fields["adopted"] = [list(one) for one in c.adopted.items()]
     value = _packb(fields)
     decode_checkpoint(value)  # what this version cannot read, it must not write
     return value
@@ -149,7 +150,7 @@ def decode_checkpoint(value: bytes) -> Checkpoint:
         positions=_positions(known, "positions"),
         until=_positions(known, "until"),
         topics=_topics(known),
-        adopted=_texts(known, "adopted") if "adopted" in known else (),
+        adopted=_adopted(known),
         phase=TaskState(phase),
         drain_id=_text(known, "drain"),
         hooks=frozenset(_texts(known, "hooks")),
@@ -202,6 +203,22 @@ def _text(fields: dict[Any, Any], key: str) -> str:
     if type(text) is not str:
         raise _damaged(f"{key} is not text")
     return text
+
+
+def _adopted(fields: dict[Any, Any]) -> Mapping[str, str]:
+    rows = fields.get("adopted", [])
+    if type(rows) is not list:
+        raise _damaged("adopted is not a list")
+    found: dict[str, str] = {}
+    for row in cast("list[Any]", rows):
+        if type(row) is str:  # its successor was not stored
+            found[row] = ""
+            continue
+        pair = cast("list[Any]", row) if type(row) is list else []
+        if [type(one) for one in pair] != [str, str]:
+            raise _damaged("adopted does not name pairs of topics")
+        found[pair[0]] = pair[1]
+    return MappingProxyType(found)
 
 
 def _texts(fields: dict[Any, Any], key: str) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ JUST_NOW_S = 2.5
 """How long a broker's answer is valid. A partition that is read gets several answers in this time."""
 NEVER = float("inf")
 PAUSED = "paused"
+MAX_ADOPTED = 256
+"""So many adoptions of topics are remembered."""
 
 
 class SourceClock:
@@ -102,8 +104,10 @@ class Inputs:
         self.positions: dict[StreamPartition, int] = {}
         self.topics: dict[StreamPartition, str] = {}
         """The id of the topic that each position belongs to; without one it is unknown."""
-        self.adopted: tuple[str, ...] = ()
-        """Ids of topics that are taken for the same as their successors, newest last."""
+        self.adopted: dict[str, str] = {}
+        """By the id of a topic, that of the one which is taken for the same (empty: not known yet), newest last."""
+        self._adopts: dict[StreamPartition, str] = {}
+        """By partition, the id of the topic whose position was kept, until the reader tells the id of the one that is there."""
         self.first: dict[StreamPartition, int] = {}
         """The start positions of partitions that no checkpoint contained when this task started; it has read nothing there yet."""
         self.until: dict[StreamPartition, int] = {}
@@ -197,8 +201,21 @@ class Inputs:
         if not topic or self.topics.get(at) or at not in self.positions:
             return False
         self.topics[at] = topic
-        self.adopted = tuple(one for one in self.adopted if one != topic)
+        if before := self._adopts.pop(at, ""):
+            self.adopted[before] = topic
+        self.adopted.pop(topic, None)
         return True
+
+    def leave_topic(self, at: StreamPartition, *, adopt: bool = False) -> None:
+        """The next position belongs to the topic that is there now, of an id that is still to be told. `adopt`: it holds the records of the
+        one before."""
+        before = self.topics.pop(at, "")
+        self._adopts.pop(at, None)
+        if not (adopt and before):
+            return
+        self._adopts[at] = before
+        told = self.adopted.pop(before, "")
+        self.adopted = dict([*self.adopted.items(), (before, told)][-MAX_ADOPTED:])
 
     def is_other(self, at: StreamPartition, topic: str) -> bool:
         """Whether the position belongs to another topic than this one: the name is the same, and the topic was made again."""

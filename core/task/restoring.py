@@ -126,7 +126,7 @@ class Restoring:
         self.inputs.positions = dict(self.checkpoint.positions)
         self.inputs.load(run, self.ledger.load(run.run_id, event.rows))
         self.inputs.topics = dict(self.checkpoint.topics)
-        self.inputs.adopted = self.checkpoint.adopted
+        self.inputs.adopted = dict(self.checkpoint.adopted)
         return self.checkpoint
 
     def ask(self, run: RunView) -> list[TaskInstruction]:

@@ -326,11 +326,10 @@ class Seeks:
 
     def _take_topic(self, at: StreamPartition, order: Seek | None) -> None:
         """The next position belongs to the topic that is there now. For a seek, the reader tells which one that is."""
-        before, found = self.inputs.topics.pop(at, ""), self._found.pop(at, "")
+        found = self._found.pop(at, "")
+        self.inputs.leave_topic(at, adopt=order is not None and order.to == HERE)
         if order is None:
             self.inputs.identify(at, found)
-        elif order.to == HERE and before and before not in self.inputs.adopted:
-            self.inputs.adopted = (*self.inputs.adopted, before)[-MAX_APPLIED:]
 
     def after_chunk(self, at: StreamPartition) -> list[TaskInstruction]:
         """A chunk is over: settle the seeks that waited for it, and the skips that it has passed."""

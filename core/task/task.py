@@ -712,7 +712,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             epoch=max((one.epoch for one in self.run.producers.values()), default=0),
             positions=dict(self.inputs.positions),
             topics=dict(self.inputs.topics),
-            adopted=self.inputs.adopted,
+            adopted=dict(self.inputs.adopted),
             until=dict(self.inputs.until),
             phase=self.completion.phase,
             drain_id=self.completion.drain_id or "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypedDict
@@ -177,6 +178,50 @@ async def test_removed_records_are_an_error_and_never_a_smaller_result(line: Tra
     assert "the log starts at 10" in why(running)
     assert "headgate tables clear" in why(running)
     assert await line.job.records(target, 0) == []
+
+
+async def test_a_topic_made_again_during_an_attempt_gives_no_row_to_the_batch(
+    line: Transactional, topic: Topic
+) -> None:
+    """The ids agree when the attempt begins; when executors read, the name has other records at the same offsets. The batch fails, and
+    `on_lost` decides about the position: the new topic is read from its beginning, under the ids of other batches."""
+    source, target = topic("orders"), topic("totals")
+    begun, gate, attempts = asyncio.Event(), threading.Event(), list[str]()
+    loop = asyncio.get_running_loop()
+
+    def held(df: Any, batch: Any) -> Any:
+        attempts.append(batch.id)
+        if len(attempts) == 1:
+            loop.call_soon_threadsafe(begun.set)
+            assert gate.wait(PATIENCE_S)
+        return totals(df, batch)
+
+    app, stream = declared(line, source, on_lost="oldest")
+    stream.batch(max_rows=40, name="lot", by="reference").spark(held, schema=SCHEMA, name="totals").to(target)
+    await line.job.write(source, [{**order, "ts": order["n"]} for order in orders(40)])
+    running = await line.start(app)
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+    async with line.job.admin() as admin:
+        await admin.delete_topics([source])
+        while (await admin.create_topics([NewTopic(source, 1, 1)])).topic_errors[0][1]:
+            pass  # the deletion is under way
+    await line.job.write(source, [{**order, "ts": order["n"]} for order in orders(40, start=1000)])
+    gate.set()
+    await running.until(lambda: why(running), "the task fails", within_s=PATIENCE_S)
+    first = "Partition 0/lot/1"
+    assert f"batch {first}: {source}[0]: the topic was deleted and made again before Spark had read" in why(running)
+    assert f"`headgate topics adopt JOB {source}` accepts it" in why(running)
+    assert attempts.count(first) == 1, "no further attempt can read them"
+    assert await running.stop() == 0
+    assert await line.job.records(target, 0) == []
+    for verb in (f"tables clear {line.job.name}/1 lot", f"seek {line.job.name}/1 {source} --to oldest"):
+        done = await asyncio.to_thread(CliRunner().invoke, main, f"{verb} --yes -b {line.job.bootstrap}".split())
+        assert done.exit_code == 0, done.output
+    again = await line.start(app)
+    rows = await line.job.values(target, 3, within_s=PATIENCE_S)
+    assert counted(rows) == (40, sum(range(1000, 1040)))
+    assert await again.stop() == 0
 
 
 async def test_a_compacted_topic_is_refused(line: Transactional, topic: Topic) -> None:

@@ -208,12 +208,14 @@ def test_a_record_of_a_topic_that_was_made_again_is_not_that_of_the_letter(found
     app.input("orders", timestamp="ts").map(failing).to("out")
     letter = letter_of(app, {"c": "DE", "ts": 7})
     assert dict(letter.headers)["hg-topic-id"] == b"orders.0"
-    must_be_same(stored(b"abc"), "orders", "another")  # a letter of an earlier version
+    must_be_same(stored(b"abc"), "orders", "another", {})  # a letter of an earlier version
+    must_be_same(letter, "orders", found, {"orders.0": found})
     if same:
-        must_be_same(letter, "orders", found)
+        must_be_same(letter, "orders", found, {})
     else:
-        with pytest.raises(hg.HeadgateError, match=r"made again since: its id was orders.0, and is orders.1 now"):
-            must_be_same(letter, "orders", found)
+        for adopted in ({}, {"orders.0": "orders.2"}):
+            with pytest.raises(hg.HeadgateError, match=r"made again since: its id was orders.0, and is orders.1 now"):
+                must_be_same(letter, "orders", found, adopted)
 
 
 def test_a_batch_that_was_not_decompressed_is_no_record(to: Target) -> None:

@@ -121,7 +121,8 @@ def test_offsets_become_ranges_of_at_most_so_many() -> None:
 
 
 def test_ranges_name_their_topic_and_those_of_before_know_none() -> None:
-    """A batch whose topic is made again meanwhile has a range of each; one that was adopted is the same topic. Stored ranges of four values
+    """A batch whose topic is made again meanwhile has a range of each; one that was adopted is read under
+    the id that it was adopted as, and no other. Stored ranges of four values
     are those of an earlier version."""
 
     async def story() -> None:
@@ -134,11 +135,11 @@ def test_ranges_name_their_topic_and_those_of_before_know_none() -> None:
         await offsets(one, 7, 9, IN1)
         topics[IN] = "two"
         await offsets(one, 20, 108)
-        one.pipeline.adopted = lambda: ("one",)
+        one.pipeline.adopted = lambda: {"one": "zwei"}
         commit(one)
         await asyncio.sleep(0)
         (contents,) = bridge.contents
-        assert contents.parts == (Range("in", 0, 0, 20), Range("in", 1, 7, 9), Range("in", 0, 20, 98, "two"))
+        assert contents.parts == (Range("in", 0, 0, 20, "zwei"), Range("in", 1, 7, 9), Range("in", 0, 20, 98, "two"))
         batch: Any = next(operator for operator in one.pipeline.operators if isinstance(operator, BatchOp))
         assert batch.reference.ranges(1)[0] == Range("in", 0, 0, 20, "one")
         assert batch.rows.table.get_many(["r000000000001"])[0][1] == ["in", 1, 7, 9]

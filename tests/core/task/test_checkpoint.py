@@ -68,13 +68,14 @@ def test_golden_bytes():
 def test_checkpoints_name_topics_and_those_of_before_know_none():
     """A missing id is unknown, for ever; one that is there takes few bytes."""
     at, other = StreamPartition("a", 0), StreamPartition("a", 2)
-    known = replace(FULL, topics={at: "one", other: "one", StreamPartition("b", 1): "two"}, adopted=("zero",))
+    known = replace(FULL, topics={at: "one", other: "one", StreamPartition("b", 1): "two"}, adopted={"zero": "one"})
     assert encode_checkpoint(known).endswith(
-        b"\xa6topics\x92\x94\xa1a\xa3one\x00\x02\x93\xa1b\xa3two\x01\xa7adopted\x91\xa4zero"
+        b"\xa6topics\x92\x94\xa1a\xa3one\x00\x02\x93\xa1b\xa3two\x01\xa7adopted\x91\x92\xa4zero\xa3one"
     )
     assert decode_checkpoint(encode_checkpoint(known)) == known
     assert decode_checkpoint(bytes.fromhex(GOLDEN)).topics == {}
-    assert decode_checkpoint(bytes.fromhex(GOLDEN)).adopted == ()
+    assert decode_checkpoint(bytes.fromhex(GOLDEN)).adopted == {}
+    assert decode_checkpoint(changed(adopted=["zero"])).adopted == {"zero": ""}
 
 
 TEXT = st.text(max_size=8)
@@ -89,7 +90,7 @@ ANY = st.builds(
     positions=POSITIONS,
     until=POSITIONS,
     topics=st.dictionaries(st.builds(StreamPartition, TEXT, st.integers(0, 9)), TEXT, max_size=6),
-    adopted=st.lists(TEXT, max_size=3).map(tuple),
+    adopted=st.dictionaries(TEXT, TEXT, max_size=3),
     phase=st.sampled_from(PHASES),
     drain_id=TEXT,
     hooks=st.frozensets(TEXT, max_size=3),
@@ -145,7 +146,9 @@ def test_unknown_fields_are_ignored():
         (changed(topics=[1]), "topics does not name streams"),
         (changed(topics=[["a", 1, 0]]), "topics does not name streams"),
         (changed(topics=[["a", "one", "0"]]), "topics is not a number"),
-        (changed(adopted=[1]), "adopted is not a list of texts"),
+        (changed(adopted=1), "adopted is not a list"),
+        (changed(adopted=[["one", 2]]), "adopted does not name pairs of topics"),
+        (changed(adopted=[1]), "adopted does not name pairs of topics"),
     ],
 )
 def test_what_cannot_be_read_says_why_and_what_to_do(data, what):

@@ -92,7 +92,7 @@ def test_a_stream_of_the_job_itself_can_be_adopted_where_it_stands():
     rig.feed(o.Seek("s", BY, 0, o.HERE))
     assert rig.seeks() == [o.SeekApplied(ME, "s")]
     assert rig.task.position(BY0) == here
-    assert rig.task.inputs.adopted == ("one",)
+    assert rig.task.inputs.adopted == {"one": ""}
 
 
 def test_no_seek_in_a_drain_or_behind_an_end():
@@ -200,7 +200,7 @@ def test_a_seek_goes_to_the_topic_that_is_there():
     assert again.task.inputs.topics == {}
     again.feed(Identified(ORDERS0, "two"))
     assert again.task.inputs.topics == {ORDERS0: "two"}
-    assert again.task.inputs.adopted == ()
+    assert again.task.inputs.adopted == {}
 
 
 def test_an_operator_may_say_that_the_topic_is_the_same_one():
@@ -211,10 +211,10 @@ def test_an_operator_may_say_that_the_topic_is_the_same_one():
     assert rig.seeks()[-1] == o.SeekApplied(ME, "s1")
     rig.feed(Identified(ORDERS0, "two"))
     assert rig.task.inputs.topics == {ORDERS0: "two"}
-    assert rig.again().task.inputs.adopted == ("one",)
+    assert rig.again().task.inputs.adopted == {"one": "two"}
     rig.feed(o.Seek("s2", ORDERS, 0, o.HERE))
     rig.feed(Identified(ORDERS0, "one"))
-    assert rig.task.inputs.adopted == ("two",)
+    assert rig.task.inputs.adopted == {"two": "one"}
     rig.handle(o.Seek("s3", ORDERS, 0, o.HERE))
     rig.handle(OffsetsResolved(4, {ORDERS0: 0}, ends={ORDERS0: 7}))
     assert "there is no offset 20 in orders:0" in rig.seeks()[-1].refused
