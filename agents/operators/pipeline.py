@@ -73,13 +73,14 @@ class ReadyBuffer(Protocol):
         values: list[bytes | None],
         timestamps: list[int] | int,
         headers: list[Any] | None = None,
-    ) -> int:
-        """Returns how many of the records have another timestamp in Kafka than their event time."""
+    ) -> tuple[int, int]:
+        """Returns how many of the records have another timestamp in Kafka than their event time, and how many are older than their topic
+        keeps records."""
         ...
 
     def emit_spans(
         self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
-    ) -> int: ...
+    ) -> tuple[int, int]: ...
     def complete(self) -> None: ...
     def drop(self) -> None: ...
 
@@ -273,26 +274,28 @@ class Pipeline:
     ) -> None:
         """Write rows to a topic, as part of the running letter."""
         try:
-            changed = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+            found = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
         except UnknownTarget as error:
             self._unknown = error  # user code may catch it, or raise another error instead
             raise
-        self._restamped(changed)
+        self._count_times(*found)
 
     def emit_spans(
         self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
     ) -> None:
         """As `emit`, of records that lie in buffers."""
         try:
-            changed = self.buffer.emit_spans(topic, partition, records, rows)
+            found = self.buffer.emit_spans(topic, partition, records, rows)
         except UnknownTarget as error:
             self._unknown = error
             raise
-        self._restamped(changed)
+        self._count_times(*found)
 
-    def _restamped(self, changed: int) -> None:
-        if changed:
-            self.count("records_restamped", changed)
+    def _count_times(self, restamped: int, expiring: int) -> None:
+        if restamped:
+            self.count("records_restamped", restamped)
+        if expiring:
+            self.count("records_expiring", expiring)
 
     def _before_it(self) -> Before | None:
         """The records of the running chunk; None for a letter that is not a chunk."""

@@ -81,6 +81,21 @@ class Rules:
             return None
         return cls(compacted, before, after, retention)
 
+    def expires(self, stamp: int, now_ms: int) -> bool:
+        """Whether Kafka deletes a record of this timestamp as soon as it can, because of its age.
+
+        >>> Rules(retention_ms=10).expires(5, 20), Rules(retention_ms=10, before_ms=10).expires(5, 20)
+        (True, False)
+        """
+        return self.kept_ms is not None and stamp < now_ms - self.kept_ms
+
+    @property
+    def kept_ms(self) -> int | None:
+        """How old a record that is written may be without being deleted at once. None: any, as nothing is deleted by its age, or no older
+        timestamp is accepted."""
+        kept = self.retention_ms
+        return None if kept is None or (self.before_ms is not None and self.before_ms <= kept) else kept
+
     def refuse(self, topic: str, keys: Sequence[bytes | None] | None) -> None:
         """Raise `NotTaken` for a record that the topic would refuse."""
         if self.compacted and (keys is None or None in keys):

@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...core.names import StreamPartition
 from ..logger import Logger
@@ -126,6 +127,17 @@ class Transaction:
         return wave
 
 
+class Emitted(NamedTuple):
+    """What the timestamps of records mean in Kafka. `restamped`: so many have another timestamp there than their event time. `expiring`: so
+    many are older than their topic keeps records."""
+
+    restamped: int = 0
+    expiring: int = 0
+
+
+AS_THEY_ARE = Emitted()
+
+
 class TaskBuffer:
     """What one task has emitted while it processes its current chunk."""
 
@@ -145,28 +157,29 @@ class TaskBuffer:
         values: Sequence[Bytes],
         timestamps: Stamps,
         headers: Sequence[Headers] | None = None,
-    ) -> int:
-        """Emit columns to one topic. Without `partition`, each record goes where Java's default partitioner would send its key. Returns how
-        many of them have another timestamp in Kafka than their event time."""
+    ) -> Emitted:
+        """Emit columns to one topic. Without `partition`, each record goes where Java's default partitioner would send its key. Returns
+        what their timestamps mean in Kafka."""
         if not values:
-            return 0
+            return AS_THEY_ARE
         outbox = self._outbox
         timestamps, headers, changed = stamped(topic, len(values), timestamps, headers, outbox._accepted(topic))
         found = writable(topic, keys, values, timestamps, headers)
         outbox._must_fit(topic, found)
         keys, values, timestamps, headers, size, _ = found
         self.size += size
+        expiring = 0
         if (rules := outbox._rules.get(topic)) is not None:
             rules.refuse(topic, keys)
-            outbox._notice_age(topic, rules, timestamps)
+            expiring = outbox._expiring(topic, rules, timestamps, len(values))
         chooser = outbox._partitioner(topic)
         if partition is not None:
             target = StreamPartition(topic, check_partition(topic, partition, chooser.partitions))
             self._emitted.append((target, Listed(keys, values, timestamps, headers)))
-            return changed
+            return Emitted(changed, expiring)
         if keys is None:
             self._emitted.append((StreamPartition(topic, chooser.next()), Listed(None, values, timestamps, headers)))
-            return changed
+            return Emitted(changed, expiring)
         for number, indexes in enumerate(chooser.split(keys)):
             if indexes:
                 part = Listed(
@@ -176,14 +189,16 @@ class TaskBuffer:
                     None if headers is None else pick(headers, indexes),
                 )
                 self._emitted.append((StreamPartition(topic, number), part))
-        return changed
+        return Emitted(changed, expiring)
 
-    def emit_spans(self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None) -> int:
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> Emitted:
         """Emit records that lie in buffers: these rows of them, or all. No object is made of a record unless one is refused, or gets
         another timestamp or other headers; refusals and what is returned are those of `emit`, and an index counts the rows."""
         given = Spanned(records, rows)
         if not len(given):
-            return 0
+            return AS_THEY_ARE
         outbox = self._outbox
         found, rules = extent_of(records, rows), outbox._rules.get(topic)
         taken = outbox._accepted(topic).all_of(found.earliest, found.oldest, found.newest)
@@ -191,8 +206,11 @@ class TaskBuffer:
         if not taken or keyless or found.largest > outbox._limit(topic) or names_times(records.headers):
             listed = given.listed()  # one of them may be refused: this says which, and why
             return self.emit(topic, partition, listed.keys, listed.values, listed.timestamps, listed.headers)
-        if rules is not None and found.oldest is not None:
-            outbox._notice_age(topic, rules, found.oldest)
+        expiring = 0
+        if rules is not None and found.oldest is not None and rules.expires(found.oldest, outbox._now_ms()):
+            times = longs(records.timestamps)
+            stamps = times if rows is None else [times[row] for row in longs(rows)]
+            expiring = outbox._expiring(topic, rules, stamps, len(stamps))
         self.size += found.size
         chooser = outbox._partitioner(topic)
         if partition is not None:
@@ -204,7 +222,7 @@ class TaskBuffer:
             for number, own in enumerate(chooser.split_spans(records.keys, rows)):
                 if len(longs(own)):
                     self._emitted.append((StreamPartition(topic, number), Spanned(records, own)))
-        return 0
+        return Emitted(0, expiring)
 
     def complete(self) -> None:
         """The chunk is complete: everything emitted joins the open transaction."""
@@ -271,20 +289,26 @@ class Joining:
         rules = self._rules.get(topic)
         return ANY if rules is None or rules.accepts_all else accepted(rules, self._now_ms())
 
-    def _notice_age(self, topic: str, rules: Rules, stamps: Stamps) -> None:
-        """Say once of a topic that Kafka is about to delete what is written to it, since it is older than the topic keeps records."""
-        if rules.retention_ms is None or topic in self._old:
-            return
-        oldest = stamps if isinstance(stamps, int) else min(stamps)
-        if NO_TIMESTAMP != oldest < self._now_ms() - rules.retention_ms:
+    def _expiring(self, topic: str, rules: Rules, stamps: Stamps, count: int) -> int:
+        """How many of `count` records with these timestamps are older than their topic keeps records, so that Kafka deletes them soon. Says
+        so once of a topic."""
+        if rules.kept_ms is None:
+            return 0
+        now_ms = self._now_ms()
+        if not rules.expires(stamps if isinstance(stamps, int) else min(stamps), now_ms):
+            return 0
+        stamps = [stamps] * count if isinstance(stamps, int) else stamps
+        old = [stamp for stamp in stamps if rules.expires(stamp, now_ms) and stamp != NO_TIMESTAMP]
+        if old and topic not in self._old:
             self._old.add(topic)
             log.warning(
                 "records are older than their topic keeps them, so that Kafka deletes them soon",
                 topic=topic,
-                oldest_ms=oldest,
+                oldest_ms=min(old),
                 retention_ms=rules.retention_ms,
                 remedy=f"raise retention.ms of {topic}, or set its message.timestamp.type to LogAppendTime",
             )
+        return len(old)
 
     def _must_fit(self, topic: str, found: Writable) -> None:
         """Refuse records that are larger than the topic accepts."""

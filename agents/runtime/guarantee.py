@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .buffer import TaskBuffer
+from .buffer import Emitted, TaskBuffer
 
 
 class SplitBuffer:
@@ -21,11 +21,11 @@ class SplitBuffer:
         self._outside = outside
         self._fenced = fenced
 
-    def emit(self, topic: str, *columns: Any, **named: Any) -> int:
+    def emit(self, topic: str, *columns: Any, **named: Any) -> Emitted:
         """Emit columns to one topic."""
         return (self._inside if self._fenced(topic) else self._outside).emit(topic, *columns, **named)
 
-    def emit_spans(self, topic: str, *records: Any, **named: Any) -> int:
+    def emit_spans(self, topic: str, *records: Any, **named: Any) -> Emitted:
         """Emit records that lie in buffers to one topic."""
         return (self._inside if self._fenced(topic) else self._outside).emit_spans(topic, *records, **named)
 

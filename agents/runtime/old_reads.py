@@ -2,9 +2,10 @@
 
 A result has the event time of what it is made of, and Kafka deletes by a record's timestamp. So a job that reads old records into a topic
 of a short retention loses its results soon after they were written. What it decides: records are old if Kafka's timestamps of them are
-older than `retention.ms` of an output that they reach; declared event times are not known before the records are read, and are compared
-when their results are written (`buffer`). Promises: the task does not wait for the answer, each output is named once, and a broker that
-gives none changes nothing.
+older than `retention.ms` of an output that they reach. Other event times (`timestamp=`, or `hg-time`) are not known before the records are
+read: those of the first chunk of each partition stand for them, long before a window of them closes. What is written is compared and
+counted anyway (`buffer`). Promises: the task does not wait for the answer, each output is named once, and a broker that gives none
+changes nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class OldReads:
             if not (one.bootstrap or one.producers)
         }
         self._named: set[str] = set()
+        self._begun: set[StreamPartition] = set()
+        """The partitions of which a chunk was read."""
 
     def asks(self, positions: Mapping[StreamPartition, int]) -> bool:
         """Whether there is anything to ask the broker for."""
@@ -60,6 +63,23 @@ class OldReads:
                         old_records=old,
                         remedy=f"raise retention.ms of {topic}, or set its message.timestamp.type to LogAppendTime",
                     )
+
+    def read(self, at: StreamPartition, greatest: int | None) -> None:
+        """A chunk was read, up to this event time. Of the first one of a partition, name the outputs that do not keep its results."""
+        if at in self._begun or at.stream not in self._reached or greatest is None:
+            return
+        self._begun.add(at)
+        for topic, kept_ms in self._outputs(at).items():
+            if greatest < self._now_ms() - kept_ms:
+                self._named.add(topic)
+                log.warning(
+                    "event times that are read are older than an output keeps its records: Kafka deletes their results soon",
+                    topic=topic,
+                    retention_ms=kept_ms,
+                    partition=str(at),
+                    event_time_ms=greatest,
+                    remedy=f"raise retention.ms of {topic}, or set its message.timestamp.type to LogAppendTime",
+                )
 
     def _outputs(self, at: StreamPartition) -> dict[str, int]:
         """The outputs of this input that delete by age and have not been named, and how long they keep records."""

@@ -152,6 +152,7 @@ class UnderWay:
             if (wants := self._contribution.complete()) is not None:
                 commit, ends = wants
                 upto, greatest = chunk.next_position, outcome.greatest
+                self._site.runtime.old_reads.read(chunk.at, greatest)
                 self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, ends=ends, owed=self._owed()))
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:

@@ -530,6 +530,13 @@ METRICS: tuple[Metric, ...] = (
         _counted("records_restamped"),
     ),
     Metric(
+        "headgate_records_expiring_total",
+        COUNTER,
+        "Records written that are older than their topic keeps records (`retention.ms`): Kafka deletes them as soon as it can.",
+        ("task",),
+        _counted("records_expiring"),
+    ),
+    Metric(
         "headgate_failures_total",
         COUNTER,
         "Failed chunks, whether retried or not.",

@@ -262,9 +262,9 @@ class JobTopics:
         return self._known[topic].limit if topic in self._known else None
 
     def kept_ms(self, topic: str) -> int | None:
-        """The topic's retention, if it is known, and if it goes by the times of records."""
+        """How old the topic's records may be when they are written; None if that is unknown, or any."""
         rules = self._known[topic].rules if topic in self._known else None
-        return None if rules is None else rules.retention_ms
+        return None if rules is None else rules.kept_ms
 
     async def check_widths(self, widths: Mapping[str, int]) -> None:
         """Check that the job's own streams have as many partitions as its model says. A stream that was widened or created again by hand is

@@ -94,7 +94,7 @@ def written(rules: Rules | None, times: Any, headers: Any = None) -> tuple[int, 
     joining = Open(Gathered, rules, 1 << 20)
     buffer = joining.buffer("t")
     count = len(times) if isinstance(times, list) else 1
-    changed = buffer.emit("out", 0, [b"k"] * count, [b"v"] * count, times, headers)
+    changed, _ = buffer.emit("out", 0, [b"k"] * count, [b"v"] * count, times, headers)
     buffer.complete()
     (batches,) = joining.batches().values()
     return changed, [one for _, _, stamps, pairs, _ in batches for one in zip(stamps, pairs, strict=True)]
@@ -129,16 +129,24 @@ def test_a_record_does_not_keep_the_event_time_that_it_had_elsewhere() -> None:
     )
 
 
-def test_a_topic_that_does_not_keep_what_is_written_is_named_once() -> None:
-    """Results of a year ago, in a topic that keeps a week: they are gone at once, and nothing else would say why."""
+def test_a_topic_that_does_not_keep_what_is_written_is_named_once_and_what_is_lost_is_counted() -> None:
+    """Results of a year ago, in a topic that keeps a week: they are gone at once, and nothing else would say why. A topic that accepts no
+    times as old as that keeps them, for they get another timestamp."""
     joining = Open(Gathered, Rules(retention_ms=7 * 24 * HOUR), 1 << 20)
     buffer = joining.buffer("t")
     with capture_logs() as logs:
-        buffer.emit("out", 0, None, [b"v"], [NOW - HOUR])
+        assert buffer.emit("out", 0, None, [b"v"], [NOW - HOUR]) == (0, 0)
         assert logs == []
-        buffer.emit("out", 0, None, [b"v"], [NOW - 365 * 24 * HOUR])
-        buffer.emit_spans("out", 0, spanned(Columns([b"v"], [NOW - 365 * 24 * HOUR], 0)))
+        old = NOW - 365 * 24 * HOUR
+        assert buffer.emit("out", 0, None, [b"v"] * 4, [-1, old, NOW, old]) == (0, 2)
+        assert buffer.emit("out", 0, None, [b"v"] * 2, old) == (0, 2)
+        lying = spanned(Columns([b"v"] * 3, [old, NOW, old], 0))
+        assert buffer.emit_spans("out", 0, lying) == (0, 2)
+        assert buffer.emit_spans("out", 0, lying, array("q", [0, 1])) == (0, 1)
+        assert buffer.emit_spans("out", 0, lying, array("q", [1])) == (0, 0)
     assert [(one["topic"], "retention.ms" in one["remedy"]) for one in logs] == [("out", True)]
+    joining = Open(Gathered, Rules(retention_ms=7 * 24 * HOUR, before_ms=HOUR), 1 << 20)
+    assert joining.buffer("t").emit("out", 0, None, [b"v"], [old]) == (1, 0)
 
 
 @settings(max_examples=200, deadline=None)

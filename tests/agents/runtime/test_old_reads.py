@@ -97,6 +97,18 @@ def test_an_output_is_named_once_and_not_for_a_table() -> None:
     assert log.asked == 1
 
 
+def test_event_times_that_kafka_does_not_know_are_compared_with_the_first_chunk() -> None:
+    """Orders of last year, written today: their first window closes much later. What comes after the first chunk costs nothing."""
+    reads = OldReads(graph(), Log(), {"copies": DAY, "counts": 7 * DAY}.get, lambda: NOW)
+    with capture_logs() as said:
+        for at, greatest in ((SP("table", 0), 5), (IN, None), (IN, NOW - 2 * DAY), (IN, 5), (SP("in", 1), NOW)):
+            reads.read(at, greatest)
+    assert [(one["topic"], one["partition"], one["event_time_ms"]) for one in said] == [
+        ("copies", "in:0", NOW - 2 * DAY)
+    ]
+    assert "raise retention.ms of copies" in said[0]["remedy"]
+
+
 def test_a_broker_that_does_not_answer_changes_nothing() -> None:
     """The task reads on: nothing depends on it."""
 
@@ -118,4 +130,18 @@ def test_a_task_looks_when_it_begins_to_read(monkeypatch: pytest.MonkeyPatch) ->
         with capture_logs() as said:
             d.restart()
         assert [(one["topic"], one["offset"]) for one in said if "old_records" in one] == [("out", 0)]
+        assert d.read("out") == []
+
+
+def test_a_task_compares_the_event_times_of_what_it_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written today, of last year: it is said while the first window is open."""
+    monkeypatch.setattr("headgate.agents.testing.targets.MemoryTargets.kept_ms", lambda _, topic: DAY)
+    app = hg.App("job")
+    app.input("in", key="k", timestamp="ts").window(hg.tumbling("1d")).agg(n=hg.count()).to("out")
+    with Driver(app, now=NOW) as d, capture_logs() as said:
+        for n in range(3):
+            d.send("in", {"k": "a", "ts": NOW - 365 * DAY + n}, at=NOW)
+        assert [(one["topic"], one["event_time_ms"]) for one in said if "event_time_ms" in one] == [
+            ("out", NOW - 365 * DAY)
+        ]
         assert d.read("out") == []
