@@ -472,12 +472,15 @@ class Faults:
         self._sought(job, "seek-time", at.partition, ["time", ms])
 
     def skip(self) -> None:
-        """Leave out a record that is processed soon, or was just now."""
+        """Leave out a record that is processed soon, or was just now. One that does not exist is refused by the command."""
         job, at = self._input()
         read = [
             one.positions.get(at, 0) for (name, _), one in self.world.invariants.references.items() if name == job.name
         ]
-        self._sought(job, "skip", at.partition, ["skip", max(0, max(read, default=0) + self.rng.randint(-1, 8))])
+        wanted = max(0, max(read, default=0) + self.rng.randint(-1, 8))
+        last = self.kafka.topics[at.stream][at.partition].end - 1
+        if last >= 0:
+            self._sought(job, "skip", at.partition, ["skip", min(wanted, last)])
 
     def withdraw(self) -> None:
         """Take back a request that has no answer yet."""
