@@ -24,8 +24,8 @@ PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
-# most tests against Kafka wait for each other more than they compute, so two cores take three
-JOBS ?= 3
+# most tests against Kafka wait for each other more than they compute, so two cores take four
+JOBS ?= 4
 FAULTS ?= 0:200
 FLEET ?= 14 600 1
 SEEDS ?= 20000

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.faults import EDGES_FROM, FURTHER_FROM, edges_of, further_of
+from tests.sim.faults import CALLS_FROM, EDGES_FROM, FURTHER_FROM, calls_of, edges_of, further_of
 from tests.sim.outcome import outcome, story
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = 25
-FIXED = 125
-EDGE_BLOCK = 12
-"""How many seeds with edges there are besides, and how many with further requests."""
+BLOCK = 15
+FIXED = 60
+EDGE_BLOCK = 10
+"""How many seeds with edges there are besides, how many with further requests, and how many with calls that the client cancels."""
 CALM = [4_000_067, 4_000_080]
 """Seeds whose worlds become calm, so that time must go on: one job, and two that share."""
 
@@ -38,9 +38,9 @@ def fixed_blocks(part: int) -> list[int]:
 
 
 def edge_blocks() -> list[list[int]]:
-    """The first seeds that draw edges, the first ones that draw further requests, and calm ones."""
-    edges, further = filter(edges_of, count(EDGES_FROM)), filter(further_of, count(FURTHER_FROM))
-    return [list(islice(edges, EDGE_BLOCK)), list(islice(further, EDGE_BLOCK)), CALM]
+    """The first seeds that draw edges, those that draw further requests, those with cancelled calls, and calm ones."""
+    drawn = ((edges_of, EDGES_FROM), (further_of, FURTHER_FROM), (calls_of, CALLS_FROM))
+    return [*(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn), CALM]
 
 
 def run_fixed(block: int) -> None:

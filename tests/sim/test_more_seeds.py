@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.blocks import CALM, edge_blocks, fixed_blocks, run_block, run_fixed
-from tests.sim.faults import EDGES, FURTHER, edges_of, further_of
+from tests.sim.faults import CALLS, EDGES, FURTHER, calls_of, edges_of, further_of
 from tests.sim.timely import timed
 from tests.sim.world import World
 
@@ -34,5 +34,5 @@ def test_time_is_judged_in_calm_worlds():
 def test_each_edge_is_drawn():
     """A kind of fault that no seed of CI draws would be tested by chance alone."""
     seeds = [seed for block in edge_blocks() for seed in block]
-    drawn = {kind for seed in seeds for kind in (*edges_of(seed), *further_of(seed))}
-    assert drawn == EDGES.keys() | FURTHER.keys()
+    drawn = {kind for seed in seeds for kind in (*edges_of(seed), *further_of(seed), *calls_of(seed))}
+    assert drawn == EDGES.keys() | FURTHER.keys() | CALLS.keys()
