@@ -7,10 +7,12 @@ then its rows are read as records, and each gets the verdict that it gets there.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
 from ..records.arrow_columns import ArrivedColumns
+from ..records.chunks import Chunk
 from ..records.column_chunk import ColumnChunk
 from .stateless import VALUES
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def arrived_chunk(
-    source: SourceOp, schema: ColumnSchema, columns: ArrivedColumns, skip: frozenset[int]
+    source: SourceOp, schema: ColumnSchema, chunk: Chunk, columns: ArrivedColumns, skip: frozenset[int]
 ) -> ColumnChunk | None:
     """The rows of these frames without those in `skip`, in the columns of the schema; None if they must be read as records."""
     found = columns.declared(schema)
@@ -32,6 +34,9 @@ def arrived_chunk(
         spans, values = None, source.keys_of_bytes(raw, bad)
         if bad:
             return None
+    positions: Sequence[int] | None = columns.every_offset() if source.wants_offsets else None
+    if source.wants_origins:
+        positions = source.origins(chunk, None)
     return ColumnChunk(
         dict(zip(found.names, found.vectors, strict=True)),
         columns.times,
@@ -40,6 +45,6 @@ def arrived_chunk(
         key_serde=None if spans is None else source.key_serde,
         key_values=values,
         header_spans=columns.header_spans if source.wants_headers else None,
-        positions=columns.every_offset() if source.wants_offsets else None,
+        positions=positions,
         records=int,  # itself: all rows of the chunk are base rows
     )

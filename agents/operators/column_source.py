@@ -65,7 +65,7 @@ class ColumnSource:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
         source = self._source
         if isinstance(chunk.columns, ArrivedColumns):
-            arrived = arrived_chunk(source, self._schema, chunk.columns, skip)
+            arrived = arrived_chunk(source, self._schema, chunk, chunk.columns, skip)
             if arrived is not None and not source.limits(chunk).outside(longs(arrived.times)):
                 return self._push_arrived(chunk, arrived, skip)
         records = as_spans(chunk.columns)
@@ -89,7 +89,10 @@ class ColumnSource:
         refuse(self._source.not_frames(chunk, [*broken, *((where.row(index), cause) for index, cause in bad)]))
         self._test_keys(chunk, made, where)
         offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
-        if source.wants_offsets:
+        if source.wants_origins:
+            some = [where.row(row) for row in range(len(base))] if where.some else None
+            made.positions = source.origins(chunk, some)
+        elif source.wants_offsets:
             ascend = isinstance(chunk.columns, SpannedColumns)  # the rows of a frame have its offset
             made.positions = _ascending(base) if ascend else _listed(chunk, offsets)
         source.pipeline.runs(chunk, lambda: Rows([], longs(made.times).tolist()), lambda: offsets, skip)

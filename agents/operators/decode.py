@@ -8,7 +8,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from ..records.selecting import column_of, lacking
 from ..records.serdes import writes_utf8
 from ..records.spans import is_text, pieces
 from ..records.timestamps import times_of
+from ..records.vectors import longs
 from ..records.writable import TIME_LIMIT
 from .bad_records import BadRecord, named, refuse
 from .column_source import ColumnSource
@@ -90,6 +91,9 @@ class SourceOp(Operator):
         self._row_children: list[Operator] = []
         self.wants_headers = True
         self.wants_offsets = False
+        self.wants_origins = False
+        """Whether a later step names the records of inputs that the rows of its frames were made of. The number of each row's record then
+        stands where its offset would: that of its frame is of no use to anybody."""
         self.framed = not isinstance(step, s.InputStep) or bool(step.producers)
         """Whether its records come in frames, which have their event times."""
         if isinstance(step, s.InputStep):
@@ -135,11 +139,22 @@ class SourceOp(Operator):
                 if self._partials.push_partials(chunk.columns, self.key_serde):
                     return greatest
         rows, offsets, greatest = self._rows(chunk, skip)
-        if self.wants_offsets:
+        if self.wants_origins:
+            numbers = self.origins(chunk, rows.places)
+            rows.offsets = None if numbers is None else list(numbers)
+        elif self.wants_offsets:
             rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
         self.pipeline.runs(chunk, lambda: rows, lambda: offsets, skip)
         self.forward(rows)
         return greatest
+
+    def origins(self, chunk: Chunk, places: Sequence[int] | None) -> Sequence[int] | None:
+        """The numbers of the records that the rows at these places of a chunk of frames were made of; None: of all rows."""
+        found = chunk.origins
+        if found is None:
+            return None
+        numbers = longs(found.numbers)
+        return numbers if places is None or len(places) == len(numbers) else [numbers[place] for place in places]
 
     def limits(self, chunk: Chunk) -> EventLimits:
         """The event times that the records of a chunk may have."""

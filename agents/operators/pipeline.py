@@ -15,6 +15,7 @@ from ...core.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.names import StreamPartition
+from ...core.progress.came_from import OffsetRange
 from ..cancellation import passes
 from ..job import steps as s
 from ..job.declaration import Declared
@@ -231,7 +232,11 @@ class Pipeline:
             keeps = isinstance(operator.step, s.BatchStep)  # it stores the origin of its rows; a frame names it
             names = isinstance(operator, ShareOp) or type(operator) is ShuffleOp
             for topic in self.reads[id(operator)] if keeps or names else ():
-                self.sources[topic].wants_offsets |= keeps or not self.sources[topic].framed
+                source = self.sources[topic]
+                source.wants_offsets |= keeps or not source.framed
+                source.wants_origins |= names and source.framed
+        for source in self.sources.values():
+            source.wants_origins &= not source.wants_offsets
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
         self._hearing = [operator for operator in self.operators if operator.letters]
         self._recall()
@@ -301,8 +306,15 @@ class Pipeline:
         """The records of the running chunk; None for a letter that is not a chunk."""
         if self._running is None:
             return None
-        at, columns = self._running[0].at, self._running[0].columns
-        return Before(at.stream, at.partition, columns.offset(0), columns.offset(len(columns) - 1))
+        chunk = self._running[0]
+        at, columns = chunk.at, chunk.columns
+        records = OffsetRange(f"{at.stream}[{at.partition}]", columns.offset(0), columns.offset(len(columns) - 1))
+        source = self.sources[at.stream]
+        if not source.framed:
+            return Before(str(records), str(records), records.first)
+        frames = f"frame{'s' * (records.first < records.last)} {records}"
+        origins = chunk.origins if source.wants_origins else None
+        return Before(frames, frames if origins is None else origins.said, 0 if source.wants_origins else records.first)
 
     def shuffle(
         self,

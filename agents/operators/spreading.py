@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.progress.came_from import ROWS_HEADER
-from ...core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value, made_of
+from ...core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
 from ..records.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
 from ..records.columns import pick
@@ -23,10 +23,12 @@ from ..records.writable import NO_TIMESTAMP
 class Before(NamedTuple):
     """The records that a task had before it when it wrote a frame."""
 
-    stream: str
-    partition: int
+    said: str
+    """Which they are."""
+    records: str
+    """The records of inputs that the rows were made of, if the record of each is known."""
     first: int
-    last: int
+    """What the number of a row's record is the distance to, for the first row."""
 
 
 class Spread:
@@ -108,7 +110,8 @@ class Spread:
         first = max(frame.first_ms, NO_TIMESTAMP)
         headers = [(HEADER, frame.type)]
         if (before := self._before()) is not None:
-            headers.append((FROM_HEADER, made_of(*before)))
+            known = frame.offsets is not None
+            headers.append((FROM_HEADER, (before.records if known else before.said).encode()))
             if frame.offsets is not None:
                 headers.append((ROWS_HEADER, distances(frame.offsets, before.first)))
         self._emit(topic, partition, None, [frame.value], [first], [headers])

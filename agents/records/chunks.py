@@ -42,6 +42,7 @@ from .arrow_columns import ArrivedColumns, in_vectors
 from .arrow_rows import as_batch
 from .columns import MOST_BYTES, Bytes, Columns, DamagedBatch, Header, OversizedBatch, joined
 from .fetched import RecordBatch
+from .frame_origins import FrameOrigins, frame_origins
 from .longs import first_above
 from .serdes import Serde
 from .spans import SpannedColumns, joined_spans
@@ -67,6 +68,7 @@ class Chunk:
 
     __slots__ = (
         "_frames",
+        "_origins",
         "at",
         "bad",
         "columns",
@@ -92,6 +94,8 @@ class Chunk:
     ) -> None:
         self.at = at
         self.plan = plan
+        self._origins: list[FrameOrigins | None] = []
+        """Of which records the rows of its frames were made; empty while nobody has asked."""
         self._frames = frames
         """By offset: where the record of each of its frames lies."""
         self.next_position = next_position
@@ -133,6 +137,10 @@ class Chunk:
         cut = self.columns.cut(first, behind)
         picked = Chunk(self.at, self.next_position, cut, plan=self.plan, frames=self._frames)
         picked.now_ms, picked.so_far_ms = self.now_ms, self.so_far_ms
+        if self._frames:
+            known = self.origins
+            part = None if known is None else known._replace(numbers=bytes(longs(known.numbers)[first:behind]))
+            picked._origins = [part]
         picked.skipped = frozenset(row - first for row in self.skipped if first <= row < behind)
         return picked
 
@@ -147,6 +155,14 @@ class Chunk:
                 own = dict(head.headers[index])
                 return came_from(said_of(own.get(FROM_HEADER)), own.get(ROWS_HEADER), row)
         return ""
+
+    @property
+    def origins(self) -> FrameOrigins | None:
+        """Of which records of inputs its rows were made; None if the writers of its frames do not say it of all."""
+        if not self._origins:
+            headers = (None if head.headers is None else dict(head.headers[index]) for _, head, index in self._frames)
+            self._origins.append(frame_origins(headers, len(self.columns)))
+        return self._origins[0]
 
     @property
     def is_data(self) -> bool:

@@ -132,11 +132,39 @@ done:
     return made;
 }
 
+/* summed(bytes) -> longs or None: the integers that these distances from 0 are of, modulo 2^64; None if they are none. */
+static PyObject *longs_summed(PyObject *Py_UNUSED(self), PyObject *of) {
+    Py_buffer from;
+    PyObject *made = NULL;
+    if (PyObject_GetBuffer(of, &from, PyBUF_SIMPLE) < 0) return NULL;
+    Py_ssize_t count = 0;
+    const uint8_t *bytes = from.buf;
+    for (Py_ssize_t i = 0; i < from.len; i++) count += !(bytes[i] & 0x80);
+    if ((made = PyBytes_FromStringAndSize(NULL, count * 8)) == NULL) goto done;
+    Reader r = {bytes, bytes + from.len, 0};
+    char *to = PyBytes_AS_STRING(made);
+    uint64_t total = 0;
+    Py_ssize_t read = 0;
+    for (; read < count && r.at < r.end; read++) {
+        total += (uint64_t)read_varint(&r);
+        if (r.bad) break;
+        memcpy(to + read * 8, &total, 8);
+    }
+    if (r.bad || r.at < r.end || read < count) {
+        Py_DECREF(made);
+        made = Py_NewRef(Py_None);
+    }
+done:
+    PyBuffer_Release(&from);
+    return made;
+}
+
 PyMethodDef longs_methods[] = {
     {"gathered", longs_gathered, METH_VARARGS, "The integers at these indexes."},
     {"scaled", longs_scaled, METH_VARARGS, "Integers moved, multiplied and divided."},
     {"extremes", longs_extremes, METH_O, "The least and the greatest integer."},
     {"first_above", longs_first_above, METH_VARARGS, "Where the first integer above a limit is."},
+    {"summed", longs_summed, METH_O, "The integers that distances are of."},
     {"distances", longs_distances, METH_VARARGS, "How far each integer is from the one before it."},
     {NULL, NULL, 0, NULL},
 };

@@ -62,6 +62,29 @@ def first_above(of: Buffer, start: int, stop: int, limit: int) -> int:
     return next((index for index in range(start, stop) if view[index] > limit), stop)
 
 
+def summed(of: bytes) -> Buffer | None:
+    """The integers that these `distances` from 0 are of, modulo 2^64; None if they are none.
+
+    >>> longs(summed(bytes([14, 0, 1]))).tolist(), summed(bytes([0x80]))
+    ([7, 7, 6], None)
+    """
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.summed(of)
+    made = array("q")
+    total = number = shift = 0
+    for byte in of:
+        number |= (byte & 0x7F) << shift & _MASK
+        shift += 7
+        if byte & 0x80:
+            if shift >= 70:
+                return None
+            continue
+        total = (total + ((number >> 1) ^ -(number & 1))) & _MASK
+        made.append(total - 2**64 if total >= 2**63 else total)
+        number = shift = 0
+    return None if shift else made
+
+
 def distances(of: Buffer, start: int) -> bytes:
     """How far each is from the one before it, and the first from `start`, in Kafka's varints, modulo 2^64.
 

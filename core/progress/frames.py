@@ -40,8 +40,8 @@ from .shape import msgpack_flaw
 HEADER = "hg-type"
 """The Kafka header that repeats the type, so that any Kafka tool can filter by it. Its value is `header_value(frame)`."""
 FROM_HEADER = "hg-from"
-"""The Kafka header of a frame of rows that says which records they were made of. Its value is `made_of(…)`."""
-MOST_FROM = 350
+"""The Kafka header of a frame of rows that says which records they were made of, as `came_from.listed` gives them."""
+MOST_FROM = 1_000
 """The most bytes of it that are believed: the longest topic and three numbers."""
 
 USER, WATERMARK, END_OF_STREAM, DRAIN, BATCH, ARROW = range(6)
@@ -442,16 +442,6 @@ _DECODERS: tuple[Callable[[bytes], Frame], ...] = (UserFrame, _watermark, _end_o
 
 
 # -------------------------------------------------------------------------------------------------------------- encoding
-
-
-def made_of(stream: str, partition: int, first: int, last: int) -> bytes:
-    """The value of the header `hg-from`: the records of which the rows of a frame were made.
-
-    >>> made_of("orders", 3, 1200, 1711), made_of("orders", 3, 7, 7)
-    (b'orders[3] offsets 1200 to 1711', b'orders[3] offset 7')
-    """
-    which = f"offset {first}" if first == last else f"offsets {first} to {last}"
-    return f"{stream}[{partition}] {which}".encode()
 
 
 def said_of(value: bytes | None) -> str:

@@ -79,7 +79,7 @@ def test_a_letter_from_behind_a_shuffle_names_its_row_and_the_record_that_it_was
     assert len({one["origin_offset"] for one in found}) == 1
 
 
-def test_each_of_the_rows_of_a_record_names_it_and_behind_a_second_shuffle_the_frame(to: Target) -> None:
+def test_each_of_the_rows_of_a_record_names_it_also_behind_a_second_shuffle(to: Target) -> None:
     """A record may make many rows, or none. The rows of a frame have no offset of their own."""
     app = hg.App("sales", on_error="dead_letter")
     many = app.input("orders").flat_map(lambda o: [{"c": o["c"], "n": n} for n in range(o["n"])])
@@ -93,7 +93,48 @@ def test_each_of_the_rows_of_a_record_names_it_and_behind_a_second_shuffle_the_f
         (0, "orders[0] offset 0"),
         (3, "orders[0] offset 2"),
     ]
-    assert [one["from"] for one in found if one["topic"] == "sales-1-again"] == ["sales-1-by[0] offset 2"] * 3
+    assert [(one["row"], one["from"]) for one in found if one["topic"] == "sales-1-again"] == [
+        (0, "orders[0] offset 0"),
+        (1, "orders[0] offset 0"),
+        (2, "orders[0] offset 2"),
+    ]
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_behind_two_shuffles_of_several_tasks_each_row_has_its_own_record(columns: bool) -> None:
+    """Frames of all partitions of the input come together in one chunk; rows of it go on in many frames. Behind an aggregate there are only
+    the frames."""
+
+    class Order(TypedDict):
+        c: str
+        n: int
+
+    app = hg.App("sales", on_error="dead_letter")
+    orders: Any = app.input("orders", serde=hg.json(Order))
+    stream = orders.columns().filter(hg.col("n") != 7) if columns else orders.filter(lambda o: o["n"] != 7)
+    stream = stream.repartition("c", name="by", partitions=2)
+    stream = stream.filter(hg.col("n") != 8) if columns else stream.filter(lambda o: o["n"] != 8)
+    behind = stream.repartition("n", name="again", partitions=2)
+    (behind.rows() if columns else behind).map(lambda o: {"x": 1 // (o["n"] % 5)}).to("out")
+    totals = stream.agg(total=hg.sum("n"), name="totals").repartition("total", name="of-totals")
+    totals.map(failing).to("never")
+    wanted = {n: f"orders[{n % 3}] offset {n // 3}" for n in range(600)}
+    with Driver(app, partitions={"orders": 3}) as d:
+        d.metadata.put("requests", "p", {"verb": "pause"})
+        for part in range(3):
+            rows = [{"c": "DEFRIT"[n // 3 % 3 * 2 :][:2], "n": n} for n in range(part, 600, 3)]
+            d.send_all("orders", rows, partition=part)
+        d.metadata.put("requests", "r", {"verb": "resume"})
+        d.drain()
+        letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
+        again = [dict(one.headers) for n in range(2) for one in d.topics.records(StreamPartition("sales-1-again", n))]
+    assert any(b", orders[" in one.get("hg-from", b"") for one in again), "rows of several partitions are in a frame"
+    found = [letter_document(one, whole=True) for one in letters]
+    told = {one["value"]["n"]: one["from"] for one in found if one["topic"] == "sales-1-again"}
+    assert told == {n: wanted[n] for n in range(0, 600, 5)}
+    others = {one["from"].partition("[")[0] for one in found if one["topic"] == "sales-1-of-totals"}
+    assert others <= {"frame sales-1-by", "frames sales-1-by"}
+    assert others
 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])

@@ -19,7 +19,7 @@ from headgate.agents.records import columns
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import null_among, numbers_in
 from headgate.agents.records.latest import latest_rows
-from headgate.agents.records.longs import distances, extremes, first_above, gathered, scaled
+from headgate.agents.records.longs import distances, extremes, first_above, gathered, scaled, summed
 from headgate.agents.records.matching import matching
 from headgate.agents.records.partitioner import Partitioner
 from headgate.agents.records.spans import is_text, marked, pieces
@@ -210,6 +210,8 @@ def longs_target(chance: random.Random) -> None:
     start, stop = chance.choice(EDGES), chance.choice(EDGES)
     survived(lambda: first_above(of, start, min(stop, 40), limit))
     alike(lambda: distances(of, limit))
+    packed = hurt(chance, distances(of, 0)) if chance.random() < 0.5 else distances(of, 0)
+    alike(lambda: None if (found := summed(bytes(packed))) is None else longs(found).tolist())
     torn = hurt(chance, of)
     alike(lambda: longs(gathered(torn, rows)).tolist())
     survived(lambda: distances(torn, limit))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import columns
-from headgate.agents.records.longs import distances, extremes, first_above, gathered, scaled
+from headgate.agents.records.longs import distances, extremes, first_above, gathered, scaled, summed
 from headgate.agents.records.vectors import longs
 from headgate.core.progress.came_from import came_from
 
@@ -39,6 +39,8 @@ def test_both_ways(numbers, data):
             written = distances(array("q", offsets), min(offsets))
             told = [came_from(said, written, row) for row in range(len(offsets))]
             assert told == [f"a[0] offset {one}" for one in offsets]
+            assert longs(summed(distances(of, 0)) or b"").tolist() == numbers
+            assert [summed(one) for one in (b"\x80", b"\x02\x80", b"\xff" * 10 + b"\x00")] == [None] * 3
             for row in (-1, len(numbers)):
                 with pytest.raises(IndexError):
                     gathered(of, array("q", [row]))

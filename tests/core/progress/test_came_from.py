@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.progress.came_from import came_from
+from headgate.core.progress.came_from import came_from, listed, ranges_of
 
 RANGE = "orders[3] offsets 1200 to 1711"
 
@@ -14,6 +14,16 @@ def test_each_row_has_its_own_record() -> None:
     distances = bytes([0, 0, 2, 1, 0x80 | (1022 & 0x7F), 1022 >> 7])
     found = [came_from(RANGE, distances, row) for row in range(5)]
     assert found == [f"orders[3] offset {offset}" for offset in (1200, 1200, 1201, 1200, 1711)]
+
+
+def test_a_row_may_be_of_any_of_several_ranges() -> None:
+    """The frame was made of rows of several frames: the records of all of them are numbered, one range behind the other."""
+    said = "orders[3] offsets 1200 to 1201, orders[1] offset 7, other[0] offsets 5 to 6"
+    assert listed(ranges_of(said)) == said
+    distances = bytes([8, 5, 1, 3, 4])
+    wanted = ["other[0] offset 6", "orders[3] offset 1201", "orders[3] offset 1200", said, "orders[3] offset 1200"]
+    assert [came_from(said, distances, row) for row in range(5)] == wanted
+    assert came_from(said, bytes([10]), 0) == said, "behind the last"
 
 
 def test_the_only_record_of_a_frame() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.progress.frames import MOST_FROM, made_of, said_of
+from headgate.core.progress.came_from import OffsetRange
+from headgate.core.progress.frames import MOST_FROM, said_of
 
 
 def test_the_longest_topic_fits() -> None:
-    value = made_of("t" * 249, 2**31 - 1, 2**63 - 2, 2**63 - 1)
-    assert said_of(value) == value.decode()
+    said = str(OffsetRange(f"{'t' * 249}[{2**31 - 1}]", 2**63 - 2, 2**63 - 1))
+    assert said_of(said.encode()) == said
 
 
 @pytest.mark.parametrize("value", [None, b"\xff", b"a\x1b[31m", b"a\nb", b"x" * (MOST_FROM + 1)])
