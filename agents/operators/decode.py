@@ -126,9 +126,9 @@ class SourceOp(Operator):
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
         if (chunk.plan is not None) != self.partial:
-            raise BadRecord(
-                0, FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
-            )
+            other = FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
+            refuse([(row, other) for row in range(len(chunk)) if row not in skip])
+            return None
         greatest = max((one.push_chunk(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
         if self.column_sources and not self._row_children:
             return greatest

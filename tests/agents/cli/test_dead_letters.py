@@ -15,7 +15,9 @@ from headgate.agents.cli.frames import frame_document
 from headgate.agents.cli.options import Target
 from headgate.agents.records.target_rules import Rules
 from headgate.agents.testing.driver import Driver
+from headgate.agents.testing.logs import in_columns
 from headgate.core.names import JobName, StreamPartition, Topics
+from headgate.core.progress.frames import BatchFrame, encode
 
 
 @pytest.fixture
@@ -135,6 +137,24 @@ def test_behind_two_shuffles_of_several_tasks_each_row_has_its_own_record(column
     others = {one["from"].partition("[")[0] for one in found if one["topic"] == "sales-1-of-totals"}
     assert others <= {"frame sales-1-by", "frames sales-1-by"}
     assert others
+
+
+def test_rows_of_a_frame_of_another_kind_are_left_out_as_bad_data_is() -> None:
+    """Somebody has written rows where partial states are expected: the task failed whatever the policy was, and no skip passed them."""
+    app = hg.App("sales", on_bad_data="dead_letter", on_error="dead_letter")
+    app.input("orders").repartition("c", name="by").agg(n=hg.count()).to("out")
+    by = StreamPartition("sales-1-by", 0)
+    with Driver(app) as d:
+        foreign = encode(BatchFrame([b"DE"] * 2, [1, 2], [b'{"c":"DE"}'] * 2))
+        d.topics.write(by, *in_columns([(b"k", foreign, 1, ())]))
+        d.send_all("orders", [{"c": "DE"}] * 3)
+        d.drain()
+        assert [one.value["n"] for one in d.read("out")] == [3]
+        letters = [
+            letter_document(one, whole=True) for one in d.topics.records(StreamPartition("sales-1-dead-letters", 0))
+        ]
+    assert [(one["topic"], one["row"]) for one in letters] == [(by.stream, 0), (by.stream, 1)]
+    assert all("rows instead of partial states" in one["exception"] for one in letters)
 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
