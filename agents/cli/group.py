@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Look for what is missing: broker, rights, versions, Java, disk."),
     "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
     "plan": ("plan:plan", "Show what would be created and placed; change nothing."),
+    "jobs": ("jobs:jobs", "List the jobs of this cluster, with state, workers, tasks, lag."),
     "status": ("status:status", "Show leader, workers, tasks, lag, watermarks, drain."),
     "watch": ("watch:watch", "Show the status repeatedly."),
     "drain": ("steering:drain", "Stop reading, finish what was read, close the run."),

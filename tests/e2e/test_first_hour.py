@@ -111,6 +111,11 @@ async def test_nothing_is_sent_into_streams_of_a_job_and_its_topics_are_not_dele
     app.input(inp).repartition("k", name="by").to(out)
     worker = await job.start(app)
     await worker.until_running(1)
+    listed = document("jobs", await typed(job, "jobs", "-o", "json"))["jobs"]
+    (mine,) = [one for one in listed if one["job"] == str(job.topics.job)]
+    assert (mine["state"], mine["workers"], mine["tasks"]) == ("running", 1, 1), (
+        "the task's own state comes by heartbeat"
+    )
     own = job.topics.intermediate("by")
     _, err, code = await typed(job, "send", own, "{}")
     assert (code, f"it holds the frames of the job '{job.name}" in err) == (1, True)
@@ -128,6 +133,9 @@ async def test_nothing_is_sent_into_streams_of_a_job_and_its_topics_are_not_dele
         _, err, code = await typed(job, "topics", "delete", one, "--yes")
         assert (code, "belongs to the job" in err) == (1, True)
     assert await worker.stop() == 0
+    out, _, code = await typed(job, "jobs")
+    (line,) = [line.split() for line in out.splitlines() if line.startswith(f"{job.name} ")]
+    assert (code, line[2:]) == (0, ["0", "0", "of", "1", "running", "-"]), "it is listed until it is reset"
 
 
 async def test_the_last_record_stands_before_the_marker_of_its_transaction(job: Jobs, topic: Any) -> None:
