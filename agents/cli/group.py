@@ -18,6 +18,7 @@ from .output import show_text
 VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, its line in `headgate --help`), in the order of the help
     "kafka": ("kafka:kafka", "Run a real Kafka on this machine, without Docker or root."),
+    "new": ("new:new", "Make a directory with a job, its test and its settings."),
     "doctor": ("doctor:doctor", "Look for what is missing: broker, rights, versions, Java, disk."),
     "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
     "plan": ("plan:plan", "Show what would be created and placed; change nothing."),
