@@ -128,6 +128,7 @@ def _connected(told: bytes) -> Any:
 
 def kill(process: Any) -> None:
     """Kill a JVM, also one that is stopped; and the program that makes its command line, if it has not begun. Does not wait for its end."""
+    standard_error.hush(getattr(process, "stderr", None))
     with contextlib.suppress(Exception):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -73,10 +74,21 @@ def passed_on(said: IO[bytes] | None) -> None:
     threading.Thread(target=_pass_on, args=(said,), name="spark-said", daemon=True).start()
 
 
+def hush(said: IO[bytes] | None) -> None:
+    """Pass on no more of this JVM, which is being ended: its Python workers complain of that, with tracebacks that are cut off."""
+    if said is not None:
+        _hushed.add(said)
+
+
+_hushed: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+
+
 def _pass_on(said: IO[bytes]) -> None:
     empty = 0
     with said:
         for line in said:
+            if said in _hushed:
+                continue
             if (harmless := HARMLESS.fullmatch(line)) is not None:
                 empty += harmless["empty"] is not None
             elif line == b"\n" and empty:

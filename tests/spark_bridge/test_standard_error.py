@@ -40,3 +40,14 @@ def test_what_says_nothing_is_left_out(capfd: pytest.CaptureFixture[str]) -> Non
         capfd.readouterr().err
         == "26/11/24 03:31:37 ERROR Executor: Exception in task\n\n\N{REPLACEMENT CHARACTER} printed"
     )
+
+
+def test_of_a_jvm_that_is_being_ended_nothing_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python workers saw their connection go, and the first line of a traceback was the last line of a worker that had stopped well."""
+    written: list[bytes] = []
+    monkeypatch.setattr(standard_error, "_write", written.append)
+    said = io.BytesIO(b"Traceback (most recent call last):\n")
+    standard_error.hush(None)
+    standard_error.hush(said)
+    standard_error._pass_on(said)
+    assert written == []
