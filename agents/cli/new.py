@@ -8,7 +8,6 @@ hide another module, is refused before anything is written. Exit codes: 0, or 2 
 
 from __future__ import annotations
 
-import importlib.metadata
 import keyword
 import sys
 from pathlib import Path
@@ -57,7 +56,11 @@ def module_of(name: str) -> str:
             f"'{name}' cannot be the name of a Python module",
             remedy="use letters, digits, '_' and '-', begin with a letter, and take no word of Python's, for example web-sales",
         )
-    if module in sys.stdlib_module_names or module in importlib.metadata.packages_distributions():
+    from importlib.metadata import (
+        packages_distributions,
+    )  # a tenth of what a command imports, and only this one needs it
+
+    if module in sys.stdlib_module_names or module in packages_distributions():
         raise DeclarationError(
             f"'{name}' would hide the module {module} that is installed here",
             remedy=f"take another name, for example {name}-job",

@@ -144,14 +144,17 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # ------------------------------------------------------------------------------------------------- wanting, beginning
 
     def on_Wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
-        self.note_wanted(event, now)
+        self._want(event)
         return self._rest(now)
 
     def note_wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
         """A task wants a commit while one is under way."""
+        self._want(event)
+        return []
+
+    def _want(self, event: Wanted) -> None:
         self._wanted[event.task] = None
         self._urgent = self._urgent or event.urgent
-        return []
 
     def on_TaskGone(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
         self._wanted.pop(event.task, None)

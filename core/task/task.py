@@ -88,7 +88,7 @@ TABLE = rules(
     [
         (s.WAITING, Start, s.RESTORING, "the predecessor has released it, or is fenced"),
         ((s.WAITING, s.FAILED), Release, s.RELEASED, "nothing of it is left to finish", "release_at_once"),
-        ((s.WAITING, s.RESTORING, s.RESTING), t.SettingsChanged, "", "used when it works", "take_settings"),
+        ((s.WAITING, s.RESTORING, s.RESTING), t.SettingsChanged, "", "used when it works", "note_settings"),
         (s.WAITING, Tick, IGNORED, "nothing to do"),
         (s.RESTORING, RunChanged, "", "applied when the task opens", "note_run"),
         (s.RESTORING, Seek, "", "applied when the task opens", "note_seek"),
@@ -134,7 +134,8 @@ TABLE = rules(
         ),
         (s.RELEASING, t.ChunkDone, LEAVES, "its last chunk", "leave_after_chunk"),
         (s.RELEASING, t.StepDone, LEAVES, "its last step", "leave_after_step"),
-        (s.RELEASING, (t.ChunkDropped, t.WorkFailed), LEAVES, "its work is dropped", "leave_without_work"),
+        (s.RELEASING, t.ChunkDropped, LEAVES, "its work is dropped", "leave_dropped"),
+        (s.RELEASING, t.WorkFailed, LEAVES, "its work is not tried again", "leave_failed"),
         (s.RELEASING, t.CommitDone, LEAVES, "the store may close now", "leave_durable"),
         (s.RELEASING, t.ApplyFailed, LEAVES, "durable all the same", "leave_applied"),
         (s.RELEASING, t.Broken, LEAVES, "it leaves already", "leave_broken"),
@@ -358,17 +359,20 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.state = TaskMode.ABANDONED
         return [t.BeginAgain((*self.seeks.kept, event))]
 
-    def take_settings(self, event: t.SettingsChanged, now: Now) -> Out:
-        """The settings are others."""
+    def note_settings(self, event: t.SettingsChanged, now: Now) -> Out:
+        """The settings are others, and nothing is to be done about it now."""
+        self._use(event, now)
+        return []
+
+    def _use(self, event: t.SettingsChanged, now: Now) -> None:
         # the size above which control messages are aggregated stays the same during a run
         settings = replace(event.settings, aggregate_above=self.plan.settings.aggregate_above)
         self.plan = replace(self.plan, settings=settings)
         self.inputs.go_by(self.plan, now)
         self.pace.hurry(now, settings.watermark_interval_s)
-        return []
 
     def on_SettingsChanged(self, event: t.SettingsChanged, now: Now) -> Out:
-        self.take_settings(event, now)
+        self._use(event, now)
         self.inputs.weigh_lag()
         self._look_again(time=True)
         return self._settle(now)
@@ -592,8 +596,13 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.work.drop()
         return self._fail(event.why)
 
-    def leave_without_work(self, event: t.ChunkDropped | t.WorkFailed, now: Now) -> Out:
+    def leave_dropped(self, event: t.ChunkDropped, now: Now) -> Out:
         """Its last work is dropped."""
+        self.work.drop()
+        return self._leave()
+
+    def leave_failed(self, event: t.WorkFailed, now: Now) -> Out:
+        """Its last work has failed, and is not tried again."""
         self.work.drop()
         return self._leave()
 

@@ -221,24 +221,27 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self.tasks.wake() if self.state == MemberState.JOINED else self._wake
 
     def on_Read(self, event: Read, now: Now) -> list[MemberInstruction]:
-        self.note_read(event, now)
+        self._fold(event)
         return self._act(now)
 
     def note_read(self, event: Read, now: Now) -> list[MemberInstruction]:
-        """Fold the messages."""
+        """Messages that change nothing now."""
+        self._fold(event)
+        return []
+
+    def _fold(self, event: Read) -> None:
         for entry in event.entries:
             self.job.apply(entry)
         self._position = max(self._position, event.position)
-        return []
 
     def read_up(self, event: Read, now: Now) -> list[MemberInstruction]:
         """It may have read everything."""
-        self.note_read(event, now)
+        self._fold(event)
         return self._read_up(now)
 
     def read_of_predecessor(self, event: Read, now: Now) -> list[MemberInstruction]:
         """The predecessor may have left, or may be fenced."""
-        self.note_read(event, now)
+        self._fold(event)
         return self._enter(now)
 
     def _ask(self) -> AskEnd:
@@ -247,20 +250,24 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return AskEnd(self._ticket)
 
     def on_End(self, event: End, now: Now) -> list[MemberInstruction]:
-        self.note_end(event, now)
+        self._note_end(event)
         if self._sure_s is not None:
             self._sure_to = event.offset
         return self._act(now)
 
     def note_end(self, event: End, now: Now) -> list[MemberInstruction]:
+        """An answer that changes nothing now."""
+        self._note_end(event)
+        return []
+
+    def _note_end(self, event: End) -> None:
         """What was written without an answer is in the stream before this offset, or not at all."""
         if self._recording and self._read_to < 0:
             self._recording, self._read_to = False, event.offset
-        return []
 
     def read_to(self, event: End, now: Now) -> list[MemberInstruction]:
         """Now it knows how far to read."""
-        self.note_end(event, now)
+        self._note_end(event)
         self._end = event.offset
         return self._read_up(now)
 
@@ -272,19 +279,22 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._enter(now)
 
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
+        self._hear(event)
+        return []
+
+    def _hear(self, event: Beat) -> None:
         if event.heartbeat.processor == self.config.processor:  # the number of other processors is unlimited
             self.liveness.heard(event.heartbeat)
-        return []
 
     def hear_nobody(self, event: Beat, now: Now) -> list[MemberInstruction]:
         """It waits for nobody, so it remembers nobody."""
-        self.on_Beat(event, now)
+        self._hear(event)
         self.liveness.forget(set())
         return []
 
     def hear_predecessor(self, event: Beat, now: Now) -> list[MemberInstruction]:
         """A process that was here before lives, or is silent."""
-        self.on_Beat(event, now)
+        self._hear(event)
         beat = event.heartbeat
         alive = [life for life in self._before() if life.process == beat.process and not beat.gone]
         if alive:
