@@ -290,7 +290,7 @@ async def test_what_stands_between_two_stages(job, topic):
 
     await job.ask("pause", stream=between)
     await job.write(inp, [{"k": f"{n}"} for n in range(40)], partition=0)
-    written = await started.end_of((inp, 0), committed=True)
+    written = await started.end_of(StreamPartition(inp, 0), committed=True)
     await worker.until(lambda: first.machine.position((inp, 0)) == written, "all of them are taken")
     await change(job, "intermediate.max-lag", 1, worker)
 
@@ -301,7 +301,7 @@ async def test_what_stands_between_two_stages(job, topic):
     await worker.until(closed, "a source waits for the stage behind it")
     held = closed()[0]
     partition = next(at.partition for at, why in held.machine.inputs.closed.items() if why == "lag")
-    end = await started.end_of((inp, partition), committed=True)
+    end = await started.end_of(StreamPartition(inp, partition), committed=True)
     await job.write(inp, [{"k": "x"}], partition=partition)
     await worker.until(lambda: held.reading.intake.intake.head((inp, partition)).count == 1, "it is fetched")
     assert held.machine.position((inp, partition)) == end
