@@ -38,6 +38,11 @@ HARMLESS = re.compile(
     rb"|(?P<empty>(Current mem limits:|Setting mem limits to) \S+ of max \S+\n)"
 )
 """Lines that say nothing: every JVM, or every Python worker, writes them when it begins."""
+TRACEBACK = b"Traceback (most recent call last):\n"
+LEFT_ALONE = re.compile(
+    rb"Traceback \(most recent call last\):\n(  File \"[^\n]*/pyspark/daemon\.py\"[^\n]*\n(    [^\n]*\n)*)+BrokenPipeError: [^\n]*\n?"
+)
+"""What PySpark's daemon says when the JVM has closed the connection of a Python worker, because its batch was cancelled or Spark stops."""
 
 
 def options(directory: str, given: Mapping[str, str]) -> tuple[str, ...]:
@@ -84,17 +89,26 @@ _hushed: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 
 def _pass_on(said: IO[bytes]) -> None:
-    empty = 0
+    empty, told = 0, list[bytes]()
     with said:
         for line in said:
             if said in _hushed:
+                told.clear()
                 continue
-            if (harmless := HARMLESS.fullmatch(line)) is not None:
+            if line == TRACEBACK or told:
+                told.append(line)
+                if not line.startswith((b" ", TRACEBACK)):
+                    if not LEFT_ALONE.fullmatch(b"".join(told)):
+                        _write(b"".join(told))
+                    told.clear()
+            elif (harmless := HARMLESS.fullmatch(line)) is not None:
                 empty += harmless["empty"] is not None
             elif line == b"\n" and empty:
                 empty -= 1
             else:
                 _write(line)
+    if told:
+        _write(b"".join(told))
 
 
 def _write(line: bytes) -> None:

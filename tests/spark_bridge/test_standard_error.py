@@ -51,3 +51,20 @@ def test_of_a_jvm_that_is_being_ended_nothing_is_passed_on(monkeypatch: pytest.M
     standard_error.hush(said)
     standard_error._pass_on(said)
     assert written == []
+
+
+DAEMON = b"""Traceback (most recent call last):
+  File "/x/pyspark.zip/pyspark/daemon.py", line 264, in manager
+  File "/x/pyspark.zip/pyspark/daemon.py", line 95, in worker
+    raise
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+def test_a_python_worker_whose_batch_was_cancelled_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other traceback goes on as it is, also one that is cut off."""
+    written: list[bytes] = []
+    monkeypatch.setattr(standard_error, "_write", written.append)
+    users = DAEMON.replace(b"line 95, in worker", b"line 1").replace(b"pyspark/daemon.py", b"mine.py")
+    standard_error._pass_on(io.BytesIO(b"before\n" + DAEMON + users + b"after\n" + DAEMON[:50]))
+    assert b"".join(written) == b"before\n" + users + b"after\n" + DAEMON[:50]
