@@ -40,9 +40,11 @@ HARMLESS = re.compile(
 """Lines that say nothing: every JVM, or every Python worker, writes them when it begins."""
 TRACEBACK = b"Traceback (most recent call last):\n"
 LEFT_ALONE = re.compile(
-    rb"Traceback \(most recent call last\):\n(  File \"[^\n]*/pyspark/daemon\.py\"[^\n]*\n(    [^\n]*\n)*)+BrokenPipeError: [^\n]*\n?"
+    rb"Traceback \(most recent call last\):\n(  File \"[^\n]*/pyspark/daemon\.py\"[^\n]*\n(    [^\n]*\n)*)*(BrokenPipeError: [^\n]*\n?)?"
 )
-"""What PySpark's daemon says when the JVM has closed the connection of a Python worker, because its batch was cancelled or Spark stops."""
+"""What PySpark's daemon says when the JVM has closed the connection of a Python worker, because its batch was cancelled or Spark stops. The
+JVM may end in the middle of it.
+"""
 
 
 def options(directory: str, given: Mapping[str, str]) -> tuple[str, ...]:
@@ -107,7 +109,7 @@ def _pass_on(said: IO[bytes]) -> None:
                 empty -= 1
             else:
                 _write(line)
-    if told:
+    if told and not LEFT_ALONE.fullmatch(b"".join(told)):
         _write(b"".join(told))
 
 

@@ -62,9 +62,13 @@ BrokenPipeError: [Errno 32] Broken pipe
 
 
 def test_a_python_worker_whose_batch_was_cancelled_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any other traceback goes on as it is, also one that is cut off."""
+    """Any other traceback goes on as it is, also one that is cut off because the JVM has ended."""
     written: list[bytes] = []
     monkeypatch.setattr(standard_error, "_write", written.append)
     users = DAEMON.replace(b"line 95, in worker", b"line 1").replace(b"pyspark/daemon.py", b"mine.py")
-    standard_error._pass_on(io.BytesIO(b"before\n" + DAEMON + users + b"after\n" + DAEMON[:50]))
-    assert b"".join(written) == b"before\n" + users + b"after\n" + DAEMON[:50]
+    standard_error._pass_on(io.BytesIO(b"before\n" + DAEMON + users + b"after\n" + users[:60]))
+    assert b"".join(written) == b"before\n" + users + b"after\n" + users[:60]
+    written.clear()
+    for upto in (1, 2, 3, 4):
+        standard_error._pass_on(io.BytesIO(b"".join(DAEMON.splitlines(keepends=True)[:upto])))
+    assert written == []
