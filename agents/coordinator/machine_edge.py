@@ -6,7 +6,6 @@ Instructions that take time run in the background, and their results come back a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ...core.coordination import events as ce
@@ -59,7 +58,7 @@ class Driven:
         """
         now = self._port.clock.now()
         broker_ms = self._port.broker.ms(now)
-        return now if broker_ms is None else replace(now, wall=broker_ms)
+        return now if broker_ms is None else Now(now.mono, broker_ms)
 
     def stop(self) -> None:
         """Feed nothing more."""

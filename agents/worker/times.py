@@ -72,8 +72,9 @@ def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
                 behind.setdefault(one.stream, []).append((inputs.progress.watermark(one.stream), actor))
             if one.stream in inputs.newest:
                 newest[one.stream] = max(newest.get(one.stream, NO_TIME), inputs.newest[one.stream])
+        passed = time.passing()
         for step in inputs.plan.steps:
-            if time.holders(step):
+            if time.holders(step, passed):
                 behind.setdefault(STEP + step.name, []).append((time.told.get(step.name, NO_TIME), actor))
     found: list[PlaceTime] = []
     for place, tasks in sorted(behind.items()):

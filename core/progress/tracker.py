@@ -271,8 +271,13 @@ class Progress:
 
     def away(self, stream: str) -> bool:
         """Whether all jobs that produce this stream are away in every owned partition: only their next runs can bring anything."""
-        groups = [group for part in self._streams.get(stream, {}).values() for group in part.groups.values()]
-        return bool(groups) and all(group.is_away() for group in groups)
+        found = False
+        for part in self._streams.get(stream, {}).values():
+            for group in part.groups.values():
+                if not group.is_away():
+                    return False
+                found = True
+        return found
 
     def ended(self, stream: str) -> bool:
         """Whether every producer of every owned partition has ended."""

@@ -112,6 +112,10 @@ class Announcer:
             and aggregator(one.stream, one.width) in one.partitions
         )
         """The streams for whose producers this task may speak, and whose time meets another one."""
+        own = ((":said", one.stream, one.stream) for one in self.plan.outputs)
+        relayed = ((":relayed", one.stream, RELAY + one.stream) for one in self._relays)
+        self._spoken = (*own, *relayed)
+        """What it may say to be idle: the kind and the stream of the announcement, and its name among the confirmations."""
 
     def said(self, kind: str, stream: str) -> Announcement:
         """The last announcement: the task's own (`:said`), or for all producers (`:relayed`)."""
@@ -155,15 +159,14 @@ class Announcer:
         every_s = self.inputs.plan.settings.idle_confirm_s
         if self._rests:
             return None
-        told = [(one.stream, self.said(":said", one.stream)) for one in self.plan.outputs]
-        told += [(RELAY + one.stream, self.said(":relayed", one.stream)) for one in self._relays]
-        said = [name for name, one in told if one.idle and not one.away]
-        times = [self.confirmations.committed_s(one) for one in said if one not in self._confirming]
-        return (
-            max(self._looked_s, min((one for one in times if one is not None), default=NOT_YET)) + every_s
-            if times
-            else None
-        )
+        times: list[float | None] = []
+        for kind, stream, name in self._spoken:
+            said = self.said(kind, stream)
+            if said.idle and not said.away and name not in self._confirming:
+                times.append(self.confirmations.committed_s(name))
+        if not times:
+            return None
+        return max(self._looked_s, min((one for one in times if one is not None), default=NOT_YET)) + every_s
 
     def confirm(self, now: Now, run: RunView, drain_id: str) -> bool:
         """Whether idleness is to be confirmed to some streams with the next commit."""

@@ -101,10 +101,14 @@ class Letters:
 
     def finished(self) -> str:
         """`end` or `drain` if the operators have heard it of every input that counts; otherwise empty."""
-        status = StreamPhase.ENDED
+        kind = END
         for one in self.inputs.counted:
-            status = min(status, self.time.heard.get(one.stream, NOTHING_HEARD).status)
-        return "" if status == StreamPhase.OPEN else DRAIN if status == StreamPhase.DRAINED else END
+            status = self.time.heard.get(one.stream, NOTHING_HEARD).status
+            if status == StreamPhase.OPEN:
+                return ""
+            if status == StreamPhase.DRAINED:
+                kind = DRAIN
+        return kind
 
     def _letter(
         self,

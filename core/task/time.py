@@ -74,6 +74,10 @@ def least(parents: Iterable[str], passing: Mapping[str, Through], lifted: Mappin
     5
     """
     known = {one: passing[one] for one in parents if one in passing}
+    if len(known) == 1:  # as for most: there is nobody to compare it with
+        [(name, one)] = known.items()
+        upto = lifted.get(name, NO_TIME) if one.status == StreamPhase.OPEN and one.ts < MAX_TIME else NO_TIME
+        return one if upto <= one.ts else one._replace(ts=upto)
     live = {one: through for one, through in known.items() if through.status == StreamPhase.OPEN}
     if not live:
         status, ts = together(list(known.values()))
@@ -172,7 +176,8 @@ class TaskTime:
 
     def lifted(self, name: str) -> Mapping[str, int]:
         """How far the parents of this step, or (with a `>`) of this output, were lifted for it."""
-        return {one: lift.upto for one, lift in self._lifts.get(name, {}).items()}
+        lifts = self._lifts.get(name)
+        return NONE if lifts is None else {one: lift.upto for one, lift in lifts.items()}
 
     def reached(self, parents: Iterable[str], output: str, passing: Mapping[str, Through]) -> Through | None:
         """The time that has come through to an output."""
@@ -227,9 +232,10 @@ class TaskTime:
         where this one stopped, and its records must not be late because another stream drained later."""
         return any(one.status == StreamPhase.DRAINED or one.ts == MAX_TIME for one in self.heard.values())
 
-    def holders(self, step: StepPlan) -> list[Holder]:
-        """Which of its parents keep the time of a step where it is: streams, or steps that owe results or have not gone on themselves."""
-        passed = self.passing()
+    def holders(self, step: StepPlan, passed: Mapping[str, Through] | None = None) -> list[Holder]:
+        """Which of its parents keep the time of a step where it is: streams, or steps that owe results or have not gone on themselves.
+        `passed`: what `passing` has said just now."""
+        passed = self.passing() if passed is None else passed
         live = {one: passed[one] for one in sorted(step.parents) if one in passed}
         open_ = [one for one, through in live.items() if through.status == StreamPhase.OPEN]
         pool = [one for one in open_ if not live[one].away] or open_

@@ -24,7 +24,7 @@ from .faults import REQUESTS
 from .invariants import Violation
 from .plant import Plant
 from .windows import BLOCK_KEYS, STEP_RESULTS
-from .world import LOG_RETENTION_MS, World
+from .world import BOUND_STEPS, LOG_RETENTION_MS, World
 
 LEAST_STEPS = 500
 LEAST_FAULTS = 4
@@ -119,17 +119,20 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def outcome(seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant | None = None) -> Outcome:
-    """Run the seed to its end."""
+def outcome(
+    seed: int, *, trace: bool = False, faulty: bool = True, plant: Plant | None = None, most: int = BOUND_STEPS
+) -> Outcome:
+    """Run the seed to its end, or until it has made more steps than `most`."""
     with unheard(), uncollected():
-        return _outcome(seed, trace=trace, faulty=faulty, plant=plant)
+        return _outcome(seed, trace=trace, faulty=faulty, plant=plant, most=most)
 
 
-def _outcome(seed: int, *, trace: bool, faulty: bool, plant: Plant | None) -> Outcome:
+def _outcome(seed: int, *, trace: bool, faulty: bool, plant: Plant | None, most: int) -> Outcome:
     found = Outcome(seed)
     world: World | None = None
     try:
         world = World(seed, trace=trace, faulty=faulty)
+        world.bound_steps = most
         if plant is not None:
             plant.into(world)
         world.run()
