@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Asked = messages.SetRequest
 Answer = messages.SetAnswer
+STOPPED = (messages.RunState.STOPPING, *messages.CLOSED)
 
 
 class Answers:
@@ -87,7 +88,9 @@ class Answers:
     def _moved(self, job: Job, truth: Truth, request: Asked, answer: Answer) -> str:
         task, to = request.arguments["task"], request.arguments["to"]
         held = truth.state.held(task)
-        owner = self.world.invariants.reference(job.name, task).owner
+        owner, run = self.world.invariants.reference(job.name, task).owner, truth.state.run
+        if held is None and run is not None and run.state in STOPPED:  # it has moved, and was stopped there since
+            return ""
         if held is None or held.processor != to:
             return f"the task is granted by {held}"
         if truth.state.says(task) == TaskState.FAILED:  # a target that it had failed at may keep it from its start

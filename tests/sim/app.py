@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import headgate as hg
 from headgate.agents.job.declaration import Declared
 
+from . import branches as b
 from . import columns as c
 from . import joins
 from .job import CYCLE, EXTRAS, LAG_MS, OUTPUT, SHARED, SIDE, SOURCE, TABLE, passes
@@ -116,6 +117,7 @@ def declared(
     windows: Windowing | None,
     columns: str,
     joining: joins.Joining | None,
+    branches: b.Branches | None,
     producers: tuple[str, ...],
 ) -> Declared:
     """The declaration of a job. All worlds with the same kind of job share it. `producers`: the jobs whose stream it reads."""
@@ -143,6 +145,8 @@ def declared(
         _windows(before, stream, windows)
     if joining is not None:
         joins.declare(before, joining)
+    if branches is not None:
+        b.declare(app, before, branches, work)
     if columns and columns != c.NAMED:
         stream = stream.rows()
     if stateful:

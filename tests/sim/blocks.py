@@ -18,6 +18,8 @@ EDGE_BLOCK = 10
 """How many seeds with edges there are besides, how many with further requests, and how many with calls that the client cancels."""
 CALM = [4_000_067, 4_000_080]
 """Seeds whose worlds become calm, so that time must go on: one job, and two that share."""
+BRANCHED = [5_000_000, 5_000_034, 5_000_044, 5_000_052, 5_000_066, 5_000_101]
+"""Seeds whose jobs have branches: each policy, each kind of timer, and a table that is joined."""
 
 
 def run_block(seeds: list[int]) -> Counter[str]:
@@ -38,9 +40,9 @@ def fixed_blocks(part: int) -> list[int]:
 
 
 def edge_blocks() -> list[list[int]]:
-    """The first seeds that draw edges, those that draw further requests, those with cancelled calls, and calm ones."""
+    """The first seeds that draw edges, further requests, and cancelled calls; those with branches, and calm ones."""
     drawn = ((edges_of, EDGES_FROM), (further_of, FURTHER_FROM), (calls_of, CALLS_FROM))
-    return [*(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn), CALM]
+    return [*(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn), BRANCHED, CALM]
 
 
 def run_fixed(block: int) -> None:

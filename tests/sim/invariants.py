@@ -42,6 +42,7 @@ from headgate.core.task import protocol as facts
 from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 from headgate.core.task.inputs import JUST_NOW_S
 
+from .branches import REMINDERS, Reminded
 from .job import LAG_MS, PARTIAL, SHARED, Row, framed, stray
 from .log import COMMITTED, Producer, Record
 from .waiting import AFTER_S
@@ -125,6 +126,7 @@ class Invariants:
         self.condemned: set[str] = set()
         self.wires: dict[StreamPartition, Wire] = {}
         self.windows = Windows(world)
+        self.reminded = Reminded(self)
         self.truths: dict[str, Truth] = {}
         self.passed_from: dict[StreamPartition, int] = {}
         """By source partition that has ended in a run in which time does not wait for it: from which offset a later run reads on."""
@@ -303,6 +305,8 @@ class Invariants:
         for (topic, _), records in touched:
             if topic in TOPICS:
                 self.windows.committed(topic, records)
+            if topic == REMINDERS and job.branches is not None:
+                self.reminded.committed(job.branches, records)
 
     def _contributed(
         self, process: Process, producer: Producer, actor: Watched, partition: int, records: list[Record]
@@ -571,6 +575,7 @@ class Invariants:
         if self.world.shares is not None:
             self.world.shares.letter(actor, order)
         self.windows.letter(actor.name, order)
+        self.reminded.letter(actor.name, actor.run_id, order)
         self.told = max([self.told, *(ts for _, ts in order.times if ts != MAX_TIME)])
         reference = self.reference(actor.job.name, actor.name)
         if reference.owner is actor and reference.run == actor.run_id:

@@ -287,16 +287,17 @@ class Account:
         self.windows: list[tuple[object, ...]] = []
         self.columns: list[tuple[object, ...]] = []
         self.joins: list[tuple[object, ...]] = []
+        self.branches: list[tuple[object, ...]] = []
 
     @property
     def clean(self) -> bool:
         """Whether nothing is lost, duplicated or out of order, and every table and every window equals the recount."""
         rows = self.lost or self.doubled or self.disordered or self.miscounted
-        return not (rows or self.windows or self.columns or self.joins)
+        return not (rows or self.windows or self.columns or self.joins or self.branches)
 
     def __str__(self) -> str:
         parts = [f"rows {self.rows}"]
-        for name in ("lost", "doubled", "disordered", "miscounted", "windows", "columns", "joins"):
+        for name in ("lost", "doubled", "disordered", "miscounted", "windows", "columns", "joins", "branches"):
             found = getattr(self, name)
             parts.append(f"{name} {len(found)}" + (f" (first: {found[0]})" if found else ""))
         return ", ".join(parts)

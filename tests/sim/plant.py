@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .branches import BRANCHES_FROM, Branches
 from .faults import CALLS, CALLS_FROM, EDGES, EDGES_FROM, FURTHER, FURTHER_FROM
 from .timely import CALM_FROM, timed
 
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 
 ABSENT = object()
 FIRST = 50_000
+BRANCHES = frozenset(
+    word
+    for one in (Branches("dead_letter", False, "event", True), Branches("skip", False, "clock", True))
+    for word in one.words
+)
+"""What only worlds from `BRANCHES_FROM` on have."""
 
 
 class Plant:
@@ -22,7 +29,8 @@ class Plant:
         self, name: str, why: str, patches: Callable[[], list[tuple[Any, str, Any]]], needs: tuple[str, ...] = ()
     ) -> None:
         """`needs`: faults, requests, `windows` or a kind of them, `columns` or a way of them, `tables`, several `hosts`, `shares`,
-        `modulo`, `bounded`, `at least once`, `calm`, `groups`. Without them the bug has no effect, and a seed is skipped.
+        `modulo`, `bounded`, `at least once`, `calm`, `groups`, a policy, `timers`, `enriched`. Without them the bug has no effect, and a
+        seed is skipped.
         """
         self.name = name
         self.why = why
@@ -33,6 +41,8 @@ class Plant:
     @property
     def first(self) -> int:
         """The first seed that may have what it needs."""
+        if self.needs & BRANCHES:
+            return BRANCHES_FROM
         if self.needs & {"calm", "groups"}:
             return CALM_FROM
         if self.needs & CALLS.keys():
@@ -64,6 +74,9 @@ class Plant:
         joining = next((job.joining for job in world.jobs if job.joining is not None), None)
         if joining is not None:
             drawn |= joining.words
+        branches = next((job.branches for job in world.jobs if job.branches is not None), None)
+        if branches is not None:
+            drawn |= branches.words
         if world.shape.columns:
             drawn |= {"columns", world.shape.columns}
         return world.faults is not None and self.needs <= drawn | {*world.faults.kinds}

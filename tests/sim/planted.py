@@ -10,6 +10,7 @@ from typing import Any
 from headgate.core.task import protocol as facts
 
 from .plant import Plant
+from .planted_branches import BRANCHES
 from .planted_effects import EFFECTS
 from .planted_time import STANDING
 
@@ -827,6 +828,7 @@ PLANTS: dict[str, Plant] = {
     for plant in (
         *EFFECTS,
         *STANDING,
+        *BRANCHES,
         Plant(
             "grant-before-fence",
             "a grant is written before the fence of the last holder has returned",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.blocks import CALM, edge_blocks, fixed_blocks, run_block, run_fixed
+from tests.sim.blocks import BRANCHED, CALM, edge_blocks, fixed_blocks, run_block, run_fixed
 from tests.sim.faults import CALLS, EDGES, FURTHER, calls_of, edges_of, further_of
+from tests.sim.plant import BRANCHES
 from tests.sim.timely import timed
 from tests.sim.world import World
 
@@ -22,6 +23,12 @@ def test_fixed_seeds(block: int):
 def test_fixed_seeds_with_edges(seeds: list[int]):
     """Rare faults happen in CI, too: a part of its seeds is chosen because they draw them."""
     run_block(seeds)
+
+
+def test_each_branch_is_drawn():
+    """Policies, both kinds of timers, and a table that is joined."""
+    drawn = [world.jobs[0].branches for world in map(World, BRANCHED)]
+    assert {word for one in drawn if one is not None for word in one.words} == BRANCHES
 
 
 def test_time_is_judged_in_calm_worlds():

@@ -24,6 +24,7 @@ from headgate.core.graph.grouping import by_partition, by_stream_partition
 from headgate.core.names import JobName, StreamPartition, leader_id
 from headgate.core.task.checkpoint import parse_log_value
 
+from . import branches as b
 from . import columns as c
 from . import joins
 from .answers import Answers
@@ -99,7 +100,9 @@ class Job:
         self.writes = kind not in ("whole", DOWNSTREAM)
         """Whether it writes a stream for other jobs."""
         producers = world.sharing.names if world.sharing is not None and kind == DOWNSTREAM else ()
-        words = (*words, self.joining, producers)
+        plain = kind == "whole" and not (shape.mixed or world.at_least_once)
+        self.branches = b.Branches.drawn(world.seed) if plain else None
+        words = (*words, self.joining, self.branches, producers)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
@@ -120,6 +123,8 @@ class Job:
             self.streams.append(self.declared.topics.intermediate(c.SUMMED))
         if self.joining is not None:
             self.streams += map(self.declared.topics.intermediate, (joins.LEFTS, joins.RIGHTS))
+        if self.branches is not None:
+            self.streams += map(self.declared.topics.intermediate, self.branches.streams)
         self.lag_ms = LAG_MS
         self.given: dict[str, Any] = {
             "watermark.idle-timeout": "2s",
@@ -138,6 +143,8 @@ class Job:
             self.written += c.TOPICS
         if self.joining is not None:
             self.written += joins.TOPICS
+        if self.branches is not None:
+            self.written += self.branches.outputs(self.declared.topics.dead_letters)
         self.written += self.streams
         self.slots: list[Slot] = []
         self.processes: list[Process] = []
@@ -292,6 +299,9 @@ class World:
         joined = joins.TOPICS if any(job.joining for job in self.jobs) else ()
         for topic in (*(TOPICS if self.shape.windows else ()), *(c.TOPICS if self.shape.columns else ()), *joined):
             self.kafka.create(topic, 1)
+        for job in self.jobs:
+            for topic in job.branches.outputs(job.declared.topics.dead_letters) if job.branches is not None else ():
+                self.kafka.create(topic, 1)
         locations = [f"host{n}" for n in range(self.rng.choice((1, 2, 3)))]
         for job in self.jobs:
             for n in range(3 if self.shape.split else self.rng.choice((3, 3, 4))):
@@ -594,7 +604,9 @@ class World:
                     if name == job.name:
                         rows = reference.tables.get(TABLE, {})
                         tables |= {int(key): orjson.loads(parse_log_value(row).body) for key, row in rows.items()}
-            taken = taken_in(self.kafka, intervals, frames=job.kind == "downstream")
+            taken = all_taken = taken_in(self.kafka, intervals, frames=job.kind == "downstream")
+            if job.branches is not None:
+                taken = job.branches.left(all_taken)
             found = account(
                 self.kafka,
                 taken,
@@ -611,8 +623,13 @@ class World:
                 found.columns = c.wrong(self.kafka, taken)
             if job.joining is not None:
                 frames = job.kind == DOWNSTREAM
-                runs = {run: taken_in(self.kafka, moves, frames=frames) for run, moves in self._by_run(job, intervals)}
+                by_run = self._by_run(job, intervals)
+                runs = {run: taken_in(self.kafka, moves, frames=frames) for run, moves in by_run}
+                if job.branches is not None:
+                    runs = {run: job.branches.left(rows) for run, rows in runs.items()}
                 found.joins = joins.wrong(self.kafka, job.joining, runs, self.may_be_late)
+            if job.branches is not None:
+                found.branches = b.wrong(self.kafka, job.branches, all_taken, job.declared.topics.dead_letters)
             result.append((job.name, found))
         return result
 

@@ -1,0 +1,256 @@
+"""What else some simulated jobs do with their rows, and its account: three quarters of the worlds of one job and one source from
+`BRANCHES_FROM` on.
+
+    orders  →  filter  →  a function that fails on some rows, with a policy  →  `JUDGED`; dead letters       (a shuffle may come before it)
+                       →  shuffle by key  →  an actor that sets timers       →  `REMINDERS`
+                       →  even rows, shuffled by key  ┐
+                       →  odd rows, shuffled by key   ┴→  the last odd row of each key, as a table  →  `ENRICHED`
+
+Of the rows that the committed positions speak for,
+
+    judged     each that the function takes has come out once; each other has one dead letter, or none if it is skipped. A record of the
+               source on which it fails is left out of everything else, too (`left`); of a frame, only the row is
+    reminders  each is in one reminder of its key, whose time is that of a timer that the last of its rows has set; a timer of event time
+               fires when time has passed it, or at an end
+    enriched   each even row has come out once, with an odd row of its key or with none; never with none after one
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+import headgate as hg
+from headgate.core.progress.frames import MAX_TIME, NO_TIME
+
+from .job import Row, row_of
+from .joins import is_left, is_right
+
+if TYPE_CHECKING:
+    from headgate.core.task import protocol as facts
+
+    from .invariants import Invariants
+    from .log import Kafka, Record
+
+BRANCHES_FROM = 5_000_000
+JUDGED, REMINDERS, ENRICHED = "judged", "reminders", "enriched"
+JUDGING, REMINDED, EVENS, ODDS = "judging", "reminded", "evens", "odds"
+"""The streams of frames between the stages."""
+WAITS, LATEST = "waits", "latest"
+"""Tables."""
+REMINDING = "reminding"
+AFTER_MS = 800
+DEAD_LETTER, SKIP = "dead_letter", "skip"
+EVENT, CLOCK = "event", "clock"
+POLICIES = (DEAD_LETTER, SKIP)
+TIMERS = (EVENT, CLOCK)
+Taken = tuple[Row, int]
+"""A row and its time."""
+
+
+@dataclass(frozen=True)
+class Branches:
+    """The branches of one seed."""
+
+    policy: Any
+    """Of the function that fails on some rows; empty if there is none."""
+    behind: bool
+    """Whether that stands behind a shuffle."""
+    timers: str
+    """Of which kind the timers of the actor are; empty if there is none."""
+    enriched: bool
+
+    @classmethod
+    def drawn(cls, seed: int) -> Branches | None:
+        """It is drawn from the seed alone, so that all else of it stays as it is."""
+        rng = Random(f"branches {seed}")
+        if seed < BRANCHES_FROM or rng.random() < 0.25:
+            return None
+        kinds = rng.sample(("policy", "timers", "enriched"), rng.choice((1, 1, 2)))
+        policy, timers = rng.choice(POLICIES), rng.choice(TIMERS)
+        behind = rng.random() < 0.5
+        return cls(
+            policy if "policy" in kinds else "", behind, timers if "timers" in kinds else "", "enriched" in kinds
+        )
+
+    @property
+    def words(self) -> frozenset[str]:
+        """What a planted bug may need."""
+        timers = {"timers", f"timers of {self.timers}"} if self.timers else set[str]()
+        return frozenset({*([self.policy] if self.policy else []), *timers, *(["enriched"] if self.enriched else [])})
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams of frames that it makes."""
+        judging = [JUDGING] if self.policy and self.behind else []
+        return (*judging, *([REMINDED] if self.timers else []), *([EVENS, ODDS] if self.enriched else []))
+
+    def left(self, taken: list[Taken]) -> list[Taken]:
+        """The rows that are not left out of everything."""
+        return taken if self.behind or not self.policy else [one for one in taken if bears({"s": one[0].seq})]
+
+    def outputs(self, dead_letters: str) -> tuple[str, ...]:
+        """The topics that it writes, each with one partition."""
+        judged = [JUDGED, dead_letters] if self.policy else []
+        return (*judged, *([REMINDERS] if self.timers else []), *([ENRICHED] if self.enriched else []))
+
+
+def bears(row: Any) -> bool:
+    """Whether the function takes this row."""
+    return row["s"] % 7 != 2
+
+
+def judge(row: Any) -> Any:
+    """The function that fails on some rows."""
+    if not bears(row):
+        raise ValueError(f"{row['s']} is not to be borne")
+    return row
+
+
+Work = Callable[[Any], Awaitable[Any]]
+"""A function of the user, which takes a while and fails now and then."""
+
+
+class Reminding(hg.Actor):
+    """Collects the rows of a key until a timer that the last of them has set fires."""
+
+    def __init__(self, timers: str, work: Work) -> None:
+        self.timers = timers
+        self.work = work
+
+    async def on_batch(self, ctx: hg.Context, batch: hg.Batch[Any, Any]) -> None:
+        """Each row sets the timer of its key again."""
+        waits = ctx.table(WAITS)
+        for row, ts in zip(batch.values, batch.rows.timestamps, strict=True):
+            waits[row["k"]] = [*waits.get(row["k"], []), [row["p"], row["s"]]]
+            if self.timers == EVENT:
+                ctx.timer(row["k"], at=ts + AFTER_MS)
+            else:
+                ctx.timer(row["k"], after=f"{AFTER_MS}ms")
+
+    async def on_timer(self, ctx: hg.Context, name: str, timestamp: int) -> None:
+        """The rows of a key, once."""
+        await self.work(None)
+        ctx.forward({"k": name, "ids": ctx.table(WAITS).pop(name), "at": timestamp}, key=name)
+
+
+def enrich(even: Any, odd: Any) -> Any:
+    """An even row, and the odd one that was the last of its key."""
+    return {"k": even["k"], "row": [even["p"], even["s"]], "with": odd and [odd["p"], odd["s"]]}
+
+
+def declare(app: hg.App, before: Any, branches: Branches, work: Work) -> None:
+    """The branches of these rows."""
+    if isinstance(before, hg.ColumnStream):
+        before = before.rows()
+    if branches.policy:
+        judged = before.repartition("k", name=JUDGING, partitions=2) if branches.behind else before
+        judged.map(judge, on_error=branches.policy).to(JUDGED)
+    if branches.timers:
+        app.table(WAITS)
+        reminded = before.repartition("k", name=REMINDED, partitions=2)
+        reminded.process(Reminding, name=REMINDING, timers=branches.timers, work=work).to(REMINDERS)
+    if branches.enriched:
+        evens = before.filter(is_left).repartition("k", name=EVENS, partitions=2)
+        latest = before.filter(is_right).repartition("k", name=ODDS, partitions=2).table(LATEST)
+        evens.join(latest, into=enrich, how="left").to(ENRICHED)
+
+
+class Reminded:
+    """What was seen of the timers of event time."""
+
+    def __init__(self, invariants: Invariants) -> None:
+        self._invariants = invariants
+        self.told: dict[str, int] = {}
+        """By task, the greatest time that its actor was told, but for the end of time."""
+        self.ended: set[tuple[str, str]] = set()
+        """The tasks and runs in which it was told the end of time."""
+
+    def letter(self, task: str, run: str, order: facts.RunStep) -> None:
+        """Steps of a task are told a time."""
+        for name, ts in order.times:
+            if name == REMINDING and ts == MAX_TIME:
+                self.ended.add((task, run))
+            elif name == REMINDING:
+                self.told[task] = max(ts, self.told.get(task, NO_TIME))
+
+    def committed(self, branches: Branches, records: Iterable[Record]) -> None:
+        """Reminders became visible."""
+        for record in records if branches.timers == EVENT else ():
+            task, _ = record.by
+            told = self.told.get(task, NO_TIME)
+            if record.ts > told and record.by not in self.ended:
+                self._invariants.fail(f"{task} gives the reminder {record.value!r} of {record.ts}, and was told {told}")
+
+
+def wrong(kafka: Kafka, branches: Branches, taken: Iterable[Taken], dead_letters: str) -> list[tuple[object, ...]]:
+    """What differs from these rows."""
+    times = dict(taken := list(taken))
+    rows = Counter(row for row, _ in taken)
+    found: list[tuple[object, ...]] = []
+    if branches.policy:
+        found += _judged(kafka, branches, rows, dead_letters)
+    others = Counter(row for row, _ in branches.left(taken))
+    if branches.timers:
+        found += _reminded(kafka, branches, others, times)
+    if branches.enriched:
+        found += _enriched(kafka, others)
+    return found
+
+
+def _read(kafka: Kafka, topic: str) -> list[Record]:
+    return kafka.read(topic, 0, 0, 1 << 30)[0]
+
+
+def _compared(name: str, true: Counter[Any], have: Counter[Any]) -> list[tuple[object, ...]]:
+    return [] if true == have else [(name, {"lost": true - have, "too many": have - true})]
+
+
+def _judged(kafka: Kafka, branches: Branches, rows: Counter[Row], dead_letters: str) -> list[tuple[object, ...]]:
+    good = Counter({row: n for row, n in rows.items() if bears({"s": row.seq})})
+    dead = rows - good if branches.policy == DEAD_LETTER else Counter[Row]()
+    come, buried = (Counter(row_of(record.value) for record in _read(kafka, topic)) for topic in (JUDGED, dead_letters))
+    return [*_compared(JUDGED, good, come), *_compared("dead letters", dead, buried)]
+
+
+def _named(row: Row) -> tuple[int, int, str]:
+    return row.producer, row.seq, str(row.key)
+
+
+def _reminded(
+    kafka: Kafka, branches: Branches, rows: Counter[Row], times: Mapping[Row, int]
+) -> list[tuple[object, ...]]:
+    by_name = {_named(row): ts for row, ts in times.items()}
+    true = Counter({_named(row): n for row, n in rows.items()})
+    have: Counter[Any] = Counter()
+    found: list[tuple[object, ...]] = []
+    for record in _read(kafka, REMINDERS):
+        value = orjson.loads(record.value)
+        ids = [(*one, value["k"]) for one in value["ids"]]
+        have.update(ids)
+        if branches.timers == EVENT and not value["at"] == record.ts == by_name.get(ids[-1], NO_TIME) + AFTER_MS:
+            found.append(("a reminder of another time", record.ts, value))
+    return [*found, *_compared(REMINDERS, true, have)]
+
+
+def _enriched(kafka: Kafka, rows: Counter[Row]) -> list[tuple[object, ...]]:
+    names = Counter({_named(row): n for row, n in rows.items()})
+    have: Counter[Any] = Counter()
+    found: list[tuple[object, ...]] = []
+    has: set[str] = set()
+    for record in _read(kafka, ENRICHED):
+        value = orjson.loads(record.value)
+        key, odd = value["k"], value["with"]
+        have[(*value["row"], key)] += 1
+        if odd is None and key in has:
+            found.append(("a row of the table is gone", value))
+        if odd is not None:
+            has.add(key)
+            if odd[1] % 2 == 0 or (*odd, key) not in names:
+                found.append(("an unknown row of the table", value))
+    return [*found, *_compared(ENRICHED, Counter({name: n for name, n in names.items() if name[1] % 2 == 0}), have)]

@@ -1,0 +1,82 @@
+"""Planted bugs of policies, timers and tables that are joined (see `planted` and `branches`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from typing import Any
+
+from .plant import Plant
+
+Patches = list[tuple[Any, str, Any]]
+
+
+def every_second_letter() -> Patches:
+    from headgate.agents.operators import trouble
+
+    original, numbers = trouble.bury, count()
+
+    def bury(*said: Any) -> None:
+        if next(numbers) % 2:
+            original(*said)
+
+    return [(trouble, "bury", bury)]
+
+
+def timers_fired_by_a_failed_letter_are_gone() -> Patches:
+    from headgate.agents.operators.timers import Timers
+
+    return [(Timers, "forget", Timers.complete)]
+
+
+def first_time_of_a_timer_stays() -> Patches:
+    from headgate.agents.operators.timers import Timers
+
+    original = Timers.set
+
+    def set_(self: Any, name: str, kind: str, at: int) -> None:
+        if self.get(name) is None:
+            original(self, name, kind, at)
+
+    return [(Timers, "set", set_)]
+
+
+def rows_of_a_table_that_come_twice_are_removed() -> Patches:
+    from headgate.agents.operators.keyed import TableOp
+
+    original = TableOp.push
+
+    def push(self: Any, rows: Any) -> None:
+        original(self, rows)
+        twice = [key for key, n in Counter(rows.keys).items() if n > 1 and key is not None]
+        self.table.remove(twice)
+
+    return [(TableOp, "push", push)]
+
+
+BRANCHES: tuple[Plant, ...] = (
+    Plant(
+        "letters-left-out",
+        "every second record that a policy makes a dead letter is dropped in silence",
+        every_second_letter,
+        ("dead_letter",),
+    ),
+    Plant(
+        "timers-gone",
+        "a timer that fired in a letter that failed is gone when the letter is tried again",
+        timers_fired_by_a_failed_letter_are_gone,
+        ("timers", "user-error"),
+    ),
+    Plant(
+        "timers-stay",
+        "a timer that is set again keeps its time",
+        first_time_of_a_timer_stays,
+        ("timers of event",),
+    ),
+    Plant(
+        "rows-of-a-table-removed",
+        "a row of a table is removed when its key comes twice in one chunk",
+        rows_of_a_table_that_come_twice_are_removed,
+        ("enriched",),
+    ),
+)
