@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
-from ...core.task.suspects import Mark, next_death
+from ...core.task.suspects import Mark, brief, next_death
 from ...core.turns import TURN_NS
 from ..cancellation import CalledOff, answered
 from ..operators.trouble import Failed, Recovered, recover, told
@@ -191,7 +191,7 @@ class UnderWay:
         """Run a step. Returns whether there is more of it to run, or why it failed."""
         site, step = self._site, letter.step
         assert site.pipeline is not None
-        mark = Mark(what=named(letter))
+        mark = Mark(what=brief(named(letter)))
         try:
             if (before := site.suspects.of_letter(mark.what)) is None:
                 if site.announced.active:

@@ -52,7 +52,7 @@ class Marks(Protocol):
         ...
 
     def keep(self, marks: Iterable[Mark]) -> None:
-        """The next process must know of these, too."""
+        """The next process must know of these, too. Those with the most deaths come first."""
         ...
 
     def close(self) -> None:
@@ -102,7 +102,11 @@ class FileMarks:
         _LENGTH.pack_into(self._map, _MARK, 0)
 
     def keep(self, marks: Iterable[Mark]) -> None:
-        self._put(_KEPT, _packb([fields_of(one) for one in marks]), SIZE)
+        """Of more than there is room for, the first are kept: those with the most deaths."""
+        found, room = [fields_of(one) for one in marks], SIZE - _KEPT - _LENGTH.size
+        while len(body := _packb(found)) > room:
+            found.pop()
+        self._put(_KEPT, body, SIZE)
 
     def close(self) -> None:
         if isinstance(self._map, bytearray):
@@ -148,7 +152,7 @@ def read(path: Path) -> list[Mark]:
 def fields_of(mark: Mark) -> tuple[str, int, int, int, int, int, str, str]:
     """A mark as plain values."""
     stream, partition = mark.at or ("", 0)
-    return stream, partition, mark.first, mark.upto, mark.row, mark.deaths, mark.what[:200], mark.topic
+    return stream, partition, mark.first, mark.upto, mark.row, mark.deaths, mark.what, mark.topic
 
 
 def _packed(mark: Mark) -> bytes:

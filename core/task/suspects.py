@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from types import MappingProxyType
 
 from ..names import StreamPartition
@@ -21,6 +22,7 @@ from ..names import StreamPartition
 _NO_IDS: Mapping[StreamPartition, str] = MappingProxyType({})
 WHOLE = -1
 """All rows of a mark's records."""
+LONGEST_NAME = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,17 @@ class Suspects:
     def _keep(self, kept: list[Mark]) -> bool:
         cleared, self.marks = len(kept) < len(self.marks), kept
         return cleared
+
+
+def brief(name: str) -> str:
+    """The name of a letter as a mark has it. Users name timers, so a name may be of any length; where two differ, so do these.
+
+    >>> brief("watermark of in"), brief("work a/" + "b" * 500)[155:]
+    ('watermark of in', 'bbbbb… c0ca81b14f2e257c')
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}… {sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
 def next_death(marks: Iterable[Mark], mark: Mark, *, alone: bool) -> Mark:

@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,7 @@ from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
 from headgate.agents.runtime.task_intake import TaskIntake
 from headgate.agents.runtime.turns import LoopTurns
+from headgate.agents.state.marks import FileMarks, read
 from headgate.agents.state.store import NoDisk
 from headgate.agents.worker.faust_app import new_app
 from headgate.agents.worker.mailbox import AgentMailbox
@@ -341,6 +343,29 @@ async def test_what_no_policy_leaves_out_fails_its_task_by_name(mark: Mark, why:
         await until(lambda: "failed" in host.said())
         assert host.reports[-1].why.startswith(why)
         assert (host.values(), host.marked.begun, host.marked.kept) == ([], [], [replace(mark, deaths=1)])
+
+
+async def test_a_letter_with_a_long_name_is_known_again(tmp_path: Path) -> None:
+    """Users name timers as they like. Its mark held the beginning of the name, so nobody knew it again: it ended worker after worker, for
+    ever."""
+    left = list[Mark]()
+
+    class Timed(hg.Actor):
+        def on_batch(self, ctx: Any, batch: Any) -> None:
+            ctx.timer("é" * 500, after="1ms")
+
+        def on_timer(self, ctx: Any, name: str, timestamp: int) -> None:
+            left.extend(read(tmp_path / "1"))
+
+    async with running(naming("fail", Timed)) as host:
+        host.actor.site.marks = FileMarks(tmp_path, 1)
+        host.give(b'{"n":0}')
+        await until(lambda: left)
+    async with running(naming("fail", Timed)) as host:
+        host.actor.site.suspects = Suspects([replace(left[0], deaths=2)])
+        host.give(b'{"n":0}')
+        await until(lambda: "failed" in host.said())
+        assert ": 2 workers have ended in the middle of it" in host.reports[-1].why
 
 
 async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_its_letter() -> None:

@@ -52,12 +52,21 @@ def test_what_is_kept_goes_from_owner_to_owner_until_it_is_cleared(tmp_path: Pat
 def test_what_does_not_fit_or_is_damaged_is_no_mark(tmp_path: Path) -> None:
     """Nothing may be blamed because of a damaged file."""
     marks = FileMarks(tmp_path / "a", 1)
-    marks.keep([Mark(what="x" * 200)] * 100)
+    marks.begin(Mark(what="x" * 2000))
     assert read(tmp_path / "a" / "1") == []
     (tmp_path / "a" / "1").write_bytes(b"\xff\x00" + b"\xc1" * SIZE)
     assert read(tmp_path / "a" / "1") == []
     (tmp_path / "file").write_text("")
     assert isinstance(opened(tmp_path / "file", 1), NoMarks)
+
+
+def test_of_more_than_the_file_holds_the_worst_are_kept(tmp_path: Path) -> None:
+    """All of them were forgotten, and each letter had to end its worker again."""
+    worst, many = Mark(what="worst", deaths=2), [Mark(what=f"{n:0160}") for n in range(100)]
+    FileMarks(tmp_path, 1).keep([worst, *many])
+    left = opened(tmp_path, 2).left
+    assert left == (worst, *many[: len(left) - 1])
+    assert len(left) > 30
 
 
 def test_a_file_of_an_older_version_is_read(tmp_path: Path) -> None:

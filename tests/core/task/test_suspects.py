@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.names import StreamPartition
-from headgate.core.task.suspects import WHOLE, Mark, Suspects, next_death
+from headgate.core.task.suspects import LONGEST_NAME, WHOLE, Mark, Suspects, brief, next_death
 
 AT, OTHER = StreamPartition("in", 0), StreamPartition("in", 1)
 
@@ -77,3 +77,12 @@ def test_a_topic_that_was_made_again_has_other_records() -> None:
     assert not suspects.passed({AT: 5}, {AT: "first"})
     assert suspects.passed({AT: 0}, {AT: "second"})
     assert suspects.marks == []
+
+
+def test_long_names_of_letters_are_short_and_differ_where_they_do() -> None:
+    """A mark has room for a part of a name, and letters are known again by all of it."""
+    names = ["drain", "t" * 500, "t" * 501, "\ud800" * 500]
+    told = [brief(name) for name in names]
+    assert told[0] == "drain"
+    assert len(set(told)) == len(names)
+    assert max(map(len, told)) < LONGEST_NAME + 20
