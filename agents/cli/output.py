@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..printable import printable
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -44,12 +46,7 @@ def plain(cell: object) -> str:
     >>> plain("a\\x1b[2Jb"), plain("x\\ny")
     ('a\\\\x1b[2Jb', 'x y')
     """
-    text = " ".join(str(cell).splitlines())
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    )
+    return printable(" ".join(str(cell).splitlines()))
 
 
 def show_text(text: object, *, err: bool = False) -> None:

@@ -4,7 +4,7 @@ It decides the format (lines for people on a terminal, JSON elsewhere), the fiel
 task adds `task` and `grant`), and the treatment of other libraries' logs (the same format, warnings and errors only, repetitions counted).
 
 Promises: fields with secret names, and all secret values that a client was given, are masked in every event, also within texts and
-tracebacks. A log event is one line.
+tracebacks. A log event is one line; only on a terminal its traceback follows in lines of its own. Nothing that is logged steers a terminal.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import structlog
 
 from ...core.secrets import MASK
 from ...core.settings import secrets_in, shown
+from ..printable import printable
 
 FORMS = ("auto", "console", "json")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -29,6 +30,8 @@ REPEATED_AFTER_S = 10.0
 SELDOM_S = 300.0
 """The longest interval between two repetitions of the same message."""
 REPEATS_KNOWN = 1000
+LINES = ("exception", "stack")
+"""The fields of an event that are written in lines of their own on a terminal."""
 
 LogEvent = MutableMapping[str, Any]
 
@@ -117,6 +120,28 @@ class Masking:
         return self.clean(str(value))
 
 
+class _Quoted:
+    """A text that the renderer for people quotes, as it does with values that are no texts."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def unsteering(logger: Any, method: str, event: LogEvent) -> LogEvent:
+    """The event with what would steer a terminal shown instead: reasons and tracebacks hold what records hold."""
+    for name, value in event.items():
+        if not isinstance(value, str) or value.isprintable():
+            continue
+        if name == "event" or name in LINES:
+            event[name] = printable(value, but="\n" if name in LINES else "")
+        else:
+            event[name] = _Quoted(value)
+    return event
+
+
 def secrets_of(*settings: Mapping[str, Any]) -> list[str]:
     """The secrets among settings, of clients and of the job."""
     return [secret for some in settings for name, value in some.items() for secret in secrets_in(name, value)]
@@ -142,7 +167,7 @@ def set_up(
         structlog.processors.StackInfoRenderer(),
     ]
     render: list[Any] = (
-        [structlog.processors.format_exc_info, masking, structlog.dev.ConsoleRenderer(colors=to.isatty())]
+        [structlog.processors.format_exc_info, masking, unsteering, structlog.dev.ConsoleRenderer(colors=to.isatty())]
         if people
         else [
             structlog.processors.format_exc_info,

@@ -14,6 +14,7 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
+from headgate.agents import printable
 from headgate.agents.cli import config as config_verb
 from headgate.agents.cli import coordinator, dead_letters, frames, output, records, tables
 from headgate.agents.cli.group import fail
@@ -76,7 +77,7 @@ def answering(value: Any) -> Any:
 
 
 def test_the_examples_hold() -> None:
-    assert doctest.testmod(output).failed == 0
+    assert doctest.testmod(output).failed == doctest.testmod(printable).failed == 0
 
 
 def test_a_traceback_keeps_its_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,24 @@ def test_a_traceback_is_within_its_line() -> None:
     assert "ValueError: first" in event["exception"]
 
 
+def test_what_is_logged_steers_no_terminal() -> None:
+    """Records decide what stands in reasons and tracebacks: only values with a space in them were escaped on a terminal."""
+    out, odd = io.StringIO(), "a\x1b]0;owned\x07\x9b2J\u202eb"
+    set_up(form="console", out=out)
+    log = structlog.get_logger("x")
+    log.info(odd, why=odd, two=f"{odd} {odd}", many=[odd])
+    try:
+        raise ValueError(f"{odd}\nthe next line")
+    except ValueError:
+        log.exception("failed")
+    logging.getLogger("aiokafka").error("cannot read %s", f"{odd}\nforged")
+    text = out.getvalue()
+    assert {char for char in text if not char.isprintable()} == {"\n"}
+    assert text.count("owned") == 7
+    assert "\nthe next line\n" in text
+    assert "\nforged" not in text
+
+
 def test_other_libraries_speak_in_the_same_form_and_only_from_warnings_on() -> None:
     """aiokafka's chatter stays away, its warnings do not."""
     out = io.StringIO()
