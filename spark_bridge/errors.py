@@ -47,10 +47,12 @@ NO_COLUMN = "ArrowColumnVector.getChild"
 
 
 class SparkError(HeadgateError):
-    """The base class. `final`: no retry can succeed. `stage`: the step whose function failed."""
+    """The base class. `final`: no retry can succeed. `stage`: the step whose function failed. `worker_line`: file and number of the
+    line of the user's code that a Python worker has named."""
 
     final = False
     stage = ""
+    worker_line: tuple[str, int] | None = None
     retried = NEVER_RETRIED
     """The attempts that were repeated before this one."""
 
@@ -93,7 +95,7 @@ class BrokersAway(SparkAway):
 
 
 class SparkSaid(Exception):
-    """An error of PySpark as text."""
+    """An error of PySpark as text, with the frames through which it came."""
 
 
 def typed(error: BaseException) -> SparkError:
@@ -107,7 +109,9 @@ def typed(error: BaseException) -> SparkError:
     fault, told = fault_of(error), first_lines(said(error))
     if not fault.of_spark:
         return SparkFunctionError(f"{type(error).__name__}: {told}")
-    return _lost(fault, told) or _too_large(fault, told) or _of_code(fault, error, told) or _other(fault, error, told)
+    found = _lost(fault, told) or _too_large(fault, told) or _of_code(fault, error, told) or _other(fault, error, told)
+    found.worker_line = fault.line
+    return found
 
 
 def _lost(fault: Fault, told: str) -> SparkError | None:
@@ -187,16 +191,18 @@ def lost_session(what: str, *, remedy: str = "") -> SparkLost:
 
 
 def cause_of(found: SparkError, error: BaseException) -> BaseException | None:
-    """What to write after `raise found from`: the error itself if printing it needs no JVM, otherwise its text."""
+    """What to write after `raise found from`: the error itself if printing it needs no JVM, otherwise its text with its frames, which keep
+    nothing of Spark alive."""
     if found is error:
         return error.__cause__
     if not any(type(one).__module__.partition(".")[0] in ("py4j", "pyspark", "grpc") for one in causes(error)):
         return cause_for(found, error)
     try:
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception_only(error)).strip()
     except Exception:  # noqa: BLE001 - its text is in a JVM that is dead
         text = type(error).__name__
-    return SparkSaid(text[:MOST_TRACE])
+    traceback.clear_frames(error.__traceback__)
+    return SparkSaid(text[:MOST_TRACE]).with_traceback(error.__traceback__)
 
 
 def said(error: BaseException) -> str:

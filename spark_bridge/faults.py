@@ -33,7 +33,7 @@ SCHEDULERS = ("org.apache.spark.SparkException", "SparkException")
 """The class in which the scheduler tells why a job has failed: in the JVM, and what a Connect server's client makes of it."""
 THROWN = re.compile(r"(?P<kind>[\w$]+(?:\.[\w$]+)+)(?:: (?P<what>.*))?$", re.DOTALL)
 RAISED = re.compile(r"(?P<kind>[\w.]+)(?:: |\n|$)")
-FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line \d+(?:, in (?P<function>.*))?$')
+FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+)(?:, in (?P<function>.*))?$')
 PYSPARKS = re.compile(r"[/\\]pyspark(?:\.zip)?[/\\]")
 IMPORTING = re.compile(r"<frozen importlib|[/\\]importlib[/\\]__init__\.py$")
 MODULE = "<module>"
@@ -48,6 +48,15 @@ class Thrown:
 
     kind: str
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python worker's traceback."""
+
+    file: str
+    line: int
+    function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,8 @@ class Fault:
     called: bool = False
     """PySpark had called a function of the user's, which raised it: it may depend on the row. Otherwise it was raised before any row was
     seen, while code was loaded."""
+    line: tuple[str, int] | None = None
+    """File and number of the innermost line of such a function."""
 
     def threw(self, kind: str, *starts: str) -> bool:
         """Whether an exception of this class, by its last name, was thrown, with a message that begins with one of these."""
@@ -162,8 +173,11 @@ def _with_chain(found: Fault, told: list[Thrown]) -> Fault:
             chain.append(inner)
         if (last := chain[-1]).kind.rpartition(".")[2] == PYTHON:
             raised, frames = _of_python(last.what)
-            places = tuple(file for file, _ in frames)
-            return replace(found, chain=tuple(chain), raised=raised, places=places, called=_is_called(frames))
+            places = tuple(frame.file for frame in frames)
+            own = _own(frames)
+            called = bool(own) and own[0].function != MODULE
+            line = (own[-1].file, own[-1].line) if own else None
+            return replace(found, chain=tuple(chain), raised=raised, places=places, called=called, line=line)
     return replace(found, chain=tuple(chain))
 
 
@@ -176,30 +190,30 @@ def _thrown_in(one: Thrown) -> Thrown | None:
     return Thrown("", aborted["thrown"]) if thrown is None else Thrown(thrown["kind"], thrown["what"] or "")
 
 
-def _of_python(message: str) -> tuple[str, list[tuple[str, str]]]:
-    """The type of the exception in the message of a Python worker, and the files and functions through which it came.
+def _of_python(message: str) -> tuple[str, list[Frame]]:
+    """The type of the exception in the message of a Python worker, and the frames through which it came.
 
     A text that the user's code raises comes behind its type, and lines of it that look like a traceback are behind the type, too.
     """
     _, _, trace = message.partition(TRACEBACK)
-    frames: list[tuple[str, str]] = []
+    frames: list[Frame] = []
     lines = trace.splitlines()
     for line in lines:
         if line.startswith("  "):
             if (frame := FRAME.match(line)) is not None:
-                frames.append((frame["file"], frame["function"] or ""))
+                frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
             continue
         raised = RAISED.match(line)
         return (raised["kind"] if raised is not None else ""), frames
     return "", frames
 
 
-def _is_called(frames: list[tuple[str, str]]) -> bool:
-    """Whether PySpark has called a function: behind its own last frame stands neither nothing nor the body of a module that is imported."""
-    behind: list[str] = []
-    for file, function in frames:
-        if PYSPARKS.search(file):
+def _own(frames: list[Frame]) -> list[Frame]:
+    """The frames behind PySpark's own last one. The first is the function that it has called, or the body of a module that is imported."""
+    behind: list[Frame] = []
+    for frame in frames:
+        if PYSPARKS.search(frame.file):
             behind = []
-        elif not IMPORTING.search(file):
-            behind.append(function)
-    return bool(behind) and behind[0] != MODULE
+        elif not IMPORTING.search(frame.file):
+            behind.append(frame)
+    return behind

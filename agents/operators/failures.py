@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import traceback
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import LimitReached, StoreUnreadable, causes
@@ -25,11 +23,10 @@ from ..records.timestamps import EVENT_TIME, TIME_HEADER
 from .bad_records import BadRecord
 from .decode import SourceOp
 from .stateless import UserCodeError
+from .user_line import own_traceback
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
-
-_OURS = frozenset(Path(__file__).parents[2] / room for room in ("agents", "core", "spark_bridge"))
 
 
 def chunk_id(chunk: Chunk, offsets: Sequence[int], skipped: frozenset[int]) -> str:
@@ -133,10 +130,17 @@ def row_in_frame(chunk: Chunk, index: int) -> int:
 
 
 def dead_letter(
-    chunk: Chunk, index: int, error: BaseException, task: str, row: int | None = None, *, topic_id: str = ""
+    chunk: Chunk,
+    index: int,
+    error: BaseException,
+    task: str,
+    row: int | None = None,
+    *,
+    topic_id: str = "",
+    source: s.Step | None = None,
 ) -> tuple[Any, Any, list[tuple[str, bytes]]]:
     """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers. `row`: which row of its
-    frame it is; None if it came in none. `topic_id`: that of its topic; empty if it is not known."""
+    frame it is; None if it came in none. `topic_id`: that of its topic; empty if it is not known. `source`: the input that it came from."""
     cause = (error.cause if isinstance(error, BadRecord) else error.__cause__) or error
     step = error.step if isinstance(error, UserCodeError) else None
     whole = [("hg-offset-last", str(cause.last).encode())] if isinstance(cause, OversizedData) else []
@@ -150,7 +154,7 @@ def dead_letter(
         *whole,
         *([] if row is None else _of_frame(chunk, index, row)),
         ("hg-timestamp", str(chunk.timestamps[index]).encode()),
-        *failure_headers(task, step, cause),
+        *failure_headers(task, step, cause, source=source),
     ]
     return chunk.keys[index] if chunk.has_keys else None, chunk.columns.value(index), headers
 
@@ -167,32 +171,25 @@ def _of_frame(chunk: Chunk, index: int, row: int) -> list[tuple[str, bytes]]:
 
 
 def failure_headers(
-    task: str, step: s.Step | None, cause: BaseException, *more: tuple[str, bytes]
+    task: str, step: s.Step | None, cause: BaseException, *more: tuple[str, bytes], source: s.Step | None = None
 ) -> list[tuple[str, bytes]]:
-    """Where and why a record failed, as headers of its dead letter. `step`: None if it was not decoded. `more`: others between them."""
+    """Where and why a record failed, as headers of its dead letter. `step`: None if it was not decoded: then `source` is the input that it
+    came from. `more`: others between them."""
     where = step.place if step else "decode"
     return [
         ("hg-task", task.encode()),
         ("hg-step", where.encode()),
         *more,
         ("hg-exception", said(cause).encode(errors="backslashreplace")[:2000]),
-        ("hg-traceback", own_traceback(cause).encode(errors="backslashreplace")),
+        ("hg-traceback", own_traceback(cause, step or source).encode(errors="backslashreplace")),
     ]
 
 
-def traceback_of(error: BaseException) -> str:
-    """The traceback of the user's code, from the error with which a letter failed."""
-    return own_traceback((error.cause if isinstance(error, BadRecord) else error.__cause__) or error)
-
-
-def own_traceback(cause: BaseException) -> str:
-    """The traceback of the user's code, without the headgate frames above it and without the first try of the whole chunk."""
-    tb = cause.__traceback__
-    while (
-        tb is not None and tb.tb_next is not None and not _OURS.isdisjoint(Path(tb.tb_frame.f_code.co_filename).parents)
-    ):
-        tb = tb.tb_next
-    return "".join(traceback.format_exception(type(cause), cause, tb, chain=cause.__cause__ is not None))[-8000:]
+def traceback_of(error: BaseException, source: s.Step | None = None) -> str:
+    """The traceback of the user's code, from the error with which a letter failed. `source`: the input, if the letter was a chunk of it."""
+    if isinstance(error, BadRecord):
+        return own_traceback(error.cause, source)
+    return own_traceback(error.__cause__ or error, error.step if isinstance(error, UserCodeError) else source)
 
 
 def is_of_no_record(error: BaseException) -> bool:

@@ -39,6 +39,7 @@ from ..records.serdes import KEY, OUTPUT_KEY
 from ..records.spans import SpannedRecords
 from ..records.vectors import Buffer
 from ..records.writable import check_headers, check_times
+from .user_line import user_line
 
 BYTES, VALUES = "bytes", "values"
 """The form in which an operator may need keys."""
@@ -48,7 +49,7 @@ NONE_FOUND: Mapping[int, UserCodeError] = MappingProxyType({})
 
 
 class UserCodeError(HeadgateError):
-    """A user function raised. `step` says where; `__cause__` is the exception.
+    """A user function raised. `step` says where; `__cause__` is the exception. The message begins with the line of the user's code.
 
     `all`: by record of the letter's chunk, the errors of all records on which this step fails by itself, whatever the others are. Empty if
     they are not known.
@@ -68,8 +69,14 @@ class UserCodeError(HeadgateError):
         self.all = found
         name = f" '{step.name}'" if step.name else ""
         what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
-        super().__init__(f"{step.verb}{name} ({step.where}){what}{'; ' if hint else ''}{hint}")
+        self._line = user_line(cause, step)
+        self._said = f"{step.verb}{name} ({step.where}){what}{'; ' if hint else ''}{hint}"
+        super().__init__(self.of(""))
         self.__cause__ = cause_for(self, cause)
+
+    def of(self, what: str) -> str:
+        """The message for what it failed on (a record, a batch): the user's line, then this, then the step and what was raised."""
+        return ": ".join(part for part in (self._line, what, self._said) if part)
 
 
 def failing(step: s.Step, bad: Sequence[tuple[int, BaseException]], rows: Rows | ColumnChunk) -> UserCodeError:

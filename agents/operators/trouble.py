@@ -27,6 +27,7 @@ from .key_test import KeysApart
 from .letters import bury
 from .pipeline import Pipeline
 from .stateless import UserCodeError
+from .user_line import user_line
 
 LENIENT = tuple(policy for policy in POLICIES if policy != "fail")
 
@@ -48,6 +49,10 @@ class Failed:
     error: BaseException
     final: bool = False
     """Whether trying again is pointless."""
+    source: s.Step | None = None
+    """The input of the chunk that failed; None if it was no chunk."""
+    place: str = ""
+    """The line of the user's code and the record that could not be read; empty if it was something else."""
 
 
 async def recover(
@@ -78,19 +83,21 @@ async def recover(
         except BaseException as broken:  # a policy is user code, too
             if passes(broken):
                 raise
-            return Failed(f"the error policy for {_where(pipeline, chunk, index)} raised {said(broken)}", broken)
+            source = pipeline.sources[chunk.at.stream].step
+            policy = f"the error policy for {_where(pipeline, chunk, index)}"
+            return Failed(f"{user_line(broken, source)}: {policy} raised {said(broken)}", broken, source=source)
         if answer == "fail":
-            return Failed(f"{_where(pipeline, chunk, index)}: {cause}{_passable(pipeline, chunk, index)}", cause)
+            return _failed(pipeline, chunk, index, cause)
         answers[index] = cause, answer
     if not bad:
-        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
+        return _all_failed(chunk, error)
     try:
         return await _without(pipeline, chunk, answers)
     except UnknownTarget:
         raise
     except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
         drop()
-        return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {again}", again)
+        return _all_failed(chunk, again)
 
 
 def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, str]]:
@@ -122,9 +129,7 @@ async def judged(
             continue
         answer = await _answer(pipeline, chunk, index, cause)
         if answer == "fail":
-            return Failed(
-                f"{_where(pipeline, chunk, index)}: {cause}{_passable(pipeline, chunk, index)}", cause, final=True
-            )
+            return _failed(pipeline, chunk, index, cause, final=True)
         answers[index] = cause, answer
     running = -1
 
@@ -141,12 +146,10 @@ async def judged(
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
             drop()
             if running < 0 or running in answers:
-                return Failed(f"chunk of {chunk.at} up to {chunk.next_position}: {error}", error)
+                return _all_failed(chunk, error)
             answer = await _answer(pipeline, chunk, running, error)
             if answer == "fail":
-                return Failed(
-                    f"{_where(pipeline, chunk, running)}: {error}{_passable(pipeline, chunk, running)}", error
-                )
+                return _failed(pipeline, chunk, running, error)
             answers[running] = error, answer
 
 
@@ -167,7 +170,8 @@ async def _without(
         topic_id = pipeline.topic_id(chunk.at)
         for index, cause in dead:
             row = row_of(pipeline, chunk, index)
-            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task, row, topic_id=topic_id))
+            source = pipeline.sources[chunk.at.stream].step
+            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task, row, topic_id=topic_id, source=source))
     except BaseException:
         pipeline.drop()
         raise
@@ -211,6 +215,23 @@ def told(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return str(error) if isinstance(error, HeadgateError) else said(error)
+
+
+def because(what: str, error: BaseException) -> str:
+    """Why something failed, for people: behind the line of the user's code, if it is an error of user code."""
+    return error.of(what) if isinstance(error, UserCodeError) else f"{what}: {error}"
+
+
+def _failed(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException, *, final: bool = False) -> Failed:
+    """The chunk has failed on this row. What cannot be read has the line of its input's declaration."""
+    source, where = pipeline.sources[chunk.at.stream].step, _where(pipeline, chunk, index)
+    place = f"{user_line(error.cause, source)}: {where}" if isinstance(error, BadRecord) else ""
+    told = f"{place}: {error}" if place else because(where, error)
+    return Failed(f"{told}{_passable(pipeline, chunk, index)}", error, final, source, place)
+
+
+def _all_failed(chunk: Chunk, error: BaseException) -> Failed:
+    return Failed(because(f"chunk of {chunk.at} up to {chunk.next_position}", error), error)
 
 
 def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:

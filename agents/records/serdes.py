@@ -52,6 +52,14 @@ class Encoded:
     bad: list[tuple[int, DataError]] = field(default_factory=list)
 
 
+def _of(error: BaseException, told: DataError) -> DataError:
+    """The error of a value. What Python code below this file raised, mostly the user's, stays as its cause, for the line that raised it."""
+    below = None if error.__traceback__ is None else error.__traceback__.tb_next
+    if below is not None:
+        told.__cause__ = error.with_traceback(below)
+    return told
+
+
 def _excerpt(what: object) -> str:
     try:
         text = repr(what)
@@ -154,9 +162,8 @@ class Serde(Generic[T]):
     def _unreadable(self, data: object, error: BaseException) -> DataError:
         if isinstance(error, DataError):
             return error
-        return DataError(
-            f"not {self.name}: {error} in {_excerpt(data)}", remedy="see on_bad_data=, or give the input another serde="
-        )
+        remedy = "see on_bad_data=, or give the input another serde="
+        return _of(error, DataError(f"not {self.name}: {error} in {_excerpt(data)}", remedy=remedy))
 
     def _unwritable(self, value: object, error: BaseException) -> DataError:
         if isinstance(error, DataError):
@@ -164,7 +171,7 @@ class Serde(Generic[T]):
         remedy = "give the step another serde="
         if _is_wide(value):
             remedy = "whole numbers of more than 64 bits have to become float(…) or str(…) before"
-        return DataError(f"cannot be encoded as {self.name}: {error} ({_excerpt(value)})", remedy=remedy)
+        return _of(error, DataError(f"cannot be encoded as {self.name}: {error} ({_excerpt(value)})", remedy=remedy))
 
     def __repr__(self) -> str:
         return self.name

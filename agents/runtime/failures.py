@@ -18,10 +18,12 @@ class Failures:
         self._site = site
         self.trouble: BaseException | None = None
         """The last exception, from user code or elsewhere."""
+        self.place = ""
+        """Where it was, if it was a record that could not be read."""
 
     def broken(self, error: BaseException) -> None:
         """An error that the machine does not expect. The task fails with it; the worker goes on."""
-        self.trouble = error
+        self.trouble, self.place = error, ""
         self._site.feed(t.Broken(told(error), passing=may_pass(error)))
 
     def stopped(self, error: BaseException | None) -> None:
@@ -34,13 +36,13 @@ class Failures:
     def letter_failed(self, failed: Failed) -> None:
         """A letter failed. Logs the traceback from the user's first frame; a retry that fails in the same way is logged without it."""
         site, why, error = self._site, failed.why, failed.error
-        self.trouble = error.cause if isinstance(error, BadRecord) else error
+        self.trouble, self.place = error.cause if isinstance(error, BadRecord) else error, failed.place
         if store_failed(error):
             site.log.error("the store cannot be read", why=why)
             site.feed(t.Broken(why, passing=True))
             return
         before = site.notes.open(FAILURE)
-        shown = {} if before is not None and before.detail == why else {"traceback": traceback_of(error)}
+        shown = {} if before is not None and before.detail == why else {"traceback": traceback_of(error, failed.source)}
         site.log.error("data cannot be read" if isinstance(error, BadRecord) else "user code failed", why=why, **shown)
         site.notes.say(FAILURE, why, **shown)
         site.count("failures")

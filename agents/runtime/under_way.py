@@ -17,7 +17,7 @@ from ...core.task import protocol as t
 from ...core.task.suspects import Mark, brief, next_death
 from ...core.turns import TURN_NS
 from ..cancellation import CalledOff, answered
-from ..operators.trouble import Failed, Recovered, recover, told
+from ..operators.trouble import Failed, Recovered, because, recover, told
 from ..port.port import MailboxClosed
 from ..records.chunks import Chunk
 from ..records.range_buffer import UnreadRecords
@@ -214,7 +214,7 @@ class UnderWay:
         except Exception as error:  # noqa: BLE001 - as in _ran
             self._try_anew(letter)
             final = bool(getattr(error.__cause__, "final", False))
-            return Failed(f"{step.kind} {step.stream or step.key}: {error}", error, final)
+            return Failed(because(f"{step.kind} {step.stream or step.key}", error), error, final)
 
     def _told(self, outcome: Told) -> Told:
         """If a letter has failed its task without running, its next start may run it once more: a person may have corrected the code."""

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from ..runtime.state import TaskStore
     from ..runtime.task import TaskActor
 
+__tracebackhide__ = True
+"""pytest leaves out the driver's frames: a failed test shows the line of the test, and before it that of the job."""
 OPEN_END = 2**40
 """The end of a driver's inputs until `end` is called. Each run's end is this much further than the last."""
 OWN_SETTINGS = {"commit.interval": VirtualTime("0ms")}
@@ -212,7 +214,11 @@ class Driver:
 
     def _trouble_of(self, task: str) -> BaseException | None:
         actor = self.tasks.get(task)
-        return None if actor is None else actor.failures.trouble
+        if actor is None or (trouble := actor.failures.trouble) is None:
+            return None
+        if (place := actor.failures.place) and place not in getattr(trouble, "__notes__", ()):
+            trouble.add_note(place)
+        return trouble
 
     def _reported(self, report: Report) -> None:
         self._job.reported(report)

@@ -16,10 +16,15 @@ from ...core.coordination.member import protocol as mw
 from ...core.coordination.messages import LetterMark
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
+from ..operators.stateless import UserCodeError
+from ..operators.user_line import cut
 from ..port.port import Background
 from ..state.store import Disk, NoDisk
 from .loop import VirtualLoop
 from .port import MemoryMailbox
+
+__tracebackhide__ = True
+"""See `driver`."""
 
 
 class Life:
@@ -110,9 +115,10 @@ class Life:
         self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise the first failure since the last call."""
+        """Raise the first failure since the last call, as its user reads it."""
         failure, self._failure = self._failure, None
         if failure is not None:
+            cut(failure, failure.step if isinstance(failure, UserCodeError) else None)
             raise failure
 
     # ------------------------------------------------------------------------------------------------------------ coroutines

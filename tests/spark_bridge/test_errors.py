@@ -128,6 +128,8 @@ def test_data_in_the_text_of_an_error_decides_nothing(sign: str) -> None:
     ):
         assert type(typed(error)) is SparkRowError
     assert type(typed(RuntimeError(sign))) is SparkFunctionError
+    assert typed(of_worker("ValueError", sign)).worker_line == ("/home/me/job.py", 7)
+    assert typed(of_java("java.lang.RuntimeException", sign)).worker_line is None
 
 
 @pytest.mark.parametrize(
