@@ -112,7 +112,7 @@ clean: ## remove what make made (not the Kafka jars in the user's cache)
 tree:
 	@mkdir -p build/tree/headgate
 	@for room in core agents spark_bridge; do ln -sfn ../../../$$room build/tree/headgate/$$room; done
-	@for file in __init__.py py.typed; do ln -sf ../../../headgate/$$file build/tree/headgate/$$file; done
+	@for file in __init__.py __main__.py frames.py testing.py py.typed; do ln -sf ../../../headgate/$$file build/tree/headgate/$$file; done
 
 # A Java of 17 or newer is the machine's; only where there is none, it comes as a wheel.
 java: $(VENV)/.made-test

@@ -16,7 +16,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -30,8 +29,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from headgate.agents.broker.broker import Broker
-from headgate.core.errors import HeadgateError
+import headgate as hg
 
 HERE = Path(__file__).resolve().parent
 RATES = {"EUR": 1.0, "USD": 0.75, "CHF": 1.25}
@@ -138,7 +136,7 @@ class Reader:
         give_up = time.monotonic() + PATIENCE_S
         while not enough():
             if workers.process.returncode is not None or time.monotonic() > give_up:
-                raise HeadgateError(f"the workers produced no results: {workers.last_words()}")
+                raise hg.HeadgateError(f"the workers produced no results: {workers.last_words()}")
             await self.more()
 
 
@@ -155,7 +153,7 @@ class Workers:
         log = directory / "workers.log"
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headgate.agents.cli", "run", "sales:app", "--app-dir", str(HERE)),
+                *(sys.executable, "-m", "headgate", "run", "sales:app", "--app-dir", str(HERE)),
                 *("--workers", str(WORKERS), "--processor-id", "shop"),
                 *("-b", bootstrap, "--state-dir", str(directory / "state"), "--web-port", "0"),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -200,11 +198,11 @@ async def connected(bootstrap: str) -> AsyncIterator[tuple[Shop, Reader]]:
 async def command(*words: str) -> str:
     """Run a `headgate` command and return what it printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.agents.cli", *words, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "headgate", *words, stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await process.communicate()
     if process.returncode:
-        raise HeadgateError(f"headgate {' '.join(words)} exited with {process.returncode}")
+        raise hg.HeadgateError(f"headgate {' '.join(words)} exited with {process.returncode}")
     return printed.decode().strip()
 
 
@@ -241,7 +239,7 @@ async def story(bootstrap: str, directory: Path) -> bool:
                 await reader.more()
         say(await command("drain", "sales", "--wait", "--timeout", f"{PATIENCE_S:.0f}s", "-b", bootstrap))
         if code := await asyncio.wait_for(workers.process.wait(), 60):
-            raise HeadgateError(f"the workers exited with {code}: {workers.last_words()}")
+            raise hg.HeadgateError(f"the workers exited with {code}: {workers.last_words()}")
         end = (await reader.consumer.end_offsets([TopicPartition("revenue", 0)]))[TopicPartition("revenue", 0)]
         while await reader.consumer.position(TopicPartition("revenue", 0)) < end:
             await reader.more()
@@ -291,14 +289,12 @@ def show(shop: Shop, reader: Reader) -> bool:
 def main() -> int:
     """Run the demo; 0 if the totals match."""
     signal.signal(signal.SIGTERM, _leave)
-    with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as directory:
-        say("start a real Kafka")
-        broker = Broker.start(Path(directory) / "kafka", say=lambda text: say(f"  {text}"))
+    say("start a real Kafka")
+    with hg.testing.kafka(say=lambda text: say(f"  {text}")) as kafka:
         try:
-            agree = asyncio.run(story(broker.bootstrap, Path(directory)))
+            agree = asyncio.run(story(kafka.bootstrap, kafka.directory))
         finally:
             say("stop Kafka")
-            broker.stop()
     return 0 if agree else 1
 
 
@@ -312,6 +308,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
-    except HeadgateError as error:
+    except hg.HeadgateError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

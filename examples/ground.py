@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -25,9 +24,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from headgate.agents.broker.broker import Broker
-from headgate.core.errors import HeadgateError
-from headgate.core.progress.frames import EndOfStream, UserFrame, Watermark, decode, encode
+import headgate as hg
+from headgate import frames
 
 TOPIC = "demo-1-orders"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -54,7 +52,7 @@ class Log:
 
 def order(country: str, amount: int) -> bytes:
     """One user record, encoded as in an intermediate stream."""
-    return encode(UserFrame(orjson.dumps({"country": country, "amount": amount})))
+    return frames.encode(frames.UserFrame(orjson.dumps({"country": country, "amount": amount})))
 
 
 class ChangedMyMind(Exception):
@@ -79,10 +77,10 @@ async def write(bootstrap: str, log: Log) -> None:
                 for country, amount in GOOD:
                     await producer.send(TOPIC, order(country, amount), partition=0)
                 for control in (
-                    Watermark(JOB, RUN, TASK, 1, 1, 1_700_000_000_000, False),
-                    EndOfStream(JOB, RUN, TASK, 1, 1),
+                    frames.Watermark(JOB, RUN, TASK, 1, 1, 1_700_000_000_000, False),
+                    frames.EndOfStream(JOB, RUN, TASK, 1, 1),
                 ):
-                    await producer.send(TOPIC, encode(control), partition=0)
+                    await producer.send(TOPIC, frames.encode(control), partition=0)
             said.append(f"{len(GOOD)} orders, a watermark, an end of stream")
         with log.step("abort a transaction") as said:
             try:
@@ -107,20 +105,20 @@ async def read(bootstrap: str, isolation: str) -> list[object]:
         seen: list[object] = []
         while await consumer.position(PARTITION) < end:
             for records in (await consumer.getmany(timeout_ms=500)).values():
-                seen += [decode(record.value) for record in records]
+                seen += [frames.decode(record.value) for record in records]
         return seen
     finally:
         await consumer.stop()
 
 
-def total(frames: list[object]) -> int:
+def total(seen: list[object]) -> int:
     """The sum that a reader would report."""
-    return sum(orjson.loads(frame.body)["amount"] for frame in frames if isinstance(frame, UserFrame))
+    return sum(orjson.loads(frame.body)["amount"] for frame in seen if isinstance(frame, frames.UserFrame))
 
 
-def kinds(frames: list[object]) -> str:
+def kinds(seen: list[object]) -> str:
     """Count the frames that a reader saw, by type."""
-    names = [type(frame).__name__ for frame in frames]
+    names = [type(frame).__name__ for frame in seen]
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
 
 
@@ -140,19 +138,19 @@ def main() -> int:
     """Run the demo; 0 if the read committed reader saw exactly the committed orders."""
     signal.signal(signal.SIGTERM, _leave)
     log = Log()
-    with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as directory:
+    with ExitStack() as ends:
         with log.step("start a real Kafka") as said:
-            broker = Broker.start(directory, say=lambda text: print(f"  {text}", file=sys.stderr, flush=True))
-            said.append(f"at {broker.bootstrap}")
-        try:
-            asyncio.run(write(broker.bootstrap, log))
-            with log.step("read it back, twice") as said:
-                careless = asyncio.run(read(broker.bootstrap, "read_uncommitted"))
-                careful = asyncio.run(read(broker.bootstrap, "read_committed"))
-                said.append("to the end of the topic")
-        finally:
-            with log.step("stop Kafka"):
-                broker.stop()
+            kafka = ends.enter_context(
+                hg.testing.kafka(say=lambda text: print(f"  {text}", file=sys.stderr, flush=True))
+            )
+            said.append(f"at {kafka.bootstrap}")
+        asyncio.run(write(kafka.bootstrap, log))
+        with log.step("read it back, twice") as said:
+            careless = asyncio.run(read(kafka.bootstrap, "read_uncommitted"))
+            careful = asyncio.run(read(kafka.bootstrap, "read_committed"))
+            said.append("to the end of the topic")
+        with log.step("stop Kafka"):
+            ends.close()
     show(log, careless, careful)
     wanted = sum(amount for _, amount in GOOD)
     if total(careful) != wanted or total(careless) == wanted:
@@ -171,6 +169,6 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
-    except HeadgateError as error:
+    except hg.HeadgateError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -15,6 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headgate import frames, testing
+    from headgate.agents.cli.printed import output_schema
     from headgate.agents.job.actors import Actor, Batches, Context
     from headgate.agents.job.aggregates import Aggregate, aggregate, collect, count, first, last, max, mean, min, sum
     from headgate.agents.job.app import App
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from headgate.agents.records.column_batch import ColumnBatch
     from headgate.agents.records.record import Batch, Record
     from headgate.agents.records.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
-    from headgate.agents.testing import driver as testing
+    from headgate.core.choosing.chooser import Choice
     from headgate.core.columns.expressions import Expression, col
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
     from headgate.spark_bridge.publish import published
@@ -46,6 +48,7 @@ __all__ = [
     "Batch",
     "BatchedStream",
     "Batches",
+    "Choice",
     "ColumnBatch",
     "ColumnStream",
     "Context",
@@ -75,6 +78,7 @@ __all__ = [
     "drains",
     "field",
     "first",
+    "frames",
     "hopping",
     "json",
     "key",
@@ -84,6 +88,7 @@ __all__ = [
     "metadata",
     "min",
     "msgpack",
+    "output_schema",
     "pause",
     "published",
     "raw",
@@ -104,6 +109,7 @@ _FROM = {
     "agents.job.actors": "Actor Batches Context",
     "agents.job.aggregates": "Aggregate aggregate collect count first last max mean min sum",
     "agents.job.app": "App",
+    "agents.cli.printed": "output_schema",
     "agents.job.column_stream": "ColumnStream",
     "agents.process.requests": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declared_table": "Table",
@@ -116,19 +122,21 @@ _FROM = {
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",
     "agents.job.windows": "Window WindowedStream hopping session tumbling window_key",
+    "core.choosing.chooser": "Choice",
     "core.columns.expressions": "Expression col",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
     "spark_bridge.publish": "published",
 }
 """Module → the names that are imported from it."""
+_MODULES = ("frames", "testing")
 _THERE = {"Table": "DeclaredTable", "bytes": "raw"}
 """Names that are different in the module that they come from."""
 _WHERE = {name: module for module, names in _FROM.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":
-        return importlib.import_module("headgate.agents.testing.driver")
+    if name in _MODULES:
+        return importlib.import_module(f"headgate.{name}")
     if name not in _WHERE:
         if name.startswith("_"):
             raise AttributeError(f"module 'headgate' has no attribute {name!r}")

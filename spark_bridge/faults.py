@@ -51,7 +51,7 @@ class Thrown:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WorkerFrame:
     """One frame of a Python worker's traceback."""
 
     file: str
@@ -190,27 +190,27 @@ def _thrown_in(one: Thrown) -> Thrown | None:
     return Thrown("", aborted["thrown"]) if thrown is None else Thrown(thrown["kind"], thrown["what"] or "")
 
 
-def _of_python(message: str) -> tuple[str, list[Frame]]:
+def _of_python(message: str) -> tuple[str, list[WorkerFrame]]:
     """The type of the exception in the message of a Python worker, and the frames through which it came.
 
     A text that the user's code raises comes behind its type, and lines of it that look like a traceback are behind the type, too.
     """
     _, _, trace = message.partition(TRACEBACK)
-    frames: list[Frame] = []
+    frames: list[WorkerFrame] = []
     lines = trace.splitlines()
     for line in lines:
         if line.startswith("  "):
             if (frame := FRAME.match(line)) is not None:
-                frames.append(Frame(frame["file"], int(frame["line"]), frame["function"] or ""))
+                frames.append(WorkerFrame(frame["file"], int(frame["line"]), frame["function"] or ""))
             continue
         raised = RAISED.match(line)
         return (raised["kind"] if raised is not None else ""), frames
     return "", frames
 
 
-def _own(frames: list[Frame]) -> list[Frame]:
+def _own(frames: list[WorkerFrame]) -> list[WorkerFrame]:
     """The frames behind PySpark's own last one. The first is the function that it has called, or the body of a module that is imported."""
-    behind: list[Frame] = []
+    behind: list[WorkerFrame] = []
     for frame in frames:
         if PYSPARKS.search(frame.file):
             behind = []

@@ -23,7 +23,7 @@ from ..records.timestamps import EVENT_TIME, TIME_HEADER
 from .bad_records import BadRecord
 from .decode import SourceOp
 from .stateless import UserCodeError
-from .user_line import own_traceback
+from .user_line import cut, own_traceback
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -183,6 +183,13 @@ def failure_headers(
         ("hg-exception", said(cause).encode(errors="backslashreplace")[:2000]),
         ("hg-traceback", own_traceback(cause, step or source).encode(errors="backslashreplace")),
     ]
+
+
+def readable(error: BaseException) -> BaseException:
+    """The error that a user is shown for one with which a letter, or a task, failed: without frames that are none of his."""
+    shown = error.cause if isinstance(error, BadRecord) else error
+    cut(shown, error.step if isinstance(error, UserCodeError) else None)
+    return shown
 
 
 def traceback_of(error: BaseException, source: s.Step | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.task import protocol as t
 from ..cancellation import said
 from ..operators.bad_records import BadRecord
-from ..operators.failures import store_failed, traceback_of
+from ..operators.failures import readable, store_failed, traceback_of
 from ..operators.trouble import Failed, may_pass, told
 from .notes import FAILED, FAILURE, RETRY
 from .site import Site
@@ -17,13 +17,13 @@ class Failures:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.trouble: BaseException | None = None
-        """The last exception, from user code or elsewhere."""
+        """The last exception, from user code or elsewhere, as its user reads it."""
         self.place = ""
         """Where it was, if it was a record that could not be read."""
 
     def broken(self, error: BaseException) -> None:
         """An error that the machine does not expect. The task fails with it; the worker goes on."""
-        self.trouble, self.place = error, ""
+        self.trouble, self.place = readable(error), ""
         self._site.feed(t.Broken(told(error), passing=may_pass(error)))
 
     def stopped(self, error: BaseException | None) -> None:
@@ -36,7 +36,7 @@ class Failures:
     def letter_failed(self, failed: Failed) -> None:
         """A letter failed. Logs the traceback from the user's first frame; a retry that fails in the same way is logged without it."""
         site, why, error = self._site, failed.why, failed.error
-        self.trouble, self.place = error.cause if isinstance(error, BadRecord) else error, failed.place
+        self.trouble, self.place = readable(error), failed.place
         if store_failed(error):
             site.log.error("the store cannot be read", why=why)
             site.feed(t.Broken(why, passing=True))

@@ -39,7 +39,6 @@ from ..records.record import Headers, Record
 from ..records.selecting import column_of
 from ..runtime.runtime import Runtime
 from .clock import VirtualClock
-from .embedded import Kafka, kafka
 from .life import Life
 from .logs import Logs, in_columns
 from .loop import VirtualLoop, beside
@@ -578,6 +577,3 @@ def _spark(declared: Declared, session: Any) -> Any:
 
 def _pairs(headers: Headers | Mapping[str, bytes]) -> Iterable[tuple[str, bytes | None]]:
     return headers.items() if isinstance(headers, Mapping) else headers
-
-
-__all__ = ["DeadLetter", "Driver", "DriverError", "Kafka", "TableReader", "kafka"]

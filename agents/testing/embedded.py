@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +59,14 @@ class Kafka:
         return ended.stdout
 
 
+def _nothing(_: str) -> None:
+    pass
+
+
 @contextlib.contextmanager
-def kafka(*, nodes: int = 1) -> Iterator[Kafka]:
-    """A real Apache Kafka for this block, empty, on free ports of the loopback address. `nodes`: 1 broker, or 3.
+def kafka(*, nodes: int = 1, say: Callable[[str], None] = _nothing) -> Iterator[Kafka]:
+    """A real Apache Kafka for this block, empty, on free ports of the loopback address. `nodes`: 1 broker, or 3. `say` is told what is done
+    meanwhile, such as a download.
 
     The first start on a machine downloads Kafka, as `headgate kafka up` does. A start takes a few seconds, so a suite shares one: in
     pytest, the fixture `kafka` starts it at its first use, and tests take topics and jobs of their own.
@@ -73,7 +78,7 @@ def kafka(*, nodes: int = 1) -> Iterator[Kafka]:
     lease = Lease(directory)
     with Lease.guard(directory) as guard:
         try:
-            with Broker.start(directory / "kafka", nodes=nodes, timeout_s=READY_S) as broker:
+            with Broker.start(directory / "kafka", nodes=nodes, timeout_s=READY_S, say=say) as broker:
                 yield Kafka(broker.bootstrap, directory)
         finally:
             lease.release()

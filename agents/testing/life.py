@@ -16,8 +16,6 @@ from ...core.coordination.member import protocol as mw
 from ...core.coordination.messages import LetterMark
 from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
-from ..operators.stateless import UserCodeError
-from ..operators.user_line import cut
 from ..port.port import Background
 from ..state.store import Disk, NoDisk
 from .loop import VirtualLoop
@@ -115,10 +113,9 @@ class Life:
         self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise the first failure since the last call, as its user reads it."""
+        """Raise the first failure since the last call."""
         failure, self._failure = self._failure, None
         if failure is not None:
-            cut(failure, failure.step if isinstance(failure, UserCodeError) else None)
             raise failure
 
     # ------------------------------------------------------------------------------------------------------------ coroutines

@@ -98,8 +98,8 @@ class Chooser(Protocol):
     A user's own chooser, named by its import path, has this interface; `taken` is optional, and a plain function is enough:
 
     >>> def loudest(heads, now):
-    ...     ready = [head for head in heads if head.takeable]
-    ...     return Choice(max(ready, key=lambda head: head.ready).at, 100) if ready else None
+    ...     best = max((head for head in heads if head.takeable), key=lambda head: head.ready, default=None)
+    ...     return best and Choice(best.at, best.ready)
     """
 
     def choose(self, heads: Sequence[Head], now: float) -> Choice | Wait | None:

@@ -87,3 +87,22 @@ def actor() -> None:
         driver.send("orders", {"amount": 3}, key="DE")
         driver.send("orders", {"amount": 4}, key="DE")
         assert driver.table("totals")["DE"] == 7
+
+
+def chooser() -> None:
+    """Choice"""
+
+    def fullest(heads, now):
+        able = [head for head in heads if head.takeable]
+        if not able:
+            return None
+        best = max(able, key=lambda head: head.ready)
+        return hg.Choice(best.at, min(best.ready, 100))
+
+    app = hg.App("sales", chooser=fullest)
+    app.input("orders").merge(app.input("returns")).to("all")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [1, 2])
+        driver.send_all("returns", [3])
+        assert [record.value for record in driver.read("all")] == [1, 2, 3]

@@ -39,3 +39,10 @@ def withdraw(bootstrap: str) -> None:
     later = hg.drain("sales", run_id="of-tomorrow", wait=False, bootstrap=bootstrap)
     outcome = hg.withdraw("sales", later.uuid, bootstrap=bootstrap)
     assert outcome.state in ("done", "written")  # written: no worker runs, and the next one carries it out
+
+
+def output_schema() -> None:
+    """output_schema"""
+    schema = hg.output_schema("status")
+    assert "tasks" in schema["properties"]
+    assert hg.output_schema("drain") == hg.output_schema("pause")  # the leader's answer

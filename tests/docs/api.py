@@ -43,7 +43,7 @@ def _members(of: str, names: str) -> tuple[str, ...]:
 
 PARTS = (
     Part("app", "Jobs", "A job is declared on an `hg.App`. See [Concepts](../../concepts.md).", (
-        "App", *_members("App", "input table agent actor"),
+        "App", *_members("App", "input table agent actor"), "Choice",
     )),
     Part("stream", "Streams of rows", "What is said of one record at a time, of keys, of state, and where results go. See "
         "[How it works](../../how-it-works.md), [Keys](../../keys.md) and [Joins of two streams](../../joins.md).", (
@@ -79,7 +79,7 @@ PARTS = (
     )),
     Part("controlling", "Controlling a job", "What the command line does, from a program. See [Operations](../../operations.md). In the "
         "examples, `bootstrap` is the address of a broker.", (
-        "metadata", "pause", "resume", "drain", "drains", "start", "stop", "withdraw",
+        "metadata", "pause", "resume", "drain", "drains", "start", "stop", "withdraw", "output_schema",
     )),
     Part("testing", "Testing", "See [Testing](../../testing.md).", (
         "testing", "testing.Driver",
@@ -87,6 +87,10 @@ PARTS = (
         *_members("testing.Driver", "counters states tasks watermarks metadata close"),
         "testing.kafka", "testing.Kafka", *_members("testing.Kafka", "headgate variables"),
     )),
+    Part("frames", "Frames", "What one record of a stream between two stages holds, or of one that a job shares, for programs that read it "
+        "without headgate's help. See [Frames](../../frames.md).", (
+            "frames", *_members("frames", "decode encode UserFrame BatchFrame ArrowFrame Watermark EndOfStream Drain FrameError"),
+        )),
     Part("errors", "Errors", "Every error says what is wrong and what to do (`remedy`).", (
         "HeadgateError", "DeclarationError", "SettingError", "DataError", "UserCodeError", "EnvironmentFault",
     )),
@@ -213,7 +217,13 @@ def listed() -> set[str]:
 
 def public() -> set[str]:
     """What the package shows: its names, and the methods and properties of its classes."""
-    found = {*hg.__all__, "testing.Driver", "testing.kafka", "testing.Kafka"}
+    found = {
+        *hg.__all__,
+        "testing.Driver",
+        "testing.kafka",
+        "testing.Kafka",
+        *_members("frames", " ".join(hg.frames.__all__)),
+    }
     for name in [*found]:
         thing = found_at(name)
         if not inspect.isclass(thing) or name in ("SparkStream",) or issubclass(thing, Exception):
