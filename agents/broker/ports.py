@@ -22,7 +22,7 @@ def choose_ports(identity: BrokerIdentity, port: int | None) -> list[Ports]:
     before = identity.ports
     if before and port in (None, before[0].client) and all(is_free(p) for ports in before for p in _all(ports)):
         return list(before)
-    free = _free_ports(identity.nodes * 3)
+    free = free_ports(identity.nodes * 3)
     chosen: list[Ports] = []
     for node in range(identity.nodes):
         client, controller, admin = free[3 * node : 3 * node + 3]
@@ -47,7 +47,8 @@ def is_free(port: int) -> bool:
         return True
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

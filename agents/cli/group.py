@@ -19,6 +19,7 @@ VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, its line in `headgate --help`), in the order of the help
     "kafka": ("kafka:kafka", "Run a real Kafka on this machine, without Docker or root."),
     "new": ("new:new", "Make a directory with a job, its test and its settings."),
+    "dev": ("dev:dev", "Run a job on a Kafka of its own, again with each change of its code."),
     "doctor": ("doctor:doctor", "Look for what is missing: broker, rights, versions, Java, disk."),
     "run": ("run:run", "Run a job: one worker, or several under a supervisor."),
     "plan": ("plan:plan", "Show what would be created and placed; change nothing."),
@@ -162,10 +163,15 @@ class LazyGroup(Group):
 
 def fail(error: HeadgateError) -> NoReturn:
     """Print what is wrong and what to do, and exit with the error's exit code."""
+    show_error(error)
+    raise SystemExit(exit_code(error))
+
+
+def show_error(error: HeadgateError) -> None:
+    """Print what is wrong and what to do."""
     show_text(f"Error: {error.what.rstrip()}", err=True)
     if error.remedy:
         show_text(f"To do: {error.remedy}", err=True)
-    raise SystemExit(exit_code(error))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

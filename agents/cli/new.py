@@ -40,7 +40,8 @@ def new(name: str) -> None:
     made = write(directory, name, module)
     for path in made:
         show_text(path)
-    show_text(f"\nTry it:\n  cd {name}\n  python -m pytest\n\n{directory / 'README.md'} says how to run it.", err=True)
+    show_text(f"\nTry it:\n  cd {name}\n  python -m pytest\n  headgate dev {module}:app", err=True)
+    show_text(f"\n{directory / 'README.md'} says more.", err=True)
 
 
 def module_of(name: str) -> str:

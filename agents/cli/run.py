@@ -104,6 +104,7 @@ log = Logger("headgate.run")
 )
 @click.option("--successor", is_flag=True, hidden=True, help="A process with this id was here before, and is dead.")
 @click.option("--since", type=int, default=0, hidden=True, help="When the supervisor began, in ms since 1970.")
+@click.option("--held", type=int, hidden=True, help="A socket: say there what the job is, and begin at a word.")
 @broker_options
 def run(
     target: str,
@@ -121,6 +122,7 @@ def run(
     supervised: str,
     successor: bool,
     since: int,
+    held: int | None,
     bootstrap: str,
     pairs: tuple[str, ...],
     config: Path | None,
@@ -135,6 +137,10 @@ def run(
         from ..process.supervisor import supervise
 
         raise SystemExit(supervise(child_arguments(), workers, app, configuration))
+    if held is not None:
+        from ..process.development import held as until_told
+
+        run_id = until_told(app, configuration, held)
     root = state_root(configuration, app.job)
     seat = take_seat(root, str(configuration.value("processor.id")))
     identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait, bounded, since)

@@ -129,7 +129,7 @@ class Supervisor:
             words.append("--successor")
         child.lives += 1
         child.running = await asyncio.create_subprocess_exec(
-            *words, env=dict(self.environment), preexec_fn=partial(_with_parent, os.getpid())
+            *words, env=dict(self.environment), preexec_fn=partial(with_parent, os.getpid())
         )
         if self.leaving:
             child.running.send_signal(signal.SIGTERM)
@@ -180,7 +180,12 @@ def say(text: str) -> None:
     click.echo(f"supervisor: {text}", err=True)
 
 
-def _with_parent(parent: int) -> None:
+def run_command(arguments: list[str]) -> list[str]:
+    """`headgate run …` of this Python."""
+    return [sys.executable, "-m", "headgate.agents.cli", "run", *arguments]
+
+
+def with_parent(parent: int) -> None:
     """Run in the child: its own process group, so that Ctrl-C reaches it once, through the supervisor; and SIGTERM from the kernel when the
     supervisor dies.
     """
@@ -219,7 +224,7 @@ def supervise(arguments: list[str], workers: int, app: App, configuration: Confi
     """Run N workers of an app. Returns the exit code."""
     front = str(configuration.value("processor.id")) or host_word(socket.gethostname())
     processors = [processor_id(f"{front}-{number}") for number in range(workers)]
-    command = [sys.executable, "-m", "headgate.agents.cli", "run", *arguments]
+    command = run_command(arguments)
     topic = app.topics.heartbeat
     return asyncio.run(_supervise(Supervisor(command, processors, Reporter(configuration, topic))))
 

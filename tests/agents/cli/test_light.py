@@ -22,8 +22,8 @@ STEERING = "status watch drain stop start pause resume move requests seek config
     [
         ("kafka", LOGGING | WORKING | SPARK | {"aiokafka", "urllib.request", "xml.etree.ElementTree"}),
         (STEERING, LOGGING | WORKING | SPARK | {"headgate.agents.job.app", "urllib.request", "msgspec"}),
-        (" ".join(sorted(VERBS.keys() - {"run", "doctor"})), LOGGING | WORKING | SPARK),
-        ("run", SPARK | {"faust", "aiohttp", "rocksdict", "urllib.request"}),
+        (" ".join(sorted(VERBS.keys() - {"run", "dev", "doctor"})), LOGGING | WORKING | SPARK),
+        ("run dev", SPARK | {"faust", "aiohttp", "rocksdict", "urllib.request"}),
     ],
     ids=["kafka", "steering", "all", "run"],
 )

@@ -1,0 +1,158 @@
+"""`headgate dev MODULE:app`: a job at work while it is written.
+
+It runs one worker on the Kafka of `headgate kafka up`, and starts that Kafka if it is not up. Missing topics are created, logs are for
+people, and the worker is replaced when a Python file changes. What becomes of runs then is said in `process/development.py`.
+
+Promises: only a broker that is given with `-b` is used in place of the embedded one: topics are created there, and a variable or
+`headgate.toml` may name one that others need. Ctrl-C and SIGTERM end the worker, and the Kafka that this command has started, with exit
+code 0; a second Ctrl-C kills the worker, with 130.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ..broker.broker import Broker
+from ..broker.places import default_data_dir
+from ..broker.ports import free_ports
+from ..broker.registry import enlist, running_broker, strike_off
+from ..process.configuration import CommandLine, Configuration
+from ..process.development import Development
+from ..process.supervisor import ENDED_AT_ONCE, run_command
+from .group import show_error
+from .options import broker_options, configured
+from .output import show_text
+from .run import flags
+
+PLAIN = ("-X", "security.protocol=PLAINTEXT")
+"""For workers on the embedded broker whose settings file has those of another one."""
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:app")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Partitions of the topics that are created.",
+)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the worker.")
+@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of the local tables.")
+@click.option("--web-port", type=click.IntRange(0, 65535), help="Port of the worker's page.  [default: a free one]")
+@click.option(
+    "--app-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of MODULE, whose files are watched.  [default: the current directory]",
+)
+@broker_options
+def dev(
+    target: str,
+    partitions: int,
+    settings: tuple[str, ...],
+    state_dir: Path | None,
+    web_port: int | None,
+    app_dir: Path | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+) -> None:
+    """Run a job on a Kafka of its own, and again with each change of its code. Ctrl-C ends all of it."""
+    said = flags(settings, state_dir, web_port, "")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # until the loop takes them: what was begun is ended
+        signal.signal(number, signal.default_int_handler)
+    with kafka(bootstrap) as (address, embedded):
+        if embedded:
+            pairs = (*pairs, *PLAIN[1:])
+        configuration = configured(CommandLine(address, pairs, config, said))
+        work = Development(
+            command=run_command(arguments(target, configuration, address, pairs, config, said, app_dir)),
+            client=configuration.client,
+            directory=(app_dir or Path.cwd()).absolute(),
+            partitions=partitions,
+            say=say,
+            show=show_error,
+        )
+        at_once = asyncio.run(_until_told(work))
+    if at_once:
+        raise SystemExit(ENDED_AT_ONCE)
+
+
+@contextlib.contextmanager
+def kafka(given: str) -> Iterator[tuple[str, bool]]:
+    """The broker to use, and whether it is the embedded one. One that this command has started is ended with it; its data are kept."""
+    if given:
+        yield given, False
+        return
+    if (running := running_broker()) is not None:
+        say(f"Kafka is up at {running}, and stays up")
+        yield running, True
+        return
+    broker = Broker.start(default_data_dir(), secure=False, say=say)
+    try:
+        enlist(broker)
+        say(f"Kafka is up at {broker.bootstrap}; all commands on this machine find it there")
+        yield broker.bootstrap, True
+    finally:
+        broker.stop()
+        strike_off(broker.data)
+        say("Kafka is down; its data are kept")
+
+
+def arguments(
+    target: str,
+    configuration: Configuration,
+    address: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    said: dict[str, object],
+    app_dir: Path | None,
+) -> list[str]:
+    """The arguments of `headgate run`. The page keeps its address from worker to worker."""
+    words = [target, "-b", address, "--log-format", "console"]
+    for pair in pairs:
+        words += ["-X", pair]
+    if config is not None:
+        words += ["--config", str(config)]
+    port = configuration.value("web.port") or free_ports(1)[0]
+    for name, value in {**said, "web.port": port}.items():
+        words += ["--set", f"{name}={value}"]
+    if app_dir is not None:
+        words += ["--app-dir", str(app_dir)]
+    return words
+
+
+async def _until_told(work: Development) -> bool:
+    """Work until a signal. Returns whether a second one cut the end short."""
+    loop, running = asyncio.get_running_loop(), asyncio.current_task()
+    assert running is not None
+    heard: list[int] = []
+
+    def on(number: int) -> None:
+        heard.append(number)
+        if heard.count(signal.SIGINT) > 1:
+            running.cancel()
+        elif len(heard) == 1:
+            say("ending (Ctrl-C again kills the worker)")
+            work.leave()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, on, number)
+    try:
+        await work.run()
+    except asyncio.CancelledError:
+        if heard.count(signal.SIGINT) < 2:
+            raise
+        return True
+    return False
+
+
+def say(text: str) -> None:
+    """Print a line on the terminal."""
+    show_text(f"dev: {text}", err=True)
