@@ -1,6 +1,7 @@
-"""`headgate new NAME`: a directory with a job, its test, settings, an image and a page that says how to run it.
+"""`headgate new NAME`: a directory with a job, its test, settings, an image, a workflow that runs the test, and a page about all of it.
 
-The files are the templates in `templates/`; `{NAME}` in them is the job, `{MODULE}` the Python module that it stands in.
+The files are the templates in `templates/`. `{NAME}` in them is the job, `{MODULE}` the Python module that it stands in, `{VERSION}` the
+version of headgate.
 
 Promises: nothing that exists is changed; a directory is taken only if it is empty. A name that could be no job or no module, or that would
 hide another module, is refused before anything is written. Exit codes: 0, or 2 if the name or the directory cannot be taken.
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from ... import __version__
 from ...core.errors import DeclarationError
 from ...core.names import JobName
 from .group import Mistyped
@@ -25,7 +27,9 @@ FILES = {
     "{MODULE}.py": "job.py.txt",
     "test_{MODULE}.py": "test_job.py.txt",
     "headgate.toml": "headgate.toml.txt",
+    "requirements.txt": "requirements.txt.txt",
     "Dockerfile": "Dockerfile.txt",
+    ".github/workflows/test.yml": "test.yml.txt",
     "README.md": "README.md.txt",
     ".gitignore": "gitignore.txt",
 }
@@ -34,7 +38,7 @@ FILES = {
 @click.command()
 @click.argument("name")
 def new(name: str) -> None:
-    """Make a directory NAME with a job, its test, settings, a Dockerfile and a README."""
+    """Make a directory NAME with a job, its test, settings, a Dockerfile, a CI workflow and a README."""
     module = module_of(name)
     directory = Path(name)
     made = write(directory, name, module)
@@ -79,6 +83,7 @@ def write(directory: Path, name: str, module: str) -> list[Path]:
     made: list[Path] = []
     for file, template in FILES.items():
         path = directory / filled(file, name, module)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(filled((TEMPLATES / template).read_text(encoding="utf-8"), name, module), encoding="utf-8")
         made.append(path)
     return made
@@ -86,4 +91,4 @@ def write(directory: Path, name: str, module: str) -> list[Path]:
 
 def filled(text: str, name: str, module: str) -> str:
     """A template with this job in it."""
-    return text.replace("{NAME}", name).replace("{MODULE}", module)
+    return text.replace("{NAME}", name).replace("{MODULE}", module).replace("{VERSION}", __version__)

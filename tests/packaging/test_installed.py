@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.agents.cli.new import write
+
+from ..docs.container_files import dockerfile
 from .conftest import ROOT, Environment, fresh, run
 
 HEAVY = ("pyspark", "pyarrow", "faust", "aiohttp")
@@ -115,10 +118,18 @@ def test_a_typed_program_against_the_public_names_is_accepted(installed: Environ
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_wheel_in_a_truly_fresh_environment(wheel: Path, tmp_path: Path) -> None:
-    """As a user does it: an empty environment, `pip install` with all that it pulls in, import and help."""
+    """As a user does it: an empty environment, and in it what the image of a new job and its workflow run. `pip` finds our wheel in a
+    directory, and all that it pulls in at the index.
+    """
     environment = fresh(tmp_path / "env")
+    home = tmp_path / "web-sales"
+    write(home, "web-sales", "web_sales")
+    steps = [one.text for one in dockerfile((home / "Dockerfile").read_text(encoding="utf-8")) if one.name == "RUN"]
+    steps += re.findall(r"- run: (.*)", (home / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    assert len(steps) == 5
+    here = f"PATH={environment.home / 'bin'}:$PATH PIP_FIND_LINKS={wheel.parent} PIP_DISABLE_PIP_VERSION_CHECK=1"
     try:
-        run([environment.python, "-m", "pip", "install", "--quiet", wheel], cwd=tmp_path, timeout_s=800)
+        said = [run(["sh", "-c", f"export {here}; {step}"], cwd=home, timeout_s=800) for step in steps]
     except pytest.fail.Exception as failure:
         if any(
             sign in str(failure)
@@ -126,6 +137,7 @@ def test_a_wheel_in_a_truly_fresh_environment(wheel: Path, tmp_path: Path) -> No
         ):
             pytest.skip("the package index cannot be reached from here")
         raise
+    assert "1 passed" in said[-1]
     assert environment.says("import headgate; print(headgate.__version__)")
     assert "Usage: headgate" in run([environment.headgate, "--help"], cwd=tmp_path)
     missing = run([environment.python, "-m", "pip", "check"], cwd=tmp_path)

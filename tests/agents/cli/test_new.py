@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -20,9 +21,12 @@ def test_a_new_job_passes_its_own_test(tmp_path: Path, monkeypatch: pytest.Monke
     done = CliRunner().invoke(main, ["new", "web-sales"])
     assert done.exit_code == 0, done.output
     home = tmp_path / "web-sales"
-    names = {".gitignore", "Dockerfile", "README.md", "headgate.toml", "test_web_sales.py", "web_sales.py"}
-    assert {path.name for path in home.iterdir()} == names
-    assert not [path.name for path in home.iterdir() if "{NAME}" in path.read_text() or "{MODULE}" in path.read_text()]
+    made = {path.relative_to(home).as_posix(): path.read_text() for path in home.rglob("*") if path.is_file()}
+    assert made.keys() == {
+        ".github/workflows/test.yml", ".gitignore", "Dockerfile", "README.md", "headgate.toml", "requirements.txt", "test_web_sales.py",
+        "web_sales.py",
+    }  # fmt: skip
+    assert [name for name, text in made.items() if re.search(r"\{[A-Z]+\}", text)] == []
     tomllib.loads((home / "headgate.toml").read_text())
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q"], cwd=home, capture_output=True, text=True, timeout=240, check=False
