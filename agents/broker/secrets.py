@@ -15,6 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ...core import properties
 from ...core.errors import EnvironmentFault
 from .acls import Acl
 from .java import Java
@@ -95,11 +96,11 @@ def client_settings(directory: Path, user: str, bootstrap: str) -> dict[str, str
 def write_client_properties(directory: Path, bootstrap: str) -> None:
     """Write one `USER.properties` for each user, at each start, because the ports may change."""
     for user in USERS:
-        lines = [f"{name}={value}" for name, value in client_settings(directory, user, bootstrap).items()]
-        _write(directory / f"{user}.properties", ("\n".join(lines) + "\n").encode())
+        lines = [properties.line(name, value) for name, value in client_settings(directory, user, bootstrap).items()]
+        _write(directory / f"{user}.properties", ("\n".join(lines) + "\n").encode(properties.ENCODING))
 
 
-def checkpoint_with_users(directory: Path, properties: Path, cluster_id: str, *, java: Java, jars: str) -> bytes:
+def checkpoint_with_users(directory: Path, server: Path, cluster_id: str, *, java: Java, jars: str) -> bytes:
     """The first metadata of a cluster with our users: Kafka's own tool formats a scratch directory, and this function takes its result.
 
     The tool gets salted passwords, because everybody on a machine can read command lines.
@@ -108,7 +109,7 @@ def checkpoint_with_users(directory: Path, properties: Path, cluster_id: str, *,
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(mode=0o700)
     try:
-        lines = [line for line in properties.read_text().splitlines() if not line.startswith("log.dirs=")]
+        lines = [line for line in server.read_text().splitlines() if not line.startswith("log.dirs=")]
         (scratch / "server.properties").write_text("\n".join([*lines, f"log.dirs={scratch / 'data'}"]) + "\n")
         command = [
             java.path,

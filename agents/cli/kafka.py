@@ -201,7 +201,9 @@ def _show(broker: Broker, output: str) -> None:
     ]
     show_fields(fields)
     if broker.secrets is not None:
-        click.echo("\nTLS and SCRAM are enabled. A client needs the settings of one of these users:")
+        click.echo(
+            "\nTLS and SCRAM are enabled. A client needs the settings of one of these users (--config-file FILE):"
+        )
         show_fields((f"  {broker.secrets / user}.properties", may) for user, may in USERS.items())
 
 

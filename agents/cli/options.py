@@ -1,13 +1,13 @@
 """Options that many verbs share, and the job that a verb is about.
 
-`-b`, `-X`, `--config` and `-o` mean the same everywhere; `JOB` is `name` or `name/id`.
+`-b`, `-X`, `--config`, `--config-file` and `-o` mean the same everywhere; `JOB` is `name` or `name/id`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +20,25 @@ from ..kafka.settings import ClientSettings
 from ..logger import to_stderr
 from ..process.configuration import CommandLine, Configuration, configure
 
+PROPERTIES = "headgate.properties"
+"""Where the context of a command keeps what `--config-file` names."""
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
 def broker_options(command: F) -> F:
-    """Add `-b`, `-X` and `--config`; the function gets `bootstrap`, `pairs` and `config`."""
+    """Add `-b`, `-X`, `--config` and `--config-file`; the function gets `bootstrap`, `pairs` and `config`. `configured` takes what
+    `--config-file` names.
+    """
     for option in (
+        click.option(
+            "--config-file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            expose_value=False,
+            callback=_keep_properties,
+            metavar="FILE.properties",
+            help="A file of Kafka client settings, as Kafka's own tools take it.",
+        ),
         click.option(
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -46,11 +58,22 @@ def broker_options(command: F) -> F:
             "bootstrap",
             default="",
             metavar="HOST:PORT",
-            help="Kafka brokers.  [default: HEADGATE_BOOTSTRAP, the settings file, or a running `headgate kafka up`]",
+            help="Kafka brokers.  [default: those of --config-file, HEADGATE_BOOTSTRAP, the settings file, or a running "
+            "`headgate kafka up`]",
         ),
     ):
         command = option(command)
     return command
+
+
+def _keep_properties(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    context.meta[PROPERTIES] = value
+
+
+def properties_given() -> Path | None:
+    """What `--config-file` of the command that runs names."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(PROPERTIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +108,7 @@ def target(
 
 def configured(said: CommandLine, **more: Any) -> Configuration:
     """The configuration. Remarks go to standard error."""
-    configuration = configure(said, **more)
+    configuration = configure(replace(said, properties=properties_given()), **more)
     for remark in configuration.remarks:
         click.echo(f"Note: {remark}", err=True)
     return configuration

@@ -27,7 +27,7 @@ from ..process.reading import shown
 from ..process.signals import Signals
 from ..status import documents
 from ..worker.logs import FORMS, secrets_of, set_up
-from .options import broker_options, configured
+from .options import broker_options, configured, properties_given
 from .output import show_text
 
 RESTORE_TOLD_S = 5.0
@@ -169,12 +169,18 @@ def flags(settings: tuple[str, ...], state_dir: Path | None, web_port: int | Non
     return found
 
 
+def config_file() -> list[str]:
+    """`--config-file` for a child: its secrets stay in the file."""
+    given = properties_given()
+    return [] if given is None else ["--config-file", str(given)]
+
+
 def child_arguments() -> list[str]:
     """The arguments after `run`, for the children of `--workers`."""
     context = click.get_current_context()
     words: list[str] = []
     for parameter in context.command.params:
-        value = context.params[parameter.name or ""]
+        value = context.params.get(parameter.name or "")
         if parameter.name in ("workers", "processor_id", "supervised", "successor", "since") or value in (
             None,
             False,
@@ -189,7 +195,7 @@ def child_arguments() -> list[str]:
         else:
             for one in value if isinstance(value, tuple) else (value,):
                 words += [parameter.opts[-1], str(one)]
-    return words
+    return [*words, *config_file()]
 
 
 async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, root: Path, log_format: str) -> int:

@@ -45,7 +45,7 @@ LONGEST_PAUSE_S = 2.0
 
 
 CHECK = "check the address given with -b, and that the broker is running"
-_USER = "check the user, the password and sasl.mechanism: -X, or [client] in headgate.toml"
+_USER = "check the user, the password and sasl.mechanism: -X, --config-file, or [client] in headgate.toml"
 HELPS = {
     "SaslAuthentication": _USER,
     "SaslMechanism": _USER,

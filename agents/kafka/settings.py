@@ -6,13 +6,14 @@ Promises:
 
 - An unknown setting is refused, and the error suggests the nearest known name. Values of the wrong type are refused too, and settings that
   headgate makes itself (transactional id, isolation, acknowledgements, …), because its guarantees depend on them.
-- TLS takes PEM files or inline PEM under both families of names. A JKS or PKCS12 truststore is refused, and the error contains the command
-  that converts it.
+- TLS takes PEM files or inline PEM under both families of names. A JKS or PKCS12 store is refused, and the error contains the commands
+  that convert it.
 - Secrets never appear in `repr`, in errors, or in `shown()`.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 import ssl
 import tempfile
@@ -102,7 +103,7 @@ _TLS = (
     "enable.ssl.certificate.verification", "ssl.cipher.suites",
 )  # fmt: skip
 _JAAS = "sasl.jaas.config"
-_OURS = {
+OURS = {
     "bootstrap.servers": "give it with -b",
     "metadata.broker.list": "give it with -b",
     "transactional.id": "worker fencing depends on it",
@@ -120,6 +121,11 @@ _OURS = {
     "key.serializer": "use key_serde=",
     "value.serializer": "use serde=",
 }
+_PKCS12 = (".p12", ".pfx", ".pkcs12")
+_STORES = (".jks", *_PKCS12)
+_MARKS = re.compile(r"(-----(?:BEGIN|END) [A-Z0-9 ]+-----)")
+_MAGIC = (b"\xfe\xed\xfe\xed", b"0\x82")
+"""What JKS and PKCS12 begin with."""
 KNOWN = frozenset((*_PASSED, *_TLS, _JAAS))
 
 
@@ -137,8 +143,8 @@ class ClientSettings:
             if one.strip():
                 _address(one.strip())
         for name, value in self.given.items():
-            if name in _OURS:
-                raise SettingError(f"client setting {name} cannot be set: {_OURS[name]}")
+            if name in OURS:
+                raise SettingError(f"client setting {name} cannot be set: {OURS[name]}")
             if name not in KNOWN:
                 raise SettingError(
                     f"client setting {name} is unknown",
@@ -149,6 +155,8 @@ class ClientSettings:
                 _PASSED[name][2](name, value)
         if self._protocol().startswith("SASL_"):
             self._sasl()
+        if self._protocol().endswith("SSL"):
+            _refuse_other_stores(self.given)
 
     @classmethod
     def parse(cls, bootstrap: str, pairs: Iterable[str] = ()) -> ClientSettings:
@@ -264,16 +272,34 @@ def _jaas(text: str) -> tuple[str | None, str | None]:
     return fields.get("username"), fields.get("password")
 
 
-def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
+def _refuse_other_stores(given: Mapping[str, str], *, look: bool = False) -> None:
+    """Refuse stores that are not in PEM, judging by their type and name, or by what they begin with."""
     for store in ("ssl.truststore", "ssl.keystore"):
-        kind = given.get(f"{store}.type", "PEM").upper()
-        where = given.get(f"{store}.location", "")
-        if kind != "PEM" or where.lower().endswith((".jks", ".p12", ".pfx")):
-            raise SettingError(
-                f"{store} is not in PEM",
-                remedy=f"convert it: keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -in FILE -out FILE.pem; "
-                f"and set {store}.type=PEM",
-            )
+        where, kind = given.get(f"{store}.location", ""), given.get(f"{store}.type", "PEM").upper()
+        ends = where.lower().endswith
+        if not where or (kind == "PEM" and not ends(_STORES) and not (look and _begins_as_store(where))):
+            continue
+        old, name, trusts = shlex.quote(where), shlex.quote(str(Path(where).with_suffix(""))), store == "ssl.truststore"
+        steps = ["convert it, and name the result:"]
+        if kind != "PKCS12" and not ends(_PKCS12):
+            steps.append(f"keytool -importkeystore -srckeystore {old} -destkeystore {name}.p12 -deststoretype PKCS12")
+            old = f"{name}.p12"
+        steps.append(f"openssl pkcs12 -in {old}{' -nokeys' if trusts else ''} -out {name}.pem")
+        steps.append(f"{store}.location={name}.pem and {store}.type=PEM")
+        if not trusts:
+            steps.append("ssl.key.password=the password that openssl has asked for")
+        raise SettingError(f"{store}.location is {where!r}, a store that is not in PEM", remedy="\n  ".join(steps))
+
+
+def _begins_as_store(where: str) -> bool:
+    try:
+        with open(where, "rb") as file:
+            return file.read(4).startswith(_MAGIC)
+    except OSError:
+        return False
+
+
+def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
     first = partial(_first, given)
     try:
         context = ssl.create_default_context(
@@ -282,8 +308,10 @@ def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
         )
         _identity(context, given)
     except (OSError, ssl.SSLError) as error:
+        _refuse_other_stores(given, look=True)
         raise EnvironmentFault(
-            f"TLS files cannot be read: {error}", remedy="check the files that the ssl.* settings name"
+            f"TLS files cannot be read: {error}",
+            remedy="check the files that the ssl.* settings name; a key that is encrypted needs ssl.key.password",
         ) from error
     if not given.get("ssl.endpoint.identification.algorithm", "https").strip().lower().replace("none", ""):
         context.check_hostname = False
@@ -302,11 +330,21 @@ def _first(given: Mapping[str, str], *names: str) -> str | None:
 
 
 def _pem(text: str | None) -> str | None:
-    return text.replace("\\n", "\n") if text else None
+    """PEM with its lines, which may be written as `\\n` or as spaces."""
+    if not text:
+        return None
+    text = text.replace("\\n", "\n").strip()
+    if "\n" in text:
+        return text
+    return "\n".join(
+        part.strip() if part.startswith("-") else part.strip().replace(" ", "\n") for part in _MARKS.split(text) if part
+    )
 
 
 def _identity(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    password = given.get("ssl.key.password")
+    def password() -> str:
+        return given.get("ssl.key.password", "")  # without one, OpenSSL would ask whoever sits at the terminal
+
     chain = _first(given, "ssl.certificate.location", "ssl.keystore.location")
     if chain:
         context.load_cert_chain(chain, given.get("ssl.key.location"), password)

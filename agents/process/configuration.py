@@ -10,6 +10,8 @@ Promises:
 - An unknown name in a flag, in the app or in the file is an error that suggests the nearest known one. An unknown `HEADGATE_` variable only
   gets a remark, because container platforms set variables of that form.
 - `headgate.toml` is searched from the current directory upward, or named with `--config`.
+- A file of client settings as Java has them (`--config-file`) stands for the `[client]` table and says where the brokers are. What headgate
+  sets itself, and names that it does not know, have no effect there, as with Kafka's tools, and one remark names them.
 - Passwords may come from `HEADGATE_CLIENT_…` or the `[client]` table. Only the clients receive them.
 """
 
@@ -19,18 +21,22 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from ...core import properties
 from ...core.errors import SettingError
 from ...core.settings import SETTINGS, Resolved, conflict, did_you_mean, find, parse, resolve
-from ..kafka.settings import KNOWN, ClientSettings
+from ..kafka.settings import KNOWN, OURS, ClientSettings
 
 FILE = "headgate.toml"
 PREFIX = "HEADGATE_"
 CLIENT_PREFIX = PREFIX + "CLIENT_"
 FLAG, ENVIRONMENT, OVERRIDE, APP = "flag", "environment", "override", "app"
+ADDRESSES = frozenset({"bootstrap.servers", "metadata.broker.list"})
+ELSEWHERE = frozenset({"config.providers", "ssl.engine.factory.class"})
 NO_BROKER = "nowhere"
 """The origin of the broker's address if nothing names one."""
 NO_SETTINGS = frozenset({"HEADGATE_CACHE", "HEADGATE_HOME", "HEADGATE_DEBUG"})
@@ -99,12 +105,24 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a command line contains: `-b`, `-X`, `--config`, `--set` and the flags that stand for settings."""
+    """What a command line contains: `-b`, `-X`, `--config`, `--config-file`, `--set` and the flags that stand for settings."""
 
     bootstrap: str = ""
     pairs: tuple[str, ...] = ()
     config: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    properties: Path | None = None
+    """A file of client settings as Java has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What a file of client settings says, as far as it has an effect."""
+
+    bootstrap: str
+    given: Mapping[str, str]
+    without_effect: tuple[str, ...]
+    """The other names, each with the one that was probably meant."""
 
 
 def configure(
@@ -119,7 +137,10 @@ def configure(
     environ = os.environ if environ is None else environ
     path = said.config if said.config is not None else find_file(directory or Path.cwd())
     file, client_file = read_file(path) if path is not None else ({}, {})
+    java = None if said.properties is None else read_properties(said.properties)
     variables, client_env, remarks = _environment(environ)
+    if java is not None and java.without_effect:
+        remarks.append(f"{said.properties}: without effect here: {', '.join(java.without_effect)}")
     sources = ((FLAG, dict(said.settings)), (ENVIRONMENT, variables), (str(path or FILE), file), (APP, dict(app)))
     for _, values in sources:
         for name, value in values.items():
@@ -127,10 +148,14 @@ def configure(
     given = {name: value for _, values in reversed(sources) for name, value in values.items()}
     if why := conflict(given):
         raise SettingError(why, remedy="change one of the two")
-    bootstrap, origin = _broker(said, environ, variables, file, client_file, path, need_broker)
+    if java is not None and java.bootstrap and not said.bootstrap:
+        bootstrap, origin = java.bootstrap, str(said.properties)
+    else:
+        bootstrap, origin = _broker(said, variables, file, path, need_broker)
     if origin.startswith("the embedded"):
         remarks.append(f"no broker was given; using {origin} at {bootstrap}")
-    pairs = [f"{name}={value}" for name, value in {**client_file, **client_env}.items()]
+    found = {**client_file, **client_env} if java is None else {**client_env, **java.given}
+    pairs = [f"{name}={value}" for name, value in found.items()]
     client = ClientSettings.parse(bootstrap, [*pairs, *said.pairs])
     return Configuration(client, origin, sources, path, tuple(remarks))
 
@@ -162,6 +187,37 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     return settings, {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in words.items()}
 
 
+def read_properties(path: Path) -> Properties:
+    """The client settings of a `.properties` file. Raises `SettingError` for one whose values stand elsewhere."""
+    try:
+        found = properties.read(path.read_text(encoding=properties.ENCODING))
+    except OSError as error:
+        raise SettingError(
+            f"{path} cannot be read: {error.strerror}", remedy="choose another with --config-file"
+        ) from error
+    except SettingError as error:
+        raise SettingError(f"{path}: {error.what}", remedy=error.remedy) from None
+    if elsewhere := sorted(name for name in found if name in ELSEWHERE):
+        raise SettingError(
+            f"{path}: {' and '.join(elsewhere)} would be Java code that finds values or certificates",
+            remedy="write the values into the file, or give those that are secret as HEADGATE_CLIENT_… variables",
+        )
+    given = {name: value for name, value in found.items() if name in KNOWN}
+    bootstrap = next((found[name] for name in ADDRESSES if name in found), "")
+    return Properties(bootstrap, given, tuple(map(_with_near, sorted(found.keys() - given.keys() - ADDRESSES))))
+
+
+def _with_near(name: str) -> str:
+    """A name without effect, for people.
+
+    >>> _with_near("ssl.trustore.location"), _with_near("ssl.truststore.password")
+    ("ssl.trustore.location (did you mean 'ssl.truststore.location'?)", 'ssl.truststore.password')
+    """
+    # Java has names that differ from ours in a word, and mean something else: only one that differs in a letter or two is offered
+    near = get_close_matches(name, KNOWN, n=1, cutoff=0.9)
+    return f"{name} (did you mean '{near[0]}'?)" if near and name not in OURS else name
+
+
 def _flat(table: Mapping[str, Any], front: str = "") -> Iterable[tuple[str, Any]]:
     for name, value in table.items():
         if isinstance(value, dict):
@@ -189,10 +245,8 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
 
 def _broker(
     said: CommandLine,
-    environ: Mapping[str, str],
     variables: Mapping[str, str],
     file: Mapping[str, Any],
-    client_file: Mapping[str, str],
     path: Path | None,
     need: bool,
 ) -> tuple[str, str]:
@@ -211,7 +265,7 @@ def _broker(
         one = secure[0]
         raise SettingError(
             f"no broker is given, and the embedded one at {one.bootstrap} is secure: it requires authentication",
-            remedy=f"use -b {one.bootstrap}, and the settings in {one.secrets}/app.properties, with -X or in [client] of headgate.toml",
+            remedy=f"use --config-file {one.secrets}/app.properties",
         )
     if need:
         raise SettingError(

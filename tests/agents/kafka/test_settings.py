@@ -119,12 +119,42 @@ def test_secrets_are_masked_everywhere():
     assert [is_secret(n) for n in ("sasl.jaas.config", "ssl.keystore.password", "client.id")] == [True, True, False]
 
 
-def test_tls_files_that_are_not_there_and_stores_that_are_not_pem():
+def test_tls_files_that_are_not_there_and_stores_that_are_not_pem(tmp_path):
     """What to do stands in the error."""
     with pytest.raises(EnvironmentFault, match="TLS files"):
         parse("security.protocol=SSL", "ssl.ca.location=/nowhere.pem").consumer()
+    with pytest.raises(SettingError, match=r"keytool .* trust.jks .*\n.* -nokeys -out trust.pem"):
+        parse("security.protocol=SSL", "ssl.truststore.location=trust.jks")
+    with pytest.raises(SettingError, match=r"openssl pkcs12 -in me.p12 -out me.pem") as wrong:
+        parse("security.protocol=SSL", "ssl.keystore.location=me.p12")
+    assert "keytool" not in str(wrong.value)
+    (tmp_path / "store").write_bytes(b"\xfe\xed\xfe\xed and more")
     with pytest.raises(SettingError, match="keytool"):
-        parse("security.protocol=SSL", "ssl.truststore.location=trust.jks").consumer()
+        parse("security.protocol=SSL", f"ssl.truststore.location={tmp_path}/store").consumer()
+
+
+def test_an_encrypted_key_needs_its_password_and_nobody_is_asked(tmp_path):
+    """The file is what `openssl pkcs12` writes: key and certificate, one after the other."""
+    trustme = pytest.importorskip("trustme")
+    from cryptography.hazmat.primitives import serialization as s
+
+    own = trustme.CA().issue_cert("me")
+    key = s.load_pem_private_key(own.private_key_pem.bytes(), None)
+    sealed = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"hunter2"))
+    (tmp_path / "me.pem").write_bytes(sealed + own.cert_chain_pems[0].bytes())
+    given = ("security.protocol=SSL", "ssl.keystore.type=PEM", f"ssl.keystore.location={tmp_path}/me.pem")
+    parse(*given, "ssl.key.password=hunter2").consumer()
+    with pytest.raises(EnvironmentFault, match=r"needs ssl\.key\.password"):
+        parse(*given).consumer()
+
+
+def test_certificates_in_the_text_may_stand_in_one_line():
+    """As in files of Java clients."""
+    trustme = pytest.importorskip("trustme")
+    pem = trustme.CA().cert_pem.bytes().decode()
+    for text in (pem, pem.replace("\n", "\\n"), pem.replace("\n", " ")):
+        context = parse("security.protocol=SSL", f"ssl.truststore.certificates={text}").consumer()["ssl_context"]
+        assert context.cert_store_stats()["x509_ca"] == 1
 
 
 def test_tls_checks_names_unless_told_otherwise():

@@ -162,3 +162,42 @@ def test_a_secure_embedded_broker_is_named_and_not_taken(monkeypatch: pytest.Mon
     with pytest.raises(SettingError, match="and the embedded one at") as wrong:
         configure(CommandLine(), environ={}, directory=tmp_path)
     assert f"{tmp_path}/app.properties" in wrong.value.remedy
+
+
+def test_a_file_as_java_clients_have_it_stands_for_the_client_table(tmp_path: Path) -> None:
+    """One file says where the brokers are and who logs in; nothing of another user is mixed in. `-b` and `-X` come first."""
+    written(tmp_path, 'bootstrap = "toml:1"\n[client]\n"sasl.username" = "other"\n"client.id" = "other"\n')
+    file = tmp_path / "ann.properties"
+    file.write_text(
+        "bootstrap.servers=java:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=ann\n"
+        "acks=all\nssl.truststore.password=x\nssl.trustore.location=ca.pem\n"
+    )
+    password = {"HEADGATE_CLIENT_SASL_PASSWORD": "hunter2", "HEADGATE_BOOTSTRAP": "env:1"}
+    found = made(tmp_path, CommandLine(properties=file), environ=password)
+    assert (found.client.bootstrap, found.broker_origin) == ("java:1", str(file))
+    assert (found.client.user, found.client.given["sasl.password"]) == ("ann", "hunter2")
+    assert "client.id" not in found.client.given
+    meant = "ssl.trustore.location (did you mean 'ssl.truststore.location'?)"
+    assert found.remarks == (f"{file}: without effect here: acks, {meant}, ssl.truststore.password",)
+    flags = CommandLine("flag:1", ("client.id=flag",), properties=file)
+    assert made(tmp_path, flags, environ=password).client.bootstrap == "flag:1"
+    assert made(tmp_path, flags, environ=password).client.given["client.id"] == "flag"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("config.providers=vault", "config.providers would be Java code"),
+        ("sasl.mechanism=OAUTHBEARER", "sasl.mechanism is 'OAUTHBEARER'"),
+        ("security.protocol=SSL\nssl.keystore.location=/k.jks", "'/k.jks', a store that is not in PEM"),
+        ("a=\\u12", "line 1"),
+    ],
+)
+def test_what_such_a_file_asks_for_in_vain_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """A client without it would be another user, or nobody."""
+    (tmp_path / "ann.properties").write_text(text)
+    with pytest.raises(SettingError, match=said) as wrong:
+        made(tmp_path, CommandLine(B, properties=tmp_path / "ann.properties"))
+    assert wrong.value.remedy
+    with pytest.raises(SettingError, match="--config-file"):
+        made(tmp_path, CommandLine(B, properties=tmp_path / "nowhere"))
