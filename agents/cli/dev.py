@@ -1,11 +1,12 @@
 """`headgate dev MODULE:app`: a job at work while it is written.
 
-It runs one worker on the Kafka of `headgate kafka up`, and starts that Kafka if it is not up. Missing topics are created, logs are for
-people, and the worker is replaced when a Python file changes. What becomes of runs then is said in `process/development.py`.
+It runs one worker on the Kafka of `headgate kafka up`; if that is not up, on a Kafka of its own, in a temporary directory with the worker's
+tables. Missing topics are created, logs are for people, and the worker is replaced when a Python file changes. What becomes of runs then is
+said in `process/development.py`.
 
-Promises: only a broker that is given with `-b` is used in place of the embedded one: topics are created there, and a variable or
-`headgate.toml` may name one that others need. Ctrl-C and SIGTERM end the worker, and the Kafka that this command has started, with exit
-code 0; a second Ctrl-C kills the worker, with 130.
+Promises: only a broker that is given with `-b` or `--config-file` is used in place of an embedded one: topics are created there, and a
+variable or `headgate.toml` may name one that others need. Ctrl-C and SIGTERM end the worker, with exit code 0; a second Ctrl-C kills it,
+with 130. Of a Kafka of its own nothing is left then, no process and no file, and not after kill -9 either: a guard waits for that.
 """
 
 from __future__ import annotations
@@ -13,25 +14,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ..broker.broker import Broker
-from ..broker.places import default_data_dir
+from ..broker.guard import Lease
 from ..broker.ports import free_ports
 from ..broker.registry import enlist, running_broker, strike_off
-from ..process.configuration import CommandLine, Configuration
+from ..process.configuration import CommandLine, Configuration, read_properties
 from ..process.development import Development
 from ..process.supervisor import ENDED_AT_ONCE, run_command
 from .group import show_error
-from .options import broker_options, configured
+from .options import broker_options, configured, properties_given
 from .output import show_text
-from .run import flags
+from .run import config_file, flags
 
-PLAIN = ("-X", "security.protocol=PLAINTEXT")
-"""For workers on the embedded broker whose settings file has those of another one."""
+PLAIN = "security.protocol=PLAINTEXT"
+"""For workers on an embedded broker whose settings file has those of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevKafka:
+    """The Kafka that the job works on."""
+
+    bootstrap: str
+    embedded: bool = False
+    state: Path | None = None
+    """Where the tables of a job lie if this command has started Kafka: they go with it."""
 
 
 @click.command()
@@ -67,17 +80,23 @@ def dev(
     said = flags(settings, state_dir, web_port, "")
     for number in (signal.SIGTERM, signal.SIGHUP):  # until the loop takes them: what was begun is ended
         signal.signal(number, signal.default_int_handler)
-    with kafka(bootstrap) as (address, embedded):
-        if embedded:
-            pairs = (*pairs, *PLAIN[1:])
-        configuration = configured(CommandLine(address, pairs, config, said))
+    properties = properties_given()
+    if not bootstrap and properties is not None:
+        bootstrap = read_properties(properties).bootstrap
+    with kafka(bootstrap) as place:
+        if place.embedded:
+            pairs = (*pairs, PLAIN)
+        if place.state is not None:
+            said = {"state.dir": str(place.state), **said}
+        configuration = configured(CommandLine(place.bootstrap, pairs, config, said))
         work = Development(
-            command=run_command(arguments(target, configuration, address, pairs, config, said, app_dir)),
+            command=run_command(arguments(target, configuration, pairs, config, said, app_dir)),
             client=configuration.client,
             directory=(app_dir or Path.cwd()).absolute(),
             partitions=partitions,
             say=say,
             show=show_error,
+            kept=place.state is None,
         )
         at_once = asyncio.run(_until_told(work))
     if at_once:
@@ -85,37 +104,42 @@ def dev(
 
 
 @contextlib.contextmanager
-def kafka(given: str) -> Iterator[tuple[str, bool]]:
-    """The broker to use, and whether it is the embedded one. One that this command has started is ended with it; its data are kept."""
+def kafka(given: str) -> Iterator[DevKafka]:
+    """The broker to use: the given one, else the running embedded one, else one that is started now and deleted afterwards."""
     if given:
-        yield given, False
+        yield DevKafka(given)
         return
     if (running := running_broker()) is not None:
         say(f"Kafka is up at {running}, and stays up")
-        yield running, True
+        yield DevKafka(running, embedded=True)
         return
-    broker = Broker.start(default_data_dir(), secure=False, say=say)
-    try:
-        enlist(broker)
-        say(f"Kafka is up at {broker.bootstrap}; all commands on this machine find it there")
-        yield broker.bootstrap, True
-    finally:
-        broker.stop()
-        strike_off(broker.data)
-        say("Kafka is down; its data are kept")
+    directory = Path(tempfile.mkdtemp(prefix="headgate-dev-"))
+    lease = Lease(directory)
+    with Lease.guard(directory) as guard:
+        try:
+            with Broker.start(directory / "kafka", secure=False, say=say) as broker:
+                enlist(broker)
+                try:
+                    say(f"Kafka is up at {broker.bootstrap}; all commands on this machine find it there")
+                    yield DevKafka(broker.bootstrap, embedded=True, state=directory / "state")
+                finally:
+                    strike_off(broker.data)
+        finally:
+            lease.release()
+            guard.wait()
+    say("Kafka is down; its topics and tables are gone")
 
 
 def arguments(
     target: str,
     configuration: Configuration,
-    address: str,
     pairs: tuple[str, ...],
     config: Path | None,
     said: dict[str, object],
     app_dir: Path | None,
 ) -> list[str]:
     """The arguments of `headgate run`. The page keeps its address from worker to worker."""
-    words = [target, "-b", address, "--log-format", "console"]
+    words = [target, "-b", configuration.client.bootstrap, "--log-format", "console"]
     for pair in pairs:
         words += ["-X", pair]
     if config is not None:
@@ -125,7 +149,7 @@ def arguments(
         words += ["--set", f"{name}={value}"]
     if app_dir is not None:
         words += ["--app-dir", str(app_dir)]
-    return words
+    return [*words, *config_file()]
 
 
 async def _until_told(work: Development) -> bool:

@@ -7,8 +7,8 @@ Decides:
 - A new process loads the code, says what the job is (`Offer`), and waits for a word. The one before works until then, so code that does not
   load stops nothing: its error is shown, and the next change is waited for.
 - If what the run is tied to is the same (graph, fixed settings), the worker before is stopped and the new one continues the run. If it
-  differs, the run is drained first, and the new code begins the next run with the same tables. So is the run at the end: what the next
-  session begins with may be other code.
+  differs, the run is drained first, and the new code begins the next run with the same tables. So is the run at the end, if Kafka stays:
+  what the next session begins with may be other code.
 - Inputs and outputs that are missing are created. Streams that other jobs share are theirs.
 - A worker that ends by itself is not run again before something changes.
 
@@ -164,6 +164,8 @@ class Development:
     say: Say
     show: Callable[[HeadgateError], None]
     """Shows an error with its remedy."""
+    kept: bool = True
+    """Whether the topics of the job outlive this session."""
     worker: HeldWorker | None = None
     loading: HeldWorker | None = None
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
@@ -175,7 +177,10 @@ class Development:
                 seen = files_of(self.directory)
                 async with _beside(until_changed(self.directory, seen), self.leaving.wait()) as (changes, left):
                     await self._one(changes, left)
-            await self._close(self.worker)
+            if self.kept:
+                await self._close(self.worker)
+            elif self._works() and self.worker is not None:
+                await self.worker.end()
         finally:
             for one in (self.loading, self.worker):
                 if one is not None and one.alive:

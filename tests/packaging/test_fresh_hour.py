@@ -1,19 +1,25 @@
-"""The first hour with headgate, from an empty directory: new, dev, a change, its test, and nothing left behind."""
+"""The first hour with headgate, from a wheel and an empty directory: new, dev, changes, a test, a secure broker, and a deployment."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
-import sys
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from headgate.agents.broker.ports import is_free
+
+from .conftest import Environment, beside
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 LIMIT_S = 240
@@ -63,10 +69,10 @@ class Shown:
 
 
 class Newcomer:
-    """Somebody who types commands in a directory."""
+    """Somebody who types commands in a directory, with headgate from a wheel."""
 
-    def __init__(self, home: Path, environment: dict[str, str]) -> None:
-        self.home, self.environment = home, environment
+    def __init__(self, installed: Environment, home: Path, environment: dict[str, str]) -> None:
+        self.installed, self.home, self.environment = installed, home, environment
 
     def types(self, *words: str, code: int = 0) -> str:
         """What a command prints."""
@@ -97,24 +103,43 @@ class Newcomer:
         (draft := path.with_suffix(".draft")).write_text(text.replace(before, after))
         draft.replace(path)
 
-    @staticmethod
-    def _words(words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", *(("headgate.agents.cli", *words[1:]) if words[0] == "headgate" else words)]
+    def left(self) -> list[str]:
+        """Processes that were started by these commands, and files outside of the directory."""
+        mark = self.environment["HEADGATE_HOME"]
+        places = [Path(self.environment[name]) for name in ("HEADGATE_HOME", "XDG_STATE_HOME", "TMPDIR")]
+        return [*_with(mark), *(str(path) for place in places for path in place.rglob("*") if not path.is_dir())]
+
+    def _words(self, words: tuple[str, ...]) -> list[str]:
+        program, *others = words
+        return [str(self.installed.home / "bin" / program), *others]
 
 
-def test_a_fresh_hour(tmp_path: Path, guarded: Path) -> None:
+def _with(mark: str) -> Iterator[str]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # others' processes, and those that have ended
+            if process.environ().get("HEADGATE_HOME") == mark:
+                yield " ".join(process.cmdline())
+
+
+@pytest.fixture
+def ann(wheel: Path, guarded: Path, tmp_path: Path) -> Newcomer:
+    """Nothing but a wheel and an empty directory."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADGATE_", "PYTHON"))}
+    if "HEADGATE_CACHE" in os.environ:
+        kept["HEADGATE_CACHE"] = os.environ["HEADGATE_CACHE"]
+    places = {name: tmp_path / name.lower() for name in ("XDG_STATE_HOME", "TMPDIR")}
+    places["HEADGATE_HOME"] = guarded / f"hour-{uuid.uuid4().hex[:8]}"
+    for place in (*places.values(), tmp_path / "work"):
+        place.mkdir()
+    plain = {"NO_COLOR": "1", "COLUMNS": "300", "PYTHONUNBUFFERED": "1"}
+    environment = {**kept, **plain, **{name: str(place) for name, place in places.items()}}
+    return Newcomer(beside(tmp_path / "env", wheel), tmp_path / "work", environment)
+
+
+def test_a_fresh_hour(ann: Newcomer, guarded: Path) -> None:
     """Each step is what somebody types who has read the quickstart, and each answers as it says there."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("HEADGATE_") or name == "HEADGATE_CACHE"
-    }
-    environment = {
-        **kept, "HEADGATE_HOME": str(guarded / f"hour-{uuid.uuid4().hex[:8]}"), "XDG_STATE_HOME": str(tmp_path / "state"),
-        "NO_COLOR": "1", "COLUMNS": "300", "PYTHONUNBUFFERED": "1",
-    }  # fmt: skip
-    Newcomer(tmp_path, environment).types("headgate", "new", "web-sales")
-    ann = Newcomer(tmp_path / "web-sales", environment)
+    ann.types("headgate", "new", "web-sales")
+    ann.home /= "web-sales"
 
     working = ann.starts("headgate", "dev", "web_sales:app")
     try:
@@ -125,15 +150,18 @@ def test_a_fresh_hour(tmp_path: Path, guarded: Path) -> None:
         assert ann.latest("totals") == {"orders": 1, "total": 3}
 
         ann.edits("web_sales.py", "(\n    app", "((\n    app")
-        working.until("cannot be imported")
+        working.until("'web_sales' cannot be imported: SyntaxError: '(' was never closed")
         working.until("waiting for a change; the worker goes on with the code before")
         ann.edits("web_sales.py", "((\n    app", "(\n    app")
-        ann.edits("web_sales.py", '"totals"', '"sums"')  # other code: the run is drained, and the next one begins
+        working.until("SIGTERM: committing and leaving")  # the same steps: the new worker continues the run
+        working.until("ready=True")
+        ann.edits("web_sales.py", '"totals"', '"sums"')  # other steps: the run is drained, and the next one begins
         working.until("topics created: sums")
         working.until("ready=True")
         ann.types("headgate", "send", "orders", '{"customer": "ann", "amount": 4}')
         assert ann.latest("sums") == {"orders": 2, "total": 7}, "the table is the one of the run before"
-
+        ann.edits("test_web_sales.py", '"totals"', '"sums"')
+        assert "1 passed" in ann.types("python", "-m", "pytest", "-q")
         (worker,) = [one for one in psutil.Process(working.process.pid).children() if "--held" in one.cmdline()]
         worker.kill()
         working.until("the worker ended by SIGKILL; waiting for a change")
@@ -142,12 +170,28 @@ def test_a_fresh_hour(tmp_path: Path, guarded: Path) -> None:
         working.until("waiting for a change")
         ann.edits("web_sales.py", '"more"', '"sums"')
         working.until("ready=True")
-        ann.edits("test_web_sales.py", '"totals"', '"sums"')
-        assert "1 passed" in ann.types("pytest", "-q")
-
         working.process.send_signal(signal.SIGINT)
         assert working.ended() == 0, "".join(working.lines)
     finally:
         working.process.kill()
-    assert "Kafka is down" in working.lines[-1]
-    ann.types("headgate", "kafka", "status", code=4)
+    said = "".join(working.lines)
+    assert "Kafka is down; its topics and tables are gone" in working.lines[-1], said
+    ports = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", said)}
+    assert (ann.left(), [port for port in ports if not is_free(port)]) == ([], [])
+
+    # where it will run, other people give rights
+    data = str(guarded / f"secure-{uuid.uuid4().hex[:8]}")
+    ann.types("headgate", "kafka", "up", "--secure", "--data", data)
+    try:
+        as_app = ("--config-file", f"{data}/secrets/app.properties")
+        rights = ann.types("headgate", "topics", "plan", "web_sales:app", "--acls", *as_app)
+        assert "--allow-principal User:app --operation Read --operation DescribeConfigs --topic orders" in rights
+        ann.types("headgate", "topics", "create", "orders", "sums", *as_app)
+        missing = ann.types("headgate", "topics", "plan", "web_sales:app", *as_app)
+        assert "--create --topic web-sales-1-" in missing
+        assert "--topic sums" not in missing
+        ann.types("headgate", "send", "orders", '{"customer": "ann", "amount": 5}', *as_app)
+        ann.types("headgate", "run", "web_sales:app", "--bounded", *as_app)
+        assert '"total": 5' in ann.types("headgate", "tail", "sums", *as_app)
+    finally:
+        ann.types("headgate", "kafka", "down", "--data", data)
