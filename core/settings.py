@@ -112,6 +112,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("job.id", "text", "1", IMMUTABLE, JOB, "Distinguishes jobs with the same name."),
     ("grouper", "text", "partition", IMMUTABLE, JOB, "Which partitions make a task: partition, stream-partition, all, or an import path."),
     ("topic.prefix", "text", "", IMMUTABLE, JOB, "Prefix of every topic that the job creates."),
+    ("topic.create-outputs", "flag", False, NEXT_RUN, WORKER, "Create outputs that are missing. On for a broker of `headgate kafka up`."),
     # --------------------------------------------------------------------------------------------------- who is alive
     ("heartbeat.interval", "duration", "1s", NEXT_RUN, JOB, "How often a worker sends a heartbeat."),
     ("session.timeout", "duration", "6s", NEXT_RUN, JOB, "A worker that sends no heartbeat for this long is considered dead."),

@@ -80,6 +80,8 @@ def _logs_as_for_the_first_test() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The one process that leads the run leases a directory; xdist workers inherit its name."""
     structlog.configure(**LOGS)
+    # the broker is nobody else's, but not one of `headgate kafka up`, where jobs create their outputs without being told to
+    os.environ["HEADGATE_TOPIC_CREATE_OUTPUTS"] = "true"
     if _is_worker(config) or _lease:
         return
     root = Path(tempfile.mkdtemp(prefix="headgate-test-"))

@@ -10,10 +10,13 @@ import contextlib
 import hashlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.errors import HeadgateError
-from .broker import Broker
 from .places import home_dir
+
+if TYPE_CHECKING:
+    from .broker import Broker
 
 
 def running_broker() -> str | None:
@@ -29,8 +32,13 @@ def running_broker() -> str | None:
 
 def running_brokers() -> list[Broker]:
     """All running embedded brokers of this user, the latest first."""
+    entries = list(_directory().glob("*.json"))
+    if not entries:
+        return []  # as for most commands, which then need not import a broker
+    from .broker import Broker
+
     found: list[tuple[float, Broker]] = []
-    for entry in _directory().glob("*.json"):
+    for entry in entries:
         with contextlib.suppress(OSError, ValueError, KeyError, HeadgateError):
             broker = Broker.at(json.loads(entry.read_text())["data"])
             if broker is not None and broker.pids():

@@ -25,7 +25,8 @@ def show_acls(
     """Print them; their JSON is `schemas/topics-acls.json`."""
     client = None if configuration.broker_origin == NO_BROKER else configuration.client
     whom = principal or principal_of(configuration.client)
-    found = rights(declared.graph, declared.topics, create=create)
+    outputs = bool(configuration.value("topic.create-outputs"))
+    found = rights(declared.graph, declared.topics, create=create, outputs=outputs)
     commands = [command(right, whom, client) for right in found]
     if output == "json":
         acls = [

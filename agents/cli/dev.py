@@ -145,7 +145,7 @@ def arguments(
     if config is not None:
         words += ["--config", str(config)]
     port = configuration.value("web.port") or free_ports(1)[0]
-    for name, value in {**said, "web.port": port}.items():
+    for name, value in {"topic.create-outputs": True, **said, "web.port": port}.items():
         words += ["--set", f"{name}={value}"]
     if app_dir is not None:
         words += ["--app-dir", str(app_dir)]

@@ -156,7 +156,8 @@ async def at_brokers(configuration: Configuration, declared: Declared | None) ->
     found = [Finding("broker", OK, f"{client.bootstrap} answers; {len(names)} topics are visible")]
     if declared is None:
         return found
-    wanted = rights(declared.graph, declared.topics)
+    creates = bool(configuration.value("topic.create-outputs"))
+    wanted = rights(declared.graph, declared.topics, outputs=creates)
     whom = principal_of(client)
     lacks = await lacking(client, wanted)
     for right in lacks:
@@ -164,10 +165,12 @@ async def at_brokers(configuration: Configuration, declared: Declared | None) ->
         found.append(Finding("right", WRONG, said, command(right, whom, client)))
     if not lacks:
         found.append(Finding("rights", OK, "all that the job needs on what exists"))
-    topics = JobTopics(client, declared)
+    topics = JobTopics(client, declared, create_outputs=creates)
     hidden = {name for right in lacks for name in right.names}
     if not hidden & declared.graph.input.keys():
         found.append(await _checked("inputs", topics, topics.input_counts))
+        if found[-1].state == OK and not hidden & declared.graph.outputs:
+            found.append(await _checked("outputs", topics, topics.output_counts))
     return found
 
 

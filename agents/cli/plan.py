@@ -31,7 +31,7 @@ from ..process.configuration import CommandLine, Configuration
 from ..process.launch import bound_inputs, load_app
 from ..process.planning import StateChange, joins, misfits, state_changes
 from ..process.reading import OtherJob, folded
-from ..worker.job_topics import TO_COME, JobTopics
+from ..worker.job_topics import TO_COME, JobTopics, no_outputs, widest
 from ..worker.machine_settings import leader_config, member_config
 from ..worker.options import WorkerOptions
 from .acls import show_acls
@@ -137,6 +137,8 @@ class Intended:
     commands: list[str]
     refused: list[HeadgateError]
     """What the start would be refused with."""
+    lacking: list[HeadgateError]
+    """The same of what `commands` create, and the job does not."""
 
 
 def _options(declared: Declared, configuration: Configuration, *, bounded: bool = False) -> WorkerOptions:
@@ -148,17 +150,20 @@ def _options(declared: Declared, configuration: Configuration, *, bounded: bool 
 async def _intended(
     declared: Declared, configuration: Configuration, state: JobState | None
 ) -> tuple[JobTopics, Intended]:
-    topics = JobTopics(configuration.client, declared)
+    creates = bool(configuration.value("topic.create-outputs"))
+    topics = JobTopics(configuration.client, declared, create_outputs=creates)
     plan = leader_config(_options(declared, configuration), configuration.given).plan
     before = None if state is None else state.model
     refused: list[HeadgateError] = []
+    lacking: list[HeadgateError] = []
     await topics.start()
     try:
         await topics.refuse_names()
         if missing := await topics.streams_to_come():
             raise HeadgateError(f"{TO_COME}: {', '.join(missing)}", remedy="start these jobs, then plan again")
         inputs = await topics.input_counts()
-        await topics.refuse_targets()
+        if (missing := await topics.refuse_targets()) and not creates:
+            lacking.append(no_outputs(missing, widest(inputs)))
         tasks = tasks_of(plan, inputs, before)
         assert tasks is not None, "every input was counted"
         streams = widths(tasks)
@@ -177,7 +182,7 @@ async def _intended(
         judged.must_fit(configuration.client)
     except HeadgateError as error:
         refused.append(error)
-    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, judged, commands, refused)
+    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking)
 
 
 async def _plan(
@@ -187,7 +192,7 @@ async def _plan(
     state = await _state(configuration, declared)
     topics, made = await _intended(declared, configuration, state)
     changes: tuple[StateChange, ...] = ()
-    refused = list(made.refused)
+    refused = [*made.refused, *made.lacking]
     if state is not None:
         options = _options(declared, configuration, bounded=bounded)
         refused += joins(state.run, member_config(options, configuration.given))
@@ -212,13 +217,19 @@ def _document(
         *((one, _role(topics, one.name)) for one in made.own),
         *((one, "output") for one in made.outputs),
     ]:
-        there = spec.name in found
+        there, made_now = spec.name in found, role != "output" or topics.create_outputs
         rows.append(
             {
                 "topic": spec.name,
                 "role": role,
                 "partitions": found[spec.name].partitions if there else spec.partitions,
-                "now": "to be widened" if spec in made.compared.narrow else "there" if there else "to be created",
+                "now": "to be widened"
+                if spec in made.compared.narrow
+                else "there"
+                if there
+                else "to be created"
+                if made_now
+                else "missing",
             }
         )
     wanted = dict(before.wanted) if before is not None else {}

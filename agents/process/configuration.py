@@ -1,6 +1,6 @@
 """Resolves settings: flag, environment, file, app, default; and the broker with its client settings.
 
-    flag  >  HEADGATE_*  >  override in the coordinator stream  >  headgate.toml  >  App(settings=)  >  default
+    flag  >  HEADGATE_*  >  override in the coordinator stream  >  headgate.toml  >  App(settings=)  >  embedded broker  >  default
 
 Flags and variables belong to one worker, the file to a deployment, an override to the job. The source closest to the worker takes
 precedence, and `headgate config get --origin` shows which one did.
@@ -9,6 +9,7 @@ Promises:
 
 - An unknown name in a flag, in the app or in the file is an error that suggests the nearest known one. An unknown `HEADGATE_` variable only
   gets a remark, because container platforms set variables of that form.
+- On an embedded broker of this user a job creates the outputs that it misses, if nothing else is said.
 - `headgate.toml` is searched from the current directory upward, or named with `--config`.
 - A file of client settings as Java has them (`--config-file`) stands for the `[client]` table and says where the brokers are. What headgate
   sets itself, and names that it does not know, have no effect there, as with Kafka's tools, and one remark names them.
@@ -34,9 +35,12 @@ from ..kafka.settings import KNOWN, OURS, ClientSettings
 FILE = "headgate.toml"
 PREFIX = "HEADGATE_"
 CLIENT_PREFIX = PREFIX + "CLIENT_"
-FLAG, ENVIRONMENT, OVERRIDE, APP = "flag", "environment", "override", "app"
+FLAG, ENVIRONMENT, OVERRIDE, APP, EMBEDDED = "flag", "environment", "override", "app", "embedded broker"
+ON_EMBEDDED: Mapping[str, Any] = MappingProxyType({"topic.create-outputs": True})
+"""What is otherwise on a broker that nobody else needs."""
 ADDRESSES = frozenset({"bootstrap.servers", "metadata.broker.list"})
 ELSEWHERE = frozenset({"config.providers", "ssl.engine.factory.class"})
+FOUND = "the embedded broker of `headgate kafka up`"
 NO_BROKER = "nowhere"
 """The origin of the broker's address if nothing names one."""
 NO_SETTINGS = frozenset({"HEADGATE_CACHE", "HEADGATE_HOME", "HEADGATE_DEBUG"})
@@ -152,11 +156,13 @@ def configure(
         bootstrap, origin = java.bootstrap, str(said.properties)
     else:
         bootstrap, origin = _broker(said, variables, file, path, need_broker)
-    if origin.startswith("the embedded"):
+    if origin == FOUND:
         remarks.append(f"no broker was given; using {origin} at {bootstrap}")
     found = {**client_file, **client_env} if java is None else {**client_env, **java.given}
     pairs = [f"{name}={value}" for name, value in found.items()]
     client = ClientSettings.parse(bootstrap, [*pairs, *said.pairs])
+    if _is_embedded(bootstrap, origin):
+        sources = (*sources, (EMBEDDED, ON_EMBEDDED))
     return Configuration(client, origin, sources, path, tuple(remarks))
 
 
@@ -243,6 +249,17 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, 
     return settings, client, remarks
 
 
+def _is_embedded(bootstrap: str, origin: str) -> bool:
+    """Whether it is a broker that `headgate kafka up` has started here, secure or not."""
+    if origin == FOUND:
+        return True
+    if not bootstrap.startswith(("127.0.0.1:", "localhost:")):
+        return False
+    from ..broker.registry import running_brokers
+
+    return bootstrap.replace("localhost", "127.0.0.1") in {one.bootstrap for one in running_brokers()}
+
+
 def _broker(
     said: CommandLine,
     variables: Mapping[str, str],
@@ -260,7 +277,7 @@ def _broker(
 
     running = running_broker()
     if running is not None:
-        return running, "the embedded broker of `headgate kafka up`"
+        return running, FOUND
     if need and (secure := running_brokers()):
         one = secure[0]
         raise SettingError(

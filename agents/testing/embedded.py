@@ -37,7 +37,11 @@ class Kafka:
     @property
     def variables(self) -> Mapping[str, str]:
         """The environment variables by which a command of headgate, in a process of your own, uses this broker."""
-        return {"HEADGATE_BOOTSTRAP": self.bootstrap, "HEADGATE_STATE_DIR": str(self.directory / "state")}
+        return {
+            "HEADGATE_BOOTSTRAP": self.bootstrap,
+            "HEADGATE_STATE_DIR": str(self.directory / "state"),
+            "HEADGATE_TOPIC_CREATE_OUTPUTS": "true",
+        }
 
     def headgate(self, *words: str, given: str = "") -> str:
         """Run a command of headgate on this broker, in the current directory, and return what it prints.

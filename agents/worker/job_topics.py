@@ -1,8 +1,9 @@
 """The topics of one job: which must exist, with which settings, and the widths and limits of the others.
 
-Inputs are only looked up. The job's own topics are created; where that is not permitted, an error names the commands that create them. A
-missing output is created with as many partitions as the widest input, and logged; a client would let the broker create it with one
-partition.
+Inputs are only looked up. The job's own topics are created; where that is not permitted, an error names the commands that do it. A
+missing output is an error with the command that creates it, since its name may be mistyped. With `topic.create-outputs` it is created with
+as many partitions as the widest input, and logged; a client would let the broker create it with one partition. Nothing is created for a job
+whose inputs or outputs are refused.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ LARGE = {"max.message.bytes": str(8 << 20)}
 class JobTopics:
     """The topics of a job, as a worker knows them."""
 
-    def __init__(self, client: ClientSettings, declared: Declared) -> None:
+    def __init__(self, client: ClientSettings, declared: Declared, *, create_outputs: bool = False) -> None:
         self.declared = declared
+        self.create_outputs = create_outputs
         self.names = declared.topics
         self.topics = TopicsAdmin(client)
         self._client = client
@@ -72,15 +74,25 @@ class JobTopics:
         ]
 
     async def ensure_fixed(self) -> None:
-        """Create or check them. Inputs must exist, except that a stream of another job is waited for; missing outputs are created."""
+        """Create or check them. Inputs must exist, except that a stream of another job is waited for; so must outputs, if the job is not to
+        create them.
+        """
         await self.refuse_names()
+        if await self.streams_to_come():  # whoever asks about this job finds it while it waits
+            await self._keep(self.fixed())
+            await self._streams_of_others()
+        await self.input_counts()
+        if missing := await self.refuse_targets():
+            await self._make_outputs(missing)
         await self._keep(self.fixed())
-        await self._streams_of_others()
-        counts = await self.input_counts()
-        missing = [TopicSpec(topic, widest(counts)) for topic in await self.refuse_targets()]
-        if missing:
-            log.warning("output topics are created", topics=[spec.name for spec in missing])
-        self._known |= await self.topics.ensure(missing)
+
+    async def _make_outputs(self, missing: list[str]) -> None:
+        """Create outputs, or refuse to."""
+        width = widest(self._counts())
+        if not self.create_outputs:
+            raise no_outputs(missing, width)
+        log.warning("output topics are created", topics=missing)
+        self._known |= await self.topics.ensure(TopicSpec(topic, width) for topic in missing)
 
     async def refuse_names(self) -> None:
         """Refuse names of topics that another job on the cluster uses or keeps. `headgate plan` asks the same."""
@@ -182,10 +194,25 @@ class JobTopics:
             )
         return {name: found[name].partitions for name in names}
 
+    async def output_counts(self) -> dict[str, int]:
+        """The current number of partitions of each output that exists, after `input_counts`. One that is missing and not created by the job
+        is an error.
+        """
+        found = await self.topics.find(self.declared.graph.outputs)
+        missing = sorted(self.declared.graph.outputs - found.keys())
+        if missing and not self.create_outputs:
+            raise no_outputs(missing, widest(self._counts()))
+        return {name: one.partitions for name, one in found.items()}
+
+    def _counts(self) -> dict[str, int]:
+        """What `input_counts` found."""
+        return {name: self._known[name].partitions for name in self.declared.graph.input}
+
     def _instead(self, missing: str, there: list[str]) -> str:
         near = did_you_mean(missing, there) or "fix the name in app.input(…)."
-        command = TopicSpec(missing, 0).command(self._client)
-        return f"{near} Or create it, with N partitions, one per task: {command}"
+        return (
+            f"{near} Or create it, with N partitions, one per task: `headgate topics create {missing} --partitions N`"
+        )
 
     def specs_for(self, model: JobModel | None, tasks: int) -> list[TopicSpec]:
         """The task log, the intermediate streams and the streams for other jobs, for a job model."""
@@ -240,22 +267,20 @@ class JobTopics:
                 _tell(outbox, self._known[name])
 
     async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
-        """Tell the outboxes about a target that user code names while it runs, or that has failed. If it does not exist, it is created with
-        as many partitions as the widest input, and logged. What the job declares or keeps for itself was judged before it began.
+        """Tell the outboxes about a target that user code names while it runs, or that has failed. If it does not exist, it is created or
+        refused as other outputs are. What the job declares or keeps for itself was judged before it began.
         """
         found = await self.topics.find([topic])
         if topic not in self._targets():  # an input is known, and may be another job's stream all the same
             self._refuse([topic], ClosedTopics(self.names, kept=self._others(await self.topics.names())))
             await self._refuse_framed(found)
         if topic not in found:
-            counts = {name: self._known[name].partitions for name in self.declared.graph.input}
-            log.warning("output topics are created", topics=[topic])
-            found = await self.topics.ensure([TopicSpec(topic, widest(counts))])
+            await self._make_outputs([topic])
         self._known |= found
         self._named.add(topic)
         for producer in producers:
             if producer is not None:
-                _tell(producer, found[topic])
+                _tell(producer, self._known[topic])
 
     def limit(self, topic: str) -> int | None:
         """The topic's max.message.bytes, if known."""
@@ -294,6 +319,20 @@ def widest(counts: Mapping[str, int]) -> int:
     3
     """
     return max(counts.values(), default=1)
+
+
+def no_outputs(missing: list[str], partitions: int) -> EnvironmentFault:
+    """Missing outputs, as an error with the command that creates them.
+
+    >>> print(no_outputs(["totals"], 3).remedy)
+    `headgate topics create totals --partitions 3`, or let the job create what is missing: topic.create-outputs=true
+    """
+    one = len(missing) == 1
+    return EnvironmentFault(
+        f"the output topic{'' if one else 's'} {' and '.join(map(repr, missing))} do{'es' if one else ''} not exist",
+        remedy=f"`headgate topics create {' '.join(missing)} --partitions {partitions}`, or let the job create what is missing: "
+        "topic.create-outputs=true",
+    )
 
 
 def _tell(outbox: Outbox, found: ExistingTopic) -> None:

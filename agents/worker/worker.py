@@ -69,7 +69,8 @@ class Worker:
         self.app = new_app(f"{self.job.slug}.{options.processor}")
         self.sensor = Counting()
         self.app.sensors.add(self.sensor)
-        self.topics = JobTopics(options.client, self.declared)
+        alone = Settings({**options.settings, **options.alone})
+        self.topics = JobTopics(options.client, self.declared, create_outputs=alone.value("topic.create-outputs"))
         self.offsets = KafkaOffsets(options.client)
         graph = self.declared.graph
         self.upkeep = Upkeep(
@@ -80,7 +81,6 @@ class Worker:
             ahead_ms=lambda: self.port.broker.ahead_ms(self.port.clock.now()),
         )
         self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
-        alone = Settings({**options.settings, **options.alone})
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
         self.spark = _spark(self.declared, alone, options)
         self._loud = False

@@ -44,9 +44,9 @@ class Right:
         return [*words, "--resource-pattern-type", "prefixed"] if self.prefixed else words
 
 
-def rights(graph: Graph, topics: Topics, *, create: bool = True) -> list[Right]:
-    """The rights of the workers of a job. `create`: whether they may create its topics, and give the task log of a job without state more
-    partitions; without it, somebody else does both beforehand.
+def rights(graph: Graph, topics: Topics, *, create: bool = True, outputs: bool = False) -> list[Right]:
+    """The rights of the workers of a job. `create`: whether they may create its own topics, and give the task log of a job without state
+    more partitions; without it, somebody else does both beforehand. `outputs`: whether they then create missing outputs, too.
 
     >>> names = [right.names for right in rights(Graph(), Topics(JobName("sales")))]
     >>> names[-2:]
@@ -59,7 +59,7 @@ def rights(graph: Graph, topics: Topics, *, create: bool = True) -> list[Right]:
     found = [
         _topics(graph.input, (READ, CONFIGS), "reads its inputs, and shows its positions there"),
         _topics(framed, between, "sends rows from task to task, and deletes what was read"),
-        _topics(graph.outputs, (WRITE, CONFIGS, *made), "writes its outputs"),
+        _topics(graph.outputs, (WRITE, CONFIGS, *(made if outputs else ())), "writes its outputs"),
         _topics(shared, (WRITE, CONFIGS, *made), "writes the streams that it shares with other jobs"),
         _topics((topics.dead_letters,), (WRITE, CONFIGS, *made), "writes records that failed"),
         _topics((topics.log,), (READ, WRITE, CONFIGS, *made, *grows), "keeps tables and positions"),

@@ -47,6 +47,7 @@ QUICK = {
     "commit.interval": "50ms",
     "heartbeat.interval": "200ms",
     "session.timeout": "3s",
+    "topic.create-outputs": True,
 }
 OPEN_S = 2.0
 """So long nothing comes to a reader that has found what it looks for, until it takes the rest for an open transaction, which may stay

@@ -57,7 +57,7 @@ async def test_a_missing_input_and_a_missing_broker_are_wrong(job, topic):
     (bad,) = [one for one in found if one["state"] == "wrong"]
     assert (code, bad["what"]) == (1, "inputs")
     assert "does not exist" in bad["said"]
-    assert "kafka-topics.sh" in bad["todo"]
+    assert f"`headgate topics create {job.name}-nowhere --partitions N`" in bad["todo"]
     code, found, _ = await doctor(job, "-b", "127.0.0.1:1")
     (bad,) = [one for one in found if one["state"] == "wrong"]
     assert (code, bad["what"]) == (1, "broker")

@@ -37,7 +37,7 @@ def granted(app, user, **more):
     declared = Declared(app)
     return [
         Acl(user, right.resource.replace("-", "_"), name, OPERATIONS[operation], prefix=right.prefixed)
-        for right in rights(declared.graph, declared.topics, **more)
+        for right in rights(declared.graph, declared.topics, outputs=True, **more)
         for name in right.names
         for operation in right.operations
     ]

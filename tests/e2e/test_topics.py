@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import subprocess
+import sys
 import uuid
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
+from headgate.agents.broker.storage import node_dir
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import INTERMEDIATE, TASK_LOG, TopicsAdmin, TopicSpec
 from headgate.core.errors import EnvironmentFault
@@ -50,3 +57,49 @@ async def test_a_topic_that_differs_refuses_the_start_with_the_remedy(kafka, top
     assert (
         f"--alter --entity-type topics --entity-name {name} --add-config cleanup.policy=compact" in wrong.value.remedy
     )
+
+
+JOB = """\
+import headgate as hg
+app = hg.App("typed")
+app.input("orders").to("totals")
+lost = hg.App("lost")
+lost.input("oders").to("totals")
+"""
+
+
+async def test_a_mistyped_name_makes_no_topic(private_kafka, tmp_path):
+    """Also not at brokers that create what they are asked about, as many teams have them: neither an input nor an output, whoever asks. The
+    error has the command that creates what is missing, and with it the job runs.
+    """
+    settings = node_dir(private_kafka.data, 1) / "server.properties"
+    told = settings.read_text()
+    settings.write_text(told.replace("auto.create.topics.enable=false", "auto.create.topics.enable=true"))
+    private_kafka.restart()
+    (tmp_path / "job.py").write_text(JOB)
+    place = {"HEADGATE_BOOTSTRAP": private_kafka.bootstrap, "HEADGATE_STATE_DIR": str(tmp_path / "state")}
+    environment = {**os.environ, **place, "HEADGATE_TOPIC_CREATE_OUTPUTS": "false"}
+
+    def headgate(line, code=0):
+        command = [sys.executable, "-m", "headgate.agents.cli", *shlex.split(line)]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    asks = AIOKafkaConsumer("carelessly", bootstrap_servers=private_kafka.bootstrap)
+    await asks.start()
+    await asks.stop()
+    headgate("topics create orders --partitions 2")
+    assert "did you mean 'orders'? Or create it" in headgate("run job:lost", 1)
+    for line in ("plan job:app", "doctor job:app", "run job:app --bounded"):
+        said = headgate(line, 1)
+        assert "the output topic 'totals' does not exist" in said
+    assert "did you mean 'orders'" in headgate("send oders 1", 4)
+    assert "did you mean 'orders'" in headgate("tail oders", 4)
+    assert "--create --topic totals --partitions 2" in headgate("topics plan job:app")
+    listed = {one["topic"] for one in json.loads(headgate("topics list --all -o json"))["topics"]}
+    assert listed - {"__consumer_offsets", "__transaction_state"} == {"carelessly", "orders"}
+    headgate(said.partition("`headgate ")[2].partition("`")[0])
+    headgate("send orders 1")
+    headgate("run job:app --bounded")
+    assert '"value": 1' in headgate("tail totals")

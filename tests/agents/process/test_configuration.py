@@ -147,6 +147,19 @@ def test_the_broker_comes_from_flag_variable_file_or_a_running_embedded_one(tmp_
         made(elsewhere, CommandLine())
 
 
+def test_outputs_are_created_on_an_embedded_broker_if_nothing_else_is_said(tmp_path: Path, monkeypatch) -> None:
+    """Found or named: nobody else needs it. On any other broker a name may be mistyped."""
+    embedded = SimpleNamespace(bootstrap="127.0.0.1:7", secrets=None, identity=SimpleNamespace(secure=False))
+    monkeypatch.setattr(registry, "running_brokers", lambda: [embedded])
+    name = "topic.create-outputs"
+    for said in (CommandLine(), CommandLine("127.0.0.1:7"), CommandLine("localhost:7")):
+        found = made(tmp_path, said).resolved()[name]
+        assert (found.value, found.origin) == (True, "embedded broker")
+    assert not made(tmp_path, CommandLine("127.0.0.1:7", settings={name: "false"})).value(name)
+    for other in ("127.0.0.1:8", "kafka:7"):
+        assert not made(tmp_path, CommandLine(other)).value(name)
+
+
 def test_what_belongs_to_one_worker_wins_over_overrides_and_is_told_apart(tmp_path: Path) -> None:
     """`own` is what masks an override; `given` is everything that was said."""
     written(tmp_path, 'stall.timeout = "1m"\n')

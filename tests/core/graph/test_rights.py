@@ -27,7 +27,7 @@ def of(graph: Graph, **more: bool) -> dict[str, set[str]]:
 
 def test_each_topic_gets_what_the_job_does_there() -> None:
     """An input is only read; only what lies between two stages is read, written and trimmed; nothing else is ever deleted."""
-    found = of(SHUFFLED)
+    found = of(SHUFFLED, outputs=True)
     assert found == {
         "orders": {"Read", "DescribeConfigs"},
         "rates": {"Read", "DescribeConfigs"},
@@ -44,9 +44,15 @@ def test_each_topic_gets_what_the_job_does_there() -> None:
     }
 
 
+def test_outputs_are_created_only_by_a_job_that_is_told_to() -> None:
+    """Where it is not, a right to create one would be a right too many."""
+    fewer = {name: of(SHUFFLED, outputs=True)[name] - operations for name, operations in of(SHUFFLED).items()}
+    assert {name: less for name, less in fewer.items() if less} == {"totals": {"Create"}, "late-orders": {"Create"}}
+
+
 def test_where_others_create_the_topics_nothing_is_created_or_widened() -> None:
     """A team whose applications may not create topics."""
-    assert {one for operations in of(SHUFFLED, create=False).values() for one in operations} == {
+    assert {one for operations in of(SHUFFLED, create=False, outputs=True).values() for one in operations} == {
         "Read",
         "Write",
         "Delete",
