@@ -47,7 +47,9 @@ def _word(names: str, of: str | tuple[str, ...], on: str | tuple[str, ...], inst
 
 _AGGREGATES = "count reduce fold aggregate sum mean avg min max first last collect collect_list nunique"
 _COUNTED = "tumbling_count_window hopping_count_window sliding_count_window"
-_WINDOWS = f"tumbling_window hopping_window session_window sliding_window {_COUNTED} windowed_by windowedBy"
+_WINDOWS = (
+    f"tumbling_window hopping_window session_window sliding_window {_COUNTED} windowed_by windowedBy window_by windowBy"
+)
 _SELECTS = "select drop rename selectExpr with_column_renamed withColumnRenamed withColumnsRenamed toDF reindex"
 _ASSIGNS = "with_column withColumn withColumns assign eval"
 _FRAMES = "map_in_pandas mapInPandas map_in_arrow mapInArrow map_partitions mapPartitions map_batches pipe"
@@ -151,8 +153,10 @@ WORDS = (
           'app.input(topic).table("name", broadcast=True)', "tables.md#tables-that-follow-a-topic"),
     _word("set_table SetTable Table register_store add_state_store addStateStore", (FAUST, STREAMS_API), APP,
           'app.table("name")', "tables.md"),
-    _word("timer crontab cron schedule", FAUST, APP,
+    _word("timer schedule", FAUST, APP,
           'ctx.timer(name, after="10s") in a hook of an actor; on_timer sets the next one', "actors.md#timers"),
+    _word("crontab cron", FAUST, APP,
+          "ctx.timer(name, after=…) of an actor, until the next time of the calendar, and again in on_timer", "actors.md#timers"),
     _word("task on_start on_started service", FAUST, APP, "the hooks on_start and on_stop of an actor", "actors.md#the-life-of-an-actor"),
     _word("page web_view route table_route", FAUST, APP,
           "a worker's pages show tables (`/api/tables/NAME`); a web server of your own is another process",
@@ -173,6 +177,9 @@ WORDS = (
     _word("filter map map_values mapValues transform_values transformValues", STREAMS_API, VIEW,
           'a step before the table: stream.map(fn).table("name")', "tables.md#tables-that-follow-a-topic"),
     _word("to_stream toStream to group_by groupBy", STREAMS_API, VIEW, "the stream before .table(…), which may be used twice",
+          "tables.md#tables-that-follow-a-topic"),
+    _word("put set update delete remove pop put_all putAll setdefault", (FAUST, STREAMS_API, QUIX), VIEW,
+          "a table of a stream follows its topic: write to the topic; one that functions write is app.table(…)",
           "tables.md#tables-that-follow-a-topic"),
     _word("get items values keys", (FAUST, STREAMS_API), VIEW, "a table of app.table(…) is a mapping; a table of a stream is for .join(…)",
           "tables.md#tables-that-follow-a-topic"),

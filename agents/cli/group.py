@@ -168,10 +168,14 @@ def fail(error: HeadgateError) -> NoReturn:
 
 
 def show_error(error: HeadgateError) -> None:
-    """Print what is wrong and what to do."""
+    """Print what is wrong, what to do, and where more is said about it."""
+    from .sections import section_of
+
     show_text(f"Error: {error.what.rstrip()}", err=True)
     if error.remedy:
         show_text(f"To do: {error.remedy}", err=True)
+    if place := section_of(error):
+        show_text(f"More: {place}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core.errors import HeadgateError
+from headgate.agents.cli.sections import CLASSES, GAP, MESSAGES, section_of
+from headgate.core.errors import EnvironmentFault, HeadgateError, SettingError, UnknownName
 
 from .pages import ROOT
 
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+HERE = "docs/troubleshooting.md"
+PAGE = (ROOT / HERE).read_text(encoding="utf-8")
 ROOMS = ("core", "agents", "spark_bridge")
-GAP = "…"
 SHORTEST = 6
 """Shorter pieces between two gaps are found anywhere, so they prove nothing."""
 
@@ -92,6 +93,36 @@ def test_every_class_of_errors_leads_to_a_section() -> None:
     lost = [kind.__name__ for kind in known if told.isdisjoint(one.__name__ for one in kind.__mro__ if one in known)]
     assert sorted(lost) == []
     assert sorted(told - {kind.__name__ for kind in known}) == []
+
+
+def test_commands_lead_to_the_same_sections() -> None:
+    """A line `More:` that says another section than the page does would be worse than none."""
+    messages: dict[str, str] = {}
+    for cells in rows(section("By message")):
+        names = re.findall(r"`([^`]+)`", cells[0])
+        (place,) = places(cells[-1])
+        messages |= dict.fromkeys(names if " or " in cells[0] else [GAP.join(names)], place)
+    assert messages == MESSAGES
+    classes: dict[str, str] = {}
+    for cells in rows(section("By class of error")):
+        found = places(cells[-1])
+        if found:
+            several = f"{HERE}#by-message"
+            classes |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), found[0] if len(found) == 1 else several)
+    assert classes == CLASSES
+
+
+def places(cell: str) -> list[str]:
+    """The links of a cell, from the top of the repository."""
+    return [f"{HERE}{link}" if link.startswith("#") else f"docs/{link}" for link in re.findall(r"\]\(([^)]+)\)", cell)]
+
+
+def test_the_section_of_an_error_is_that_of_its_message_or_of_its_class() -> None:
+    """The message is nearer; a class is always there; who names a page needs no other."""
+    assert section_of(EnvironmentFault("no broker at x:1 for 10 s")) == f"{HERE}#no-broker-answers"
+    assert section_of(EnvironmentFault("port 9092 is taken")) == f"{HERE}#by-message"
+    assert section_of(SettingError("no setting 'x'")) == "docs/reference/settings.md"
+    assert section_of(UnknownName("no 'suppress'", remedy="nothing (docs/windows.md)")) == ""
 
 
 def test_every_row_leads_somewhere_and_every_section_is_led_to() -> None:
