@@ -39,7 +39,7 @@ from ..records.serdes import KEY, OUTPUT_KEY
 from ..records.spans import SpannedRecords
 from ..records.vectors import Buffer
 from ..records.writable import check_headers, check_times
-from .user_line import user_line
+from .user_line import near, user_line
 
 BYTES, VALUES = "bytes", "values"
 """The form in which an operator may need keys."""
@@ -70,7 +70,7 @@ class UserCodeError(HeadgateError):
         name = f" '{step.name}'" if step.name else ""
         what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
         self._line = user_line(cause, step)
-        self._said = f"{step.verb}{name} ({step.where}){what}{'; ' if hint else ''}{hint}"
+        self._said = f"{step.verb}{name} ({near(step.where, self._line)}){what}{'; ' if hint else ''}{hint}"
         super().__init__(self.of(""))
         self.__cause__ = cause_for(self, cause)
 

@@ -36,6 +36,16 @@ def user_line(error: BaseException, step: s.Step) -> str:
     return f"{file}:{number} `{text}`" if text else f"{file}:{number}" if file else ""
 
 
+def near(where: str, line: str) -> str:
+    """A file and line in a message that begins with `line`: without the directory if it is the same file.
+
+    >>> near("/jobs/shop.py:17", "/jobs/shop.py:12 `return 1 / 0`"), near("/jobs/shop.py:17", "/jobs/shares.py:3 `return 1 / 0`")
+    ('shop.py:17', '/jobs/shop.py:17')
+    """
+    file, _, number = where.rpartition(":")
+    return f"{os.path.basename(file)}:{number}" if file and line.startswith(f"{file}:") else where
+
+
 def own_traceback(error: BaseException, step: s.Step | None) -> str:
     """The traceback of an error, from the user's first line on. If no line of the user raised it, the declaration of `step` stands first,
     and frames of headgate follow only if it was not raised on purpose.

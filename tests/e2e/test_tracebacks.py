@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -76,13 +77,15 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
     while "ZeroDivisionError" not in (found := await document("Partition 0"))["why"] or found["state"] != "failed":
         assert time.monotonic() < give_up, (found, worker.text()[-3000:])  # it says why before it has released
     assert (found["worker"], found["asked"]) == ("w1", True)
+    assert re.match(r'\S+\.py:\d+ `return 1 / value\["n"\]`: record at ', found["why"]), found["why"]
     assert f"{inp}[0] offset 0" in found["why"]
-    assert 'return 1 / value["n"]' in found["traceback"]
+    assert 'return 1 / value["n"]' in found["traceback"].splitlines()[2]
     shown = await told("Partition 0")
     assert found["traceback"].strip() in shown.stdout
     while "expected ISO text" not in (iso := await document("Partition 1"))["why"]:
         assert time.monotonic() < give_up, (iso, worker.text()[-3000:])
     assert f"{inp}[1] offset 0" in iso["why"]
+    assert re.match(r"\S+\.py:\d+ `app\.input\(", iso["why"]), iso["why"]
     told_of = [line for line in worker.text().splitlines() if "Partition 1" in line and "expected ISO text" in line]
     assert any('"data cannot be read"' in line for line in told_of)
     assert not any("user code failed" in line for line in told_of)  # nobody looks for a fault of his function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import linecache
 import re
 import traceback
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 
 import headgate as hg
 from headgate.agents.job.steps import MapStep
+from headgate.agents.operators import user_line as module
 from headgate.agents.operators.user_line import own_traceback, user_line
 from headgate.agents.testing.driver import Driver
 from headgate.spark_bridge.errors import SparkRowError
@@ -113,6 +115,10 @@ def test_a_dead_letter_of_bad_data_names_the_declaration_of_its_input() -> None:
     file, number = declared(typed).partition(" ")[0].rsplit(":", 1)
     assert letter.traceback.splitlines()[1] == f'  File "{file}", line {number}, in the declaration of input'
     assert letter.traceback.count("File ") == 1
+
+
+def test_the_examples_of_the_module_hold() -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 def test_a_bug_of_headgate_keeps_its_frames() -> None:
