@@ -66,6 +66,8 @@ class TaskChooser:
         self._values: dict[str, Value] = head_values(declared) if "value" in self.stack.needs else {}
         self._heads: dict[StreamPartition, Head] = {}
         self._ends: dict[StreamPartition, int] = {}
+        self._anew: set[StreamPartition] = set()
+        """The partitions whose position was lost, and whose end was taken from the log that is there now."""
         self._draining: set[StreamPartition] = set()
         self._bootstrap = frozenset(one.stream for one in plan.inputs if one.bootstrap)
         self._external = frozenset(one.stream for one in plan.inputs if one.external)
@@ -93,6 +95,11 @@ class TaskChooser:
     def bootstrap(self, ends: Mapping[StreamPartition, int]) -> None:
         """Set the ends at start of bootstrap partitions."""
         self._ends |= ends
+
+    def anew(self, at: StreamPartition) -> None:
+        """The position of this partition was lost: its log may be another one, which may never reach the end of the one before."""
+        self._ends.pop(at, None)
+        self._anew.add(at)
 
     def draining(self, partitions: Iterable[StreamPartition]) -> None:
         """These partitions are fetched no further: only what is buffered is left of them."""
@@ -128,7 +135,7 @@ class TaskChooser:
 
     def _see(self, head: Head, seen: i.PartitionHead, *, able: bool, closed: str) -> None:
         at = head.at
-        asked = at.stream in self._external and not head.bootstrap
+        asked = at in self._anew or (at.stream in self._external and not head.bootstrap)
         if asked and at not in self._ends and seen.stable is not None:
             self._ends[at] = seen.stable
         if head.offset != seen.offset or head.ready == 0:

@@ -110,6 +110,7 @@ class TaskIntake:
             self.intake.seek(at, position, self._site.machine.inputs.topics.get(at, ""))
             if at in self._lost:
                 self._lost.discard(at)
+                self.chooser.anew(at)
                 self.intake.resume(at)
             self._moved[at] = position
         self.wake()

@@ -196,6 +196,12 @@ class Inputs:
             return True
         return reached
 
+    def cut(self, at: StreamPartition, end: int | None) -> None:
+        """The log of this partition is another one, or lacks records. If it ends before the end that must be read before anything else,
+        that is never reached: the end that it has now counts instead."""
+        if at in self.bootstrap and end is not None:
+            self.bootstrap[at] = min(self.bootstrap[at], end)
+
     def identify(self, at: StreamPartition, topic: str) -> bool:
         """Note to which topic the position belongs, if that was unknown. Returns whether it was."""
         if not topic or self.topics.get(at) or at not in self.positions:

@@ -261,6 +261,7 @@ class Seeks:
         """Continue at the beginning of the log, or at its end, as the input declares."""
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
         self._found[event.at] = event.topic
+        self.inputs.cut(event.at, event.log_end)
         said: list[TaskInstruction] = [TaskNote("lost", f"{gone}; continuing at the {on_lost}")]
         said += [self.refused(one, gone) for one in self._take_skips(event.at)]  # the record may be another one now
         if on_lost == "oldest":

@@ -72,6 +72,21 @@ def test_the_end_of_a_higher_tier_is_what_is_committed():
     assert chosen(chooser, [seen(LOW, 5, stable=5), seen(HIGH, stable=0)]) == LOW
 
 
+def test_where_the_position_was_lost_the_end_is_that_of_the_log_that_is_there():
+    """A topic that was made again may never reach the offset at which the one before ended: neither a table nor a priority waits for it."""
+    app = hg.App("job")
+    rates = app.input("high", key="k").table("rates")
+    app.input("low", key="k").join(rates, into=lambda order, rate: order).to("out")
+    for chooser in (chooser_of(app), two_tiers()):
+        chooser.bootstrap({HIGH: 10})
+        low = seen(LOW, 5, stable=5)
+        assert chosen(chooser, [low, seen(HIGH, position=1, stable=10)]) is None
+        chooser.anew(HIGH)
+        assert chosen(chooser, [low, seen(HIGH)]) is None
+        assert chosen(chooser, [low, seen(HIGH, position=1, stable=2)]) is None
+        assert chosen(chooser, [low, seen(HIGH, position=2, stable=2)]) == LOW
+
+
 def test_a_higher_tier_that_is_paused_or_over_holds_up_nobody_even_with_an_empty_buffer():
     """An operator pauses the urgent input before anything of it was fetched: everything else stood still with it."""
     for why in ("paused", "ended", "draining"):

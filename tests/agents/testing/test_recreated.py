@@ -26,6 +26,20 @@ def test_the_records_of_a_new_topic_are_not_those_behind_the_position(restarted:
         assert [one.value for one in d.read("out")] == [*range(10), *range(100, 120)]
 
 
+def test_a_new_topic_that_is_shorter_holds_up_nobody() -> None:
+    """An input of a higher priority is read first, to the end that it had at the start. The new topic has no such offset: the others stood
+    still for ever, without a word."""
+    app = hg.App("job")
+    app.input("rates", on_lost="oldest", priority=1).merge(app.input("orders")).to("out")
+    with Driver(app) as d:
+        d.send_all("rates", list(range(10)))
+        d.restart()  # the end at the start is 10
+        d.recreate("rates")
+        d.send("rates", 20)
+        d.send("orders", 30)
+        assert [one.value for one in d.read("out")] == [*range(10), 20, 30]
+
+
 def test_by_default_the_task_fails_and_names_the_topic() -> None:
     with Driver(copying()) as d:
         d.send_all("orders", list(range(10)))

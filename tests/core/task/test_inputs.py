@@ -19,8 +19,10 @@ from headgate.core.task.protocol import (
     ChunkDone,
     ChunkTaken,
     Gate,
+    Identified,
     Lag,
     LogEnds,
+    Lost,
     NotAnswered,
     NotAtEnd,
     OffsetsResolved,
@@ -66,6 +68,19 @@ def test_nothing_flows_before_the_bootstrap_inputs_have_been_read():
     rig.feed(PositionMoved(RATES0, 10))
     assert rig.task.phase == "running"
     assert rig.task.may_take(ORDERS0)
+
+
+@pytest.mark.parametrize(("end", "goes_on"), [(4, True), (30, False), (None, False)])
+def test_a_bootstrap_input_whose_log_ends_earlier_now_is_read_to_its_new_end(end, goes_on):
+    """It was deleted and made again meanwhile: nobody waits for an offset that it does not have. What is not known changes nothing."""
+    rates, orders = bootstrap_plan().inputs
+    rig = Rig(replace(bootstrap_plan(), inputs=(replace(rates, on_lost="oldest"), orders))).start()
+    rig.feed(Identified(RATES0, "one"))
+    rig.chunk(RATES0, 9)
+    rig.feed(Lost(RATES0, 9, 0, end, "another"))
+    assert rig.task.phase == "bootstrapping"
+    rig.chunk(RATES0, 4)
+    assert (rig.task.phase == "running") == goes_on
 
 
 def test_an_empty_bootstrap_input_counts_as_read():
