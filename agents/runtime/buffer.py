@@ -6,13 +6,18 @@ This is the part of the outbox that never waits. Promises:
 - A record that cannot be written is refused when it is emitted, with its index: a wrong type, a partition that the topic does not have, a
   size above the topic's limit. So `complete()` has nothing left to refuse.
 - Every record gets the timestamp that `records.timestamps` makes of its event time, whoever emits it.
+
+Under `guarantee = at_least_once`, a task's buffer has a second outbox: final outputs join that one, whose producer has no transactions and
+sends them at once. A checkpoint is committed only after the brokers have acknowledged all of them. So after a crash outputs may be
+duplicated, but none is missing. The second producer is not fenced: the last outputs of a stalled worker may arrive after those of its
+successor.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -141,13 +146,19 @@ AS_THEY_ARE = Emitted()
 class TaskBuffer:
     """What one task has emitted while it processes its current chunk."""
 
-    __slots__ = ("_emitted", "_outbox", "size", "task")
+    __slots__ = ("_direct", "_emitted", "_fenced", "_outbox", "size", "task")
 
-    def __init__(self, outbox: Joining, task: str) -> None:
+    def __init__(self, outbox: Joining, task: str, direct: Joining | None, fenced: Container[str]) -> None:
         self._outbox = outbox
+        self._direct = direct
+        self._fenced = fenced
         self._emitted: list[tuple[StreamPartition, Listed | Spanned]] = []
         self.task = task
         self.size = 0
+
+    def _joins(self, topic: str) -> Joining:
+        """The outbox of this topic."""
+        return self._outbox if self._direct is None or topic in self._fenced else self._direct
 
     def emit(
         self,
@@ -162,7 +173,7 @@ class TaskBuffer:
         what their timestamps mean in Kafka."""
         if not values:
             return AS_THEY_ARE
-        outbox = self._outbox
+        outbox = self._joins(topic)
         timestamps, headers, changed = stamped(topic, len(values), timestamps, headers, outbox._accepted(topic))
         found = writable(topic, keys, values, timestamps, headers)
         outbox._must_fit(topic, found)
@@ -199,7 +210,7 @@ class TaskBuffer:
         given = Spanned(records, rows)
         if not len(given):
             return AS_THEY_ARE
-        outbox = self._outbox
+        outbox = self._joins(topic)
         found, rules = extent_of(records, rows), outbox._rules.get(topic)
         taken = outbox._accepted(topic).all_of(found.earliest, found.oldest, found.newest)
         keyless = found.keyless and rules is not None and rules.compacted
@@ -228,7 +239,7 @@ class TaskBuffer:
         """The chunk is complete: everything emitted joins the open transaction."""
         emitted, self._emitted, self.size = self._emitted, [], 0
         for target, part in emitted:
-            self._outbox._join(self.task, target, part)
+            self._joins(target.stream)._join(self.task, target, part)
 
     def drop(self) -> None:
         """The chunk failed: discard everything emitted."""
@@ -277,9 +288,9 @@ class Joining:
             self._rules[topic] = rules
         self._partitioners[topic] = Partitioner(partitions)
 
-    def buffer(self, task: str) -> TaskBuffer:
-        """The buffer of one task."""
-        return TaskBuffer(self, task)
+    def buffer(self, task: str, direct: Joining | None = None, fenced: Container[str] = ()) -> TaskBuffer:
+        """The buffer of one task. With `direct`, only what goes to the topics in `fenced` joins here, and everything else joins there."""
+        return TaskBuffer(self, task, direct, fenced)
 
     def _limit(self, topic: str) -> int:
         return self._limits.get(topic, DEFAULT_LIMIT)

@@ -20,7 +20,6 @@ from ..logger import Logger
 from ..port.errors import OutboxError
 from .buffer import TaskBuffer
 from .committing import Committing
-from .guarantee import SplitBuffer
 from .outbox import Outbox
 
 if TYPE_CHECKING:
@@ -136,14 +135,11 @@ class Producers:
 
     # ------------------------------------------------------------------------------------------------ what tasks ask for
 
-    def buffer(self, task: str) -> TaskBuffer | SplitBuffer:
+    def buffer(self, task: str) -> TaskBuffer:
         """A task's buffer of the current producer, or of both producers."""
         if self.outbox is None:
             raise RuntimeError(f"{task} was started without a producer")
-        if self.direct is None:
-            return self.outbox.buffer(task)
-        fenced = self._runtime.declared.graph.framed
-        return SplitBuffer(self.outbox.buffer(task), self.direct.buffer(task), fenced.__contains__)
+        return self.outbox.buffer(task, self.direct, self._runtime.declared.graph.framed)
 
     async def room(self) -> None:
         """Wait while too much is unsent: an unreachable broker must not fill the memory."""

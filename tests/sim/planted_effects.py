@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -345,13 +346,19 @@ def leader_transaction_left_open() -> Patches:
 
 
 def outputs_after_their_positions() -> Patches:
-    from headgate.agents.runtime.guarantee import SplitBuffer
+    from headgate.agents.runtime.buffer import TaskBuffer
 
     def complete(self: Any) -> None:
-        self._inside.complete()
-        asyncio.get_running_loop().call_later(LATER_S, self._outside.complete)
+        emitted, self._emitted = self._emitted, []
+        for target, part in emitted:
+            outbox = self._joins(target.stream)
+            join = partial(outbox._join, self.task, target, part)
+            if outbox is self._direct:
+                asyncio.get_running_loop().call_later(LATER_S, join)
+            else:
+                join()
 
-    return [(SplitBuffer, "complete", complete)]
+    return [(TaskBuffer, "complete", complete)]
 
 
 def store_left_open() -> Patches:

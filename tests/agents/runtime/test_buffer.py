@@ -211,3 +211,15 @@ def test_spans_that_lie_are_refused(change: str) -> None:
         columns.compiled.measure_spans(good.keys, good.values, good.timestamps, None, array("q", [1]))
     with pytest.raises(ValueError, match="outside"):
         joining.buffer("t").emit_spans("out", None, good, array("q", [-1]))
+
+
+def test_final_outputs_join_the_second_outbox_and_everything_else_the_transaction() -> None:
+    """Under `at_least_once`: what tasks of the job read must not stand in a topic that its position does not know of."""
+    inside, direct = (Open(Gathered, None, 1 << 20) for _ in range(2))
+    inside.know("between", 1)
+    buffer = inside.buffer("t", direct, {"between"})
+    buffer.emit("between", 0, None, [b"fenced"], 1)
+    buffer.emit("out", 0, None, [b"final"], 1)
+    assert (inside.batches(), direct.batches()) == ({}, {})
+    buffer.complete()
+    assert ([*inside.batches()], [*direct.batches()]) == ([("between", 0)], [("out", 0)])
