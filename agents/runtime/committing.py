@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...core.machine import Tick
 from ...core.names import StreamPartition
@@ -29,12 +29,45 @@ from .buffer import LogWrite
 from .gathering import GRACE_S, Gathering
 from .outbox import Outbox
 
-if TYPE_CHECKING:
-    from .task import TaskActor
-
 R = TypeVar("R")
 
 log = Logger("headgate.commit")
+
+
+class Writer(Protocol):
+    """A task, as the committer sees it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def log_end(self) -> int:
+        """Up to where its store contains its log."""
+        ...
+
+    @property
+    def arriving(self) -> bool:
+        """Whether it still processes what it gathered for the commit that is due."""
+        ...
+
+    def seal(self, txn: int) -> list[LogWrite]:
+        """The committer divides: return what this task adds to the transaction, without waiting. Empty when it takes no part."""
+        ...
+
+    def announce(self) -> None:
+        """All tasks have sealed: the markers of this commit join the transaction."""
+        ...
+
+    def apply(self, position: int) -> None:
+        """The transaction is durable: write what was sealed into the store, in one step. Raises what the store raises."""
+        ...
+
+    def committed(self, txn: int) -> None:
+        """The transaction is durable and applied."""
+        ...
+
+    def feed(self, event: Any) -> bool:
+        """Tell it what went wrong."""
+        ...
 
 
 class CommitHost(Protocol):
@@ -42,7 +75,7 @@ class CommitHost(Protocol):
 
     @property
     def port(self) -> Port: ...
-    def actor(self, task: str) -> TaskActor | None: ...
+    def writer(self, task: str) -> Writer | None: ...
     def crash(self, error: BaseException) -> None: ...
     def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None: ...
     def arriving(self) -> bool: ...
@@ -107,13 +140,11 @@ class Committing:
             case e.Apply(txn, task, position):
                 self._apply(txn, task, position)
             case e.TellDone(txn, task):
-                actor = self.host.actor(task)
-                if actor is not None:
-                    actor.contribution.committed(txn)
+                if (writer := self.host.writer(task)) is not None:
+                    writer.committed(txn)
             case e.TellApplyFailed(task, why):
-                actor = self.host.actor(task)
-                if actor is not None:
-                    actor.feed(ApplyFailed(why))
+                if (writer := self.host.writer(task)) is not None:
+                    writer.feed(ApplyFailed(why))
             case e.IncarnationOver():
                 self.host.incarnation_over(self.incarnation, instruction)
 
@@ -210,13 +241,13 @@ class Committing:
         writes: list[LogWrite] = []
         logs: dict[str, StreamPartition] = {}
         sealing = dict.fromkeys([*tasks, *sorted(self.outbox.writers)])
-        actors = [actor for actor in map(self.host.actor, sealing) if actor is not None]
-        for actor in actors:
-            if found := actor.contribution.seal(txn):
-                logs[actor.name] = found[-1].at
+        writers = [writer for writer in map(self.host.writer, sealing) if writer is not None]
+        for writer in writers:
+            if found := writer.seal(txn):
+                logs[writer.name] = found[-1].at
                 writes += found
-        for actor in actors:
-            actor.contribution.announce()
+        for writer in writers:
+            writer.announce()
         astray = self.outbox.writers - logs.keys()
         if astray:
             raise Spoiled(frozenset(astray), "; ".join(self._spoilt[one] for one in astray if one in self._spoilt))
@@ -244,19 +275,18 @@ class Committing:
         found = positions.get(at)
         if found is not None:
             return found
-        actor = self.host.actor(task)
-        store = actor.state.store if actor is not None else None
+        writer = self.host.writer(task)
         log.warning("the broker did not say where the task log ends", task=task, log=str(at))
-        return store.meta.position or 0 if store is not None else 0
+        return 0 if writer is None else writer.log_end
 
     # ------------------------------------------------------------------------------------------------------- the stores
 
     def _apply(self, txn: int, task: str, position: int) -> None:
         self._waiting.pop(task, None)
-        actor = self.host.actor(task)
+        writer = self.host.writer(task)
         try:
-            if actor is not None:
-                actor.contribution.apply(position)
+            if writer is not None:
+                writer.apply(position)
         except StoreBusy as error:
             self._apply_later(txn, task, position, error)
         except Exception as error:  # noqa: BLE001 - a full disk, a damaged store: only this task fails

@@ -6,7 +6,8 @@ operators held back, never commits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from ...core.names import StreamPartition
 from ...core.progress.frames import HEADER, header_value
@@ -34,7 +35,6 @@ class Contribution:
         """Why nothing of this task may be committed any more."""
         self._sealing = False
         """A commit is being sealed: what operators held back has just been emitted."""
-        self._sealed: list[LogWrite] = []
         self._positions: Mapping[StreamPartition, int] = {}
         """The positions of the last checkpoint."""
         self._done: Mapping[StreamPartition, int] = {}
@@ -71,19 +71,18 @@ class Contribution:
 
     # --------------------------------------------------------------------------------------------------------------- commit
 
-    def seal(self, txn: int) -> list[LogWrite]:
-        """The committer divides: return what this task adds to the transaction, without waiting. Empty when it takes no part."""
-        if self._site.gone or self._spoilt:
-            return []
-        self._sealed = []
-        if not self._emit_held():
-            return []
+    def opens(self) -> bool:
+        """The committer divides: emit what operators hold back, without waiting. Returns whether this task takes part."""
+        return not self._spoilt and self._emit_held()
+
+    @contextlib.contextmanager
+    def sealing(self) -> Iterator[None]:
+        """While a commit is being sealed, markers wait for `announce`."""
         self._sealing = True
         try:
-            self._site.feed(t.CommitBegins(txn))
+            yield
         finally:
             self._sealing = False
-        return self._sealed
 
     def _emit_held(self) -> bool:
         """Emit what operators hold back and emit once per commit. False if user code failed, which spoils the transaction."""
@@ -101,20 +100,19 @@ class Contribution:
             state.resume(aside)
         return True
 
-    def contribute(self, order: t.Contribute) -> None:
-        """Add table changes and the checkpoint to the transaction that is being sealed."""
-        self._sealed = self._site.state.seal(order, self._now_ms())
+    def sealed(self, order: t.Contribute) -> list[LogWrite]:
+        """The table changes and the checkpoint for the transaction that is being sealed."""
+        writes = self._site.state.seal(order, self._now_ms())
         self._positions = order.checkpoint.positions
         if self._site.pipeline is not None:
             self._site.pipeline.sealed()
             needed = self._site.pipeline.needed()
             self._done = {at: min(n, needed.get(at, n)) for at, n in self._positions.items()}
         self._unsealed = False
+        return writes
 
     def mark(self, order: t.SendControl) -> None:
-        """Emit a marker behind all data that it covers, including what operators held back until the commit. While a commit is being
-        sealed, markers wait for `announce`.
-        """
+        """Emit a marker behind all data that it covers, including what operators held back until the commit."""
         if not self._sealing:
             self._emit_held()
         value = encode_frame(order.frame)
@@ -139,20 +137,18 @@ class Contribution:
         """Write what was sealed into the store, in one step. Raises what the store raises."""
         self._site.state.applied(log_position, self._now_ms())
 
-    def committed(self, txn: int) -> None:
-        """The transaction is durable and applied."""
+    def committed(self, *, works: bool) -> None:
+        """The transaction is durable and applied. `works`: the task goes on, and so do its operators."""
         self.durable, self.done = self._positions, self._done
         site = self._site
         if site.suspects.marks and site.suspects.passed(self.durable, site.machine.inputs.topics):
             site.marks.keep(site.suspects.marks)
             site.announced.changed()
         site.announced.committed()
-        if self._site.pipeline is not None and not self._site.gone:
+        if self._site.pipeline is not None and works:
             with self.expiry.alone():
                 self._site.pipeline.durable()
                 self._due.watch()
-        self._site.feed(t.CommitDone(txn))
-        self.expiry.look()
 
     def discard(self, why: str) -> None:
         """The task ends on this worker: what it has in the open transaction must not be committed."""

@@ -19,13 +19,12 @@ from ...core.task.commit import OPEN
 from ..logger import Logger
 from ..port.errors import OutboxError
 from .buffer import TaskBuffer
-from .committing import Committing
+from .committing import Committing, Writer
 from .outbox import Outbox
 
 if TYPE_CHECKING:
     from ..port.port import Port
     from .runtime import Runtime
-    from .task import TaskActor
 
 log = Logger("headgate.worker")
 
@@ -116,8 +115,8 @@ class Producers:
         """The runtime's port."""
         return self._runtime.port
 
-    def actor(self, task: str) -> TaskActor | None:
-        """The actor of a task, if it runs in this process."""
+    def writer(self, task: str) -> Writer | None:
+        """A task, if it runs in this process."""
         return self._runtime.granted.actors.get(task)
 
     def crash(self, error: BaseException) -> None:
@@ -172,7 +171,7 @@ class Producers:
 
     def arriving(self) -> bool:
         """Whether a task still processes what it gathered for the commit that is due."""
-        return any(actor.reading.arriving for actor in self._runtime.granted.actors.values())
+        return any(actor.arriving for actor in self._runtime.granted.actors.values())
 
     def hurried(self) -> bool:
         """Whether a transaction is under way: its own steps go before letters."""

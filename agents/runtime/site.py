@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """One task under one grant. `feed` gives an event to its machine and carries out the resulting instructions."""
+    """One task under one grant. `feed` gives an event to its machine and carries out the resulting instructions; see `TaskActor.feed`."""
 
-    def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start, feed: Callable[[Any], None]) -> None:
+    def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start, feed: Callable[[Any], bool]) -> None:
         self.runtime = runtime
         self.plan = plan
         self.name = start.task
@@ -39,7 +39,7 @@ class Site:
         self.state = runtime.open_state(start.task, start.log_partition)
         self.buffer = runtime.producers.buffer(start.task)
         """What the current letter emits."""
-        self.patience = Patience(runtime.settings.seconds, lambda why: feed(t.Broken(why)))
+        self.patience = Patience(runtime.settings.seconds, self._hung)
         self.notes = StatusNotes(lambda: runtime.port.clock.now().wall)
         """What it reports of itself, for its status."""
         self.meter = Meter(runtime.turns.clocks)
@@ -93,6 +93,10 @@ class Site:
     def runs_on(self) -> bool:
         """Whether the task is working, and nothing that it reads has come to its end: from then on, what is left must not wait."""
         return self.machine.phase == TaskState.RUNNING and not self.machine.inputs.finished
+
+    def _hung(self, why: str) -> None:
+        """User code ignores its cancellation in a drain."""
+        self.feed(t.Broken(why))
 
     def drop(self) -> None:
         """Discard what the letter has emitted and changed."""

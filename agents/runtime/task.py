@@ -17,7 +17,7 @@ Everything runs on the worker's event loop. Long work (restoring, asking the bro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
 from ..port.alarm import Alarm
 from .beside import Beside
+from .buffer import LogWrite
 from .contribution import Contribution
 from .due import Due
 from .end import TaskEnd
@@ -66,6 +67,8 @@ class TaskActor:
         """The phase after the last event."""
         self._alarm = Alarm(self._deadline, runtime.port.clock, lambda: self.feed(t.Tick()))
         self._broken = False
+        self._sealed: list[LogWrite] = []
+        """What this task adds to the transaction that is being sealed."""
         self._last_report: Report | None = None
         """The report to send once nothing of this task is left in this process."""
         self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
@@ -84,7 +87,7 @@ class TaskActor:
             t.RunStep: self.under_way.step,
             t.SendControl: self.contribution.mark,
             t.RequestCommit: self.contribution.want,
-            t.Contribute: self.contribution.contribute,
+            t.Contribute: self._contribute,
             t.SendReport: self._report,
             t.CloseStore: self._close_store,
             t.Discard: self._discard,
@@ -92,22 +95,27 @@ class TaskActor:
             t.TaskNote: self.failures.note,
         }
 
-    def feed(self, event: Any) -> None:
-        """Feed one event to the machine; its instructions are carried out or started before this returns."""
+    def feed(self, event: Any) -> bool:
+        """Feed one event to the machine; its instructions are carried out or started before this returns. Returns whether the machine has
+        taken the event and the task goes on; otherwise nothing may follow from it."""
         if self.site.gone:
-            return
+            return False
+        taken = False
         try:
-            self._feed(event)
+            instructions = self.machine.handle(event, self._runtime.port.clock.now())
+            taken = True
+            self._carry_out(instructions)
         except Exception as error:
             if self._broken:
                 raise  # handling the first failure failed, too: the worker must know
             self._broken = True
             self.site.log.exception("task is broken")
             self.failures.broken(error)
+        return taken and not self.site.gone
 
-    def _feed(self, event: Any) -> None:
+    def _carry_out(self, instructions: Iterable[Any]) -> None:
         before = self._phase
-        for instruction in self.machine.handle(event, self._runtime.port.clock.now()):
+        for instruction in instructions:
             self._handlers[type(instruction)](instruction)
         phase = self._phase = self.machine.phase
         if phase != before:
@@ -117,6 +125,47 @@ class TaskActor:
                 self.site.patience.drains()
         self._alarm.see()
         self.reading.decided()
+
+    # --------------------------------------------------------------------------------------------- what the committer asks
+
+    def seal(self, txn: int) -> list[LogWrite]:
+        """See `committing.Writer`."""
+        if self.site.gone or not self.contribution.opens():
+            return []
+        self._sealed = []
+        with self.contribution.sealing():
+            self.feed(t.CommitBegins(txn))
+        return self._sealed
+
+    def _contribute(self, order: t.Contribute) -> None:
+        self._sealed = self.contribution.sealed(order)
+
+    def announce(self) -> None:
+        """See `committing.Writer`."""
+        self.contribution.announce()
+
+    def apply(self, position: int) -> None:
+        """See `committing.Writer`."""
+        self.contribution.apply(position)
+
+    def committed(self, txn: int) -> None:
+        """See `committing.Writer`."""
+        self.contribution.committed(works=not self.site.gone)
+        self.feed(t.CommitDone(txn))
+        self.contribution.expiry.look()
+
+    @property
+    def log_end(self) -> int:
+        """See `committing.Writer`."""
+        store = self.state.store
+        return 0 if store is None else store.meta.position or 0
+
+    @property
+    def arriving(self) -> bool:
+        """See `committing.Writer`."""
+        return self.reading.arriving
+
+    # ---------------------------------------------------------------------------------------------------------------- ticks
 
     def _deadline(self) -> float | None:
         if self.site.gone:

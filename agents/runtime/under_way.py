@@ -64,9 +64,7 @@ class UnderWay:
 
     async def take(self, chunk: Chunk) -> None:
         """The intake has taken a chunk from its buffer: it is the next letter."""
-        self._site.feed(t.ChunkTaken(chunk.at, chunk.next_position))
-        if self._site.machine.work.chunk is not None and not self._site.gone:
-            # otherwise the machine has failed on the event, and the chunk must not run
+        if self._site.feed(t.ChunkTaken(chunk.at, chunk.next_position)):
             await self._put(self._next(ChunkLetter(chunk)))
 
     def step(self, order: t.RunStep) -> None:

@@ -73,13 +73,13 @@ class Odd(MemoryProducer):
 
 
 class Task:
-    """A task that has one record and its checkpoint in each transaction."""
+    """A task that has one record and its checkpoint in each transaction (`committing.Writer`)."""
+
+    log_end, arriving = 0, False
 
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig, self.name = rig, name
         self.buffer = rig.outbox.buffer(name)
-        self.state = SimpleNamespace(store=None)
-        self.contribution = self
         self.told: list[Any] = []
 
     def writes(self, values: list[bytes]) -> None:
@@ -99,8 +99,9 @@ class Task:
     def committed(self, txn: int) -> None:
         self.told.append(txn)
 
-    def feed(self, event: Any) -> None:
+    def feed(self, event: Any) -> bool:
         self.told.append(event)
+        return True
 
 
 class Rig:
@@ -117,7 +118,7 @@ class Rig:
         self.gathered = False
         self.outbox = self._outbox("id")
         self.direct = self._outbox(None) if direct else None
-        self.committing = Committing(self, "one", self.outbox, interval_s=0.0, timeout_s=60.0, direct=self.direct)  # type: ignore[arg-type]
+        self.committing = Committing(self, "one", self.outbox, interval_s=0.0, timeout_s=60.0, direct=self.direct)
         self.tasks = {name: Task(self, name) for name in ("a", "b")}
 
     def _outbox(self, name: str | None) -> Outbox:
@@ -130,7 +131,7 @@ class Rig:
         outbox.know("out", 1)
         return outbox
 
-    def actor(self, task: str) -> Any:
+    def writer(self, task: str) -> Task | None:
         return self.tasks.get(task)
 
     def crash(self, error: BaseException) -> None:

@@ -130,16 +130,16 @@ class Host:
     def commit(self) -> None:
         """One transaction, as a committer has it: whose outputs stand in it without positions spoils it."""
         self._commits += 1
-        wrote = self.actor.contribution.seal(self._commits)
-        self.actor.contribution.announce()
+        wrote = self.actor.seal(self._commits)
+        self.actor.announce()
         rows, self.outbox.open = self.outbox.open, []
         if not wrote:
             self.astray += [topic for topic, _ in rows]
             return
         self.committed += [(topic, value) for topic, value in rows]
         self.positions.append(self.actor.contribution._positions[IN])
-        self.actor.contribution.apply(self._commits)
-        self.actor.contribution.committed(self._commits)
+        self.actor.apply(self._commits)
+        self.actor.committed(self._commits)
 
     def poisoned(self, task: str, why: str) -> None:
         self.astray.append(why)
