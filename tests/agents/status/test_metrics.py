@@ -73,7 +73,11 @@ def task(name: str, state: str, watermark: int = 1_000_000):
                 closed={},
                 plan=Bag(steps=[Bag(name="heard")]),
             ),
-            time=Bag(told={"heard": 990_000}, holders=lambda step: [Holder(990_000, "orders", "behind")]),
+            time=Bag(
+                told={"heard": 990_000},
+                passing=dict,
+                holders=lambda step, passing=None: [Holder(990_000, "orders", "behind")],
+            ),
         ),
         reading=Bag(intake=Bag(intake=Bag(heads=lambda: {at: head}, ends=lambda: {at: (12, 0.0)})) if known else None),
         site=Bag(
