@@ -375,7 +375,7 @@ class Leaving:
     def _nothing_suspected(self) -> None:
         """A process that a person ends at once has not died of its letters."""
         for actor in list(self.worker.actors.values()):
-            actor.site.marks.end()
+            actor.suspicion.ended()
 
     def heard(self, number: signal.Signals) -> None:
         """Handle one signal."""

@@ -12,7 +12,7 @@ from ...core.coordination.member import protocol as mw
 from ...core.coordination.member.member import Member
 from ...core.errors import DeclarationError
 from ...core.graph.graph import Graph
-from ...core.names import StreamPartition, Topics, TransactionalId
+from ...core.names import StreamPartition, Topics, TransactionalId, worker_id
 from ...core.orders import Order
 from ..cancellation import answered
 from ..logger import Logger
@@ -23,11 +23,42 @@ from .machine_edge import Driven
 log = Logger("headgate.coordination")
 
 
+class TaskOrders(Protocol):
+    """The tasks of the process."""
+
+    def tell(self, task: str, order: Order) -> None: ...
+
+
+class Incarnations(Protocol):
+    """The producers of the process."""
+
+    async def begin(self, incarnation: str, transactional_id: str) -> None:
+        """Start a producer for this incarnation, and initialise its transactional id, exactly once."""
+        ...
+
+    async def close(self, incarnation: str) -> None: ...
+    async def learn(self, topic: str) -> None:
+        """Look up the width and the limits of a target again, after it has recovered."""
+        ...
+
+
 class World(Protocol):
     """The process that the member steers."""
 
-    def tell(self, task: str, order: Order) -> None: ...
-    def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None: ...
+    @property
+    def tasks(self) -> TaskOrders: ...
+    @property
+    def producers(self) -> Incarnations: ...
+    @property
+    def config_changed(self) -> Callable[[Mapping[str, Any], int], None]:
+        """Called with the settings that operators have changed, and the offset of the change."""
+        ...
+
+    @property
+    def unread(self) -> Callable[[str, int, int, str], None]:
+        """Called for a record of the job's own topics that could not be understood: with topic, partition, offset and the reason."""
+        ...
+
     def standing(self, ready: bool, why: str) -> None: ...
     def load(self) -> Mapping[str, float]:
         """The load values that a heartbeat contains."""
@@ -35,16 +66,6 @@ class World(Protocol):
 
     def under_way(self) -> Mapping[str, float]:
         """What takes long now, for a heartbeat. Called in the thread of the heartbeats, also while the main loop is blocked."""
-        ...
-
-    def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
-        """Note that a record of one of the job's own topics could not be understood and was skipped."""
-        ...
-
-    async def init_producer(self, incarnation: str) -> None: ...
-    async def close_producer(self, incarnation: str) -> None: ...
-    async def learn(self, topic: str) -> None:
-        """Look up the width and the limits of a target again, after it has recovered."""
         ...
 
     def exit(self, code: int, why: str) -> None:
@@ -86,13 +107,13 @@ class MemberEdge:
                 mw.InitProducer: self._init_producer,
                 mw.CloseProducer: self._close_producer,
                 mw.Probe: self._probe,
-                mw.SendOrder: lambda order: world.tell(order.task, order.order),
+                mw.SendOrder: lambda order: world.tasks.tell(order.task, order.order),
                 mw.ConfigChanged: lambda order: world.config_changed(order.overrides, order.offset),
                 mw.Readiness: lambda order: world.standing(order.ready, order.why),
                 mw.Exit: lambda order: world.exit(order.code, order.why),
             },
         )
-        self._world = world
+        self._producers = world.producers
         self._process = process
         self._port = port
         self._graph = graph
@@ -112,10 +133,12 @@ class MemberEdge:
         self._process.spawn(work, "record")
 
     def _init_producer(self, order: mw.InitProducer) -> None:
+        transactional_id = worker_id(self._names.job, self.member.config.processor, order.incarnation)
+
         async def work() -> None:
             try:
                 with answered("the producer's start"):
-                    await self._world.init_producer(order.incarnation)
+                    await self._producers.begin(order.incarnation, transactional_id)
             except Exception as error:  # noqa: BLE001 - logged here; the machine decides what follows
                 self.driven.feed(mw.ProducerLost(order.incarnation, f"{type(error).__name__}: {error}"))
             else:
@@ -124,7 +147,7 @@ class MemberEdge:
         self._process.spawn(work, f"producer {order.incarnation}")
 
     def _close_producer(self, order: mw.CloseProducer) -> None:
-        work = partial(self._world.close_producer, order.incarnation)
+        work = partial(self._producers.close, order.incarnation)
         self._process.spawn(work, f"close producer {order.incarnation}")
 
     def _probe(self, order: mw.Probe) -> None:
@@ -147,7 +170,7 @@ class MemberEdge:
         async with self._probing:
             why = await self._port.probe(transactional_id, target, narrower=not ours)
         if not why:
-            await self._world.learn(target.stream)
+            await self._producers.learn(target.stream)
         return why
 
     async def say(self, message: c.SetLetters) -> None:

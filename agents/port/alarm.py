@@ -14,7 +14,7 @@ from .port import Clock, Timer
 class Alarm:
     """Calls `ring` when the deadline has passed. The owner calls `see` whenever the deadline may have moved."""
 
-    def __init__(self, deadline: Callable[[], float | None], clock: Clock, ring: Callable[[], None]) -> None:
+    def __init__(self, deadline: Callable[[], float | None], clock: Clock, ring: Callable[[], object]) -> None:
         """`ring` must feed the machine, so that `see` is called again."""
         self._deadline = deadline
         self._clock = clock

@@ -13,25 +13,41 @@ marks here says nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from ...core.coordination.messages import LetterMark
 from ...core.task.suspects import Mark
+from ..port.port import Clock, Process
 from ..port.waiting import in_time
 from ..state.marks import fields_of, mark_of
-
-if TYPE_CHECKING:
-    from .site import Site
 
 ENOUGH = 5
 SAY_S = 5.0
 
 
+class LetterJob(Protocol):
+    """The job, as far as it hears of letters."""
+
+    def letters_left(self, task: str, grant: int) -> Sequence[LetterMark]:
+        """What the last owner of a task that has said something of its letters has said, before this grant."""
+        ...
+
+    async def say_letters(self, task: str, grant: int, marks: Sequence[LetterMark]) -> None:
+        """Say this of the task's letters, so that owners at other locations know it. Returns when it is durable."""
+        ...
+
+
 class Announced:
     """What one task says."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, task: str, grant: int, job: LetterJob, life: Process, clock: Clock, log: Any) -> None:
+        self._task, self._grant = task, grant
+        self._job = job
+        self._life = life
+        self._clock = clock
+        self._log = log
         self._left = 0
         """How many more commits with letters it takes."""
         self._ran = self._said = False
@@ -39,47 +55,42 @@ class Announced:
         """Whether letters are said."""
 
     def begin(self) -> list[Mark]:
-        """The previous owner has died. Returns what is known of its letters, if that is not here."""
-        if self._site.marks.complete:
-            return []
+        """The previous owner has died, and its marks are not here. Returns what is known of its letters."""
         self.active, self._left = True, ENOUGH
-        return [mark_of(one) for one in self._site.runtime.job.letters_left(self._site.name, self._site.grant)]
+        return [mark_of(one) for one in self._job.letters_left(self._task, self._grant)]
 
-    async def letter(self, mark: Mark) -> None:
-        """This letter, or this row of it, runs next."""
+    async def letter(self, mark: Mark, suspected: Iterable[Mark]) -> None:
+        """This letter, or this row of it, runs next, while these are suspected."""
         if self.active:
             self._ran = True
-            await self._say([mark, *self._site.suspects.marks])
+            await self._say([mark, *suspected])
 
-    def changed(self) -> None:
-        """Less is suspected than before."""
+    def changed(self, suspected: Iterable[Mark]) -> None:
+        """Less is suspected than before: only these."""
         if self._said:
-            self._site.runtime.life.spawn(
-                partial(self._say, list(self._site.suspects.marks)), f"{self._site.name}: letters"
-            )
+            self._life.spawn(partial(self._say, list(suspected)), f"{self._task}: letters")
 
-    def survived(self) -> None:
+    def survived(self, suspected: Iterable[Mark]) -> None:
         """The task is dropped or released, and the process goes on: no letter has ended it."""
         if self.active:
-            self.changed()
+            self.changed(suspected)
 
-    def committed(self) -> None:
+    def committed(self, suspected: Sequence[Mark]) -> None:
         """A commit is durable."""
         if not (self.active and self._ran):
             return
         self._ran = False
         self._left -= 1
-        if self._left <= 0 and not self._site.suspects.marks:
+        if self._left <= 0 and not suspected:
             self.active = False
-            self.changed()
+            self.changed(suspected)
 
     async def _say(self, marks: list[Mark]) -> None:
-        site, runtime = self._site, self._site.runtime
         self._said = True
         try:
-            said = runtime.job.say_letters(site.name, site.grant, [fields_of(one) for one in marks])
-            await in_time(runtime.port.clock, SAY_S, said)
+            said = self._job.say_letters(self._task, self._grant, [fields_of(one) for one in marks])
+            await in_time(self._clock, SAY_S, said)
         except Exception as error:  # noqa: BLE001 - without it, only what is known elsewhere is less
-            site.log.warning(
+            self._log.warning(
                 "other locations do not hear of a letter under way", why=str(error) or type(error).__name__
             )

@@ -8,26 +8,42 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from ...core.names import StreamPartition
 from ...core.progress.frames import HEADER, header_value
 from ...core.progress.frames import encode as encode_frame
 from ...core.task import protocol as t
 from ..state.expiry import Expiry
-from .buffer import LogWrite
+from .buffer import LogWrite, TaskBuffer
 from .due import Due
 from .failures import Failures
 from .site import Site
+from .suspicion import Suspicion
+
+
+class Transactions(Protocol):
+    """The transactions that a task takes part in; see `Producers`."""
+
+    careful: set[str]
+
+    def buffer(self, task: str) -> TaskBuffer: ...
+    def want_commit(self, task: str, urgent: bool) -> None: ...
+    def poisoned(self, task: str, why: str) -> None: ...
 
 
 class Contribution:
     """One task's part in each transaction."""
 
-    def __init__(self, site: Site, failures: Failures, due: Due) -> None:
+    def __init__(
+        self, site: Site, transactions: Transactions, failures: Failures, suspicion: Suspicion, due: Due
+    ) -> None:
         self._site = site
+        self._transactions = transactions
         self._failures = failures
+        self._suspicion = suspicion
         self._due = due
-        self._markers = site.runtime.producers.buffer(site.name)
+        self._markers = transactions.buffer(site.name)
         """A buffer of their own: markers join the transaction even while a chunk awaits, and its partial output must not join with them."""
         self._unsealed = False
         """The open transaction holds something of this task without the task's positions."""
@@ -65,9 +81,8 @@ class Contribution:
     def _spoil(self, why: str) -> None:
         """Exclude this task from all further commits. From now on it holds nothing back, so that the same records do not fail again."""
         self._spoilt = why
-        producers = self._site.runtime.producers
-        producers.careful.add(self._site.name)
-        producers.poisoned(self._site.name, why)
+        self._transactions.careful.add(self._site.name)
+        self._transactions.poisoned(self._site.name, why)
 
     # --------------------------------------------------------------------------------------------------------------- commit
 
@@ -102,7 +117,7 @@ class Contribution:
 
     def sealed(self, order: t.Contribute) -> list[LogWrite]:
         """The table changes and the checkpoint for the transaction that is being sealed."""
-        writes = self._site.state.seal(order, self._now_ms())
+        writes = self._site.state.seal(order, self._site.wall_ms())
         self._positions = order.checkpoint.positions
         if self._site.pipeline is not None:
             self._site.pipeline.sealed()
@@ -118,7 +133,7 @@ class Contribution:
         value = encode_frame(order.frame)
         header = [(HEADER, header_value(order.frame))]
         for partition in order.partitions:
-            self._markers.emit(order.stream, partition, None, [value], [self._now_ms()], [header])
+            self._markers.emit(order.stream, partition, None, [value], [self._site.wall_ms()], [header])
         if not self._sealing:
             self._markers.complete()
         self._unsealed = True
@@ -131,20 +146,16 @@ class Contribution:
 
     def want(self, order: t.RequestCommit) -> None:
         """The task has something to commit."""
-        self._site.runtime.producers.want_commit(self._site.name, order.urgent)
+        self._transactions.want_commit(self._site.name, order.urgent)
 
     def apply(self, log_position: int) -> None:
         """Write what was sealed into the store, in one step. Raises what the store raises."""
-        self._site.state.applied(log_position, self._now_ms())
+        self._site.state.applied(log_position, self._site.wall_ms())
 
     def committed(self, *, works: bool) -> None:
         """The transaction is durable and applied. `works`: the task goes on, and so do its operators."""
         self.durable, self.done = self._positions, self._done
-        site = self._site
-        if site.suspects.marks and site.suspects.passed(self.durable, site.machine.inputs.topics):
-            site.marks.keep(site.suspects.marks)
-            site.announced.changed()
-        site.announced.committed()
+        self._suspicion.committed(self.durable, self._site.machine.inputs.topics)
         if self._site.pipeline is not None and works:
             with self.expiry.alone():
                 self._site.pipeline.durable()
@@ -153,7 +164,7 @@ class Contribution:
     def discard(self, why: str) -> None:
         """The task ends on this worker: what it has in the open transaction must not be committed."""
         if self._unsealed:
-            self._site.runtime.producers.poisoned(self._site.name, why)
+            self._transactions.poisoned(self._site.name, why)
 
     # --------------------------------------------------------------------------------------------------------------- upkeep
 
@@ -167,6 +178,3 @@ class Contribution:
     def _changed(self) -> None:
         self._unsealed = True
         self._site.feed(t.CommitWanted())
-
-    def _now_ms(self) -> int:
-        return self._site.runtime.port.clock.now().wall

@@ -1,4 +1,4 @@
-"""What a task's actor works on now and since when, and the reports of letters that take long.
+"""The letters of a task's actor, a chunk or one step of other work; on which it works now and since when, and which take long.
 
 A letter that does not end is otherwise invisible: nothing fails, and the task is `running`. Any thread may ask `now`, so that a main loop
 which user code blocks can be explained, too.
@@ -9,13 +9,12 @@ reported. Beginning and ending a letter costs less than a microsecond.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from ...core.task.protocol import RunStep
+from ..records.chunks import Chunk
 from .at_work import AtWork
-from .letters import ChunkLetter, Letter
-
-if TYPE_CHECKING:
-    from .site import Site
+from .site import Site
 
 SETTING = "letter.warn-after"
 LONGEST_S = 300.0
@@ -24,12 +23,31 @@ WORTH_S = 1.0
 """A letter that took less is not compared with the setting."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkLetter:
+    """Run this chunk. `attempt` counts from 1."""
+
+    chunk: Chunk
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepLetter:
+    """Run one step of a watermark, an end of stream, a drain, a timer or a batch."""
+
+    step: RunStep
+    attempt: int = 1
+
+
+Letter = ChunkLetter | StepLetter
+
+
 class Doing:
     """The letter of one task."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._clock = site.runtime.port.clock
+        self._clock = site.clock
         self._letter: Letter | None = None
         self._began_s = 0.0
         self._report_s: float | None = None
@@ -81,7 +99,7 @@ class Doing:
         return found
 
     def _limit_s(self) -> float:
-        return self._site.runtime.settings.seconds(SETTING)
+        return self._site.settings.seconds(SETTING)
 
 
 def named(letter: Letter) -> str:

@@ -28,7 +28,7 @@ class Due:
         found = pipeline.due()
         if found is not None and found[1] not in self._asked:
             at, key = found
-            clock = self._site.runtime.port.clock
+            clock = self._site.clock
             wait_s = max(0.0, (at - clock.now().wall) / 1000)
             self._timer = clock.call_later(wait_s, self._is_due, key)
 

@@ -1,32 +1,68 @@
-"""Prepares a task's store before the task runs: opens it, wipes it, restores it from the log, and asks the broker for offsets."""
+"""Prepares a task before it runs: opens, wipes or restores its store, builds its operators, and asks the broker for offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
 
 from ...core.task import protocol as t
-from .assembly import assembled
+from ...core.task.plan import TaskPlan
+from ..job.declaration import Declared
+from ..operators.key_test import KeyTest
+from ..operators.pipeline import Pipeline
+from ..port.bounds import resolved
+from ..port.outlasting import outlasted
+from ..port.port import Offsets
+from ..records.columns import LIMIT
 from .beside import Beside
+from .buffer import TaskBuffer
+from .contribution import Transactions
 from .site import Site
+from .suspicion import Suspicion
+
+
+class PreparingNeeds(Protocol):
+    """What preparing needs of the process."""
+
+    declared: Declared
+    offsets: Offsets
+    spark: Any
+
+    @property
+    def producers(self) -> Transactions: ...
+    async def check_streams(self, plan: TaskPlan) -> None: ...
 
 
 class Preparing:
     """Carries out the machine's instructions for the store before the first letter."""
 
-    def __init__(self, site: Site, beside: Beside, poke: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        needs: PreparingNeeds,
+        beside: Beside,
+        suspicion: Suspicion,
+        poke: Callable[[], None],
+    ) -> None:
         """Operators call `poke` when they may have work due."""
         self._site = site
+        self._needs = needs
         self._beside = beside
+        self._suspicion = suspicion
+        self._buffer = needs.producers.buffer(site.name)
+        """What the current letter emits."""
         self._poke = poke
 
     def open(self, _: t.OpenStore) -> None:
         """Open the store that is on disk."""
 
         async def work() -> None:
-            opened = await self._site.state.open()
-            await self._site.remember()
-            self._site.feed(opened)
+            site = self._site
+            opened = await site.state.open()
+            self._suspicion.remember(await site.state.marks(site.grant))
+            site.feed(opened)
 
         self._beside.run(work, "open store")
 
@@ -52,16 +88,16 @@ class Preparing:
         """Replay the log into the store, and build the pipeline."""
 
         async def work() -> None:
-            site = self._site
-            await site.runtime.check_streams(site.plan)
+            site, machine = self._site, self._site.machine
+            await self._needs.check_streams(site.plan)
             restored = await site.state.restore(order, site.feed)
             before = restored.checkpoint
-            if before is not None and before.run != site.machine.run.run_id:
+            if before is not None and before.run != machine.run.run_id:
                 # durable with the first commit of the run, before anything is read
-                site.state.begin_run(reopens=site.machine.run.reopens)
-            site.pipeline = pipeline = assembled(site, self._poke)
+                site.state.begin_run(reopens=machine.run.reopens)
+            site.pipeline = pipeline = assembled(site, self._needs, self._buffer, self._poke)
             site.feed(replace(restored, owed=pipeline.owed()))
-            pipeline.knows(site.machine.step_times)
+            pipeline.knows(machine.step_times)
 
         self._beside.run(work, "restore")
 
@@ -69,6 +105,37 @@ class Preparing:
         """Ask the broker which offsets the bounds stand for."""
 
         async def work() -> None:
-            self._site.feed(await self._site.runtime.ask_offsets(order))
+            self._site.feed(await outlasted(partial(resolved, self._needs.offsets, order)))
 
         self._beside.run(work, "ask offsets")
+
+
+def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Callable[[], None]) -> Pipeline:
+    """The pipeline of a task, of the declared job, the task's buffer and tables, and the current settings."""
+    settings, state, name = site.settings, site.state, site.name
+    made = Pipeline(
+        needs.declared,
+        name,
+        buffer=buffer,
+        seal_buffer=needs.producers.buffer(name),
+        table=state.table,
+        widths={one.stream: one.width for one in site.plan.outputs},
+        now_ms=site.wall_ms,
+        count=site.count,
+        streams=[one.stream for one in site.plan.inputs],
+        prepare=state.prepare,
+        careful=name in needs.producers.careful,
+        patience=site.patience,
+    )
+    made.meter = site.meter
+    made.keys = KeyTest(needs.declared, name, site.plan.inputs, site.count)
+    made.spark = needs.spark
+    made.spark_in_flight = settings.value("spark.in-flight")
+    made.gather_max_bytes = settings.value("gather.max-bytes")
+    made.batch_max_bytes = settings.value(LIMIT)
+    made.spark_timeout_s = settings.seconds("spark.batch-timeout")
+    made.topic_id = site.topic_of
+    made.adopted = lambda: site.machine.inputs.adopted
+    made.poke = poke
+    made.durable()
+    return made

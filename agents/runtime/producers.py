@@ -8,32 +8,77 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...core.coordination.member import protocol as mw
 from ...core.names import StreamPartition
 from ...core.task import commit_protocol as ce
 from ...core.task import protocol as t
 from ...core.task.commit import OPEN
+from ..job.declaration import Declared
+from ..live_settings import Settings
 from ..logger import Logger
 from ..port.errors import OutboxError
+from ..port.port import Port, Process
 from .buffer import TaskBuffer
 from .committing import Committing, Writer
 from .outbox import Outbox
 
-if TYPE_CHECKING:
-    from ..port.port import Port
-    from .runtime import Runtime
-
 log = Logger("headgate.worker")
 
 
-class Producers:
-    """The producers of a `Runtime`, with the committer that all their transactions go through."""
+class Learning(Protocol):
+    """What is known about the topics that are written to."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    async def learn(self, outbox: Outbox | None) -> None:
+        """Tell an outbox all targets of this job."""
+        ...
+
+    async def learn_one(self, producers: Iterable[Outbox | None], topic: str) -> None:
+        """Ask about a target that user code names at run time, and tell the producers."""
+        ...
+
+
+class ProducerJob(Protocol):
+    """The job, as far as it hears of producers."""
+
+    def producer_lost(self, lost: mw.ProducerLost) -> None:
+        """The producer of this incarnation has failed."""
+        ...
+
+
+class ProducerNeeds(Protocol):
+    """What the producers need of the process."""
+
+    name: str
+    declared: Declared
+    port: Port
+    settings: Settings
+
+    @property
+    def job(self) -> ProducerJob: ...
+    @property
+    def life(self) -> Process: ...
+    @property
+    def targets(self) -> Learning: ...
+
+
+class Producers:
+    """The producers of a process, with the committer that all their transactions go through."""
+
+    def __init__(self, needs: ProducerNeeds, writers: Mapping[str, Writer], *, compression: str | None) -> None:
+        """`writers`: the tasks that run in this process. `compression`: used when no setting is given."""
+        self._job = needs.job
+        self._life = needs.life
+        self._name = needs.name
+        self._settings = needs.settings
+        self._targets = needs.targets
+        self._fenced = needs.declared.graph.framed
+        self._writers = writers
+        self._compression = compression
+        self.port = needs.port
         self.committing: Committing | None = None
         self.outbox: Outbox | None = None
         self.direct: Outbox | None = None
@@ -45,16 +90,16 @@ class Producers:
 
     async def begin(self, incarnation: str, transactional_id: str) -> None:
         """Start a producer for this incarnation; its transactional id is initialised here, once."""
-        runtime, settings = self._runtime, self._runtime.settings
+        settings = self._settings
         await self.drop()
         outbox = Outbox(
-            runtime.port,
+            self.port,
             transactional_id,
-            name=runtime.name,
-            compression=runtime.codec(),
+            name=self._name,
+            compression=self._codec(),
             transaction_timeout_ms=settings.milliseconds("transaction.timeout"),
         )
-        await runtime.targets.learn(outbox)
+        await self._targets.learn(outbox)
         await outbox.start()
         direct = await self._start_direct()
         self.incarnation = incarnation
@@ -69,17 +114,21 @@ class Producers:
         )
         for producer in (outbox, direct):
             if producer is not None:
-                await runtime.life.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
+                await self._life.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
 
     async def _start_direct(self) -> Outbox | None:
         """The second producer of `at_least_once`."""
-        runtime = self._runtime
-        if runtime.settings.text("guarantee") != "at_least_once":
+        if self._settings.text("guarantee") != "at_least_once":
             return None
-        direct = Outbox(runtime.port, None, name=f"{runtime.name}-direct", compression=runtime.codec())
-        await runtime.targets.learn(direct)
+        direct = Outbox(self.port, None, name=f"{self._name}-direct", compression=self._codec())
+        await self._targets.learn(direct)
         await direct.start()
         return direct
+
+    def _codec(self) -> str | None:
+        """How record batches are compressed."""
+        found = self._settings.given_or("compression", self._compression)
+        return None if found == "none" else found
 
     async def _own(self, outbox: Outbox, committing: Committing) -> None:
         try:
@@ -106,31 +155,26 @@ class Producers:
     async def learn_all(self) -> None:
         """Tell the producers all targets of this job, as they are now."""
         for producer in (self.outbox, self.direct):
-            await self._runtime.targets.learn(producer)
+            await self._targets.learn(producer)
 
     # ------------------------------------------------------------------------------------------------ what committing asks
 
-    @property
-    def port(self) -> Port:
-        """The runtime's port."""
-        return self._runtime.port
-
     def writer(self, task: str) -> Writer | None:
         """A task, if it runs in this process."""
-        return self._runtime.granted.actors.get(task)
+        return self._writers.get(task)
 
     def crash(self, error: BaseException) -> None:
         """An unexpected error: end the worker."""
-        self._runtime.life.crash(error)
+        self._life.crash(error)
 
     def incarnation_over(self, incarnation: str, order: ce.IncarnationOver) -> None:
         """The producer has failed: every task drops what was not durable, and a new incarnation follows."""
         log.error("incarnation is over", incarnation=incarnation, why=order.why, kind=order.kind, target=order.target)
-        for actor in list(self._runtime.granted.actors.values()):
-            actor.feed(t.CommitLost(order.why, blamed=actor.name in order.blamed))
+        for writer in list(self._writers.values()):
+            writer.feed(t.CommitLost(order.why, blamed=writer.name in order.blamed))
         failed = tuple((task, order.why) for task in sorted(order.blamed))
         lost = mw.ProducerLost(incarnation, order.why, failed, _partition(order.target), order.refused)
-        asyncio.get_running_loop().call_soon(self._runtime.job.producer_lost, lost)
+        asyncio.get_running_loop().call_soon(self._job.producer_lost, lost)
 
     # ------------------------------------------------------------------------------------------------ what tasks ask for
 
@@ -138,7 +182,7 @@ class Producers:
         """A task's buffer of the current producer, or of both producers."""
         if self.outbox is None:
             raise RuntimeError(f"{task} was started without a producer")
-        return self.outbox.buffer(task, self.direct, self._runtime.declared.graph.framed)
+        return self.outbox.buffer(task, self.direct, self._fenced)
 
     async def room(self) -> None:
         """Wait while too much is unsent: an unreachable broker must not fill the memory."""
@@ -149,7 +193,7 @@ class Producers:
 
     async def learn(self, topic: str) -> None:
         """Ask about a topic that user code writes to and no step declares, or about a target that has recovered."""
-        await self._runtime.targets.learn_one((self.outbox, self.direct), topic)
+        await self._targets.learn_one((self.outbox, self.direct), topic)
 
     def want_commit(self, task: str, urgent: bool) -> None:
         """A task has something to commit."""
@@ -171,7 +215,7 @@ class Producers:
 
     def arriving(self) -> bool:
         """Whether a task still processes what it gathered for the commit that is due."""
-        return any(actor.arriving for actor in self._runtime.granted.actors.values())
+        return any(writer.arriving for writer in self._writers.values())
 
     def hurried(self) -> bool:
         """Whether a transaction is under way: its own steps go before letters."""

@@ -1,71 +1,74 @@
-"""What the parts of one task share: its names, machine and store, its operators once it is restored, and the process around it."""
+"""What the parts of one task share: its names, machine and store, and its operators once it is restored.
+
+It knows no other part, and no other task.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...core.names import StreamPartition
 from ...core.orders import Start, TaskState
 from ...core.task import protocol as t
 from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
-from ...core.task.suspects import Suspects
 from ...core.task.task import Task
+from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import Meter
 from ..operators.pipeline import Pipeline
 from ..patience import Patience
-from ..state.marks import Marks, NoMarks
-from .announced import Announced
+from ..port.port import Port
 from .notes import StatusNotes
+from .state import TaskStore
 
-if TYPE_CHECKING:
-    from .runtime import Runtime
+
+class SiteNeeds(Protocol):
+    """What a site is made of."""
+
+    port: Port
+    settings: Settings
+    counters: dict[str, Counter[str]]
+
+    def open_state(self, task: str, log_partition: int) -> TaskStore: ...
 
 
 class Site:
     """One task under one grant. `feed` gives an event to its machine and carries out the resulting instructions; see `TaskActor.feed`."""
 
-    def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start, feed: Callable[[Any], bool]) -> None:
-        self.runtime = runtime
+    def __init__(
+        self, needs: SiteNeeds, meter: Meter, plan: TaskPlan, start: Start, feed: Callable[[Any], bool]
+    ) -> None:
+        self.clock = needs.port.clock
+        self.settings = needs.settings
         self.plan = plan
         self.name = start.task
         self.grant = start.grant
         self.log = Logger("headgate.task").bind(task=start.task, grant=start.grant)
         self.machine = Task(plan)
         self.feed = feed
-        self.state = runtime.open_state(start.task, start.log_partition)
-        self.buffer = runtime.producers.buffer(start.task)
-        """What the current letter emits."""
-        self.patience = Patience(runtime.settings.seconds, self._hung)
-        self.notes = StatusNotes(lambda: runtime.port.clock.now().wall)
+        self.counts = needs.counters.setdefault(start.task, Counter())
+        """They outlive the task's actor."""
+        self.state = needs.open_state(start.task, start.log_partition)
+        self.patience = Patience(self.settings.seconds, self._hung)
+        self.notes = StatusNotes(self.wall_ms)
         """What it reports of itself, for its status."""
-        self.meter = Meter(runtime.turns.clocks)
+        self.meter = meter
         """For how long the current letter has held the loop."""
         self.pipeline: Pipeline | None = None
         """None until the task is restored."""
         self.idle = asyncio.Event()
         """Set while there is no current letter: the intake may hand out the next one."""
         self.idle.set()
-        self.marks: Marks = NoMarks()
-        """Where its letters are marked while they run; on disk once the store is open."""
-        self.suspects = Suspects()
-        """Letters that took earlier owners of the task with them."""
-        self.announced = Announced(self)
-        """Where other locations hear of its letters, if its previous owner has died at one."""
-        self._after_death = start.after_death
         self.gone = False
         """The task has ended or is ending: it handles no more events."""
 
-    async def remember(self) -> None:
-        """Open the marks on disk: from now on a letter that takes the process with it is known to the next owner."""
-        self.marks = await self.state.marks(self.grant)
-        self.suspects = Suspects([*self.marks.left, *(self.announced.begin() if self._after_death else ())])
-        self.marks.keep(self.suspects.marks)
-        for mark in self.suspects.marks:
-            self.log.warning("a letter was under way when its process ended", mark=str(mark))
+    def wall_ms(self) -> int:
+        """The time."""
+        return self.clock.now().wall
 
     def topic_of(self, at: StreamPartition) -> str:
         """The id of the topic that this partition belongs to; empty if it is not known."""
@@ -77,7 +80,7 @@ class Site:
 
     def count(self, what: str, amount: int = 1) -> None:
         """Add to a counter of this task."""
-        self.runtime.granted.count(self.name, what, amount)
+        self.counts[what] += amount
 
     @property
     def at_rest(self) -> bool:

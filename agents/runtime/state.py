@@ -126,7 +126,7 @@ class TaskStore:
             await self.port.beside(store.close)
         await self.port.beside(self._disk.wipe)
 
-    async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], None]) -> t.Restored:
+    async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], object]) -> t.Restored:
         """Replay the log into the store, and open the tables on it."""
         assert self.store is not None
         self._restoring = asyncio.current_task()

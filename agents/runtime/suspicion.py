@@ -1,19 +1,41 @@
-"""Runs a chunk that was under way when an earlier process of its task ended: its rows one at a time, each marked, and none that is judged.
+"""Which letters of a task are suspected of taking their worker with them, and how they run.
 
-The error policies decide about a judged row, as about one that fails: the nearest one wins, and `fail` fails the task by name.
+Each letter is marked before it begins, on this machine's disk and, where that is not enough, in the coordinator stream (`announced`). A
+letter that was under way when an earlier process of the task ended is suspected: it runs alone, its rows one at a time, each marked, and
+none that is judged. The error policies decide about a judged row, as about one that fails: the nearest one wins, and `fail` fails the task
+by name. `core.task.suspects` says what is suspected and what is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from ...core.errors import HeadgateError
-from ...core.task.suspects import WHOLE, Mark, next_death
+from ...core.names import StreamPartition
+from ...core.orders import Start
+from ...core.task.suspects import WHOLE, Mark, Suspects, brief, next_death
 from ..operators.pipeline import Pipeline
 from ..operators.trouble import Failed, Recovered, judged
+from ..port.port import Port, Process
 from ..records.chunks import Chunk
-from .site import Site
-from .solitude import Alone
+from ..state.marks import Marks, NoMarks
+from .announced import Announced, LetterJob
+from .solitude import Alone, Solitude
+
+Told = TypeVar("Told", Failed, Recovered | Failed)
+
+
+class SuspicionNeeds(Protocol):
+    """What suspicion needs of the process."""
+
+    port: Port
+    solitude: Solitude
+
+    @property
+    def job(self) -> LetterJob: ...
+    @property
+    def life(self) -> Process: ...
 
 
 class TookItsWorker(HeadgateError):
@@ -37,14 +59,112 @@ def mark_of(chunk: Chunk, topic: str) -> Mark:
     return Mark(chunk.at, first, chunk.next_position, topic=topic)
 
 
-class Suspected:
-    """One run of such a chunk."""
+class Suspicion:
+    """The marks of one task, and those that its predecessors have left."""
 
-    def __init__(self, site: Site, chunk: Chunk, before: Sequence[Mark], alone: Alone) -> None:
+    def __init__(self, start: Start, needs: SuspicionNeeds, log: Any) -> None:
+        self._after_death = start.after_death
+        self._solitude = needs.solitude
+        self._log = log
+        self.marks: Marks = NoMarks()
+        """Where letters are marked while they run; on disk once the store is open."""
+        self.suspects = Suspects()
+        """Letters that took earlier owners of the task with them."""
+        self.announced = Announced(start.task, start.grant, needs.job, needs.life, needs.port.clock, log)
+        """Where other locations hear of its letters, if its previous owner has died at one."""
+
+    def remember(self, marks: Marks) -> None:
+        """These are the marks on disk: from now on a letter that takes the process with it is known to the next owner."""
+        self.marks = marks
+        said = self.announced.begin() if self._after_death and not marks.complete else ()
+        self.suspects = Suspects([*marks.left, *said])
+        marks.keep(self.suspects.marks)
+        for mark in self.suspects.marks:
+            self._log.warning("a letter was under way when its process ended", mark=str(mark))
+
+    # ------------------------------------------------------------------------------------------------------------ letters
+
+    async def begins(self, mark: Mark, check: Callable[[], None]) -> None:
+        """A letter that is not suspected begins. `check` raises if the letter has been called off meanwhile."""
+        if self.announced.active:
+            await self.announced.letter(mark, self.suspects.marks)
+            check()
+        self.marks.begin(mark)
+
+    def of(self, chunk: Mark) -> list[Mark]:
+        """What is suspected of this chunk."""
+        found = self.suspects
+        return found.of(chunk.at, chunk.first, chunk.upto, chunk.topic) if found.marks and chunk.at is not None else []
+
+    async def chunk(
+        self,
+        pipeline: Pipeline,
+        chunk: Chunk,
+        before: Sequence[Mark],
+        topic: str,
+        *,
+        check: Callable[[], None],
+        drop: Callable[[], None],
+    ) -> Recovered | Failed:
+        """Run a suspected chunk. `drop` discards what it has changed in tables, and checks."""
+        async with self._solitude.alone() as alone:  # what fails here must not run again as a whole
+            check()
+            return self._forgiven(await Suspected(self, chunk, before, topic, alone).run(pipeline, drop))
+
+    async def step(self, what: str, run: Callable[[], Awaitable[bool]], *, check: Callable[[], None]) -> bool | Failed:
+        """Run a step, suspected or not. Returns what `run` returns, or why it has not run."""
+        mark = Mark(what=brief(what))
+        if (before := self.suspects.of_letter(mark.what)) is None:
+            await self.begins(mark, check)
+            return await run()
+        if before.judged:
+            return self._forgiven(Failed(told_of(before), TookItsWorker(told_of(before)), final=True))
+        async with self._solitude.alone() as alone:
+            await self.announced.letter(next_death([before], mark, alone=alone.holds), self.suspects.marks)
+            check()
+            alone.begins(lambda holds: self.marks.begin(next_death([before], mark, alone=holds)))
+            more = await run()
+        if not more and self.suspects.ended(mark.what):
+            self.marks.keep(self.suspects.marks)
+        return more
+
+    def _forgiven(self, outcome: Told) -> Told:
+        """If a letter has failed its task without running, its next start may run it once more: a person may have corrected the code."""
+        if isinstance(outcome, Failed) and isinstance(outcome.error, TookItsWorker):
+            self.suspects.forgive()
+            self._less()
+        return outcome
+
+    def _less(self) -> None:
+        self.marks.keep(self.suspects.marks)
+        self.announced.changed(self.suspects.marks)
+
+    def ended(self) -> None:
+        """No letter is under way."""
+        self.marks.end()
+
+    def committed(self, durable: Mapping[StreamPartition, int], topics: Mapping[StreamPartition, str]) -> None:
+        """Everything below these positions is durable."""
+        if self.suspects.marks and self.suspects.passed(durable, topics):
+            self._less()
+        self.announced.committed(self.suspects.marks)
+
+    def close(self, *, survived: bool) -> None:
+        """The task has left this process in order. `survived`: it is dropped or released, and the process goes on."""
+        self.marks.close()
+        if survived:
+            self.announced.survived(self.suspects.marks)
+
+
+class Suspected:
+    """One run of a suspected chunk."""
+
+    def __init__(self, suspicion: Suspicion, chunk: Chunk, before: Sequence[Mark], topic: str, alone: Alone) -> None:
         """`before`: the marks that concern it."""
-        self._site = site
+        self._suspicion = suspicion
         self._chunk = chunk
         self._before = before
+        self._topic = topic
         self._alone = alone
 
     async def run(self, pipeline: Pipeline, drop: Callable[[], None]) -> Recovered | Failed:
@@ -66,8 +186,7 @@ class Suspected:
 
     async def _begins(self, index: int) -> None:
         """A row begins, or, with `WHOLE`, all of them have run."""
-        topic = self._site.topic_of(self._chunk.at)
-        whole = mark_of(self._chunk, topic)
+        whole = mark_of(self._chunk, self._topic)
         if index == WHOLE:
             await self._marked([one for one in self._before if not one.alone], whole)
             return
@@ -75,11 +194,12 @@ class Suspected:
         row = index
         while row > 0 and self._chunk.columns.offset(row - 1) == offset:
             row -= 1
-        mark = Mark(self._chunk.at, offset, offset + 1, index - row, topic=topic)
+        mark = Mark(self._chunk.at, offset, offset + 1, index - row, topic=self._topic)
         known = [one for one in self._before if one.meets(self._chunk.at, offset, offset + 1)]
         known = [one for one in known if not one.alone or one.row == mark.row]
         await self._marked(known, mark)
 
     async def _marked(self, before: Sequence[Mark], mark: Mark) -> None:
-        await self._site.announced.letter(next_death(before, mark, alone=self._alone.holds))
-        self._alone.begins(lambda alone: self._site.marks.begin(next_death(before, mark, alone=alone)))
+        one = self._suspicion
+        await one.announced.letter(next_death(before, mark, alone=self._alone.holds), one.suspects.marks)
+        self._alone.begins(lambda alone: one.marks.begin(next_death(before, mark, alone=alone)))

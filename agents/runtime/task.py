@@ -1,6 +1,7 @@
 """One running task: its machine decides, and its parts carry out the instructions.
 
     site          what the parts share: names, machine, store, operators
+    suspicion     letters that have ended a worker, or may
     under way     the current letter, its retries, topics that it is the first to write to
     contribution  what joins the transactions: outputs, changes, markers, checkpoints
     preparing     the store, from opening it to the first letter
@@ -19,53 +20,96 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ...core.orders import Report, Start, TaskReported, TaskState
+from ...core.orders import Order, Report, Start, TaskReported, TaskState
 from ...core.task import protocol as t
 from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
+from ..job.plans import task_settings
+from ..measured import Meter
 from ..port.alarm import Alarm
+from .announced import LetterJob
 from .beside import Beside
 from .buffer import LogWrite
-from .contribution import Contribution
+from .contribution import Contribution, Transactions
 from .due import Due
 from .end import TaskEnd
 from .failures import Failures
-from .preparing import Preparing
-from .reading import Reading
-from .site import Site
-from .under_way import UnderWay
+from .preparing import Preparing, PreparingNeeds
+from .reading import Reading, ReadingNeeds
+from .site import Site, SiteNeeds
+from .suspicion import Suspicion, SuspicionNeeds
+from .task_intake import Room
+from .under_way import LateTopics, LetterNeeds, UnderWay
 
-if TYPE_CHECKING:
-    from .runtime import Runtime
+
+class TaskJob(LetterJob, Protocol):
+    """The job, as far as a task reports to it."""
+
+    def report(self, report: Report) -> None:
+        """Take a task's report; it is fed once the current event has been handled."""
+        ...
+
+
+class TaskProducers(Transactions, LateTopics, Room, Protocol):
+    """The producers of the process, as a task sees them."""
+
+
+class TaskNeeds(SiteNeeds, SuspicionNeeds, PreparingNeeds, ReadingNeeds, LetterNeeds, Protocol):
+    """What a task needs of the process: what its parts need."""
+
+    @property
+    def job(self) -> TaskJob: ...
+    @property
+    def producers(self) -> TaskProducers: ...
+
+
+class TaskStarts(Protocol):
+    """What starts the tasks of the process; see `Granted`."""
+
+    def gone(self, task: str) -> None: ...
+    def again(self, start: Start, *orders: Order) -> None: ...
 
 
 class TaskActor:
     """A task under one grant. It is made for a `Start`, and ends with `released`, `Abandon` or a lost producer."""
 
-    def __init__(self, runtime: Runtime, plan: TaskPlan, start: Start) -> None:
-        self.site = site = Site(runtime, plan, start, self.feed)
+    def __init__(self, needs: TaskNeeds, starts: TaskStarts, plan: TaskPlan, start: Start) -> None:
+        self.site = site = Site(needs, Meter(needs.turns.clocks), plan, start, self.feed)
         self.name, self.grant, self.machine, self.state = site.name, site.grant, site.machine, site.state
         self.failures = Failures(site)
         self.due = Due(site)
-        self.beside = Beside(site, self.failures.broken)
-        self.contribution = Contribution(site, self.failures, self.due)
+        self.beside = Beside(site, needs.life, self.failures.broken)
+        self.suspicion = Suspicion(start, needs, site.log)
+        self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due)
         self.under_way = UnderWay(
-            site, self.failures, self.beside, self.contribution, self.due, self.failures.stopped, self._started_again
+            site,
+            needs,
+            self.failures,
+            self.suspicion,
+            self.beside,
+            self.contribution,
+            self.due,
+            self.failures.stopped,
+            self._started_again,
         )
-        self.preparing = Preparing(site, self.beside, self.due.watch)
-        self.reading = Reading(site, self.beside, self.under_way.take)
-        self.ends = TaskEnd(site.log, lambda: runtime.settings.seconds("release.timeout") / 3)
+        self.mailbox = self.under_way.mailbox
+        self.preparing = Preparing(site, needs, self.beside, self.suspicion, self.due.watch)
+        self.reading = Reading(site, needs, self.beside, self.under_way.take)
+        self.ends = TaskEnd(site.log, lambda: site.settings.seconds("release.timeout") / 3)
         self.ended = asyncio.Event()
         """Set when nothing of this task is left in this process."""
-        self.since_ms = runtime.port.clock.now().wall
+        self.since_ms = site.wall_ms()
         """When the task entered its current state."""
-        self._runtime = runtime
+        self._job = needs.job
+        self._life = needs.life
+        self._starts = starts
+        self._silent = needs.port.silent
         self._start = start
         self._phase = self.machine.phase
         """The phase after the last event."""
-        self._alarm = Alarm(self._deadline, runtime.port.clock, lambda: self.feed(t.Tick()))
+        self._alarm = Alarm(self._deadline, site.clock, lambda: self.feed(t.Tick()))
         self._broken = False
         self._sealed: list[LogWrite] = []
         """What this task adds to the transaction that is being sealed."""
@@ -102,7 +146,7 @@ class TaskActor:
             return False
         taken = False
         try:
-            instructions = self.machine.handle(event, self._runtime.port.clock.now())
+            instructions = self.machine.handle(event, self.site.clock.now())
             taken = True
             self._carry_out(instructions)
         except Exception as error:
@@ -119,7 +163,7 @@ class TaskActor:
             self._handlers[type(instruction)](instruction)
         phase = self._phase = self.machine.phase
         if phase != before:
-            self.since_ms = self._runtime.port.clock.now().wall
+            self.since_ms = self.site.wall_ms()
             self.site.log.info("task state", state=phase, before=before)
             if phase == TaskState.DRAINING:
                 self.site.patience.drains()
@@ -170,7 +214,18 @@ class TaskActor:
     def _deadline(self) -> float | None:
         if self.site.gone:
             return None
-        return self.machine.deadline() if self._runtime.port.silent else self.machine.due_s()
+        return self.machine.deadline() if self._silent else self.machine.due_s()
+
+    def take_settings(self) -> None:
+        """Apply the current settings in the machine, the intake, the chooser and the batches."""
+        settings = self.site.settings
+        own = task_settings(settings.given)
+        if own != self.machine.plan.settings:
+            self.feed(t.SettingsChanged(own))
+        self.site.patience.look()
+        self.reading.take_settings()
+        if self.site.pipeline is not None:
+            self.site.pipeline.fly(settings.value("spark.in-flight"), settings.value("gather.max-bytes"))
 
     def _seek(self, order: t.SeekConsumer) -> None:
         self.reading.seek(order)
@@ -185,8 +240,8 @@ class TaskActor:
         report = order.report
         released = isinstance(report, TaskReported) and report.state == TaskState.RELEASED
         if isinstance(report, TaskReported) and released:
-            report = replace(report, unproven=self.site.announced.active)
-        self._runtime.job.report(report)
+            report = replace(report, unproven=self.suspicion.announced.active)
+        self._job.report(report)
         if released:
             self._go()
 
@@ -204,13 +259,13 @@ class TaskActor:
 
     def _begin_again(self, order: t.BeginAgain) -> None:
         self._go()
-        self._runtime.granted.again(self._start, *order.seeks)
+        self._starts.again(self._start, *order.seeks)
 
     def _started_again(self) -> None:
         """The agent was started again: restart a failed task under the same grant, from its log."""
         if not self.site.gone and self.machine.state == TaskMode.FAILED:
             self._go()
-            self._runtime.granted.again(self._start)
+            self._starts.again(self._start)
 
     def _go(self) -> None:
         if self.site.gone:
@@ -220,29 +275,27 @@ class TaskActor:
         self.site.idle.set()
         self._alarm.stop()
         self.due.stop()
-        self._runtime.life.spawn(self._end, f"{self.name}: end")
+        self._life.spawn(self._end, f"{self.name}: end")
 
     async def _end(self) -> None:
         self.beside.cancel()
         try:
             await self._put_down()
         finally:
-            self._runtime.granted.gone(self.name)
+            self._starts.gone(self.name)
             self.ended.set()
             if self._last_report is not None:
-                self._runtime.job.report(self._last_report)
+                self._job.report(self._last_report)
 
     async def _put_down(self) -> None:
         """Shut the parts down. Running user code ends first: neither its hooks nor the next owner may run at the same time."""
         await self.ends.put_down(
-            ("agent", self.under_way.mailbox.stop),
+            ("agent", self.mailbox.stop),
             ("intake", self.reading.stop),
             ("user code", self._end_hooks),
             last=("store", self.state.close),
         )
-        self.site.marks.close()
-        if self.machine.state in (TaskMode.ABANDONED, TaskMode.RELEASED):
-            self.site.announced.survived()
+        self.suspicion.close(survived=self.machine.state in (TaskMode.ABANDONED, TaskMode.RELEASED))
 
     async def _end_hooks(self) -> None:
         if self.site.pipeline is not None:

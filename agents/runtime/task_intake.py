@@ -8,27 +8,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ..cancellation import answered
 from ..operators.letter_bounds import NO_BOUNDS
+from ..port.absence import Unread
+from ..port.port import Port
 from ..port.waiting import wait
 from ..records.chunks import Chunk
-from .chooser import OVER, Taking
+from .chooser import OVER, Taking, TaskChooser
 from .intake import Intake, PartitionHead
 from .notes import DEGRADED
+from .site import Site
 from .skips import Skips
-
-if TYPE_CHECKING:
-    from .chooser import TaskChooser
-    from .site import Site
+from .turns import LoopTurns
 
 GAP_S = 2.5
 """Two answers further apart do not prove that there was nothing between them: a process that was suspended meanwhile has not looked."""
 LOOK_S = 1.0
 """How long a fill waits for an answer before it checks which partitions have none."""
+
+
+class Room(Protocol):
+    """The transactions that what is read will join; see `Producers`."""
+
+    async def room(self) -> None: ...
+    def gather_until(self) -> float | None: ...
+    def arrived(self, took_s: float) -> None: ...
+
+
+class IntakeNeeds(Protocol):
+    """What the intake of a task needs of the process."""
+
+    port: Port
+    turns: LoopTurns
+    unread: Unread
+
+    @property
+    def producers(self) -> Room: ...
 
 
 class TaskIntake:
@@ -37,6 +56,7 @@ class TaskIntake:
     def __init__(
         self,
         site: Site,
+        needs: IntakeNeeds,
         intake: Intake,
         chooser: TaskChooser,
         positions: Mapping[StreamPartition, int],
@@ -65,8 +85,12 @@ class TaskIntake:
         """Paused because records were deleted before they were read; a seek resumes them."""
         self._own = frozenset(plan.stream for plan in site.plan.inputs if not plan.external)
         self._own_lag = 0
-        self._clock = site.runtime.port.clock
-        self._silent = site.runtime.port.silent
+        self._producers = needs.producers
+        self._turns = needs.turns
+        self._unread = needs.unread
+        self._clock = needs.port.clock
+        self._broker = needs.port.broker
+        self._silent = needs.port.silent
         self._waits = ""
         """Why nothing was handed out although records were buffered, if that was so at the last look."""
         self._wake = asyncio.Event()
@@ -107,7 +131,7 @@ class TaskIntake:
             self._said.pop(at, None)
             self._identified.pop(at, None)
             self.skips.forget(at)
-            self.intake.seek(at, position, self._site.machine.inputs.topics.get(at, ""))
+            self.intake.seek(at, position, self._site.topic_of(at))
             if at in self._lost:
                 self._lost.discard(at)
                 self.chooser.anew(at)
@@ -125,7 +149,7 @@ class TaskIntake:
             self.intake.pause(at)
             upto[at] = self._site.machine.position(at)
             self.held.pop(at, None)
-            self.intake.seek(at, upto[at], self._site.machine.inputs.topics.get(at, ""))
+            self.intake.seek(at, upto[at], self._site.topic_of(at))
             self.intake.pause(at)
         self.chooser.draining((*order.keep, *order.drop))
         self.intake.go_on()
@@ -149,7 +173,7 @@ class TaskIntake:
             job.cancel()
         for at in list(self._trouble):
             del self._trouble[at]
-            self._site.runtime.unread.left(str(at))
+            self._unread.left(str(at))
         for at in list(self._unanswered):
             self._answers(at)
         await self.intake.stop()
@@ -166,7 +190,7 @@ class TaskIntake:
     async def _hand_out(self) -> None:
         while True:
             await self._site.idle.wait()
-            await self._site.runtime.producers.room()
+            await self._producers.room()
             self._wake.clear()
             if not await self._one():
                 await self._wait()
@@ -178,7 +202,7 @@ class TaskIntake:
 
     async def _one(self) -> bool:
         """Tell the machine what has changed, and hand out one letter; False if there is nothing to hand out."""
-        clocks = self._site.runtime.turns.clocks
+        clocks = self._turns.clocks
         began_ns = 0 if clocks is None else clocks.cpu_ns()
         heads = self.intake.heads()
         self._telling = True
@@ -203,7 +227,7 @@ class TaskIntake:
         if chunk is None:
             return False
         self.chooser.taken(choice, len(chunk))
-        chunk.now_ms = self._site.runtime.port.broker.ms(self._clock.now())
+        chunk.now_ms = self._broker.ms(self._clock.now())
         chunk.so_far_ms = machine.inputs.time_of(choice.at)
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
@@ -219,7 +243,7 @@ class TaskIntake:
 
     def _cut(self, choice: Taking, *, bulk: bool) -> Chunk | None:
         """Take the next letter from its buffer: as many rows as a turn of the loop permits."""
-        turns, at = self._site.runtime.turns, choice.at
+        turns, at = self._turns, choice.at
         most, rows = choice.max_records, self.chooser.rows(bulk=bulk)
         bounds = NO_BOUNDS if self._site.pipeline is None else self._site.pipeline.bounds
         if (bound := bounds.most.get(at.stream)) is not None:
@@ -245,7 +269,7 @@ class TaskIntake:
     def _arrived(self) -> None:
         """Nothing may be handed out now: a commit may have waited for that."""
         if self.intake.arriving and self._site.idle.is_set() and (took_s := self.intake.arrived()) is not None:
-            self._site.runtime.producers.arrived(took_s)
+            self._producers.arrived(took_s)
 
     def _pass_run(self, chunk: Chunk) -> None:
         """Pass this control message, and those that follow it: the producers of a stream announce one after the other."""
@@ -262,7 +286,7 @@ class TaskIntake:
         machine = self._site.machine
         if self._said.get(chunk.at) != offset and machine.may_take(chunk.at) and chunk.control is not None:
             self._said[chunk.at] = offset
-            now_ms = self._site.runtime.port.broker.ms(self._clock.now())
+            now_ms = self._broker.ms(self._clock.now())
             frame = machine.inputs.by_stream[chunk.at.stream].believed(chunk.control, now_ms)
             self._site.feed(t.ControlAtHead(chunk.at, offset, frame))
         if machine.position(chunk.at) > offset:
@@ -340,7 +364,7 @@ class TaskIntake:
                 continue
             if why is None:
                 del self._trouble[at]
-                self._site.runtime.unread.back(str(at))
+                self._unread.back(str(at))
             else:
                 self._trouble[at] = why
-                self._site.runtime.unread.tell(str(at), why)
+                self._unread.tell(str(at), why)

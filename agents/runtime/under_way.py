@@ -10,29 +10,49 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
-from ...core.task.suspects import Mark, brief, next_death
 from ...core.turns import TURN_NS
 from ..cancellation import CalledOff, answered
+from ..operators.pipeline import Pipeline
 from ..operators.trouble import Failed, Recovered, because, recover, told
-from ..port.port import MailboxClosed
+from ..port.port import MailboxClosed, Process
 from ..records.chunks import Chunk
 from ..records.range_buffer import UnreadRecords
 from ..records.target_rules import UnknownTarget
 from .beside import Beside
 from .contribution import Contribution
-from .doing import Doing, named
+from .doing import ChunkLetter, Doing, Letter, StepLetter, named
 from .due import Due
 from .failures import Failures
-from .letters import ChunkLetter, Letter, StepLetter
+from .old_reads import OldReads
 from .site import Site
-from .suspected import Suspected, TookItsWorker, mark_of, told_of
+from .solitude import Solitude
+from .suspicion import Suspicion, mark_of
+from .turns import LoopTurns
 
 R = TypeVar("R")
-Told = TypeVar("Told", Failed, Recovered | Failed)
+
+
+class LateTopics(Protocol):
+    """The topics that are written to; see `Producers`."""
+
+    async def learn(self, topic: str) -> None: ...
+
+
+class LetterNeeds(Protocol):
+    """What the letters of a task need of the process."""
+
+    old_reads: OldReads
+    solitude: Solitude
+    turns: LoopTurns
+
+    @property
+    def life(self) -> Process: ...
+    @property
+    def producers(self) -> LateTopics: ...
 
 
 class UnderWay:
@@ -41,7 +61,9 @@ class UnderWay:
     def __init__(
         self,
         site: Site,
+        needs: LetterNeeds,
         failures: Failures,
+        suspicion: Suspicion,
         beside: Beside,
         contribution: Contribution,
         due: Due,
@@ -50,7 +72,12 @@ class UnderWay:
     ) -> None:
         """`on_gone` is called when the actor has stopped, `on_again` when its agent was started again."""
         self._site = site
+        self._targets = needs.producers
+        self._old_reads = needs.old_reads
+        self._solitude = needs.solitude
+        self._turns = needs.turns
         self._failures = failures
+        self._suspicion = suspicion
         self._beside = beside
         self._contribution = contribution
         self._due = due
@@ -58,7 +85,7 @@ class UnderWay:
         self._letter: Letter | None = None
         self._learnt: set[str] = set()
         """Topics that user code writes to and no step declares; the broker has been asked for them."""
-        self.mailbox = site.runtime.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
+        self.mailbox = needs.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
 
     # ------------------------------------------------------------------------------------------------------ what is next
 
@@ -112,10 +139,10 @@ class UnderWay:
     async def _run(self, letter: Letter) -> None:
         if self._called_off(letter):
             return
-        solitude, turns, meter = self._site.runtime.solitude, self._site.runtime.turns, self._site.meter
+        turns, meter = self._turns, self._site.meter
         expected_ns = self._expected_ns(letter)
         turn = await turns.enter(expected_ns)
-        await solitude.enter()
+        await self._solitude.enter()
         self.doing.begins(letter)
         meter.begin()
         try:
@@ -125,16 +152,16 @@ class UnderWay:
         except CalledOff:
             self._site.drop()
         finally:
-            self._site.marks.end()
+            self._suspicion.ended()
             self.doing.ends()
-            solitude.leave()
+            self._solitude.leave()
             if isinstance(letter, ChunkLetter) and not isinstance(letter.chunk.columns, UnreadRecords):
                 turns.learn(letter.chunk.at.stream, len(letter.chunk), meter.ns + letter.chunk.taken_ns)
 
     def _expected_ns(self, letter: Letter) -> int:
         """For how long a letter will hold the loop; a step may take a whole turn."""
         if isinstance(letter, ChunkLetter):
-            return self._site.runtime.turns.expected_ns(letter.chunk.at.stream, len(letter.chunk))
+            return self._turns.expected_ns(letter.chunk.at.stream, len(letter.chunk))
         return TURN_NS
 
     async def _chunk(self, letter: ChunkLetter) -> None:
@@ -150,30 +177,23 @@ class UnderWay:
             if (wants := self._contribution.complete()) is not None:
                 commit, ends = wants
                 upto, greatest = chunk.next_position, outcome.greatest
-                self._site.runtime.old_reads.read(chunk.at, greatest)
-                self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, ends=ends, owed=self._owed()))
+                self._old_reads.read(chunk.at, greatest)
+                self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, ends=ends, owed=self._pipeline.owed()))
 
     async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
         """Run a chunk. If it fails, run it again without the records that the policy lets it leave out, or fail."""
-        site, chunk = self._site, letter.chunk
-        pipeline = site.pipeline
-        assert pipeline is not None
-        mark = mark_of(chunk, site.topic_of(chunk.at))
-        if site.suspects.marks and (before := site.suspects.of(chunk.at, mark.first, mark.upto, mark.topic)):
-            async with site.runtime.solitude.alone() as alone:  # what fails here must not run again as a whole
-                self._unless_called_off(letter)
-                suspected = Suspected(site, chunk, before, alone)
-                return self._told(await suspected.run(pipeline, partial(self._try_anew, letter)))
+        pipeline, suspicion, chunk = self._pipeline, self._suspicion, letter.chunk
+        check, drop = partial(self._unless_called_off, letter), partial(self._try_anew, letter)
+        mark = mark_of(chunk, self._site.topic_of(chunk.at))
+        if before := suspicion.of(mark):
+            return await suspicion.chunk(pipeline, chunk, before, mark.topic, check=check, drop=drop)
         try:
-            if site.announced.active:
-                await site.announced.letter(mark)
-                self._unless_called_off(letter)
-            site.marks.begin(mark)
+            await suspicion.begins(mark, check)
             return Recovered(await pipeline.chunk(chunk))
         except UnknownTarget:
             raise
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
-            return await recover(pipeline, letter.chunk, error, drop=partial(self._try_anew, letter))
+            return await recover(pipeline, chunk, error, drop=drop)
 
     async def _step(self, letter: StepLetter) -> None:
         self._due.begins(letter.step.key)
@@ -182,31 +202,15 @@ class UnderWay:
             self._failures.letter_failed(more)
         elif more is not None and (wants := self._contribution.complete()) is not None:
             commit, ends = wants
-            seen = () if self._site.pipeline is None else self._site.pipeline.seen()
-            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=self._owed(), seen=seen))
+            owed, seen = self._pipeline.owed(), self._pipeline.seen()
+            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=owed, seen=seen))
 
     async def _stepped(self, letter: StepLetter) -> bool | Failed:
         """Run a step. Returns whether there is more of it to run, or why it failed."""
-        site, step = self._site, letter.step
-        assert site.pipeline is not None
-        mark = Mark(what=brief(named(letter)))
+        step, check = letter.step, partial(self._unless_called_off, letter)
+        run = partial(self._pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause, step.times)
         try:
-            if (before := site.suspects.of_letter(mark.what)) is None:
-                if site.announced.active:
-                    await site.announced.letter(mark)
-                    self._unless_called_off(letter)
-                site.marks.begin(mark)
-                return await site.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
-            if before.judged:
-                return self._told(Failed(told_of(before), TookItsWorker(told_of(before)), final=True))
-            async with site.runtime.solitude.alone() as alone:
-                await site.announced.letter(next_death([before], mark, alone=alone.holds))
-                self._unless_called_off(letter)
-                alone.begins(lambda holds: site.marks.begin(next_death([before], mark, alone=holds)))
-                more = await site.pipeline.step(step.kind, step.stream, step.ts, step.key, step.cause, step.times)
-            if not more and site.suspects.ended(mark.what):
-                site.marks.keep(site.suspects.marks)
-            return more
+            return await self._suspicion.step(named(letter), run, check=check)
         except UnknownTarget:
             raise
         except Exception as error:  # noqa: BLE001 - as in _ran
@@ -214,17 +218,10 @@ class UnderWay:
             final = bool(getattr(error.__cause__, "final", False))
             return Failed(because(f"{step.kind} {step.stream or step.key}", error), error, final)
 
-    def _told(self, outcome: Told) -> Told:
-        """If a letter has failed its task without running, its next start may run it once more: a person may have corrected the code."""
-        if isinstance(outcome, Failed) and isinstance(outcome.error, TookItsWorker):
-            self._site.suspects.forgive()
-            self._site.marks.keep(self._site.suspects.marks)
-            self._site.announced.changed()
-        return outcome
-
-    def _owed(self) -> t.Owed:
-        """What the pipeline's steps still owe, now that a letter is complete."""
-        return () if self._site.pipeline is None else self._site.pipeline.owed()
+    @property
+    def _pipeline(self) -> Pipeline:
+        assert self._site.pipeline is not None, "a task is prepared before it works"
+        return self._site.pipeline
 
     def _end(self, event: t.ChunkDone | t.StepDone) -> None:
         self._letter = None
@@ -275,7 +272,7 @@ class UnderWay:
             return unknown
         try:
             with answered("the question"):
-                await self._site.runtime.producers.learn(unknown.topic)
+                await self._targets.learn(unknown.topic)
         except Exception as error:  # noqa: BLE001 - an unreachable broker, a missing permission, a bug in a library
             return error
         self._learnt.add(unknown.topic)

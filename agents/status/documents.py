@@ -145,7 +145,7 @@ def task(actor: TaskActor, now_ms: int, lags: Mapping[StreamPartition, int | Non
         "watermarks": {stream: time_of(ms) for stream, ms in watermarks(actor).items()},
         "inputs": inputs,
         "restore": None if progress is None else restore_of(progress),
-        "counts": dict(sorted(actor.site.runtime.granted.counters.get(actor.name, {}).items())),
+        "counts": dict(sorted(actor.site.counts.items())),
         "notes": {what: note_of(note) for what, note in actor.site.notes.said.items()},
         "keys": key_tests(actor),
     }

@@ -204,7 +204,7 @@ class Driver:
         self._lives += 1
         if self._lives > MOST_LIVES:
             raise DriverError(f"no transaction can be committed: {why}")
-        for actor in list(self._runtime.granted.actors.values()):
+        for actor in list(self._runtime.actors.values()):
             await actor.ended.wait()
         await self._live()
 
@@ -433,7 +433,7 @@ class Driver:
         """Apply the effects of a request."""
         self._take_settings()
         for actor in self.tasks.values():
-            self._runtime.granted.tell_settings(actor)
+            actor.take_settings()
         before, self._run = self._run, self._job.state.run_view() or self._run
         if before != self._run:
             for task in self._model.tasks:
@@ -445,14 +445,14 @@ class Driver:
     @property
     def tasks(self) -> dict[str, TaskActor]:
         """The tasks."""
-        actors = self._runtime.granted.actors
+        actors = self._runtime.actors
         return {task: actors[task] for task in self._model.tasks if task in actors}
 
     @property
     def counters(self) -> Counter[str]:
         """The counters of all tasks together: join_misses, dead_letters, records_skipped …"""
         found: Counter[str] = Counter()
-        for counts in self._runtime.granted.counters.values():
+        for counts in self._runtime.counters.values():
             found.update(counts)
         return found
 
@@ -519,7 +519,7 @@ class Driver:
 
 
 async def _put_down(runtime: Runtime, life: Life) -> None:
-    for actor in list(runtime.granted.actors.values()):
+    for actor in list(runtime.actors.values()):
         await actor.kill()
     await runtime.producers.drop()
     await life.end()

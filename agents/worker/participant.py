@@ -20,8 +20,7 @@ from ...core.coordination.leader.leader import Leader
 from ...core.coordination.member import protocol as mw
 from ...core.coordination.member.member import Member
 from ...core.errors import DeclarationError
-from ...core.names import worker_id
-from ...core.orders import Order, Report, RunView, TaskReported, TaskState
+from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..coordinator.coordination import Coordination
 from ..coordinator.leader_edge import LeaderTopics
@@ -31,7 +30,6 @@ from ..logger import Logger
 from ..measured import Clocks
 from ..port.port import Offsets, Port
 from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
-from ..runtime.task import TaskActor
 from .health import LONG_S, Health, letter_load
 from .lags import Lags, Owned, TaskLags, owned_by
 from .load import load_of
@@ -104,9 +102,15 @@ class Participant:
             compression=options.compression,
             clocks=clocks,
         )
+        self.actors = self.runtime.actors
+        """The tasks in this process."""
+        self.tasks = self.runtime.granted
+        self.producers = self.runtime.producers
+        self.unread = self.runtime.unreadable.passed
         tasks = self._tell_tasks
         own = {"committer": self._pace, "task": tasks, "intake": tasks, "chooser": tasks, "spark": tasks}
         self.overrides = Overrides(options, settings, {**own, "worker": self._judge, **more})
+        self.config_changed = self.overrides.take
 
     async def start(self) -> None:
         """Join the job."""
@@ -118,34 +122,7 @@ class Participant:
             beat_s=self._settings.seconds("heartbeat.interval"),
         )
 
-    @property
-    def actors(self) -> dict[str, TaskActor]:
-        """The tasks in this process."""
-        return self.runtime.granted.actors
-
     # ------------------------------------------------------------------------------------------- what the machines order
-
-    def tell(self, task: str, order: Order) -> None:
-        """See `coordination.World`."""
-        self.runtime.granted.tell(task, order)
-
-    async def init_producer(self, incarnation: str) -> None:
-        """See `coordination.World`. This initialises the transactional id, exactly once."""
-        options = self._options
-        transactional_id = worker_id(options.declared.app.job, options.processor, incarnation)
-        await self.runtime.producers.begin(incarnation, transactional_id)
-
-    async def close_producer(self, incarnation: str) -> None:
-        """See `coordination.World`."""
-        await self.runtime.producers.close(incarnation)
-
-    async def learn(self, topic: str) -> None:
-        """See `coordination.World`."""
-        await self.runtime.producers.learn(topic)
-
-    def config_changed(self, overrides: Mapping[str, Any], offset: int) -> None:
-        """See `coordination.World`."""
-        self.overrides.take(overrides, offset)
 
     def standing(self, ready: bool, why: str) -> None:
         """See `coordination.World`."""
@@ -185,10 +162,6 @@ class Participant:
     def lags_now(self) -> dict[str, TaskLags]:
         """The lag of each partition of its tasks, as far as it is known."""
         return self.lags.look(self.owned(), self.actors, self._port.clock.now().mono)
-
-    def unread(self, topic: str, partition: int, offset: int, why: str) -> None:
-        """See `coordination.World`."""
-        self.runtime.unreadable.passed(topic, partition, offset, why)
 
     # ------------------------------------------------------------------------------------------- what the runtime asks for
 
@@ -238,13 +211,13 @@ class Participant:
     # -------------------------------------------------------------------------------------------------- who takes settings
 
     def _pace(self) -> None:
-        committing = self.runtime.producers.committing
+        committing = self.producers.committing
         if committing is not None:
             committing.pace(self._settings.seconds("commit.interval"))
 
     def _tell_tasks(self) -> None:
         for actor in list(self.actors.values()):
-            self.runtime.granted.tell_settings(actor)
+            actor.take_settings()
 
     def _judge(self) -> None:
         self._exits_on_failure = self._settings.text("failure.policy") == "exit"

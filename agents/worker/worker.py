@@ -244,12 +244,12 @@ class Worker:
     @property
     def actors(self) -> dict[str, TaskActor]:
         """The tasks in this process."""
-        return self.runtime.granted.actors
+        return self.runtime.actors
 
     @property
     def counters(self) -> dict[str, Counter[str]]:
         """The counters of each task."""
-        return self.runtime.granted.counters
+        return self.runtime.counters
 
     @property
     def committing(self) -> Committing | None:

@@ -113,28 +113,12 @@ class Running:
         """As nearly like kill -9 as one process can: nothing is committed, said or released; sockets fall."""
         worker = self.worker
         worker.coordination.stop()
-        runtime = worker.runtime
-        runtime.job = _Silent(runtime.job)  # type: ignore[assignment]
-        runtime.producers = _Silent(runtime.producers)  # type: ignore[assignment]
+        # a dying task reports nothing, and commits nothing
+        worker.participant.report = lambda report: None  # type: ignore[method-assign]
+        worker.runtime.producers.want_commit = lambda task, urgent: None  # type: ignore[method-assign]
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self.task
-
-
-class _Silent:
-    """What a dying task says nothing through."""
-
-    def __init__(self, told: Any) -> None:
-        self._told = told
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._told, name)
-
-    def report(self, report: Any) -> None:
-        pass
-
-    def want_commit(self, task: str, urgent: bool) -> None:
-        pass
 
 
 class Process:

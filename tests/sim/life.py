@@ -30,7 +30,7 @@ from headgate.core.coordination.member import protocol as member_words
 from headgate.core.coordination.member.member import Member
 from headgate.core.graph.model import JobModel
 from headgate.core.machine import Tick
-from headgate.core.names import StreamPartition, worker_id
+from headgate.core.names import StreamPartition
 from headgate.core.task import protocol as facts
 from headgate.core.task.commit import Committer
 from headgate.core.task.task import Task
@@ -314,9 +314,9 @@ class Life:
             process.config_offset = offset
             original.config_changed(overrides, offset)
 
-        async def init_producer(incarnation: str) -> None:
-            process.incarnations[worker_id(process.job.job_name, process.slot.processor, incarnation)] = incarnation
-            await original.init_producer(incarnation)
+        async def begin(incarnation: str, transactional_id: str) -> None:
+            process.incarnations[transactional_id] = incarnation
+            await original.begin(incarnation, transactional_id)
             if self.runtime.producers.committing is not None:
                 machine = self.runtime.producers.committing.machine
                 again = partial(Committer, interval_s=machine.interval_s, timeout_s=machine.timeout_s)
@@ -330,22 +330,22 @@ class Life:
             self.crash(AssertionError(f"{topic}:{partition} at {offset} cannot be read: {why}"))
 
         heard = {
-            "tell": tell,
-            "report": report,
-            "producer_lost": producer_lost,
-            "config_changed": config_changed,
-            "init_producer": init_producer,
-            "exit": leave,
-            "unread": unread,
+            (participant.tasks, "tell"): tell,
+            (participant, "report"): report,
+            (participant, "producer_lost"): producer_lost,
+            (participant, "config_changed"): config_changed,
+            (participant.producers, "begin"): begin,
+            (participant, "exit"): leave,
+            (participant, "unread"): unread,
         }
-        original = SimpleNamespace(**{name: getattr(participant, name) for name in heard})
+        original = SimpleNamespace(**{name: getattr(part, name) for part, name in heard})
 
         def while_alive(name: str, told: Any) -> Any:
             """What a killed process still does while its coroutines are closed reaches nobody, and breaks no promise."""
             return lambda *given: (told if process.alive else getattr(original, name))(*given)
 
-        for name, told in heard.items():
-            setattr(participant, name, while_alive(name, told))
+        for (part, name), told in heard.items():
+            setattr(part, name, while_alive(name, told))
 
     def start(self) -> None:
         """Join the job like `Participant.start`, but with machines that the world configures; end when it is over."""
@@ -367,7 +367,7 @@ class Life:
 
     async def _over(self) -> None:
         await self.participant.over.wait()
-        for actor in list(self.runtime.granted.actors.values()):
+        for actor in list(self.runtime.actors.values()):
             await actor.kill()  # as `agents.worker.worker` does
         assert self._process.exit is not None
         self._process.world.exited(self._process, *self._process.exit)

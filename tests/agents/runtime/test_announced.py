@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import structlog
 
-from headgate.agents.kafka.port import WallClock
-from headgate.agents.runtime.announced import ENOUGH, Announced
-from headgate.agents.state.marks import fields_of
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.runtime.announced import ENOUGH
+from headgate.agents.runtime.suspicion import Suspicion
+from headgate.agents.state.marks import NoMarks, fields_of
 from headgate.core.names import StreamPartition
-from headgate.core.task.suspects import Mark, Suspects
+from headgate.core.orders import RunView, Start
+from headgate.core.task.suspects import Mark
 
 pytestmark = pytest.mark.asyncio
 LEFT, NEXT = Mark(StreamPartition("in", 0), 5, 9), Mark(StreamPartition("in", 0), 9, 12)
@@ -35,51 +38,65 @@ class Said:
         self.said.append(marks)
 
 
-def announced(*, complete: bool) -> tuple[Announced, Said, Any]:
+class Life:
+    """The process, as far as it runs what is said."""
+
+    def crash(self, error: BaseException) -> None:
+        raise error
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work())
+
+    async def serve(self, name: str, work: Any) -> Any: ...
+    def mailbox(self, *_: Any) -> Any: ...
+
+
+def suspicion(*, complete: bool) -> tuple[Suspicion, Said]:
+    """After the death of the owner before, whose marks are here or not."""
     job = Said()
-    life = SimpleNamespace(spawn=lambda work, name: asyncio.get_running_loop().create_task(work()))
-    runtime = SimpleNamespace(job=job, life=life, port=SimpleNamespace(clock=WallClock()))
-    site: Any = SimpleNamespace(
-        name="t", grant=4, runtime=runtime, marks=SimpleNamespace(complete=complete), suspects=Suspects()
-    )
-    site.log = structlog.get_logger()
-    return Announced(site), job, site
+    process = SimpleNamespace(job=job, life=Life(), port=KafkaPort(ClientSettings("nobody:1")), solitude=None)
+    made = Suspicion(Start("t", 4, RunView("r1", "u1"), 0, after_death=True), process, structlog.get_logger())  # type: ignore[arg-type]
+    marks = NoMarks()
+    marks.complete = complete
+    made.remember(marks)
+    return made, job
+
+
+def nothing() -> None:
+    """No letter is called off."""
 
 
 async def test_marks_on_this_disk_are_enough() -> None:
     """Nothing is written, and no letter waits."""
-    one, job, _ = announced(complete=True)
-    assert one.begin() == []
-    await one.letter(NEXT)
-    one.committed()
-    one.changed()
+    one, job = suspicion(complete=True)
+    assert one.suspects.marks == []
+    await one.begins(NEXT, nothing)
+    one.committed({}, {})
+    one.close(survived=True)
     await asyncio.sleep(0)
-    assert (one.active, job.said) == (False, [])
+    assert (one.announced.active, job.said) == (False, [])
 
 
 async def test_letters_are_said_until_enough_is_durable_and_nothing_is_suspected() -> None:
     """Then it is withdrawn. Commits without letters of this task do not count."""
-    one, job, site = announced(complete=False)
-    site.suspects = Suspects(one.begin())
-    assert site.suspects.marks == [LEFT]
-    one.committed()
+    one, job = suspicion(complete=False)
+    assert one.suspects.marks == [LEFT]
+    one.committed({}, {})
     for _ in range(ENOUGH):
-        assert one.active
-        await one.letter(NEXT)
-        one.committed()
-    assert one.active
+        assert one.announced.active
+        await one.begins(NEXT, nothing)
+        one.committed({}, {})
+    assert one.announced.active
     assert job.said == [[fields_of(NEXT), fields_of(LEFT)]] * ENOUGH
-    await one.letter(NEXT)
-    site.suspects.passed({LEFT.at: 12})
-    one.committed()
+    await one.begins(NEXT, nothing)
+    one.committed({LEFT.at: 12} if LEFT.at else {}, {})
     await asyncio.sleep(0)
-    assert not one.active
+    assert not one.announced.active
     assert job.said[-1] == []
 
 
 async def test_a_broker_that_is_away_holds_no_letter_up() -> None:
-    one, job, _ = announced(complete=False)
-    one.begin()
+    one, job = suspicion(complete=False)
     job.failing = True
-    await one.letter(NEXT)
+    await one.begins(NEXT, nothing)
     assert job.said == []

@@ -7,8 +7,7 @@ from types import SimpleNamespace as Bag
 from typing import Any
 
 from headgate.agents.runtime.at_work import AtWork
-from headgate.agents.runtime.doing import Doing
-from headgate.agents.runtime.letters import ChunkLetter, StepLetter
+from headgate.agents.runtime.doing import ChunkLetter, Doing, StepLetter
 from headgate.core.names import StreamPartition
 from headgate.core.task.protocol import RunStep
 
@@ -32,10 +31,10 @@ class Scene:
         self.counts: Counter[str] = Counter()
         self.lines: list[tuple[str, dict[str, Any]]] = []
         log = Bag(info=self._say, warning=self._say)
-        runtime = Bag(port=Bag(clock=Bag(now=lambda: Bag(mono=self.mono))), settings=Bag(seconds=lambda _: limit_s))
         site: Any = Bag(
             name="Partition 0",
-            runtime=runtime,
+            clock=Bag(now=lambda: Bag(mono=self.mono)),
+            settings=Bag(seconds=lambda _: limit_s),
             log=log,
             patience=Bag(longest=lambda: awaits),
             count=lambda what: self.counts.update([what]),

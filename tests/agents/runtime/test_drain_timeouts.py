@@ -69,10 +69,10 @@ async def test_what_is_awaited_when_a_drain_begins_fails_the_task_and_is_named(n
         await until(lambda: host.actor.site.patience._awaited)
         host.actor.feed(DRAINS)
         await until(lambda: "failed" in host.said())
-        why = host.reports[-1].why
+        why = host.job.reports[-1].why
         assert f"{name.strip()} did not finish within 0.05 s (the setting drain.callback-timeout)" in why
-        assert not host.reports[-1].passing
-        assert (host.committed, host.counts["records_failed"]) == ([], 0)
+        assert not host.job.reports[-1].passing
+        assert (host.producers.committed, host.counts["records_failed"]) == ([], 0)
 
 
 @pytest.mark.parametrize("cls", [HangsAtDrain, HangsInTimer])
@@ -82,11 +82,11 @@ async def test_a_hook_that_hangs_in_a_drain_fails_the_task_and_is_named(cls: typ
     acting(cls)(app)
     async with running(app, **{"drain.callback-timeout": "50ms"}) as host:
         host.give(b"1")
-        await until(lambda: host.positions[-1:] == [1])
+        await until(lambda: host.producers.positions[-1:] == [1])
         host.actor.feed(DRAINS)
         await until(lambda: "failed" in host.said())
-        assert "hangs did not finish within 0.05 s (the setting drain.callback-timeout)" in host.reports[-1].why
-        assert f"'{cls.__name__}'" in host.reports[-1].why
+        assert "hangs did not finish within 0.05 s (the setting drain.callback-timeout)" in host.job.reports[-1].why
+        assert f"'{cls.__name__}'" in host.job.reports[-1].why
 
 
 async def test_a_hook_that_ignores_its_cancellation_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +107,6 @@ async def test_a_hook_that_ignores_its_cancellation_is_abandoned(monkeypatch: py
     async with running(app, **{"drain.callback-timeout": "50ms", "release.timeout": "300ms"}) as host:
         host.actor.feed(DRAINS)
         await until(lambda: "failed" in host.said())
-        assert "Stubborn.on_drain did not finish" in host.reports[-1].why
-        assert "ignores its cancellation" in host.reports[-1].why
+        assert "Stubborn.on_drain did not finish" in host.job.reports[-1].why
+        assert "ignores its cancellation" in host.job.reports[-1].why
         gate.set()

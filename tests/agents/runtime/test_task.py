@@ -19,10 +19,11 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings
+from headgate.agents.live_settings import Settings
 from headgate.agents.operators.trouble import may_pass
-from headgate.agents.port.absence import Unread
+from headgate.agents.port.absence import Unread as Absent
 from headgate.agents.records.chunks import Chunk
-from headgate.agents.runtime.buffer import Joining, Listed, Spanned
+from headgate.agents.runtime.buffer import Joining, Listed, Spanned, TaskBuffer
 from headgate.agents.runtime.notes import StatusNotes
 from headgate.agents.runtime.old_reads import OldReads
 from headgate.agents.runtime.solitude import Solitude
@@ -38,7 +39,6 @@ from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import Abandon, Release, RunView, Start
-from headgate.core.settings import find, parse
 from headgate.core.task import protocol as t
 from headgate.core.task.plan import InputPlan, TaskPlan, TaskSettings
 from headgate.core.task.suspects import Mark, Suspects
@@ -68,81 +68,17 @@ class Joined(Joining):
         self.open += [(target.stream, value) for value in listed.values]
 
 
-class Host:
-    """The worker around one task, with all that its runtime consists of: memory instead of a broker."""
+class Life:
+    """The process around one task (`port.Process`): it runs coroutines, and keeps what they raise."""
 
-    port = KafkaPort(ClientSettings("nobody:1"))
-    spark: Any = None
-
-    def __init__(self, app: hg.App, **settings: Any) -> None:
-        self.declared = Declared(app)
-        self.given = settings
-        self.settings = self.life = self.job = self.producers = self.granted = self
-        self.careful: set[str] = set()
-        self.unread = Unread()
-        self.old_reads = OldReads(self.declared.graph, None, lambda topic: None, int)  # type: ignore[arg-type]
-        self.solitude = Solitude(self.port.clock)
-        self.turns = LoopTurns(None, lambda: False)
+    def __init__(self) -> None:
         self.app = new_app("task-actor")
-        self.outbox = Joined()
-        self.outbox.know("out", 1)
-        self.outbox.know(self.declared.topics.dead_letters, 1)
-        self.committed: list[tuple[str, bytes | None]] = []
-        self.positions: list[int] = []
-        self.reports: list[Any] = []
-        self.counts: Counter[str] = Counter()
-        self.astray: list[str] = []
-        self.asked: list[str] = []
+        self.app.flow_control.resume()  # as its start would do, which takes seconds
         self.errors: list[BaseException] = []
-        self.learning: Any = None
-        """Awaited when a topic is asked for."""
-        self.actor: TaskActor
-        self._commits = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def seconds(self, name: str) -> float:
-        return self.value(name) / 1000
-
-    def value(self, name: str) -> Any:
-        return parse(name, self.given.get(name, find(name).default))
-
-    def buffer(self, task: str) -> Any:
-        return self.outbox.buffer(task)
-
-    async def room(self) -> None:
-        pass
-
-    async def check_streams(self, plan: TaskPlan) -> None:
-        pass  # these jobs have one stage
-
-    def report(self, report: Any) -> None:
-        self.reports.append(report)
-
-    async def learn(self, topic: str) -> None:
-        self.asked.append(topic)
-        if self.learning is not None:
-            await self.learning()
-        self.outbox.know(topic, 1)
-
-    def want_commit(self, task: str, urgent: bool) -> None:
-        asyncio.get_running_loop().call_soon(self.commit)
-
-    def commit(self) -> None:
-        """One transaction, as a committer has it: whose outputs stand in it without positions spoils it."""
-        self._commits += 1
-        wrote = self.actor.seal(self._commits)
-        self.actor.announce()
-        rows, self.outbox.open = self.outbox.open, []
-        if not wrote:
-            self.astray += [topic for topic, _ in rows]
-            return
-        self.committed += [(topic, value) for topic, value in rows]
-        self.positions.append(self.actor.contribution._positions[IN])
-        self.actor.apply(self._commits)
-        self.actor.committed(self._commits)
-
-    def poisoned(self, task: str, why: str) -> None:
-        self.astray.append(why)
+    def crash(self, error: BaseException) -> None:
+        self.errors.append(error)
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work(), name=name)
@@ -158,120 +94,90 @@ class Host:
     async def serve(self, name: str, work: Any) -> Any:
         return self.spawn(work, name)
 
-    def count(self, task: str, name: str, amount: int) -> None:
-        self.counts[name] += amount
-
-    def gone(self, task: str) -> None:
-        pass
-
-    def again(self, start: Start, *orders: Any) -> None:
-        pass
-
-    def open_state(self, task: str, log_partition: int) -> TaskStore:
-        async def ends(_: StreamPartition) -> tuple[int, int, int]:
-            return 0, 0, 10**15
-
-        at = StreamPartition("log", log_partition)
-        return TaskStore(
-            self.port,
-            self.declared,
-            task,
-            at,
-            job_uuid="u1",
-            disk=NoDisk(),
-            decoded=None,
-            clock=lambda: self.port.clock.now().wall,
-            ends=ends,
-        )
-
-    async def ask_offsets(self, order: t.ResolveOffsets) -> t.OffsetsResolved:
-        return t.OffsetsResolved(order.request, dict.fromkeys(order.positions, 0))
-
-    def make_intake(self, site: Any, take: Any, positions: Any) -> Any:
-        async def nothing() -> None:
-            pass
-
-        none = lambda *_, **__: None  # noqa: E731
-        return SimpleNamespace(
-            run=nothing,
-            stop=nothing,
-            wake=none,
-            decided=none,
-            bound=none,
-            seek=none,
-            stop_fetching=lambda *_, **__: dict[StreamPartition, int](),
-        )
-
     def mailbox(self, name: str, on_letter: Any, on_gone: Any, on_again: Any) -> AgentMailbox:
         return AgentMailbox(self.app, name, on_letter, on_gone, on_again=on_again)
 
-    # ----------------------------------------------------------------------------------------------------- for tests
 
-    def give(self, *values: bytes, at: int = 0) -> None:
-        """A chunk, as the intake gives it."""
-        chunk = Chunk.of(IN, list(values), timestamps=[1000 + n for n in range(len(values))], base=at)
-        self.spawn(partial(self.actor.under_way.take, chunk), "give")
+class Job:
+    """The job that the task reports to (`task.TaskJob`)."""
 
-    def release(self) -> None:
-        self.actor.feed(Release("moved"))
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+        self.letters: list[Any] = []
 
-    def said(self) -> list[str]:
-        return [one.state for one in self.reports]
+    def report(self, report: Any) -> None:
+        self.reports.append(report)
 
-    def values(self, topic: str = "out") -> list[bytes | None]:
-        return [value for name, value in self.committed if name == topic]
+    def letters_left(self, task: str, grant: int) -> list[Any]:
+        return []
 
-
-async def until(true: Any) -> None:
-    """Let the loop turn until this holds."""
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.001)
+    async def say_letters(self, task: str, grant: int, marks: Any) -> None:
+        self.letters.append([one[2:5] for one in marks])
 
 
-@contextlib.asynccontextmanager
-async def running(app: hg.App, settings: TaskSettings | None = None, **more: Any) -> Any:
-    """A task that runs, and its host."""
-    host = Host(app, **more)
-    host.app.flow_control.resume()  # as its start would do, which takes seconds
-    plan = TaskPlan("job/1", NAME, (InputPlan("in", (0,), 1),), settings=settings or TaskSettings())
-    start = Start(NAME, 1, RUN, 0)
-    host.actor = actor = TaskActor(host, plan, start)
-    await actor.under_way.mailbox.start()
-    actor.feed(start)
-    await until(lambda: actor.machine.phase == "running")
-    try:
-        yield host
-    finally:
-        await actor.kill()
-    assert host.errors == []
+class Producers:
+    """The transactions of one task (`task.TaskProducers`), in memory."""
+
+    def __init__(self, *topics: str) -> None:
+        self.careful: set[str] = set()
+        self.outbox = Joined()
+        for topic in topics:
+            self.outbox.know(topic, 1)
+        self.committed: list[tuple[str, bytes | None]] = []
+        self.positions: list[int] = []
+        self.astray: list[str] = []
+        self.asked: list[str] = []
+        self.learning: Any = None
+        """Awaited when a topic is asked for."""
+        self.actor: TaskActor
+        self._commits = 0
+
+    def buffer(self, task: str) -> TaskBuffer:
+        return self.outbox.buffer(task)
+
+    async def room(self) -> None: ...
+    def gather_until(self) -> float | None: ...
+    def arrived(self, took_s: float) -> None: ...
+
+    async def learn(self, topic: str) -> None:
+        self.asked.append(topic)
+        if self.learning is not None:
+            await self.learning()
+        self.outbox.know(topic, 1)
+
+    def want_commit(self, task: str, urgent: bool) -> None:
+        asyncio.get_running_loop().call_soon(self.commit)
+
+    def poisoned(self, task: str, why: str) -> None:
+        self.astray.append(why)
+
+    def commit(self) -> None:
+        """One transaction, as a committer has it: whose outputs stand in it without positions spoils it."""
+        self._commits += 1
+        wrote = self.actor.seal(self._commits)
+        self.actor.announce()
+        rows, self.outbox.open = self.outbox.open, []
+        if not wrote:
+            self.astray += [topic for topic, _ in rows]
+            return
+        self.committed += [(topic, value) for topic, value in rows]
+        self.positions.append(self.actor.contribution._positions[IN])
+        self.actor.apply(self._commits)
+        self.actor.committed(self._commits)
 
 
-class Names(hg.Actor):
-    """Writes each record to the topic that it names; `bad` ones it refuses."""
+class Unread:
+    """An intake that reads nothing: a test gives the chunks."""
 
-    async def on_batch(self, ctx: Any, batch: Any) -> None:
-        for one in batch:
-            if one.value.get("bad"):
-                raise ValueError("bad record")
-            ctx.emit(one.value.get("to", "out"), one.value["n"])
+    async def run(self) -> None: ...
+    async def stop(self) -> None: ...
+    def wake(self) -> None: ...
+    def decided(self) -> None: ...
+    def bound(self, order: Any) -> None: ...
+    def seek(self, positions: Any) -> None: ...
 
-
-def naming(policy: str = "skip", actor: type[hg.Actor] = Names) -> hg.App:
-    app = hg.App("job", on_error=policy)
-    app.actor(app.input("in"))(actor)
-    return app
-
-
-@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-async def test_a_topic_that_is_met_while_bad_records_are_found_costs_no_record(policy: str) -> None:
-    """The record behind a bad one names a topic of which nobody knows yet. It was taken for bad itself, and left out."""
-    async with running(naming(policy)) as host:
-        host.give(b'{"bad":1}', b'{"n":1}', b'{"n":2,"to":"new"}', b'{"n":3}')
-        await until(lambda: host.positions[-1:] == [4])
-        assert (host.values(), host.values("new")) == ([b"1", b"3"], [b"2"])
-        assert host.asked == ["new"]
-        assert (host.counts["records_failed"], host.counts["dead_letters"]) == (1, int(policy == "dead_letter"))
+    def stop_fetching(self, order: Any) -> dict[StreamPartition, int]:
+        return {}
 
 
 class Marked:
@@ -296,12 +202,148 @@ class Marked:
         pass
 
 
+class Empty:
+    """Logs without a record (`port.Offsets`)."""
+
+    async def start_of(self, at: StreamPartition) -> int:
+        return 0
+
+    async def end_of(self, at: StreamPartition, *, committed: bool) -> int:
+        return 0
+
+    async def of_time(self, at: StreamPartition, ms: int) -> int | None: ...
+
+    async def topic_id(self, topic: str) -> str:
+        return ""
+
+
+class Host:
+    """What a task needs of its process (`task.TaskNeeds`), with memory instead of a broker, and the task that a test looks at."""
+
+    port = KafkaPort(ClientSettings("nobody:1"))
+    offsets = Empty()
+    spark: Any = None
+    unread = Absent()
+
+    def __init__(self, app: hg.App, **settings: Any) -> None:
+        self.declared = Declared(app)
+        self.settings = Settings(settings)
+        self.life = Life()
+        self.job = Job()
+        self.producers = Producers("out", self.declared.topics.dead_letters)
+        self.old_reads = OldReads(self.declared.graph, self.offsets, lambda topic: None, int)
+        self.solitude = Solitude(self.port.clock)
+        self.turns = LoopTurns(None, lambda: False)
+        self.counters: dict[str, Counter[str]] = {}
+        self.marked = Marked()
+
+    async def check_streams(self, plan: TaskPlan) -> None: ...  # these jobs have one stage
+
+    def open_state(self, task: str, log_partition: int) -> TaskStore:
+        async def ends(_: StreamPartition) -> tuple[int, int, int]:
+            return 0, 0, 10**15
+
+        at = StreamPartition("log", log_partition)
+        return TaskStore(
+            self.port,
+            self.declared,
+            task,
+            at,
+            job_uuid="u1",
+            disk=NoDisk(),
+            decoded=None,
+            clock=lambda: self.port.clock.now().wall,
+            ends=ends,
+        )
+
+    @property
+    def actor(self) -> TaskActor:
+        return self.producers.actor
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self.counters[NAME]
+
+    def give(self, *values: bytes, at: int = 0) -> None:
+        """A chunk, as the intake gives it."""
+        chunk = Chunk.of(IN, list(values), timestamps=[1000 + n for n in range(len(values))], base=at)
+        self.life.spawn(partial(self.actor.under_way.take, chunk), "give")
+
+    def release(self) -> None:
+        self.actor.feed(Release("moved"))
+
+    def said(self) -> list[str]:
+        return [one.state for one in self.job.reports]
+
+    def values(self, topic: str = "out") -> list[bytes | None]:
+        return [value for name, value in self.producers.committed if name == topic]
+
+
+class Alone:
+    """The other tasks of the process (`task.TaskStarts`): there are none."""
+
+    def gone(self, task: str) -> None: ...
+    def again(self, start: Start, *orders: Any) -> None: ...
+
+
+async def until(true: Any) -> None:
+    """Let the loop turn until this holds."""
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def running(app: hg.App, settings: TaskSettings | None = None, **more: Any) -> Any:
+    """A task that runs, and its host."""
+    host = Host(app, **more)
+    plan = TaskPlan("job/1", NAME, (InputPlan("in", (0,), 1),), settings=settings or TaskSettings())
+    start = Start(NAME, 1, RUN, 0)
+    host.producers.actor = actor = TaskActor(host, Alone(), plan, start)
+    actor.reading._made = lambda positions: Unread()  # type: ignore[method-assign, assignment]
+    await actor.mailbox.start()
+    actor.feed(start)
+    await until(lambda: actor.machine.phase == "running")
+    try:
+        yield host
+    finally:
+        await actor.kill()
+    assert host.life.errors == []
+
+
+class Names(hg.Actor):
+    """Writes each record to the topic that it names; `bad` ones it refuses."""
+
+    async def on_batch(self, ctx: Any, batch: Any) -> None:
+        for one in batch:
+            if one.value.get("bad"):
+                raise ValueError("bad record")
+            ctx.emit(one.value.get("to", "out"), one.value["n"])
+
+
+def naming(policy: str = "skip", actor: type[hg.Actor] = Names) -> hg.App:
+    app = hg.App("job", on_error=policy)
+    app.actor(app.input("in"))(actor)
+    return app
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+async def test_a_topic_that_is_met_while_bad_records_are_found_costs_no_record(policy: str) -> None:
+    """The record behind a bad one names a topic of which nobody knows yet. It was taken for bad itself, and left out."""
+    async with running(naming(policy)) as host:
+        host.give(b'{"bad":1}', b'{"n":1}', b'{"n":2,"to":"new"}', b'{"n":3}')
+        await until(lambda: host.producers.positions[-1:] == [4])
+        assert (host.values(), host.values("new")) == ([b"1", b"3"], [b"2"])
+        assert host.producers.asked == ["new"]
+        assert (host.counts["records_failed"], host.counts["dead_letters"]) == (1, int(policy == "dead_letter"))
+
+
 @contextlib.asynccontextmanager
 async def suspected(*marks: Mark, policy: str = "dead_letter") -> Any:
     """A task whose predecessors left these marks behind."""
     async with running(naming(policy)) as host:
-        host.actor.site.marks = host.marked = Marked()
-        host.actor.site.suspects = Suspects(marks)
+        host.actor.suspicion.marks = host.marked
+        host.actor.suspicion.suspects = Suspects(marks)
         yield host
 
 
@@ -309,21 +351,21 @@ async def test_a_suspected_chunk_runs_row_by_row_and_is_cleared() -> None:
     """Each row is marked before it runs, so that the one that kills its worker is known. It is still one letter."""
     async with suspected(Mark(IN, 1, 3)) as host:
         host.give(b'{"n":0}', b'{"n":1}', b'{"bad":1}', b'{"n":3}')
-        await until(lambda: host.positions[-1:] == [4])
+        await until(lambda: host.producers.positions[-1:] == [4])
         assert host.values() == [b"0", b"1", b"3"]
         rows = [(one.first, one.row, one.deaths) for one in host.marked.begun]
         first = [(0, 0, 1), (1, 0, 2), (2, 0, 2)]
         assert rows == [*first, (0, 0, 1), (1, 0, 2), (3, 0, 1), (0, -1, 2)]
         assert host.counts["dead_letters"] == 1
         await until(lambda: host.marked.kept == [])
-        assert host.actor.site.suspects.marks == []
+        assert host.actor.suspicion.suspects.marks == []
 
 
 async def test_a_record_that_ended_two_workers_becomes_a_dead_letter_without_running() -> None:
     """Exactly that record, and the others go on."""
     async with suspected(Mark(IN, 1, 2, 0, 2), Mark(IN, 0, 3)) as host:
         host.give(b'{"n":0}', b'{"n":1}', b'{"n":2}')
-        await until(lambda: host.positions[-1:] == [3])
+        await until(lambda: host.producers.positions[-1:] == [3])
         assert host.values() == [b"0", b"2"]
         assert host.values(host.declared.topics.dead_letters) == [b'{"n":1}']
         assert [one.first for one in host.marked.begun if one.row == 0] == [0, 2]
@@ -341,7 +383,7 @@ async def test_what_no_policy_leaves_out_fails_its_task_by_name(mark: Mark, why:
     async with suspected(mark, policy="fail") as host:
         host.give(b'{"n":0}', b'{"n":1}', b'{"n":2}')
         await until(lambda: "failed" in host.said())
-        assert host.reports[-1].why.startswith(why)
+        assert host.job.reports[-1].why.startswith(why)
         assert (host.values(), host.marked.begun, host.marked.kept) == ([], [], [replace(mark, deaths=1)])
 
 
@@ -370,19 +412,16 @@ async def test_a_letter_with_a_long_name_is_known_again(tmp_path: Path) -> None:
 
 async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_its_letter() -> None:
     """It had only lost its network. The next owner took the letter for one that had ended its worker, and after two fences judged it."""
-    said, begun = list[Any](), asyncio.Event()
+    begun = asyncio.Event()
 
     class Long(hg.Actor):
         async def on_batch(self, ctx: Any, batch: Any) -> None:
             begun.set()
             await asyncio.Event().wait()
 
-    async def say(task: str, grant: int, marks: Any) -> None:
-        said.append([one[2:5] for one in marks])
-
     async with running(naming("fail", Long)) as host:
-        host.say_letters = say
-        host.actor.site.announced.active = True
+        said = host.job.letters
+        host.actor.suspicion.announced.active = True
         host.give(b'{"n":0}', b'{"n":1}', at=5)
         await until(begun.is_set)
         assert said == [[(5, 7, -1)]]
@@ -396,10 +435,10 @@ async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_i
 async def test_a_release_says_whether_the_death_before_is_still_open(active: bool) -> None:
     """A move ended the care with which a task runs after a death, and its next owner met the same record unprepared."""
     async with running(naming("fail")) as host:
-        host.actor.site.announced.active = active
+        host.actor.suspicion.announced.active = active
         host.actor.feed(Release("moved"))
         await host.actor.ended.wait()
-        assert (host.reports[-1].state, host.reports[-1].unproven) == ("released", active)
+        assert (host.job.reports[-1].state, host.job.reports[-1].unproven) == ("released", active)
 
 
 async def test_a_failure_is_over_when_its_letter_has_ended_well() -> None:
@@ -460,7 +499,7 @@ async def test_user_code_that_catches_everything_hides_no_topic(record: bytes) -
     """That a topic must be asked for first is none of a user's business, and yet their `except` lost the record."""
     async with running(naming("skip", Hides)) as host:
         host.give(record)
-        await until(lambda: host.positions[-1:] == [1])
+        await until(lambda: host.producers.positions[-1:] == [1])
         assert host.values("new") == [b"1"]
 
 
@@ -476,11 +515,11 @@ async def test_a_topic_that_cannot_be_asked_for_is_no_fault_of_a_record(policy: 
         raise error
 
     async with running(naming(policy)) as host:
-        host.learning = away
+        host.producers.learning = away
         host.give(b'{"n":1}', b'{"n":2,"to":"new"}')
         await until(lambda: "failed" in host.said())
-        last = host.reports[-1]
-        assert (last.passing, host.committed, host.astray) == (True, [], [])
+        last = host.job.reports[-1]
+        assert (last.passing, host.producers.committed, host.producers.astray) == (True, [], [])
         assert "new" in last.why
         assert host.counts["records_failed"] == 0
 
@@ -495,13 +534,13 @@ async def test_a_release_while_a_topic_is_asked_for_runs_nothing_more() -> None:
             await super().on_batch(ctx, batch)
 
     async with running(naming("skip", Counts)) as host:
-        host.learning = gate.wait
+        host.producers.learning = gate.wait
         host.give(b'{"n":2,"to":"new"}')
-        await until(lambda: host.asked)
+        await until(lambda: host.producers.asked)
         host.release()
         gate.set()
         await until(lambda: "released" in host.said())
-        assert (calls, host.committed, host.astray) == ([1], [], [])
+        assert (calls, host.producers.committed, host.producers.astray) == ([1], [], [])
 
 
 async def test_a_task_that_breaks_in_the_turn_of_a_retry_commits_nothing_of_it() -> None:
@@ -522,7 +561,7 @@ async def test_a_task_that_breaks_in_the_turn_of_a_retry_commits_nothing_of_it()
         host.actor.feed(t.Tick())
         host.release()
         await until(lambda: "released" in host.said())
-        assert (host.committed, host.outbox.open, host.astray) == ([], [], [])
+        assert (host.producers.committed, host.producers.outbox.open, host.producers.astray) == ([], [], [])
 
 
 async def test_a_release_in_the_turn_of_a_step_does_not_wait_for_it() -> None:
@@ -538,7 +577,7 @@ async def test_a_release_in_the_turn_of_a_step_does_not_wait_for_it() -> None:
 
     async with running(naming("fail", Waits)) as host:
         host.give(b"1")
-        await until(lambda: host.positions[-1:] == [1])
+        await until(lambda: host.producers.positions[-1:] == [1])
         host.actor.due._is_due(host.actor.site.pipeline.due()[1])
         host.release()
         await until(lambda: "released" in host.said())
@@ -626,9 +665,8 @@ async def nobody(chunk: Chunk) -> None:
 
 
 def reading(intake: Any) -> tuple[TaskIntake, asyncio.Task[None]]:
-    runtime = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")))
-    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), idle=asyncio.Event(), runtime=runtime)
-    made = TaskIntake(site, intake, NO_CHOOSER, {}, nobody)
+    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), idle=asyncio.Event())
+    made = TaskIntake(site, Host(naming()), intake, NO_CHOOSER, {}, nobody)
     return made, asyncio.get_running_loop().create_task(made.run())
 
 
@@ -664,7 +702,7 @@ async def test_what_is_reported_of_inputs_is_withdrawn_when_the_task_goes_and_wh
     now: list[tuple[StreamPartition, str | None]] = []
     reads.troubles = lambda: now  # type: ignore[method-assign]
     intake, running_ = reading(reads)
-    intake._site.runtime.unread = withdrawn  # type: ignore[assignment]
+    intake._unread = withdrawn  # type: ignore[assignment]
     for why in ("no answer", None, None, "no answer"):
         now[:] = [(IN, why)]
         reads.waits.clear()
@@ -680,9 +718,9 @@ async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_cam
     told: list[Any] = []
     clock = SimpleNamespace(now=lambda: Now(clock.s, 0), s=100.0)
     site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), feed=told.append, pipeline=None)
-    site.runtime = SimpleNamespace(port=SimpleNamespace(clock=clock, silent=True))
     reads: Any = Reads()
-    intake = TaskIntake(site, reads, NO_CHOOSER, {}, nobody)
+    intake = TaskIntake(site, Host(naming()), reads, NO_CHOOSER, {}, nobody)
+    intake._clock = clock  # type: ignore[assignment]
     for number, after_s in enumerate((0.5, 0.5, 3.5, 0.5)):
         clock.s += after_s
         head: Any = SimpleNamespace(
@@ -700,11 +738,10 @@ async def test_degraded_is_withdrawn_once_every_input_answers_again_and_when_the
     notes = StatusNotes(lambda: 0)
     site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), notes=notes, pipeline=None)
     site.feed = lambda event: notes.say("degraded", f"no fetch of {event.at} is answered")
-    site.runtime = SimpleNamespace(port=KafkaPort(ClientSettings("nobody:1")), unread=Withdrawn())
     reads: Any = Reads()
     now = {IN: "no answer", other: "no answer"}
     reads.troubles = now.items
-    intake = TaskIntake(site, reads, NO_CHOOSER, {}, nobody)
+    intake = TaskIntake(site, Host(naming()), reads, NO_CHOOSER, {}, nobody)
     silent: Any = SimpleNamespace(degraded="no answer", answered_age_s=40.0, answers=1, at_end=False)
     silent.end_reached = silent.blocked = False
 
