@@ -155,7 +155,7 @@ class Contribution:
     def committed(self, *, works: bool) -> None:
         """The transaction is durable and applied. `works`: the task goes on, and so do its operators."""
         self.durable, self.done = self._positions, self._done
-        self._suspicion.committed(self.durable, self._site.machine.inputs.topics)
+        self._suspicion.committed(self.durable, self._site.view.topics)
         if self._site.pipeline is not None and works:
             with self.expiry.alone():
                 self._site.pipeline.durable()

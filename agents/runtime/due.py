@@ -5,7 +5,6 @@ Promises: work that was requested is not requested again before it has begun; wh
 
 from __future__ import annotations
 
-from ...core.task.phase import TaskMode
 from ...core.task.protocol import WorkDue
 from ..port.port import Timer
 from .site import Site
@@ -34,8 +33,7 @@ class Due:
 
     def _is_due(self, key: str) -> None:
         self._timer = None
-        machine = self._site.machine
-        if machine.state == TaskMode.WORKING and not machine.completion.hooks:
+        if self._site.machine.may_work:
             self._asked.add(key)
             self._site.feed(WorkDue("work", key))
 

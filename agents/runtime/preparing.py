@@ -135,7 +135,7 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
     made.batch_max_bytes = settings.value(LIMIT)
     made.spark_timeout_s = settings.seconds("spark.batch-timeout")
     made.topic_id = site.topic_of
-    made.adopted = lambda: site.machine.inputs.adopted
+    made.adopted = lambda: site.view.adopted
     made.poke = poke
     made.durable()
     return made

@@ -49,6 +49,7 @@ class Site:
         self.grant = start.grant
         self.log = Logger("headgate.task").bind(task=start.task, grant=start.grant)
         self.machine = Task(plan)
+        self.view = self.machine.view
         self.feed = feed
         self.counts = needs.counters.setdefault(start.task, Counter())
         """They outlive the task's actor."""
@@ -72,7 +73,7 @@ class Site:
 
     def topic_of(self, at: StreamPartition) -> str:
         """The id of the topic that this partition belongs to; empty if it is not known."""
-        return self.machine.inputs.topics.get(at, "")
+        return self.view.topics.get(at, "")
 
     def feed_later(self, event: Any) -> None:
         """Feed an event after the instructions of the current one have been carried out."""
@@ -95,7 +96,7 @@ class Site:
     @property
     def runs_on(self) -> bool:
         """Whether the task is working, and nothing that it reads has come to its end: from then on, what is left must not wait."""
-        return self.machine.phase == TaskState.RUNNING and not self.machine.inputs.finished
+        return self.machine.phase == TaskState.RUNNING and not self.view.finished
 
     def _hung(self, why: str) -> None:
         """User code ignores its cancellation in a drain."""

@@ -210,7 +210,7 @@ class TaskIntake:
             self._tell(heads)
         finally:
             self._telling = False
-        machine = self._site.machine
+        machine, view = self._site.machine, self._site.view
         ready = {at: head for at, head in heads.items() if head.count and at not in self.held and machine.may_take(at)}
         full = self._full() if ready else frozenset[str]()
         if full:
@@ -219,7 +219,7 @@ class TaskIntake:
             self.chooser.nothing(f"{', '.join(sorted(full))}: batches wait for Spark" if full else "")
             self._nothing("full" if full else self._closed(heads))
             return False
-        choice = self.chooser.choose(heads, ready, machine.inputs.closed, self._clock.now())
+        choice = self.chooser.choose(heads, ready, view.closed, self._clock.now())
         if choice is None:
             self._nothing(self.chooser.reason)
             return False
@@ -228,7 +228,7 @@ class TaskIntake:
             return False
         self.chooser.taken(choice, len(chunk))
         chunk.now_ms = self._broker.ms(self._clock.now())
-        chunk.so_far_ms = machine.inputs.time_of(choice.at)
+        chunk.so_far_ms = view.time_of(choice.at)
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:
@@ -262,7 +262,7 @@ class TaskIntake:
 
     def _closed(self, heads: Mapping[StreamPartition, PartitionHead]) -> str:
         """Why the machine lets nothing of what is buffered be taken; empty if nothing is buffered."""
-        closed = self._site.machine.inputs.closed
+        closed = self._site.view.closed
         whys = (closed.get(at, "") for at, head in heads.items() if head.count)
         return next((why for why in whys if why and why not in OVER), "")
 
@@ -287,7 +287,7 @@ class TaskIntake:
         if self._said.get(chunk.at) != offset and machine.may_take(chunk.at) and chunk.control is not None:
             self._said[chunk.at] = offset
             now_ms = self._broker.ms(self._clock.now())
-            frame = machine.inputs.by_stream[chunk.at.stream].believed(chunk.control, now_ms)
+            frame = self._site.view.believed(chunk.at, chunk.control, now_ms)
             self._site.feed(t.ControlAtHead(chunk.at, offset, frame))
         if machine.position(chunk.at) > offset:
             self.held.pop(chunk.at, None)

@@ -15,11 +15,12 @@ from ...core.names import StreamPartition, natural
 from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.settings import find, shown
+from ...core.task.view import STEP
 from ..worker.health import LONG_S, readiness
 from ..worker.join_load import JoinRows, joins_of
 from ..worker.lags import total
 from ..worker.load import key_tests, watermarks
-from ..worker.times import STEP, PlaceTime
+from ..worker.times import PlaceTime
 from ..worker.window_load import StepWindows, windows_of
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from ...core.task.view import STEP
 from ..worker.health import readiness
 from ..worker.join_load import JoinRows, joins_of
 from ..worker.load import watermarks
-from ..worker.times import STEP, PlaceTime, times_of
+from ..worker.times import PlaceTime, times_of
 from ..worker.window_load import StepWindows, windows_of
 from .batch_metrics import BATCH_METRICS
 from .documents import leads
@@ -53,7 +54,7 @@ def _counted_by(front: str) -> Callable[[Worker], Iterator[MetricSample]]:
 
 
 def _bootstrapping(worker: Worker) -> Iterator[MetricSample]:
-    found = Counter(at.stream for actor in worker.actors.values() for at in actor.machine.inputs.bootstrap)
+    found = Counter(at.stream for actor in worker.actors.values() for at in actor.machine.view.bootstrap)
     yield from (((stream,), float(count)) for stream, count in sorted(found.items()))
 
 

@@ -464,10 +464,7 @@ class Driver:
     @property
     def watermarks(self) -> dict[str, dict[str, int]]:
         """The watermarks that each task's operators have received, by stream."""
-        return {
-            name: {stream: heard.ts for stream, heard in actor.machine.time.heard.items()}
-            for name, actor in self.tasks.items()
-        }
+        return {name: actor.machine.view.heard for name, actor in self.tasks.items()}
 
     @property
     def wall_ms(self) -> int:

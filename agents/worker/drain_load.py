@@ -23,14 +23,10 @@ def drain_load(actors: Iterable[TaskActor], most_bytes: int) -> dict[str, float]
     load: dict[str, float] = {}
     left_out = 0
     for actor in actors:
-        machine = actor.machine
-        if machine.phase != TaskState.DRAINING:
+        if actor.machine.phase != TaskState.DRAINING:
             continue
-        for output in machine.plan.outputs:
-            said = machine.announcer.said(":said", output.stream)
-            if output.crosses or said.ended or said.drained is not None:
-                continue
-            name = f"owes.{actor.name}/{output.stream}"
+        for stream in actor.machine.view.owes():
+            name = f"owes.{actor.name}/{stream}"
             most_bytes -= len(name.encode()) + 12
             if most_bytes < 0:
                 left_out += 1

@@ -79,7 +79,7 @@ class Lags:
         self._ends[at] = end, mono
 
     def _note(self, name: str, actor: TaskActor, mono: float) -> None:
-        positions = dict(actor.machine.inputs.positions)
+        positions = dict(actor.machine.view.positions)
         if positions:
             self._positions[name] = positions
         intake = actor.reading.intake

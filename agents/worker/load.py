@@ -56,10 +56,8 @@ def key_tests(actor: TaskActor) -> dict[str, dict[str, Any]]:
 
 def watermarks(actor: TaskActor) -> dict[str, int]:
     """The watermark of each stream that a task reads; empty before its state is restored."""
-    if actor.machine.phase not in (*WORKING, *RESTING):
-        return {}
-    progress = actor.machine.inputs.progress
-    return {one.stream: progress.watermark(one.stream) for one in actor.machine.inputs.by_stream.values()}
+    machine = actor.machine
+    return machine.view.watermarks if machine.phase in (*WORKING, *RESTING) else {}
 
 
 def load_of(one: Participant, now_ms: int) -> dict[str, float]:

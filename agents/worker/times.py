@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from ...core.orders import WORKING
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.progress.producers import BEHIND, RELAYED, Holder
+from ...core.task.view import STEP
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
 
 MOST_HOLDERS = 3
-STEP = "step "
 OPEN_TRANSACTION, NOT_ANSWERED, AT_END = "open-transaction", "not-answered", "at-end"
 """Why a source partition does not advance, according to its intake. Gates have reasons of their own (`paused`, `bootstrap`, …)."""
 
@@ -66,16 +66,11 @@ def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
     for actor in actors:
         if actor.machine.phase not in WORKING:
             continue
-        inputs, time = actor.machine.inputs, actor.machine.time
-        for one in inputs.counted:
-            if not inputs.progress.drained(one.stream):
-                behind.setdefault(one.stream, []).append((inputs.progress.watermark(one.stream), actor))
-            if one.stream in inputs.newest:
-                newest[one.stream] = max(newest.get(one.stream, NO_TIME), inputs.newest[one.stream])
-        passed = time.passing()
-        for step in inputs.plan.steps:
-            if time.holders(step, passed):
-                behind.setdefault(STEP + step.name, []).append((time.told.get(step.name, NO_TIME), actor))
+        view = actor.machine.view
+        for place, ms in view.times():
+            behind.setdefault(place, []).append((ms, actor))
+        for stream, ms in view.newest.items():
+            newest[stream] = max(newest.get(stream, NO_TIME), ms)
     found: list[PlaceTime] = []
     for place, tasks in sorted(behind.items()):
         tasks.sort(key=lambda one: (one[0], one[1].name))
@@ -88,11 +83,10 @@ def times_of(actors: Iterable[TaskActor]) -> list[PlaceTime]:
 def _holders(place: str, actors: list[TaskActor]) -> list[Holder]:
     """Who holds the place in the first of these tasks; if it knows only a relayed time, in the first one that knows more."""
     for actor in actors:
-        machine = actor.machine
+        found = actor.machine.view.holders(place)
         if place.startswith(STEP):
-            step = next(one for one in machine.inputs.plan.steps if STEP + one.name == place)
-            return machine.time.holders(step)
-        found = [_seen(actor, one) for one in machine.inputs.progress.holders(place)]
+            return found
+        found = [_seen(actor, one) for one in found]
         if any(one.why != RELAYED for one in found):
             return sorted(found)
     return [Holder(NO_TIME, "", RELAYED)] if actors else []
@@ -100,7 +94,7 @@ def _holders(place: str, actors: list[TaskActor]) -> list[Holder]:
 
 def _seen(actor: TaskActor, one: Holder) -> Holder:
     """The holder, with the reason from the gate or the intake if the task reads this partition itself."""
-    for at, why in actor.machine.inputs.closed.items():
+    for at, why in actor.machine.view.closed.items():
         if str(at) == one.who:
             return one._replace(why=why)
     intake = actor.reading.intake

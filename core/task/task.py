@@ -50,6 +50,7 @@ from .restoring import BEGINNING, Restoring
 from .seeks import Seeks
 from .stillness import Stillness
 from .time import Pace, TaskTime
+from .view import TaskView
 from .work import Work
 
 Out = list[TaskInstruction]
@@ -187,6 +188,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.restoring = Restoring(self.inputs, self.ledger)
         self.pace = Pace()
         self.stillness = Stillness(plan.task, self.inputs, self.ledger, self.work, self.letters, self.pace)
+        self.view = TaskView(self.inputs, self.time, self.announcer)
+        """What the edge and the status read."""
         self.why = ""
         """Why it failed or was released, for people."""
         self._fails = False
@@ -204,13 +207,12 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def may_take(self, at: StreamPartition) -> bool:
         """Whether a chunk of this partition may be given to the actor now."""
-        return (
-            self.state == TaskMode.WORKING
-            and self.work.idle
-            and at not in self.inputs.closed
-            and at in self.inputs.positions
-            and not self.completion.hooks
-        )
+        return self.may_work and self.work.idle and at not in self.inputs.closed and at in self.inputs.positions
+
+    @property
+    def may_work(self) -> bool:
+        """Whether operators may do what is due now."""
+        return self.state == TaskMode.WORKING and not self.completion.hooks
 
     def position(self, at: StreamPartition) -> int:
         """The next position to read, after everything complete."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -96,6 +96,8 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/records agents/state agents/job agents/port",
     }.items()
 }
+# The rooms in which files still import each other in a circle. No room is added here.
+CIRCLES = frozenset({"agents/job", "agents/operators", "agents/process", "agents/records", "agents/worker"})
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
 LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # What users see as one file of names: `hg` and `hg.testing`.
@@ -222,6 +224,41 @@ def passed_on(text: str, where: str) -> list[str]:
     return found
 
 
+@cache
+def parts_of_a_task() -> frozenset[str]:
+    """The parts of a task's machine, without what it shows: the names in its constructor to which it gives objects of its own."""
+    tree = ast.parse((ROOT / "core/task/task.py").read_text(encoding="utf-8"))
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    names = {one.attr for node in made for one in node.targets if isinstance(one, ast.Attribute)}
+    return frozenset(name for name in names if not name.startswith("_")) - {"plan", "run", "view"}
+
+
+def reaches_in(text: str, where: str) -> list[str]:
+    """Reads of a part of a task's machine from outside of core: what the machine shows is its `view`, and its own queries."""
+    return [
+        f"{where}:{node.lineno}: reads machine.{node.attr}, which is a part of the machine: ask its view"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute)
+        and node.attr in parts_of_a_task()
+        and (getattr(node.value, "attr", "") == "machine" or getattr(node.value, "id", "") == "machine")
+    ]
+
+
+def circle(files: Mapping[str, str]) -> list[str]:
+    """The files of a room, each with its text, that import each other in a circle, for types alone, too; empty if none do."""
+    arrows: dict[str, set[str]] = {}
+    for name, text in files.items():
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level == 1]
+        found = {node.module.partition(".")[0] for node in nodes if node.module}
+        found |= {alias.name for node in nodes if not node.module for alias in node.names}
+        arrows[name] = found & files.keys()
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
 def nobody(offenders: list[str]) -> None:
     """Fail with the list of offenders, one a line, and nothing else."""
     if offenders:
@@ -232,6 +269,7 @@ RULES: dict[str, tuple[Callable[[str, str], list[str]], tuple[str, ...]]] = {
     "impure": (impure, ("core",)),
     "wrong_arrows": (wrong_arrows, ROOMS),
     "wrong_doors": (wrong_doors, ("core", "agents")),
+    "reaches_in": (reaches_in, ("agents",)),
     "passed_on": (passed_on, (*ROOMS, "headgate", "tests", "bench", "examples")),
 }
 
@@ -329,6 +367,32 @@ def test_an_arrow_that_points_the_wrong_way_is_named(line: str, where: str, find
 def test_a_door_that_the_plan_does_not_have_is_named(line: str, where: str, finding: str) -> None:
     """A room reaches into another: the test says which file and which line, also for a mere type, and for an import that comes late."""
     assert wrong_doors(line, where) == [finding]
+
+
+def test_a_part_of_a_machine_that_is_read_is_named() -> None:
+    """A page looks into a task's machine: it breaks when the machine is built in another way, and so do its doubles in tests."""
+    text = "upto = actor.machine.inputs.positions\nwhy = machine.view.closed\nmay = machine.may_take(at)\nwork = machine.work"
+    assert sorted(reaches_in(text, "agents/web/x.py")) == [
+        "agents/web/x.py:1: reads machine.inputs, which is a part of the machine: ask its view",
+        "agents/web/x.py:4: reads machine.work, which is a part of the machine: ask its view",
+    ]
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_files_of_a_room_do_not_import_each_other_in_a_circle(room: str) -> None:
+    """A part that knows the whole cannot be read, made or tested without it. Where circles are left, none is left behind in the list."""
+    found = circle({path.stem: path.read_text(encoding="utf-8") for path in (ROOT / room).glob("*.py")})
+    assert bool(found) == (room in CIRCLES), f"{room}: {' → '.join(found) or 'no circle any more'}"
+
+
+def test_a_circle_is_found_for_a_mere_type_too() -> None:
+    """The arrows go to and fro, one of them only for a hint."""
+    hint = "if TYPE_CHECKING:\n    from .whole import Whole"
+    assert set(circle({"whole": "from . import part", "part": hint, "other": "from .whole import Whole"})) == {
+        "whole",
+        "part",
+    }
+    assert circle({"whole": "from . import part", "part": "import math"}) == []
 
 
 def test_doors_of_the_plan_are_open() -> None:

@@ -33,7 +33,6 @@ from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import RESTING, WORKING, TaskState
 from headgate.core.progress.frames import MAX_TIME
-from headgate.core.progress.markers import NOTHING_ANNOUNCED
 from headgate.core.progress.producers import Holder
 
 
@@ -45,11 +44,6 @@ def task(name: str, state: str, watermark: int = 1_000_000):
     at = StreamPartition("orders", 0)
     known = state in (*WORKING, *RESTING)
 
-    def asked(stream: str) -> int:
-        if not known:
-            raise KeyError(stream)
-        return watermark
-
     return Bag(
         name=name,
         under_way=Bag(doing=Bag(now=lambda: AtWork(name, "orders:0 offset 7", 9.0), look=lambda: None)),
@@ -57,26 +51,19 @@ def task(name: str, state: str, watermark: int = 1_000_000):
         since_ms=1_000,
         machine=Bag(
             phase=state,
-            plan=Bag(outputs=[Bag(stream="by-user", crosses=False)]),
-            announcer=Bag(said=lambda kind, stream: NOTHING_ANNOUNCED),
-            inputs=Bag(
+            view=Bag(
                 positions={at: 7} if known else {},
-                bootstrap={at: 9} if state == TaskState.BOOTSTRAPPING else {},
-                progress=Bag(
-                    watermark=asked,
-                    drained=lambda stream: False,
-                    holders=lambda stream: [Holder(watermark, f"{stream}:0", "behind")],
-                ),
-                by_stream={"orders": Bag(stream="orders")},
-                counted=[Bag(stream="orders")],
-                newest={"orders": 1_005_000},
+                bootstrap=[at] if state == TaskState.BOOTSTRAPPING else [],
                 closed={},
-                plan=Bag(steps=[Bag(name="heard")]),
-            ),
-            time=Bag(
-                told={"heard": 990_000},
-                passing=dict,
-                holders=lambda step, passing=None: [Holder(990_000, "orders", "behind")],
+                newest={"orders": 1_005_000},
+                watermarks={"orders": watermark} if known else None,
+                times=lambda: [("orders", watermark), ("step heard", 990_000)],
+                holders=lambda place: (
+                    [Holder(990_000, "orders", "behind")]
+                    if place == "step heard"
+                    else [Holder(watermark, f"{place}:0", "behind")]
+                ),
+                owes=lambda: ["by-user"],
             ),
         ),
         reading=Bag(intake=Bag(intake=Bag(heads=lambda: {at: head}, ends=lambda: {at: (12, 0.0)})) if known else None),

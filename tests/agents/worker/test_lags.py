@@ -22,7 +22,7 @@ def actor(position: int | None, end: int | None = None, age_s: float = 0.0) -> A
     """A task that has processed up to `position`; its last fetch answer said `end`."""
     ends = {} if end is None else {AT: (end, age_s)}
     return Bag(
-        machine=Bag(inputs=Bag(positions={} if position is None else {AT: position})),
+        machine=Bag(view=Bag(positions={} if position is None else {AT: position})),
         reading=Bag(intake=Bag(intake=Bag(ends=lambda: ends))),
     )
 
@@ -116,7 +116,7 @@ async def test_a_topic_that_cannot_be_asked_does_not_hold_up_the_others() -> Non
     lags = Lags()
     clock: Any = Clock()
     offsets: Any = Offsets()
-    failed = Bag(machine=Bag(inputs=Bag(positions={gone: 1, AT: 2})), reading=Bag(intake=None))
+    failed = Bag(machine=Bag(view=Bag(positions={gone: 1, AT: 2})), reading=Bag(intake=None))
     asking = asyncio.get_running_loop().create_task(
         look_up(lags, lambda: lags.look({}, {"t": failed}, clock.mono), offsets, clock)
     )
