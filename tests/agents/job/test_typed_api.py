@@ -20,8 +20,9 @@ def test_the_types_of_the_front_door(tmp_path: Path) -> None:
     tree.mkdir(parents=True)
     for room in ("core", "agents", "spark_bridge"):
         (tree / room).symlink_to(ROOT / room)
-    for name in ("__init__.py", "py.typed"):
-        (tree / name).symlink_to(ROOT / "headgate" / name)
+    for file in (ROOT / "headgate").iterdir():
+        if file.is_file():
+            (tree / file.name).symlink_to(file)
     program = (ROOT / "tests" / "packaging" / "typed_api.py").read_text(encoding="utf-8")
     (tmp_path / "typed_api.py").write_text(program, encoding="utf-8")
     config = {
