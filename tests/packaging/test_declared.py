@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,16 @@ def test_the_rooms_are_mapped_to_their_names() -> None:
     """The three rooms stand at the top of the repository, under one import name."""
     pairs = (line.split("=") for line in declared()["options"]["package_dir"].strip().splitlines())
     assert {place.strip(): name.strip() for name, place in pairs} == ROOMS
+
+
+def test_the_supported_pythons_are_those_of_the_pages() -> None:
+    """Whoever reads one of them decides by it. A version that nobody has tried is on none."""
+    meant = re.findall(r"^Programming Language :: Python :: (3\.\d+)$", declared()["metadata"]["classifiers"], re.M)
+    (page,) = re.findall(r"^\| Python \| ([\d., ]+) \|", (ROOT / "docs/install.md").read_text(encoding="utf-8"), re.M)
+    assert page.split(", ") == meant
+    for place in ("README.md", "docs/quickstart.md"):
+        assert re.search(rf"Python \(?{meant[0]} to {meant[-1]}", (ROOT / place).read_text(encoding="utf-8")), place
+    assert declared()["options"]["python_requires"] == f">={meant[0]}"
 
 
 @pytest.mark.parametrize("extra", ["test", "lint", "java", "arm64"])

@@ -20,9 +20,8 @@ def test_the_types_of_the_front_door(tmp_path: Path) -> None:
     tree.mkdir(parents=True)
     for room in ("core", "agents", "spark_bridge"):
         (tree / room).symlink_to(ROOT / room)
-    for file in (ROOT / "headgate").iterdir():
-        if file.is_file():
-            (tree / file.name).symlink_to(file)
+    for path in (*(ROOT / "headgate").glob("*.py"), ROOT / "headgate" / "py.typed"):
+        (tree / path.name).symlink_to(path)
     program = (ROOT / "tests" / "packaging" / "typed_api.py").read_text(encoding="utf-8")
     (tmp_path / "typed_api.py").write_text(program, encoding="utf-8")
     config = {
