@@ -400,11 +400,11 @@ async def test_a_letter_with_a_long_name_is_known_again(tmp_path: Path) -> None:
             left.extend(read(tmp_path / "1"))
 
     async with running(naming("fail", Timed)) as host:
-        host.actor.site.marks = FileMarks(tmp_path, 1)
+        host.actor.suspicion.marks = FileMarks(tmp_path, 1)
         host.give(b'{"n":0}')
         await until(lambda: left)
     async with running(naming("fail", Timed)) as host:
-        host.actor.site.suspects = Suspects([replace(left[0], deaths=2)])
+        host.actor.suspicion.suspects = Suspects([replace(left[0], deaths=2)])
         host.give(b'{"n":0}')
         await until(lambda: "failed" in host.said())
         assert ": 2 workers have ended in the middle of it" in host.reports[-1].why
