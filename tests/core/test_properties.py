@@ -44,7 +44,7 @@ def test_a_file_is_read_as_java_reads_it() -> None:
         "a b=c": "d:e\\",
         "unicode": "é😀",
     }
-    assert read("\\\n  a=b") == {"a": "b"}
+    assert read("\\\n  a=b") == read("a=b\\") == {"a": "b"}
 
 
 def test_a_path_with_single_backslashes_is_refused_without_its_value() -> None:
