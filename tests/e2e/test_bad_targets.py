@@ -224,8 +224,10 @@ async def test_a_partition_without_a_leader_holds_up_its_writer_and_not_the_neig
         inp, bad, good = named("in", "bad", "good")
         async with job.admin() as admin:
             once = NewTopic(bad, -1, -1, replica_assignments={0: [3]}, topic_configs={"min.insync.replicas": "1"})
-            await admin.create_topics([once])
-        await made(job.client, (inp, 4), (good, 1))
+            # what the test writes with a plain producer must not depend on the broker that dies
+            kept = NewTopic(inp, -1, -1, replica_assignments={n: [1, 2] for n in range(4)})
+            await admin.create_topics([once, kept])
+        await made(job.client, (good, 1))
         one = await job.start(split(job, inp, bad, good))
         await one.until_running(4, within_s=120)
         await job.write(inp, [{"n": 0, "to": "bad"}], partition=0)
