@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     BrokerResponseError,
     IllegalOperation,
+    InvalidTransactionTimeout,
     KafkaConnectionError,
     KafkaError,
     ProducerFenced,
@@ -119,6 +120,8 @@ class KafkaProducer:
 
     def _remedy(self, error: Exception) -> str:
         """What helps if the brokers do not let it start."""
+        if isinstance(error, InvalidTransactionTimeout):
+            return "lower transaction.timeout, or raise transaction.max.timeout.ms of the brokers: they allow no more"
         if not isinstance(error, TransactionalIdAuthorizationFailed) or self._id is None:
             return ""
         known = TransactionalId.parse(self._id)

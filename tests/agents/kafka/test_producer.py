@@ -90,6 +90,25 @@ async def test_a_start_that_a_producer_cancels_by_itself_has_failed(
     assert one.producer is None
 
 
+@pytest.mark.kafka
+async def test_a_transaction_timeout_that_brokers_do_not_allow_is_named(kafka: Any) -> None:
+    """How large the setting may be only the brokers know. A worker that they refused tried again and again, without a word
+    about the setting."""
+    one = KafkaProducer(
+        ClientSettings(kafka.bootstrap),
+        "id",
+        name="p",
+        compression=None,
+        batch_bytes=1000,
+        request_timeout_ms=60_000,
+        transaction_timeout_ms=3_600_000,
+        idempotent=True,
+    )
+    with pytest.raises(ProducerBroken, match=r"InvalidTransactionTimeout.*lower transaction.timeout, or raise"):
+        await one.start(deadline_s=60)
+    assert one.producer is None
+
+
 async def test_what_a_consumer_cancels_by_itself_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     one = KafkaConsumer(CLIENT, lambda *_: None, name="c", fetch_bytes=1, max_wait_ms=1, raw=False)
     client: Any = SimpleNamespace(beginning_offsets=torn_down, end_offsets=torn_down)
