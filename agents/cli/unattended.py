@@ -24,7 +24,7 @@ from .options import Target
 async def state_and_living(to: Target) -> tuple[JobState, list[str]]:
     """The job's state, and the names of the living workers. The sender of an unreadable heartbeat counts as alive."""
     async with following(to.client, to.topics) as stream:
-        beats = await heard(to.client, to.topics.heartbeat, stream.job)
+        beats = await heard(to.client, to.topics.heartbeat, stream.job, sure=True)
         state = await stream.to_end()  # a worker that has left by now has written so here
     alive = sorted({beat.processor for beat in beats.present(state)})
     if beats.unreadable:

@@ -173,6 +173,16 @@ class Hearing:
     unreadable: int = 0
     """Records that are no heartbeats of this version. They may come from living processes."""
     why: str = ""
+    pace: HeartbeatPace = HeartbeatPace()
+
+    def hear(self, data: bytes, age_s: float) -> None:
+        """Take a record of the topic that is this old."""
+        try:
+            beat = decode_beat(data)
+        except DataError as error:
+            self.passed(error)
+        else:
+            self.beats[beat.process] = LastHeartbeat(beat, age_s, self.pace)
 
     def present(self, state: JobState) -> list[Heartbeat]:
         """The heartbeats of living processes. A heartbeat outlives its process for a moment, so processes that have left or were replaced
@@ -206,37 +216,49 @@ def _left(state: JobState, last: LastHeartbeat) -> bool:
     )
 
 
-async def heard(client: ClientSettings, topic: str, state: JobState, *, seconds: float = HEARD_S) -> Hearing:
-    """The last heartbeat of each process within the last seconds. `state`: the state of the job, which contains the heartbeat interval."""
+async def heard(
+    client: ClientSettings, topic: str, state: JobState, *, seconds: float = HEARD_S, sure: bool = False
+) -> Hearing:
+    """The last heartbeat of each process within the last seconds. `state`: the state of the job, which contains the heartbeat interval.
+
+    How old a heartbeat is says the clock of this machine, and it may be ahead. If by it nobody lives although somebody should, or if this
+    must be `sure`, it listens until every living process has spoken.
+    """
     pace = pace_of(state)
     seconds = max(seconds, 2 * pace.silent_s)
     at = TopicPartition(topic, 0)
     options = client.consumer(enable_auto_commit=False, auto_offset_reset="latest")
     consumer = await started(partial(AIOKafkaConsumer, **options), "heartbeats", deadline_s=CONNECT_S)
-    found = Hearing()
+    found = Hearing(pace=pace)
     try:
         consumer.assign([at])
         consumer.pause(at)  # a fetch at the end, where it stands now, would hold up the one that is wanted
         end = (await retried(partial(consumer.end_offsets, [at]), "heartbeats", deadline_s=CONNECT_S))[at]
         since = int((time.time() - seconds) * 1000)
         first = (await retried(partial(consumer.offsets_for_times, {at: since}), "heartbeats"))[at]
-        if first is None:
-            return found
-        consumer.seek(at, first.offset)
-        consumer.resume(at)
-        now = time.time()
-        async with asyncio.timeout(CONNECT_S):
-            while await consumer.position(at) < end:
-                answer = await consumer.getmany(at, timeout_ms=500)
-                for record in answer.get(at, []):
-                    try:
-                        beat = decode_beat(record.value)
-                    except DataError as error:
-                        found.passed(error)
-                    else:
-                        found.beats[beat.process] = LastHeartbeat(beat, max(0.0, now - record.timestamp / 1000), pace)
+        if first is not None:
+            consumer.seek(at, first.offset)
+            consumer.resume(at)
+            now = time.time()
+            async with asyncio.timeout(CONNECT_S):
+                while await consumer.position(at) < end:
+                    for record in (await consumer.getmany(at, timeout_ms=500)).get(at, []):
+                        found.hear(record.value, max(0.0, now - record.timestamp / 1000))
+        if not any(one.lives for one in found.beats.values()) and (sure or _expects_somebody(state)):
+            consumer.seek(at, end)
+            consumer.resume(at)
+            until_s = time.monotonic() + pace.speaks_s
+            while (left_s := until_s - time.monotonic()) > 0:
+                for record in (await consumer.getmany(at, timeout_ms=1 + int(left_s * 1000))).get(at, []):
+                    found.hear(record.value, 0.0)
     except CorruptRecordException as error:
         found.passed(error)
     finally:
         await closed(consumer.stop)
     return found
+
+
+def _expects_somebody(state: JobState) -> bool:
+    """Whether a worker has neither left nor been fenced."""
+    lives = (life for processor in state.processors() for life in state.incarnations(processor))
+    return any(life.state != c.ProcessorState.LEFT for life in lives)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import pytest
 import pytest_asyncio
 
@@ -10,8 +13,9 @@ from headgate.agents.cli import reset, unattended
 from headgate.agents.cli.options import Target
 from headgate.agents.coordinator.coordinator_stream import LeaderLost, LeaderWriter
 from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.process import reading
 from headgate.agents.process.configuration import CommandLine, configure
-from headgate.agents.process.reading import following
+from headgate.agents.process.reading import following, heard
 from headgate.core.coordination.messages import Stamp
 from headgate.core.errors import EnvironmentFault, HeadgateError
 from headgate.core.names import JobName
@@ -90,3 +94,22 @@ async def test_a_worker_that_only_waits_for_a_run_ends_as_the_refusal_says(job, 
     assert (await job.ask("stop", worker="w2")).state == "done"
     assert await waits.ended() == 0
     unattended.refuse_living(to, (await reset._look(to, False)).alive)
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+async def test_who_lives_is_seen_with_a_wrong_clock(job, topic, monkeypatch, ahead_s):
+    """On a machine whose clock was some seconds ahead nobody had sent a heartbeat lately: `headgate status` called all workers silent, and
+    `headgate reset` deleted the topics of a job that ran."""
+    app = hg.App(job.name)
+    app.input(topic("in")).to(topic("out"))
+    worker = await job.start(app)
+    await worker.until_running(1)
+    to = Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
+    wrong = SimpleNamespace(time=lambda: time.time() + ahead_s, monotonic=time.monotonic)
+    monkeypatch.setattr(reading, "time", wrong)
+    assert (await reset._look(to, False)).alive == ["w1"]
+    async with following(to.client, to.topics) as stream:
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
+        assert [one.processor for one in beats.present(stream.job)] == ["w1"]
+    await worker.stop()
+    assert (await reset._look(to, False)).alive == []
