@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.batch_progress import BatchDone, BatchSeen, SparkMemory, SparkProgress, SparkState, StepBatches, Tally
 from ...core.orders import TaskState
+from ...core.secrets import masked
 from ..worker.batch_load import BatchLoad, batches_of
 from .documents import time_of
 
@@ -60,7 +61,7 @@ def spark_document(session: SparkState | None, now_ms: int) -> dict[str, Any] | 
         "sessions": session.started,
         "memory": dict(session.memory),
         "taken": memory_documents(session.taken),
-        "why": session.why,
+        "why": masked(session.why),
     }
 
 
@@ -128,7 +129,7 @@ def _batch(one: BatchSeen, now_ms: int) -> dict[str, Any]:
         "attempt": one.attempt,
         "retry_s": _seconds(one.retry_ms),
         "why": one.why,
-        "error": one.error,
+        "error": masked(one.error),
         "progress": _progress(one.progress, now_ms),
         "ranges": [
             {"topic": at.topic, "partition": at.partition, "first": at.first, "last": at.behind - 1}
@@ -157,7 +158,7 @@ def _done(one: BatchDone, now_ms: int) -> dict[str, Any]:
         "took_s": _between(one.closed_ms, one.done_ms),
         "attempts": one.attempts,
         "retry_s": _seconds(one.retry_ms),
-        "error": one.error,
+        "error": masked(one.error),
         "results": one.results,
         "poisoned": one.poisoned,
     }

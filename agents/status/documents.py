@@ -14,6 +14,7 @@ from ...core.coordination.state import JobState
 from ...core.names import StreamPartition, natural
 from ...core.orders import WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
+from ...core.secrets import masked
 from ...core.settings import find, shown
 from ...core.task.view import STEP
 from ..worker.health import LONG_S, readiness
@@ -220,7 +221,7 @@ def why_of(actor: TaskActor) -> str:
         return f"working on {letter.what} for {letter.for_s:.0f} s"
     if not why and actor.machine.phase in WORKING and actor.reading.intake is not None:
         why = actor.reading.intake.chooser.why
-    return str(why)
+    return masked(str(why))
 
 
 def status(worker: Worker) -> dict[str, Any]:

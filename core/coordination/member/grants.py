@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from ...names import StreamPartition
 from ...orders import Abandon, Release, RunChanged, RunView, Seek, SeekApplied, Start, TaskReported, TaskState
+from ...secrets import masked
 from ..messages import LIVE, RunState, SeekRequest, SetGrant, SetRun, SetTaskState, key_of
 from ..state import NEVER_RAN, JobState
 from .protocol import Probe, SendOrder
@@ -284,8 +285,9 @@ def _answered(job: JobState, task: str, mine: Mine, seek: str) -> bool:
 
 
 def _short(why: str) -> str:
-    """A reason as it is written to the stream. The text of a user's exception may be too long for a message, or not valid text."""
-    plain = why.encode(errors="replace").decode()
+    """A reason as it is written to the stream. The text of a user's exception may be too long for a message, or not valid text, or hold the
+    address of a database with its password."""
+    plain = masked(why.encode(errors="replace").decode())
     return plain if len(plain) <= MAX_WHY else f"{plain[: MAX_WHY - 1]}…"
 
 

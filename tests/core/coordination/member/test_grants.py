@@ -228,6 +228,17 @@ def test_a_task_whose_target_is_broken_waits_until_the_target_can_be_written():
     assert scene.tasks.wake() is None
 
 
+def test_a_secret_in_what_user_code_raises_is_not_written_to_the_stream():
+    """The stream keeps it, and everybody who may look at the job reads it."""
+    scene = Scene()
+    scene.told()
+    scene.tasks.reported(
+        o.TaskReported("t", 3, o.TaskState.FAILED, "no answer of postgres://me:hunter2@db/x, password=hunter2")
+    )
+    (said,) = scene.tasks.wanted(scene.job)
+    assert said.why == "no answer of postgres://me:***@db/x, password=***"
+
+
 def test_a_task_that_failed_by_itself_is_started_after_a_pause():
     scene = Scene()
     scene.told()
