@@ -118,7 +118,8 @@ class Contribution:
     def sealed(self, order: t.Contribute) -> list[LogWrite]:
         """The table changes and the checkpoint for the transaction that is being sealed."""
         writes = self._site.state.seal(order, self._site.wall_ms())
-        self._positions = order.checkpoint.positions
+        read = {one.stream for one in self._site.plan.inputs}
+        self._positions = {at: n for at, n in order.checkpoint.positions.items() if at.stream in read}
         if self._site.pipeline is not None:
             self._site.pipeline.sealed()
             needed = self._site.pipeline.needed()

@@ -136,6 +136,8 @@ class Restoring:
         begin = beginning(inputs.plan.inputs, self.checkpoint.positions, self.checkpoint.until, new_run=self._fresh)
         self._begin = begin
         inputs.positions = dict(begin.positions)
+        read = {one.stream for one in inputs.plan.inputs}
+        inputs.elsewhere = {at: to for at, to in self.checkpoint.positions.items() if at.stream not in read}
         inputs.until = dict(begin.until)
         draining = resumes_draining(self.checkpoint, run) is not None
         bootstrap = frozenset(at for one in inputs.by_stream.values() if one.bootstrap for at in one.owned)

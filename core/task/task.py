@@ -721,7 +721,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             job_uuid=self.run.job_uuid,
             run=self.run.run_id,
             epoch=max((one.epoch for one in self.run.producers.values()), default=0),
-            positions=dict(self.inputs.positions),
+            positions={**self.inputs.elsewhere, **self.inputs.positions},
             topics=dict(self.inputs.topics),
             adopted=dict(self.inputs.adopted),
             until=dict(self.inputs.until),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -321,3 +322,32 @@ async def test_another_grace_takes_a_drain_and_reopens_nothing(job, topic):
     found = [(v["window_start"], v["n"], v["closed_by"]) for v in await job.values(out, 3)]
     assert found == [(BASE, 1, "watermark"), (BASE + 10_000, 1, "drain"), (BASE + 10_000, 2, "watermark")]
     assert two.worker.counters["Partition 0"]["late_rows"] == 1
+
+
+async def test_a_version_that_comes_back_goes_on_where_it_was(job, topic):
+    """A step is renamed, and the old version comes back: it read its stream from the beginning, and counted all of it again. So it was with
+    an input that the version in between did not read."""
+    inp, other, out = topic("in", 1), topic("other", 1), topic("out", 1)
+
+    def version(step, names):
+        app = hg.App(job.name, settings={"intermediate.trim": False})
+        for name in names:
+            app.input(name).repartition("k", name=f"{step}-{name}").agg(n=hg.count(), name=f"of-{name}").to(out)
+        return app
+
+    async def run(step, names, count):
+        """A run of this version that takes all that it reads."""
+        for name in (inp, other):
+            await job.write(name, [{"k": name}] * 3)
+        one = await job.start(version(step, names), run_id=f"r{count}")
+        await one.until_running(1)
+        task = one.worker.actors["Partition 0"]
+        await one.until(lambda: {task.contribution.durable.get((name, 0)) for name in names} == {count}, "all is read")
+        await job.ask("drain")
+        assert await one.ended() == 0
+
+    await run("old", [inp, other], 3)
+    await run("new", [inp], 6)
+    await run("old", [inp, other], 9)
+    last = {record.key.decode(): orjson.loads(record.value)["n"] for record in await job.records(out, 2)}
+    assert last == {inp: 9, other: 9}

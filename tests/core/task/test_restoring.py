@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core import orders as o
 from headgate.core.machine import IllegalEvent, Tick
+from headgate.core.names import StreamPartition as SP
 from headgate.core.task.plan import TaskSettings
 from headgate.core.task.protocol import (
     Discard,
@@ -22,7 +25,7 @@ from headgate.core.task.protocol import (
     WipeStore,
 )
 
-from ..task_rig import ME, ORDERS, ORDERS0, Rig, bootstrap_plan, rows_of, run_view, source_plan, two_inputs
+from ..task_rig import BY, ME, ORDERS, ORDERS0, Rig, bootstrap_plan, rows_of, run_view, source_plan, two_inputs
 
 
 def test_a_first_start_resolves_and_makes_durable_before_anything_is_read():
@@ -58,6 +61,22 @@ def test_the_next_run_keeps_positions_and_resolves_its_own_bounds():
     assert again.task.position(ORDERS0) == 140
     assert [frame for frame, _, _ in again.said()] == ["wm"]
     assert (":heard", ORDERS) not in rows_of(again)
+
+
+def test_positions_in_streams_that_another_version_reads_are_kept_for_it():
+    """The version that comes back goes on there: from the beginning it would count again what its tables have counted."""
+    rig = Rig(two_inputs()).start()
+    rig.chunk(ORDERS0, 60)
+    rig.chunk(SP(BY, 0), 7)
+    plan, between = rig.task.plan, replace(rig.task.plan, inputs=rig.task.plan.inputs[:1])
+    rig.task.plan = between
+    without = rig.again(run_view(run_id="r2"))
+    without.chunk(ORDERS0, 80)
+    assert set(without.task.inputs.positions) == {ORDERS0}
+    without.task.plan = plan
+    again = without.again(run_view(run_id="r3"))
+    assert again.task.inputs.positions == {ORDERS0: 80, SP(BY, 0): 7}
+    assert again.task.inputs.elsewhere == {}
 
 
 def test_offsets_that_were_declared_are_not_asked():
