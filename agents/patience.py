@@ -60,7 +60,7 @@ class Patience:
     """
 
     def __init__(
-        self, seconds: Callable[[str], float] = lambda _: 0.0, hung: Callable[[str], None] = lambda _: None
+        self, seconds: Callable[[str], float] = lambda _: 0.0, hung: Callable[[str], object] = lambda _: None
     ) -> None:
         self._seconds = seconds
         self._hung = hung

@@ -16,7 +16,6 @@ from ..port.bounds import resolved
 from ..port.outlasting import outlasted
 from ..port.port import Offsets
 from ..records.columns import LIMIT
-from .beside import Beside
 from .buffer import TaskBuffer
 from .contribution import Transactions
 from .site import Site
@@ -36,78 +35,50 @@ class PreparingNeeds(Protocol):
 
 
 class Preparing:
-    """Carries out the machine's instructions for the store before the first letter."""
+    """Carries out the machine's instructions for the store before the first letter. Each of these runs beside the actor."""
 
-    def __init__(
-        self,
-        site: Site,
-        needs: PreparingNeeds,
-        beside: Beside,
-        suspicion: Suspicion,
-        poke: Callable[[], None],
-    ) -> None:
+    def __init__(self, site: Site, needs: PreparingNeeds, suspicion: Suspicion, poke: Callable[[], None]) -> None:
         """Operators call `poke` when they may have work due."""
         self._site = site
         self._needs = needs
-        self._beside = beside
         self._suspicion = suspicion
         self._buffer = needs.producers.buffer(site.name)
         """What the current letter emits."""
         self._poke = poke
 
-    def open(self, _: t.OpenStore) -> None:
+    async def open(self, _: t.OpenStore) -> None:
         """Open the store that is on disk."""
+        site = self._site
+        opened = await site.state.open()
+        self._suspicion.remember(await site.state.marks(site.grant))
+        site.feed(opened)
 
-        async def work() -> None:
-            site = self._site
-            opened = await site.state.open()
-            self._suspicion.remember(await site.state.marks(site.grant))
-            site.feed(opened)
-
-        self._beside.run(work, "open store")
-
-    def log_ends(self, _: t.AskLogEnds) -> None:
+    async def log_ends(self, _: t.AskLogEnds) -> None:
         """Ask where the task's log starts and ends."""
+        self._site.feed(await self._site.state.log_ends())
 
-        async def work() -> None:
-            self._site.feed(await self._site.state.log_ends())
-
-        self._beside.run(work, "ask log ends")
-
-    def wipe(self, order: t.WipeStore) -> None:
+    async def wipe(self, order: t.WipeStore) -> None:
         """Replace the store by an empty one."""
         self._site.log.warning("local store is rebuilt", why=order.why)
+        await self._site.state.wipe()
+        self._site.feed(t.StoreWiped())
 
-        async def work() -> None:
-            await self._site.state.wipe()
-            self._site.feed(t.StoreWiped())
-
-        self._beside.run(work, "wipe store")
-
-    def restore(self, order: t.Restore) -> None:
+    async def restore(self, order: t.Restore) -> None:
         """Replay the log into the store, and build the pipeline."""
+        site, machine = self._site, self._site.machine
+        await self._needs.check_streams(site.plan)
+        restored = await site.state.restore(order, site.feed)
+        before = restored.checkpoint
+        if before is not None and before.run != machine.run.run_id:
+            # durable with the first commit of the run, before anything is read
+            site.state.begin_run(reopens=machine.run.reopens)
+        site.pipeline = pipeline = assembled(site, self._needs, self._buffer, self._poke)
+        site.feed(replace(restored, owed=pipeline.owed()))
+        pipeline.knows(machine.step_times)
 
-        async def work() -> None:
-            site, machine = self._site, self._site.machine
-            await self._needs.check_streams(site.plan)
-            restored = await site.state.restore(order, site.feed)
-            before = restored.checkpoint
-            if before is not None and before.run != machine.run.run_id:
-                # durable with the first commit of the run, before anything is read
-                site.state.begin_run(reopens=machine.run.reopens)
-            site.pipeline = pipeline = assembled(site, self._needs, self._buffer, self._poke)
-            site.feed(replace(restored, owed=pipeline.owed()))
-            pipeline.knows(machine.step_times)
-
-        self._beside.run(work, "restore")
-
-    def resolve(self, order: t.ResolveOffsets) -> None:
+    async def resolve(self, order: t.ResolveOffsets) -> None:
         """Ask the broker which offsets the bounds stand for."""
-
-        async def work() -> None:
-            self._site.feed(await outlasted(partial(resolved, self._needs.offsets, order)))
-
-        self._beside.run(work, "ask offsets")
+        self._site.feed(await outlasted(partial(resolved, self._needs.offsets, order)))
 
 
 def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Callable[[], None]) -> Pipeline:

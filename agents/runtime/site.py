@@ -54,7 +54,7 @@ class Site:
         self.counts = needs.counters.setdefault(start.task, Counter())
         """They outlive the task's actor."""
         self.state = needs.open_state(start.task, start.log_partition)
-        self.patience = Patience(self.settings.seconds, self._hung)
+        self.patience = Patience(self.settings.seconds, lambda why: feed(t.Broken(why)))
         self.notes = StatusNotes(self.wall_ms)
         """What it reports of itself, for its status."""
         self.meter = meter
@@ -97,10 +97,6 @@ class Site:
     def runs_on(self) -> bool:
         """Whether the task is working, and nothing that it reads has come to its end: from then on, what is left must not wait."""
         return self.machine.phase == TaskState.RUNNING and not self.view.finished
-
-    def _hung(self, why: str) -> None:
-        """User code ignores its cancellation in a drain."""
-        self.feed(t.Broken(why))
 
     def drop(self) -> None:
         """Discard what the letter has emitted and changed."""

@@ -18,8 +18,9 @@ Everything runs on the worker's event loop. Long work (restoring, asking the bro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from ...core.orders import Order, Report, Start, TaskReported, TaskState
@@ -29,7 +30,6 @@ from ...core.task.plan import TaskPlan
 from ..job.plans import task_settings
 from ..measured import Meter
 from ..port.alarm import Alarm
-from .announced import LetterJob
 from .beside import Beside
 from .buffer import LogWrite
 from .contribution import Contribution, Transactions
@@ -39,7 +39,7 @@ from .failures import Failures
 from .preparing import Preparing, PreparingNeeds
 from .reading import Reading, ReadingNeeds
 from .site import Site, SiteNeeds
-from .suspicion import Suspicion, SuspicionNeeds
+from .suspicion import LetterJob, Suspicion
 from .task_intake import Room
 from .under_way import LateTopics, LetterNeeds, UnderWay
 
@@ -56,7 +56,7 @@ class TaskProducers(Transactions, LateTopics, Room, Protocol):
     """The producers of the process, as a task sees them."""
 
 
-class TaskNeeds(SiteNeeds, SuspicionNeeds, PreparingNeeds, ReadingNeeds, LetterNeeds, Protocol):
+class TaskNeeds(SiteNeeds, PreparingNeeds, ReadingNeeds, LetterNeeds, Protocol):
     """What a task needs of the process: what its parts need."""
 
     @property
@@ -81,7 +81,7 @@ class TaskActor:
         self.failures = Failures(site)
         self.due = Due(site)
         self.beside = Beside(site, needs.life, self.failures.broken)
-        self.suspicion = Suspicion(start, needs, site.log)
+        self.suspicion = Suspicion(start, needs.solitude, needs.job, needs.life, site.clock, site.log)
         self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due)
         self.under_way = UnderWay(
             site,
@@ -95,7 +95,7 @@ class TaskActor:
             self._started_again,
         )
         self.mailbox = self.under_way.mailbox
-        self.preparing = Preparing(site, needs, self.beside, self.suspicion, self.due.watch)
+        self.preparing = Preparing(site, needs, self.suspicion, self.due.watch)
         self.reading = Reading(site, needs, self.beside, self.under_way.take)
         self.ends = TaskEnd(site.log, lambda: site.settings.seconds("release.timeout") / 3)
         self.ended = asyncio.Event()
@@ -116,11 +116,11 @@ class TaskActor:
         self._last_report: Report | None = None
         """The report to send once nothing of this task is left in this process."""
         self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
-            t.OpenStore: self.preparing.open,
-            t.AskLogEnds: self.preparing.log_ends,
-            t.WipeStore: self.preparing.wipe,
-            t.Restore: self.preparing.restore,
-            t.ResolveOffsets: self.preparing.resolve,
+            t.OpenStore: self._beside(self.preparing.open, "open store"),
+            t.AskLogEnds: self._beside(self.preparing.log_ends, "ask log ends"),
+            t.WipeStore: self._beside(self.preparing.wipe, "wipe store"),
+            t.Restore: self._beside(self.preparing.restore, "restore"),
+            t.ResolveOffsets: self._beside(self.preparing.resolve, "ask offsets"),
             t.SeekConsumer: self._seek,
             t.SkipRecord: self.reading.skip,
             t.Bounds: self.reading.bound,
@@ -133,11 +133,15 @@ class TaskActor:
             t.RequestCommit: self.contribution.want,
             t.Contribute: self._contribute,
             t.SendReport: self._report,
-            t.CloseStore: self._close_store,
+            t.CloseStore: self._beside(self._close_store, "close store"),
             t.Discard: self._discard,
             t.BeginAgain: self._begin_again,
             t.TaskNote: self.failures.note,
         }
+
+    def _beside(self, work: Callable[[Any], Awaitable[None]], name: str) -> Callable[[Any], None]:
+        """A handler that runs this beside the actor."""
+        return lambda order: self.beside.run(partial(work, order), name)
 
     def feed(self, event: Any) -> bool:
         """Feed one event to the machine; its instructions are carried out or started before this returns. Returns whether the machine has
@@ -245,12 +249,9 @@ class TaskActor:
         if released:
             self._go()
 
-    def _close_store(self, _: t.CloseStore) -> None:
-        async def work() -> None:
-            await self._put_down()
-            self.feed(t.StoreClosed())
-
-        self.beside.run(work, "close store")
+    async def _close_store(self, _: t.CloseStore) -> None:
+        await self._put_down()
+        self.feed(t.StoreClosed())
 
     def _discard(self, order: t.Discard) -> None:
         self.site.log.warning("task is dropped", why=order.why)

@@ -11,7 +11,6 @@ The worker gives them Kafka, RocksDB and the wall clock, starts them, and stops 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable
 from functools import partial
 from typing import Any
@@ -32,7 +31,6 @@ from ..logger import Logger
 from ..measured import clocks_of_thread
 from ..runtime.chooser import own_chooser
 from ..runtime.committing import Committing
-from ..runtime.task import TaskActor
 from ..state.directory import Directory
 from ..state.rocks import StoreMemory
 from ..state.store import Disk, NoDisk
@@ -100,6 +98,7 @@ class Worker:
         )
         self.coordination = self.participant.coordination
         self.runtime = self.participant.runtime
+        self.actors, self.counters = self.runtime.actors, self.runtime.counters
         self.started_ms = self.port.clock.now().wall
         self.ending = Ending()
         self._cut: asyncio.TimerHandle | None = None
@@ -240,16 +239,6 @@ class Worker:
             set_level(self.settings.text("log.level"))
 
     # ------------------------------------------------------------------------------------------------- what pages look at
-
-    @property
-    def actors(self) -> dict[str, TaskActor]:
-        """The tasks in this process."""
-        return self.runtime.actors
-
-    @property
-    def counters(self) -> dict[str, Counter[str]]:
-        """The counters of each task."""
-        return self.runtime.counters
 
     @property
     def committing(self) -> Committing | None:

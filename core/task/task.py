@@ -207,7 +207,13 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def may_take(self, at: StreamPartition) -> bool:
         """Whether a chunk of this partition may be given to the actor now."""
-        return self.may_work and self.work.idle and at not in self.inputs.closed and at in self.inputs.positions
+        return (
+            self.state == TaskMode.WORKING
+            and self.work.idle
+            and at not in self.inputs.closed
+            and at in self.inputs.positions
+            and not self.completion.hooks
+        )
 
     @property
     def may_work(self) -> bool:

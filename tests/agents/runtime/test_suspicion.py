@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
-from headgate.agents.kafka.port import KafkaPort
-from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.runtime.announced import ENOUGH
-from headgate.agents.runtime.suspicion import Suspicion
+from headgate.agents.kafka.port import WallClock
+from headgate.agents.runtime.solitude import Solitude
+from headgate.agents.runtime.suspicion import ENOUGH, Suspicion
 from headgate.agents.state.marks import NoMarks, fields_of
 from headgate.core.names import StreamPartition
 from headgate.core.orders import RunView, Start
@@ -54,8 +52,8 @@ class Life:
 def suspicion(*, complete: bool) -> tuple[Suspicion, Said]:
     """After the death of the owner before, whose marks are here or not."""
     job = Said()
-    process = SimpleNamespace(job=job, life=Life(), port=KafkaPort(ClientSettings("nobody:1")), solitude=None)
-    made = Suspicion(Start("t", 4, RunView("r1", "u1"), 0, after_death=True), process, structlog.get_logger())  # type: ignore[arg-type]
+    clock, start = WallClock(), Start("t", 4, RunView("r1", "u1"), 0, after_death=True)
+    made = Suspicion(start, Solitude(clock), job, Life(), clock, structlog.get_logger())
     marks = NoMarks()
     marks.complete = complete
     made.remember(marks)
