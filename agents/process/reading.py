@@ -175,7 +175,7 @@ class Hearing:
     why: str = ""
     pace: HeartbeatPace = HeartbeatPace()
 
-    def hear(self, data: bytes, age_s: float) -> None:
+    def hear(self, data: bytes | None, age_s: float) -> None:
         """Take a record of the topic that is this old."""
         try:
             beat = decode_beat(data)

@@ -103,7 +103,7 @@ class Inputs:
         self.external: tuple[StreamPartition, ...] = tuple(at for one in owned if one.external for at in one.owned)
         self.positions: dict[StreamPartition, int] = {}
         self.elsewhere: dict[StreamPartition, int] = {}
-        """The positions in streams that this code does not read. An earlier version that comes back goes on there: its tables are kept, too."""
+        """The positions in streams that this code does not read. An earlier version that comes back goes on there, as its tables do."""
         self.topics: dict[StreamPartition, str] = {}
         """The id of the topic that each position belongs to; without one it is unknown."""
         self.adopted: dict[str, str] = {}

@@ -407,7 +407,7 @@ async def test_a_letter_with_a_long_name_is_known_again(tmp_path: Path) -> None:
         host.actor.suspicion.suspects = Suspects([replace(left[0], deaths=2)])
         host.give(b'{"n":0}')
         await until(lambda: "failed" in host.said())
-        assert ": 2 workers have ended in the middle of it" in host.reports[-1].why
+        assert ": 2 workers have ended in the middle of it" in host.job.reports[-1].why
 
 
 async def test_an_owner_that_is_fenced_and_lives_withdraws_what_it_has_said_of_its_letter() -> None:
