@@ -87,9 +87,9 @@ class Newcomer:
         """A command that keeps running."""
         return Shown(self._words(words), self.home, self.environment)
 
-    def latest(self, topic: str) -> Any:
+    def latest(self, topic: str, *options: str) -> Any:
         """The next record that comes into a topic."""
-        following = self.starts("headgate", "tail", topic, "--all", "--follow")
+        following = self.starts("headgate", "tail", topic, "--all", "--follow", *options)
         following.until('"value"')
         following.process.terminate()
         following.ended()
@@ -191,7 +191,14 @@ def test_a_fresh_hour(ann: Newcomer, guarded: Path) -> None:
         assert "--create --topic web-sales-1-" in missing
         assert "--topic sums" not in missing
         ann.types("headgate", "send", "orders", '{"customer": "ann", "amount": 5}', *as_app)
-        ann.types("headgate", "run", "web_sales:app", "--bounded", *as_app)
-        assert '"total": 5' in ann.types("headgate", "tail", "sums", *as_app)
+        working = ann.starts("headgate", "dev", "web_sales:app", *as_app)
+        try:
+            working.until("ready=True")
+            assert ann.latest("sums", *as_app) == {"orders": 1, "total": 5}
+            working.process.send_signal(signal.SIGINT)
+            assert working.ended() == 0, "".join(working.lines)
+        finally:
+            working.process.kill()
+        assert "drained" in ann.types("headgate", "status", "web-sales", *as_app), "other code may begin the next run"
     finally:
         ann.types("headgate", "kafka", "down", "--data", data)
