@@ -27,6 +27,7 @@ import orjson
 
 import headgate as hg
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
+from headgate.core.task.protocol import WATERMARK
 
 from .job import Row, row_of
 from .joins import is_left, is_right
@@ -173,6 +174,8 @@ class Reminded:
 
     def letter(self, task: str, run: str, order: facts.RunStep) -> None:
         """Steps of a task are told a time."""
+        if order.kind != WATERMARK and (order.stream or "").endswith(REMINDED):  # an end: all timers are due
+            self.ended.add((task, run))
         for name, ts in order.times:
             if name == REMINDING and ts == MAX_TIME:
                 self.ended.add((task, run))

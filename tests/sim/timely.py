@@ -197,7 +197,9 @@ class Timely:
                 row = row_of(record.value)
                 if record.append_ms > since or not passes({"s": row.seq}) or world.may_be_late(row):
                     continue
-                if job.branches is not None and not job.branches.left([(row, record.ts)]):  # a policy leaves it out of everything
+                if job.branches is not None and not job.branches.left(
+                    [(row, record.ts)]
+                ):  # a policy leaves it out of everything
                     continue
                 for end in spec.ends(record.ts):
                     if end + spec.holds_ms <= due and (record.key, end) not in out:
