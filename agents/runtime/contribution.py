@@ -43,6 +43,8 @@ class Contribution:
         self._failures = failures
         self._suspicion = suspicion
         self._due = due
+        self._read = frozenset(one.stream for one in site.plan.inputs)
+        """A checkpoint has positions in other streams, too: those of an earlier version of the job."""
         self._markers = transactions.buffer(site.name)
         """A buffer of their own: markers join the transaction even while a chunk awaits, and its partial output must not join with them."""
         self._unsealed = False
@@ -118,8 +120,7 @@ class Contribution:
     def sealed(self, order: t.Contribute) -> list[LogWrite]:
         """The table changes and the checkpoint for the transaction that is being sealed."""
         writes = self._site.state.seal(order, self._site.wall_ms())
-        read = {one.stream for one in self._site.plan.inputs}
-        self._positions = {at: n for at, n in order.checkpoint.positions.items() if at.stream in read}
+        self._positions = {at: n for at, n in order.checkpoint.positions.items() if at.stream in self._read}
         if self._site.pipeline is not None:
             self._site.pipeline.sealed()
             needed = self._site.pipeline.needed()

@@ -28,17 +28,21 @@ async def torn_down(*_: Any, **__: Any) -> Any:
     raise asyncio.CancelledError
 
 
-def producer(**calls: Any) -> KafkaProducer:
-    one = KafkaProducer(
-        CLIENT,
+def made(client: ClientSettings, *, request_ms: int = 1000, transaction_ms: int = 1000) -> KafkaProducer:
+    return KafkaProducer(
+        client,
         "id",
         name="p",
         compression=None,
         batch_bytes=1000,
-        request_timeout_ms=1000,
-        transaction_timeout_ms=1000,
+        request_timeout_ms=request_ms,
+        transaction_timeout_ms=transaction_ms,
         idempotent=True,
     )
+
+
+def producer(**calls: Any) -> KafkaProducer:
+    one = made(CLIENT)
     names = ("begin_transaction", "send_batch", "commit_transaction", "abort_transaction")
     state: Any = SimpleNamespace(**dict.fromkeys(names, torn_down), _sender=None, _txn_manager=None, **calls)
     one.producer = state
@@ -94,16 +98,7 @@ async def test_a_start_that_a_producer_cancels_by_itself_has_failed(
 async def test_a_transaction_timeout_that_brokers_do_not_allow_is_named(kafka: Any) -> None:
     """How large the setting may be only the brokers know. A worker that they refused tried again and again, without a word
     about the setting."""
-    one = KafkaProducer(
-        ClientSettings(kafka.bootstrap),
-        "id",
-        name="p",
-        compression=None,
-        batch_bytes=1000,
-        request_timeout_ms=60_000,
-        transaction_timeout_ms=3_600_000,
-        idempotent=True,
-    )
+    one = made(ClientSettings(kafka.bootstrap), request_ms=60_000, transaction_ms=3_600_000)
     with pytest.raises(ProducerBroken, match=r"InvalidTransactionTimeout.*lower transaction.timeout, or raise"):
         await one.start(deadline_s=60)
     assert one.producer is None
