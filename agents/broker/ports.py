@@ -48,7 +48,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now."""
+    """Free ports of loopback."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

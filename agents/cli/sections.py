@@ -1,6 +1,6 @@
 """Which section of the documentation explains an error: the line `More:` below `Error:` and `To do:`.
 
-Decides by the message first, then by the class of the error. `docs/troubleshooting.md` has the same tables, for whoever searches the page;
+Decides by the message first, then by the class of the error. `docs/troubleshooting.md` has the same tables, for readers of the page;
 a test compares them. Imported only when a command fails.
 """
 

@@ -343,7 +343,7 @@ def _pem(text: str | None) -> str | None:
 
 def _identity(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
     def password() -> str:
-        return given.get("ssl.key.password", "")  # without one, OpenSSL would ask whoever sits at the terminal
+        return given.get("ssl.key.password", "")  # without one, OpenSSL would ask at the terminal
 
     chain = _first(given, "ssl.certificate.location", "ssl.keystore.location")
     if chain:

@@ -1,7 +1,7 @@
 """Whether the code of a job has changed: the times and sizes of the Python files below a directory, and of `headgate.toml` in it.
 
 They are looked at a few times a second, which takes less than a millisecond for a project. A library that the kernel tells of changes would
-be one more compiled package in every installation, for a verb that nobody runs in production.
+be one more compiled package in every installation, for a verb that is not for production.
 
 Promises: environments (`pyvenv.cfg`), hidden directories and caches are left out, so is what lies behind links to directories. An editor
 that writes a file in several steps makes one change.

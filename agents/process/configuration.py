@@ -9,7 +9,7 @@ Promises:
 
 - An unknown name in a flag, in the app or in the file is an error that suggests the nearest known one. An unknown `HEADGATE_` variable only
   gets a remark, because container platforms set variables of that form.
-- On an embedded broker of this user a job creates the outputs that it misses, if nothing else is said.
+- On an embedded broker of this user a job creates missing outputs, unless a setting says otherwise.
 - `headgate.toml` is searched from the current directory upward, or named with `--config`.
 - A file of client settings as Java has them (`--config-file`) stands for the `[client]` table and says where the brokers are. What headgate
   sets itself, and names that it does not know, have no effect there, as with Kafka's tools, and one remark names them.
@@ -37,7 +37,7 @@ PREFIX = "HEADGATE_"
 CLIENT_PREFIX = PREFIX + "CLIENT_"
 FLAG, ENVIRONMENT, OVERRIDE, APP, EMBEDDED = "flag", "environment", "override", "app", "embedded broker"
 ON_EMBEDDED: Mapping[str, Any] = MappingProxyType({"topic.create-outputs": True})
-"""What is otherwise on a broker that nobody else needs."""
+"""Defaults on a broker that only this user needs."""
 ADDRESSES = frozenset({"bootstrap.servers", "metadata.broker.list"})
 ELSEWHERE = frozenset({"config.providers", "ssl.engine.factory.class"})
 FOUND = "the embedded broker of `headgate kafka up`"

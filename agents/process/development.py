@@ -5,15 +5,15 @@
 Decides:
 
 - A new process loads the code, says what the job is (`Offer`), and waits for a word. The one before works until then, so code that does not
-  load stops nothing: its error is shown, and the next change is waited for.
+  load stops nothing: its error is shown, and it waits for the next change.
 - If what the run is tied to is the same (graph, fixed settings), the worker before is stopped and the new one continues the run. If it
   differs, the run is drained first, and the new code begins the next run with the same tables. So is the run at the end, if Kafka stays:
   what the next session begins with may be other code.
 - Inputs and outputs that are missing are created. Streams that other jobs share are theirs.
 - A worker that ends by itself is not run again before something changes.
 
-Promises: at most one worker runs. None is left behind, however this process ends (the kernel signals it, as with a supervisor). What cannot
-go on is said with what to do, and the next change is waited for.
+Promises: at most one worker runs. None is left behind, however this process ends (the kernel signals it, as with a supervisor). Where it
+cannot go on, it says what to do, and waits for the next change.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Development:
         return self.worker is not None and self.worker.alive
 
     async def _replaced(self, new: HeldWorker, offer: Offer) -> bool:
-        """Let the new process begin, when all that it needs is there and the one before has ended. False if it must not; that is said."""
+        """Let the new process begin, when all that it needs is there and the one before has ended. Otherwise say why; then False."""
         try:
             await self._make_topics(offer)
             old = self.worker

@@ -221,7 +221,7 @@ async def heard(
 ) -> Hearing:
     """The last heartbeat of each process within the last seconds. `state`: the state of the job, which contains the heartbeat interval.
 
-    How old a heartbeat is says the clock of this machine, and it may be ahead. If by it nobody lives although somebody should, or if this
+    A heartbeat's age depends on the clock of this machine, which may be ahead. If by it no worker lives although one should, or if this
     must be `sure`, it listens until every living process has spoken.
     """
     pace = pace_of(state)
@@ -244,7 +244,7 @@ async def heard(
                 while await consumer.position(at) < end:
                     for record in (await consumer.getmany(at, timeout_ms=500)).get(at, []):
                         found.hear(record.value, max(0.0, now - record.timestamp / 1000))
-        if not any(one.lives for one in found.beats.values()) and (sure or _expects_somebody(state)):
+        if not any(one.lives for one in found.beats.values()) and (sure or _expects_workers(state)):
             consumer.seek(at, end)
             consumer.resume(at)
             until_s = time.monotonic() + pace.speaks_s
@@ -258,7 +258,7 @@ async def heard(
     return found
 
 
-def _expects_somebody(state: JobState) -> bool:
+def _expects_workers(state: JobState) -> bool:
     """Whether a worker has neither left nor been fenced."""
     lives = (life for processor in state.processors() for life in state.incarnations(processor))
     return any(life.state != c.ProcessorState.LEFT for life in lives)

@@ -78,7 +78,7 @@ class JobTopics:
         create them.
         """
         await self.refuse_names()
-        if await self.streams_to_come():  # whoever asks about this job finds it while it waits
+        if await self.streams_to_come():  # commands about this job find it while it waits
             await self._keep(self.fixed())
             await self._streams_of_others()
         await self.input_counts()

@@ -46,7 +46,7 @@ class Right:
 
 def rights(graph: Graph, topics: Topics, *, create: bool = True, outputs: bool = False) -> list[Right]:
     """The rights of the workers of a job. `create`: whether they may create its own topics, and give the task log of a job without state
-    more partitions; without it, somebody else does both beforehand. `outputs`: whether they then create missing outputs, too.
+    more partitions; without it, an administrator does both beforehand. `outputs`: whether they then create missing outputs, too.
 
     >>> names = [right.names for right in rights(Graph(), Topics(JobName("sales")))]
     >>> names[-2:]

@@ -74,7 +74,7 @@ def least(parents: Iterable[str], passing: Mapping[str, Through], lifted: Mappin
     5
     """
     known = {one: passing[one] for one in parents if one in passing}
-    if len(known) == 1:  # as for most: there is nobody to compare it with
+    if len(known) == 1:  # as for most: there is nothing to compare it with
         [(name, one)] = known.items()
         upto = lifted.get(name, NO_TIME) if one.status == StreamPhase.OPEN and one.ts < MAX_TIME else NO_TIME
         return one if upto <= one.ts else one._replace(ts=upto)
