@@ -43,7 +43,7 @@ SHOWN: dict[str, int] = {
     "closed-at-work": 50_058,
     "closed-session-stays": 50_013,
     "closing-anew": 50_006,
-    "committed-first": 2_000_009,
+    "committed-first": 2_000_004,
     "cut-off-kills": 2_000_013,
     "damaged-passed": 50_007,
     "drain-is-idle": 50_007,
