@@ -287,7 +287,7 @@ def _half_a_chunk_completed() -> list[tuple[Any, str, Any]]:
 
     def complete(self: Any) -> Any:
         if random() < 0.02:
-            self._site.buffer.complete()
+            self._site.pipeline.buffer.complete()
             why = "completing has failed"
             self._failures.letter_failed(Failed(why, RuntimeError(why)))
             return None
