@@ -262,13 +262,19 @@ class Scene:
         self.tell(f"{kind}: counts grow again after {took:.1f} s ({self.watching.counted} records counted)")
 
     def settle(self, load: Load, seconds: float = 180.0) -> int:
-        """End the load and wait until everything is counted."""
+        """End the load and wait until everything is counted, in the combined counts, too: they come by a way of their own."""
         made = load.end()
-        self.until(
-            lambda: self.watching.counted >= made,
-            seconds,
-            f"the last of {made} records to be counted ({self.watching.counted} are)",
-        )
+        combined = Watch(self.broker.bootstrap, self.groups, PARTITIONS)
+        combined.start()
+        try:
+            for name, watch in (("counted", self.watching), ("combined", combined)):
+                self.until(
+                    lambda watch=watch: watch.counted >= made,
+                    seconds,
+                    f"the last of {made} records to be {name} ({watch.counted} are)",
+                )
+        finally:
+            combined.end()
         return made
 
     def close(self) -> None:
