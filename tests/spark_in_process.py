@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +27,12 @@ def on_a_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
-def sent_to_jvm(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool] = lambda: True) -> list[str]:
+def in_the_test() -> bool:
+    """Whether this is the thread that runs the test: py4j has one of its own that forgets objects after Python has collected them."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def sent_to_jvm(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool] = in_the_test) -> list[str]:
     """The commands that this process sends to the JVM from here on; only those that are sent `when` this is true."""
     from py4j.clientserver import ClientServerConnection
 

@@ -140,7 +140,7 @@ class Suspicion:
             alone.begins(lambda holds: self.marks.begin(next_death([before], mark, alone=holds)))
             more = await run()
         if not more and self.suspects.ended(mark.what):
-            self.marks.keep(self.suspects.marks)
+            self._less()
         return more
 
     def _forgiven(self, outcome: Told) -> Told:
@@ -151,6 +151,7 @@ class Suspicion:
         return outcome
 
     def _less(self) -> None:
+        self._log.info("less is suspected", left=[str(mark) for mark in self.suspects.marks])
         self.marks.keep(self.suspects.marks)
         self.announced.changed(self.suspects.marks)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +35,8 @@ from .windows import KINDS, windowed
 HERE = Path(__file__).parent
 MOST_S = 60.0
 """Throughput must not stand still for longer."""
+SUSPICION = ("a letter was under way when its process ended", "less is suspected")
+"""What a worker says of letters that it suspects: one more, and what is left of them."""
 
 
 class Process:
@@ -177,6 +180,7 @@ class Scene:
 
     def kill(self, process: Process) -> Process:
         """kill -9, and the same worker again; counts come again."""
+        self._unsuspected(process)
         after = self.killed(process)
         self.happened["kill -9"] -= 1
         self._recovered("kill -9", after)
@@ -193,6 +197,7 @@ class Scene:
 
     def zombie(self, process: Process, successor: str) -> Process:
         """SIGSTOP; a successor under `successor` (the same name, or another) takes over; then the stopped one goes on, a zombie."""
+        self._unsuspected(process)
         process.send(signal.SIGSTOP)
         self.until(
             lambda: psutil.Process(process.popen.pid).status() == psutil.STATUS_STOPPED, 60, "the worker to stop"
@@ -254,6 +259,20 @@ class Scene:
         """Let it work for a while."""
         end = time.monotonic() + seconds
         self.until(lambda: time.monotonic() > end, seconds + MOST_S, "time to pass")
+
+    def _unsuspected(self, process: Process) -> None:
+        """Wait until it suspects no records: one that runs alone in two processes that end is judged, whoever ends them."""
+
+        def none() -> bool:
+            suspected: dict[str, bool] = {}
+            for line in process.said().splitlines(keepends=True):
+                if line.endswith("\n") and any(event in line for event in SUSPICION):
+                    told = json.loads(line)
+                    records = "at=StreamPartition" in str((told.get("mark"), told.get("left")))
+                    suspected[told["task"]] = records or ("mark" in told and suspected.get(told["task"], False))
+            return not any(suspected.values())
+
+        self.until(none, 4 * MOST_S, "the suspected letters to run", process)
 
     def _recovered(self, kind: str, process: Process) -> None:
         took = self.advanced(kind, process)
