@@ -43,6 +43,7 @@ WANTED_MS = 300
 SLOW_MS = 500
 """Of U."""
 SIZES = {"rows": 2_500_000, "columns": 8_000_000}
+TOGETHER_MS = 50
 SLOW = 24_000
 PATIENCE_S = 240.0
 SETTLE_S = 8.0
@@ -69,13 +70,22 @@ def commits_of(bootstrap: str, topic: str) -> list[list[int]]:
     return [sorted(times) for times in found.values()]
 
 
-def gaps_of(commits: Sequence[Sequence[int]]) -> list[float]:
-    """The gaps between the commits of each task, while all tasks were at work."""
-    began = max(times[min(1, len(times) - 1)] for times in commits)
-    ended = min(times[-1] for times in commits)
+def at_work(commits: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """From when to when all tasks were at work."""
+    return max(times[min(1, len(times) - 1)] for times in commits), min(times[-1] for times in commits)
+
+
+def gaps_of(commits: Sequence[Sequence[int]], began: int, ended: int) -> list[float]:
+    """The gaps between commits in this time."""
     return sorted(
         float(late - early) for times in commits for early, late in pairwise(times) if began <= early and late <= ended
     )
+
+
+def commits_of_worker(commits: Sequence[Sequence[int]]) -> list[list[int]]:
+    """When the worker committed, whatever tasks took part: what is written within `TOGETHER_MS` of another checkpoint is one commit."""
+    times = sorted({one for times in commits for one in times})
+    return [times[:1] + [late for early, late in pairwise(times) if late - early > TOGETHER_MS]]
 
 
 def measure(run: Run, case: Case, records: int, tree: Path | None) -> dict[str, Any]:
@@ -94,11 +104,14 @@ def measure(run: Run, case: Case, records: int, tree: Path | None) -> dict[str, 
     finally:
         one.stop()
         drop_topics(run.bootstrap, *(topic for topic in topics(run.bootstrap) if name in topic))
-    gaps = gaps_of(commits)
+    span = at_work(commits)
+    gaps, of_task = gaps_of(commits_of_worker(commits), *span), gaps_of(commits, *span)
     first, last = min(times[0] for times in commits) / 1000, max(times[-1] for times in commits) / 1000
     return {
         "case": str(case), "tree": "this" if tree is None else "before", "gaps": len(gaps), "p50_ms": percentile(gaps, 50),
-        "p95_ms": percentile(gaps, 95), "max_ms": percentile(gaps, 100), "per_s": records / (last - first),
+        "p95_ms": percentile(gaps, 95), "max_ms": percentile(gaps, 100),
+        "task_p50_ms": percentile(of_task, 50),
+        "per_s": records / (last - first),
         "per_cpu_s": records / one.cpu_between(first, last), "rss_mb": one.rss / 1e6, "load": os.getloadavg()[0],
     }  # fmt: skip
 
@@ -123,7 +136,8 @@ def line(row: dict[str, Any]) -> None:
     """Print one figure."""
     print(
         f"{row['case']:24} {row['tree']:6}  gap of commits p50 {row['p50_ms']:6.0f}  p95 {row['p95_ms']:6.0f}  max {row['max_ms']:6.0f} ms "
-        f"({row['gaps']})  {row['per_s'] / 1e3:7.1f} k/s  {row['per_cpu_s'] / 1e3:7.1f} k/CPU-s  {row['rss_mb']:4.0f} MB  "
+        f"({row['gaps']}), of a task {row['task_p50_ms']:5.0f}  {row['per_s'] / 1e3:7.1f} k/s  "
+        f"{row['per_cpu_s'] / 1e3:7.1f} k/CPU-s  {row['rss_mb']:4.0f} MB  "
         f"load {row['load']:.1f}",
         flush=True,
     )

@@ -73,6 +73,7 @@ class Chunk:
         "bad",
         "columns",
         "control",
+        "followed",
         "next_position",
         "now_ms",
         "plan",
@@ -106,6 +107,8 @@ class Chunk:
         """The rows that an operator wants left out."""
         self.now_ms: int | None = None
         """The broker's time when it was cut, by which its event times are judged; None if it is unknown."""
+        self.followed = False
+        """Whether its task could take more when it was cut."""
         self.taken_ns = 0
         """How long it took to choose and cut it."""
         self.so_far_ms: int | None = None

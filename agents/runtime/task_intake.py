@@ -229,6 +229,7 @@ class TaskIntake:
         self.chooser.taken(choice, len(chunk))
         chunk.now_ms = self._broker.ms(self._clock.now())
         chunk.so_far_ms = view.time_of(choice.at)
+        chunk.followed = len(ready) > 1 or ready[choice.at].count > len(chunk)
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:

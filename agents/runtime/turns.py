@@ -4,7 +4,10 @@ Promises:
 
 - The letters that begin in one turn of the loop take about `TURN_NS` in all while a commit is under way, and `QUIET_NS` while none is,
   whatever the number of tasks; one that takes longer has a turn for itself.
-- Letters begin in the order in which they asked, so no task waits for another one's second letter.
+- A task with a backlog goes on with its next letter until it has held the loop for `SHIFT_NS` longer than the one that is most behind. A
+  commit then has many rows of few tasks instead of few rows of all of them: each task that takes part writes a frame to each partition that
+  it sends to, however many rows are in it.
+- A task that had nothing to do comes next when it has. In the long run, all that have something to do hold the loop for equally long.
 - While a commit is under way, `SPARE` turns without a letter follow each one with letters: a commit takes many turns, each of them short.
 - What counts is the time that a letter holds the loop. While a letter awaits something, others run.
 - In virtual time, where code takes no time, nothing waits, and letters are as long as the settings permit.
@@ -13,21 +16,32 @@ Promises:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ...core.turns import QUIET_NS, TURN_NS, LetterCosts
 from ..measured import Clocks
 
 SPARE = 8
+KEPT = 8
+"""Within so many turns of the loop, a task with a backlog asks for its next letter."""
+SHIFT_NS = 50_000_000
 
 
-class _Asked(NamedTuple):
-    """A letter that waits for its turn."""
+class Share:
+    """What one task has had of the loop."""
 
-    granted: asyncio.Future[None]
-    expected_ns: int
+    __slots__ = ("expected_ns", "granted", "kept", "more", "ns")
+
+    def __init__(self) -> None:
+        self.ns = 0
+        """For how long it has held the loop. A task that had nothing to do is not owed the time that others had meanwhile."""
+        self.granted: asyncio.Future[None] | None = None
+        """Of the letter that waits for its turn, which will hold the loop for `expected_ns`."""
+        self.expected_ns = 0
+        self.more = False
+        """Whether records stand behind its letter already."""
+        self.kept = 0
+        """For how many turns of the loop the shift is still kept for it, while its letter, or the next one, is about to begin."""
 
 
 class LoopTurns:
@@ -39,7 +53,12 @@ class LoopTurns:
         self._hurried = hurried
         self._costs: dict[str, LetterCosts] = {}
         """By stream."""
-        self._asked: deque[_Asked] = deque()
+        self._asked: dict[Share, None] = {}
+        """The tasks that wait, in the order in which they asked."""
+        self._on_shift = Share()
+        """The task that had the last turn."""
+        self._behind_ns = 0
+        """What the task that is most behind has had."""
         self._turn = 0
         """The number of this turn of the loop, of those in which letters run."""
         self._left_ns = 0
@@ -69,37 +88,59 @@ class LoopTurns:
 
     # ------------------------------------------------------------------------------------------------------- turns
 
-    async def enter(self, expected_ns: int) -> int:
-        """Wait for the turn of a letter that will hold the loop for so long. Returns the number of the turn."""
+    async def enter(self, share: Share, expected_ns: int) -> int:
+        """Wait for the turn of a letter of this task that will hold the loop for so long. Returns the number of the turn."""
         if self.clocks is None:
             return 0
-        if not self._asked and self._fits(expected_ns):
-            self._take(expected_ns)
+        share.ns = max(share.ns, self._behind_ns - SHIFT_NS)
+        share.expected_ns = expected_ns
+        self._asked[share] = None
+        if self._next_one() is share:
+            self._take(share)
             return self._turn
-        one = _Asked(asyncio.get_running_loop().create_future(), expected_ns)
-        self._asked.append(one)
+        share.granted = asyncio.get_running_loop().create_future()
         self._see()
         try:
-            await one.granted
-        except asyncio.CancelledError:
-            if one in self._asked:
-                self._asked.remove(one)
-            raise  # if it was granted already, the next turn comes all the same
+            await share.granted
+        finally:
+            self._asked.pop(
+                share, None
+            )  # if it was called off after its turn was granted, the next turn comes all the same
+            share.granted = None
         return self._turn
 
-    def _fits(self, expected_ns: int) -> bool:
-        return not self._spare and (not self._began or expected_ns <= self._left_ns)
+    def _next_one(self) -> Share | None:
+        """The task that may begin a letter in this turn; None if there is none, or if the shift is kept for one that is about to."""
+        if self._spare or not self._asked:
+            return None
+        best, on_shift = min(self._asked, key=_had), self._on_shift
+        if on_shift.ns - best.ns <= SHIFT_NS:
+            if on_shift in self._asked:
+                best = on_shift
+            elif on_shift.kept:
+                return None
+        return best if not self._began or best.expected_ns <= self._left_ns else None
 
-    def _take(self, expected_ns: int) -> None:
+    def _take(self, share: Share) -> None:
+        self._behind_ns = max(self._behind_ns, min(one.ns for one in self._asked))
+        del self._asked[share]
         if not self._began:
             self._began, self._left_ns = True, self._turn_ns()
-        self._left_ns -= expected_ns
+        self._left_ns -= share.expected_ns
+        self._on_shift, share.kept = share, KEPT * share.more
         self._see()
 
-    def used(self, turn: int, expected_ns: int, ns: int) -> None:
-        """A letter that began in this turn has held the loop for so long, and not for as long as expected."""
+    def used(self, share: Share, turn: int, expected_ns: int, ns: int) -> None:
+        """A letter that began in this turn has ended, or waits for something: it has held the loop for so long, and not for as long as
+        expected."""
+        share.kept = 0
         if turn == self._turn and self._began:
             self._left_ns += expected_ns - ns
+
+    def ended(self, share: Share, ns: int) -> None:
+        """A letter of this task has ended, which has held the loop for so long."""
+        share.ns += ns
+        share.kept = KEPT * share.more
 
     def _see(self) -> None:
         if not self._waiting:
@@ -117,13 +158,17 @@ class LoopTurns:
                 asyncio.get_running_loop().call_soon(self._next)
                 return
         self._waiting = False
-        while self._asked and self._fits(self._asked[0].expected_ns):
-            one = self._asked.popleft()
-            if not one.granted.done():
+        self._on_shift.kept = max(0, self._on_shift.kept - 1)
+        while (one := self._next_one()) is not None:
+            self._take(one)
+            if one.granted is not None and not one.granted.done():
                 one.granted.set_result(None)
-                self._take(one.expected_ns)
         if self._asked:
             self._see()
+
+
+def _had(share: Share) -> int:
+    return share.ns
 
 
 _UNKNOWN = LetterCosts()

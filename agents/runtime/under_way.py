@@ -31,7 +31,7 @@ from .old_reads import OldReads
 from .site import Site
 from .solitude import Solitude
 from .suspicion import Suspicion, mark_of
-from .turns import LoopTurns
+from .turns import LoopTurns, Share
 
 R = TypeVar("R")
 
@@ -76,6 +76,7 @@ class UnderWay:
         self._old_reads = needs.old_reads
         self._solitude = needs.solitude
         self._turns = needs.turns
+        self._share = Share()
         self._failures = failures
         self._suspicion = suspicion
         self._beside = beside
@@ -141,20 +142,23 @@ class UnderWay:
             return
         turns, meter = self._turns, self._site.meter
         expected_ns = self._expected_ns(letter)
-        turn = await turns.enter(expected_ns)
+        if isinstance(letter, ChunkLetter):
+            self._share.more = letter.chunk.followed
+        turn = await turns.enter(self._share, expected_ns)
         await self._solitude.enter()
         self.doing.begins(letter)
         meter.begin()
         try:
             self._unless_called_off(letter)
             work = self._chunk(letter) if isinstance(letter, ChunkLetter) else self._step(letter)
-            await meter.of(work, lambda: turns.used(turn, expected_ns, meter.ns))
+            await meter.of(work, lambda: turns.used(self._share, turn, expected_ns, meter.ns))
         except CalledOff:
             self._site.drop()
         finally:
             self._suspicion.ended()
             self.doing.ends()
             self._solitude.leave()
+            turns.ended(self._share, meter.ns)
             if isinstance(letter, ChunkLetter) and not isinstance(letter.chunk.columns, UnreadRecords):
                 turns.learn(letter.chunk.at.stream, len(letter.chunk), meter.ns + letter.chunk.taken_ns)
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from headgate.agents.measured import Clocks, Meter, clocks_of_thread
-from headgate.agents.runtime.turns import SPARE, LoopTurns
+from headgate.agents.runtime.turns import KEPT, SHIFT_NS, SPARE, LoopTurns, Share
 from headgate.core.turns import EVERY, QUIET_NS, TURN_NS
 
 MS = 1_000_000
@@ -47,11 +47,14 @@ class Loop:
 
 async def letters(turns: LoopTurns, loop: Loop, task: str, costs: list[int], ran: list[tuple[int, str]]) -> None:
     """One task: its letters hold the loop for these times."""
-    for cost in costs:
-        began = await turns.enter(cost)
+    share = Share()
+    for number, cost in enumerate(costs, 1):
+        share.more = number < len(costs)
+        began = await turns.enter(share, cost)
         ran.append((loop.turn, task))
         loop.ns += cost
-        turns.used(began, cost, cost)
+        turns.used(share, began, cost, cost)
+        turns.ended(share, cost)
         await asyncio.sleep(0)
 
 
@@ -69,13 +72,62 @@ def by_turn(ran: list[tuple[int, str]]) -> list[str]:
 
 
 @looped
-async def test_letters_of_many_tasks_take_turns_and_no_turn_takes_longer_than_its_time() -> None:
-    """Letters of 64 tasks take 2 ms, under a commit: one runs in a turn, and no task has a second one before each has had its first."""
+async def test_no_turn_takes_longer_than_its_time() -> None:
+    """Letters of 64 tasks take 2 ms, under a commit: one runs in a turn."""
     names = [chr(ord("0") + n) for n in range(64)]
 
     ran = await together({name: [2 * MS] * 3 for name in names}, lambda: True)
 
-    assert by_turn(ran) == [name for _ in range(3) for name in names]
+    assert by_turn(ran) == [name for name in names for _ in range(3)]
+
+
+@looped
+async def test_a_task_with_a_backlog_has_shifts() -> None:
+    """Three tasks, each with a backlog of 10 ms letters: each goes on until it has had `SHIFT_NS` more than the one that is most behind."""
+    letter, shift = 10 * MS, SHIFT_NS // (10 * MS)
+
+    ran = await together({name: [letter] * 2 * shift for name in "abc"})
+
+    order = "".join(task for _, task in ran)
+    assert order[: 3 * (shift + 1)] == "a" * (shift + 1) + "b" * (shift + 1) + "c" * (shift + 1)
+    assert sorted(order) == sorted("abc" * 2 * shift)
+
+
+@looped
+async def test_a_task_that_had_nothing_to_do_comes_next() -> None:
+    """Two tasks with backlogs, long at work, and a third one with its first letter: it runs after the letter that runs, and it is not owed
+    what the others have had."""
+    loop, ran = Loop(), list[tuple[int, str]]()
+    turns = LoopTurns(clocks(lambda: loop.ns), lambda: False)
+    make = asyncio.get_running_loop().create_task
+    busy = [make(letters(turns, loop, name, [QUIET_NS] * 40, ran)) for name in "ab"]
+    while len(ran) < 23:  # noqa: ASYNC110 - each turn of the loop counts
+        await asyncio.sleep(0)
+    new = make(letters(turns, loop, "c", [QUIET_NS] * 40, ran))
+    await asyncio.gather(*busy, new)
+
+    order = "".join(task for _, task in ran)
+    first = order.index("c")
+    assert first <= 25
+    assert 0 < order[first:50].count("c") <= 2 * SHIFT_NS // QUIET_NS + (50 - first) // 3 + 1
+
+
+@looped
+async def test_the_shift_is_not_kept_for_a_letter_that_waits() -> None:
+    """While the letter of a task awaits something, or the task has nothing to do, others run: after a few turns of the loop at most."""
+    loop, ran = Loop(), list[tuple[int, str]]()
+    turns = LoopTurns(clocks(lambda: loop.ns), lambda: False)
+    share = Share()
+    share.more = True
+    turns.used(share, await turns.enter(share, MS), MS, MS)  # its letter awaits something
+    await letters(turns, loop, "b", [MS], ran)
+    assert loop.turn <= 2
+
+    turns.used(share, await turns.enter(share, MS), MS, MS)
+    turns.ended(share, MS)
+    began = loop.turn
+    await letters(turns, loop, "c", [MS], ran)
+    assert KEPT - 1 <= loop.turn - began <= KEPT + 4
 
 
 @looped
@@ -98,9 +150,10 @@ async def test_a_letter_that_took_longer_than_expected_leaves_less_of_its_turn()
     """Both are expected to take 1 ms; the first one takes a whole turn."""
     loop = Loop()
     turns = LoopTurns(clocks(lambda: 0), lambda: True)
-    turns.used(await turns.enter(MS), MS, TURN_NS)
+    share = Share()
+    turns.used(share, await turns.enter(share, MS), MS, TURN_NS)
     first = loop.turn
-    await turns.enter(MS)
+    await turns.enter(Share(), MS)
 
     assert loop.turn > first
 
@@ -121,7 +174,7 @@ async def test_a_commit_has_its_own_turns_between_those_of_letters() -> None:
     gaps = [late - early for (early, _), (late, _) in pairwise(ran)]
     assert all(gap >= SPARE for gap in gaps[:2])
     assert all(gap <= 2 for gap in gaps[3:])
-    assert [task for _, task in ran] == list("ababab")
+    assert [task for _, task in ran] == list("aaabbb")
 
 
 @looped
@@ -229,7 +282,7 @@ async def test_in_virtual_time_nothing_waits() -> None:
     turns = LoopTurns(None, lambda: True)
 
     assert turns.rows("in", 2000) == 2000
-    assert [await turns.enter(10 * TURN_NS) for _ in range(3)] == [0, 0, 0]
+    assert [await turns.enter(Share(), 10 * TURN_NS) for _ in range(3)] == [0, 0, 0]
 
 
 @looped
