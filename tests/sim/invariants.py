@@ -510,7 +510,11 @@ class Invariants:
             )
 
     def processed(self, actor: Watched, at: StreamPartition, begin: int, end: int) -> None:
-        """Records were given to the stage after a framed stream."""
+        """Records were given to the stage after a framed stream. A fenced task may read on behind its drain or end, until it is told: the
+        records there are of a run of its successors, and nothing that it makes of them is ever committed.
+        """
+        if actor.fenced():
+            return
         mark = actor.marks.get(at.stream)
         log = self.world.kafka.topics[at.stream][at.partition]
         for record in log.records[bisect_left(log.offsets, begin) : bisect_left(log.offsets, end)]:

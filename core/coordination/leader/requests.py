@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import DeclarationError
+from ...graph.model import JobModel
 from ...settings import DYNAMIC, conflict, find, override_problem, stream_problem
 from ..drains import Meaning, drain_verdict
 from ..messages import (
@@ -259,6 +260,8 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
         return Answer(AnswerState.REFUSED, f"run {run.run_id} is {run.state}; no task can move now")
     if to not in draft.workers():
         return Answer(AnswerState.REFUSED, f"there is no worker '{to}' in this run")
+    if _waits_to_move(draft, model, request):
+        return None
     try:
         placed = moved(model.placement(), task, to)
     except DeclarationError as error:
@@ -267,6 +270,21 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
     if wanted != dict(model.wanted):
         draft.put(SetJobModel(rewanted(model, draft.term, wanted)))
     return Answer(AnswerState.RUNNING, "", {"task": task, "to": to})
+
+
+def _waits_to_move(draft: Draft, model: JobModel, request: SetRequest) -> bool:
+    """Whether a task cannot be moved yet: its holder, where it should be, was told to let it go, and no word takes that back. Wanting it
+    there at once would look as if it had moved, while the holder lets go. Behind a move that waits, the next moves of the task wait, too.
+    """
+    task, to = request.arguments["task"], request.arguments["to"]
+    held = draft.state.held(task)
+    lets_go = held is not None and held.processor == to != model.wanted.get(task)
+    before = next(
+        one
+        for one in draft.state.open_requests()
+        if one.verb == MOVE and one.arguments.get("task") == task and draft.state.answer(one.uuid) is None
+    )
+    return lets_go or before.uuid != request.uuid
 
 
 # ----------------------------------------------------------------------------------------------------------- configuration

@@ -288,6 +288,25 @@ def test_a_move_is_done_when_the_task_runs_there():
     assert house.answer("u2") == ("done", "")
 
 
+def test_a_move_back_waits_until_the_holder_has_let_go():
+    """It was done at once, though the holder had been told to let go, and soon nobody held the task. Of two that wait, the last counts."""
+    for more, last in [((), "p1"), ((("again", "p2"),), "p2")]:
+        house = a_house(2)
+        first = house.workers[0]
+        task = next(iter(first.tasks))
+        first.stuck = {task}
+        for uuid, to in [("away", "p2"), ("back", "p1"), *more]:
+            house.request(uuid, "move", task=task, to=to)
+        assert house.answer("away")[0] == "running"
+        assert {house.answer(uuid) for uuid, _ in [("back", "p1"), *more]} == {("", "")}
+        one = first.tasks.pop(task)
+        first.feed(first.member, o.TaskReported(task, one.grant, o.TaskState.RELEASED))
+        house.settle()
+        assert house.owners()[task] == last
+        assert house.answer("back") == (("done", "") if last == "p1" else ("failed", "superseded by a newer placement"))
+        assert house.answer("again")[0] == ("done" if more else "")
+
+
 def test_a_move_that_cannot_be_is_refused():
     house = a_house(2)
     for uuid, arguments, why in [
