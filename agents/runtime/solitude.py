@@ -2,14 +2,18 @@
 
 If the process dies meanwhile, no other letter can be to blame. Both sides wait for a bounded time, so that a letter that awaits for ever
 holds up nothing: a suspected letter runs all the same when the others have not ended within `PATIENCE_S`, and the others go on when a
-suspected letter, or one row of it, has taken longer than `SHARED_AFTER_S`. Then it is not alone, and a death is not counted against it.
+suspected letter, or one row of it, has taken longer than `SHARED_AFTER_S`. While others run, too, it is not alone, and a death is not
+counted against it. When the last of them has ended, it is alone again: a letter that waits for long before it ends its process is to blame
+all the same.
+
+Promises: before another letter begins beside it, its mark says that it is not alone, wherever the mark is known.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ..port.port import Clock
 from ..port.waiting import wait
@@ -25,10 +29,20 @@ class Alone:
         self._clock = clock
         self._began_s = clock.now().mono
         self._mark: Callable[[bool], None] | None = None
+        self._say: Callable[[bool], Awaitable[None]] | None = None
         self.holds = True
+        self.gives_way = False
+        """It has run for so long that the others go on as soon as its marks say so."""
 
-    def begins(self, mark: Callable[[bool], None]) -> None:
-        """The letter, or the next row of it, begins. `mark` is called with `holds` now, and again if the letter does not stay alone."""
+    async def begins(self, mark: Callable[[bool], None], say: Callable[[bool], Awaitable[None]]) -> None:
+        """The letter, or the next row of it, begins. `mark` notes whether it is alone on this machine: now, and whenever that changes.
+        `say` tells other locations; there it counts as alone only if it has been from its beginning.
+        """
+        self._began_s, self._mark, self._say = self._clock.now().mono, None, say
+        holds = self.holds and not self.gives_way
+        await say(holds)
+        if holds and not self.holds:
+            await say(False)
         self._began_s, self._mark = self._clock.now().mono, mark
         mark(self.holds)
 
@@ -36,11 +50,19 @@ class Alone:
         """For how long the others still leave it alone."""
         return self._began_s + SHARED_AFTER_S - self._clock.now().mono
 
-    def share(self) -> None:
-        """Other letters run, too."""
-        self.holds = False
-        if self._mark is not None:
-            self._mark(False)
+    def stays(self, holds: bool) -> None:
+        """Whether no other letter runs has changed, or not."""
+        if self.holds != holds:
+            self.holds = holds
+            if self._mark is not None:
+                self._mark(holds)
+
+    async def shares(self) -> None:
+        """Other letters will run, too. Returns when that is known."""
+        self.gives_way = True
+        self.stays(False)
+        if self._say is not None:
+            await self._say(False)
 
 
 class Solitude:
@@ -51,18 +73,19 @@ class Solitude:
         self._running = 0
         """Letters that run, without the one that is alone."""
         self._alone: Alone | None = None
+        self._shared: list[Alone] = []
+        """Suspected letters beside which others may run."""
         self._changed = asyncio.Event()
 
     async def enter(self) -> None:
         """A letter begins, once no other one runs alone."""
         if self._alone is not None:
             await self._free()
-        self._running += 1
+        self._count(1)
 
     def leave(self) -> None:
         """A letter has ended."""
-        self._running -= 1
-        self._changed.set()
+        self._count(-1)
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[Alone]:
@@ -71,7 +94,7 @@ class Solitude:
         try:
             await self._free()
         except BaseException:
-            self._running += 1
+            self._count(1)
             raise
         one = self._alone = Alone(self._clock)
         try:
@@ -79,29 +102,42 @@ class Solitude:
             while self._running and (left_s := give_up_s - self._clock.now().mono) > 0:
                 await self._change(left_s)
             if self._running:
-                self._share(one)
+                await self._share(one)
             yield one
         finally:
             if self._alone is one:
                 self._go_on()
+            elif one in self._shared:
+                self._shared.remove(one)
 
     async def _free(self) -> None:
         """Wait until no letter runs alone."""
         while (one := self._alone) is not None:
-            if (left_s := one.left_s()) > 0:
+            if one.gives_way:
+                await self._change(PATIENCE_S)
+            elif (left_s := one.left_s()) > 0:
                 await self._change(left_s)
             else:
-                self._share(one)
+                await self._share(one)
 
-    def _share(self, one: Alone) -> None:
-        if self._alone is one:
-            self._go_on()
-            one.share()
+    async def _share(self, one: Alone) -> None:
+        try:
+            await one.shares()
+        finally:
+            if self._alone is one:
+                self._go_on()
+                self._shared.append(one)
 
     def _go_on(self) -> None:
         """The letter that was alone runs or ends as any other one."""
         self._alone = None
-        self._running += 1
+        self._count(1)
+
+    def _count(self, more: int) -> None:
+        """A letter has begun or ended."""
+        self._running += more
+        for one in self._shared:
+            one.stays(self._running == 1)
         self._changed.set()
 
     async def _change(self, most_s: float) -> None:

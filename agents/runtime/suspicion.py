@@ -7,8 +7,8 @@ judged. The error policies decide about a judged row, as about one that fails: t
 
 The next process at this location finds the marks of the one before it. A process at another location does not: it only knows that the
 previous owner of a task has died. What took that one with it lay behind its last commit. So its successor says each letter before it
-runs, until `ENOUGH` commits with letters are durable, and those that are suspected as long as they are, row by row. If it dies, too, its
-successor knows which letter that was, wherever it runs.
+runs, until `ENOUGH` commits with letters are durable, and those that are suspected as long as they are, by spans of rows. If it dies, too,
+its successor knows which letter that was, wherever it runs, and goes on within the span.
 
 Promises: what is said is durable before the letter runs, unless the broker does not take it within `SAY_S`. It is withdrawn when it is
 over, also by an owner that was fenced or whose incarnation has ended, and that lives: it had lost its network, or a commit. It counts only
@@ -18,6 +18,7 @@ marks here says nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -26,7 +27,7 @@ from ...core.coordination.messages import LetterMark
 from ...core.errors import HeadgateError
 from ...core.names import StreamPartition
 from ...core.orders import Start
-from ...core.task.suspects import WHOLE, Mark, Suspects, brief, next_death
+from ...core.task.suspects import WHOLE, Mark, Suspects, brief, next_death, spans
 from ..operators.pipeline import Pipeline
 from ..operators.trouble import Failed, Recovered, judged
 from ..port.port import Clock, Process
@@ -135,13 +136,24 @@ class Suspicion:
         if before.judged:
             return self._forgiven(Failed(told_of(before), TookItsWorker(told_of(before)), final=True))
         async with self._solitude.alone() as alone:
-            await self.announced.letter(next_death([before], mark, alone=alone.holds), self.suspects.marks)
+            await self.suspected_begins(alone, lambda holds: next_death([before], mark, alone=holds))
             check()
-            alone.begins(lambda holds: self.marks.begin(next_death([before], mark, alone=holds)))
             more = await run()
         if not more and self.suspects.ended(mark.what):
             self._less()
         return more
+
+    async def suspected_begins(
+        self, alone: Alone, mark: Callable[[bool], Mark], said: Callable[[bool], Mark] | None = None
+    ) -> None:
+        """A suspected letter, or a row of it, begins. `mark`: its mark, if it is alone, or not. `said`: what other locations hear of it, if
+        that is another mark.
+        """
+
+        async def say(holds: bool) -> None:
+            await self.announced.suspected((said or mark)(holds), self.suspects.marks)
+
+        await alone.begins(lambda holds: self.marks.begin(mark(holds)), say)
 
     def _forgiven(self, outcome: Told) -> Told:
         """If a letter has failed its task without running, its next start may run it once more: a person may have corrected the code."""
@@ -184,6 +196,8 @@ class Announced:
         self._left = 0
         """How many more commits with letters it takes."""
         self._ran = self._said = False
+        self._last: Mark | None = None
+        """What was said last to be under way."""
         self.active = False
         """Whether letters are said."""
 
@@ -193,13 +207,19 @@ class Announced:
         return [marked(one) for one in self._job.letters_left(self._task, self._grant)]
 
     async def letter(self, mark: Mark, suspected: Iterable[Mark]) -> None:
-        """This letter, or this row of it, runs next, while these are suspected."""
+        """This letter, or this part of it, runs next, while these are suspected."""
         if self.active:
-            self._ran = True
+            self._ran, self._last = True, mark
             await self._say([mark, *suspected])
+
+    async def suspected(self, mark: Mark, suspected: Iterable[Mark]) -> None:
+        """As `letter`, of a suspected one, if it was not just said."""
+        if mark != self._last:
+            await self.letter(mark, suspected)
 
     def changed(self, suspected: Iterable[Mark]) -> None:
         """Less is suspected than before: only these."""
+        self._last = None
         if self._said:
             self._life.spawn(partial(self._say, list(suspected)), f"{self._task}: letters")
 
@@ -239,6 +259,11 @@ class Suspected:
         self._before = before
         self._topic = topic
         self._alone = alone
+        self._rows = _rows_of(chunk)
+        self._spans = spans(self._rows, before, chunk.at, topic) if suspicion.announced.active else []
+        """In which the rows are said."""
+        self._reached = -1
+        """The last row that has begun."""
 
     async def run(self, pipeline: Pipeline, drop: Callable[[], None]) -> Recovered | Failed:
         """Run it. `drop` discards what it has changed in tables."""
@@ -259,20 +284,34 @@ class Suspected:
 
     async def _begins(self, index: int) -> None:
         """A row begins, or, with `WHOLE`, all of them have run."""
-        whole = mark_of(self._chunk, self._topic)
+        at, one = self._chunk.at, self._suspicion
         if index == WHOLE:
-            await self._marked([one for one in self._before if not one.alone], whole)
-            return
-        offset = self._chunk.columns.offset(index)
-        row = index
-        while row > 0 and self._chunk.columns.offset(row - 1) == offset:
-            row -= 1
-        mark = Mark(self._chunk.at, offset, offset + 1, index - row, topic=self._topic)
-        known = [one for one in self._before if one.meets(self._chunk.at, offset, offset + 1)]
-        known = [one for one in known if not one.alone or one.row == mark.row]
-        await self._marked(known, mark)
+            known, mark = [known for known in self._before if not known.alone], mark_of(self._chunk, self._topic)
+        else:
+            offset, row = self._rows[index]
+            known = [known for known in self._before if known.at == at and known.covers(offset, row)]
+            mark = Mark(at, offset, offset + 1, row, topic=self._topic)
 
-    async def _marked(self, before: Sequence[Mark], mark: Mark) -> None:
-        one = self._suspicion
-        await one.announced.letter(next_death(before, mark, alone=self._alone.holds), one.suspects.marks)
-        self._alone.begins(lambda alone: one.marks.begin(next_death(before, mark, alone=alone)))
+        def exact(holds: bool) -> Mark:
+            return next_death(known, mark, alone=holds)
+
+        said = self._span(index) if one.announced.active and index != WHOLE else None
+        await one.suspected_begins(self._alone, exact, None if said is None or said.alone else lambda _: said)
+
+    def _span(self, index: int) -> Mark:
+        """What is said of a row. Behind a row that fails all of them run again; those that have run before are one span then."""
+        if index <= self._reached:
+            first, last = self._rows[0][0], self._rows[self._reached][0]
+            return Mark(self._chunk.at, first, last + 1, topic=self._topic)
+        self._reached = index
+        found = bisect_right(self._spans, index, key=lambda one: one.begin) - 1
+        return self._spans[found].mark
+
+
+def _rows_of(chunk: Chunk) -> list[tuple[int, int]]:
+    """Of each row, the offset of its record and its number there."""
+    found: list[tuple[int, int]] = []
+    for index in range(len(chunk)):
+        offset = chunk.columns.offset(index)
+        found.append((offset, found[-1][1] + 1) if found and found[-1][0] == offset else (offset, 0))
+    return found

@@ -21,6 +21,7 @@ from typing import Any, Protocol, cast
 
 import msgpack
 
+from ...core.coordination.messages import LetterMark
 from ...core.names import StreamPartition
 from ...core.task.suspects import Mark
 from ..logger import Logger
@@ -149,10 +150,11 @@ def read(path: Path) -> list[Mark]:
     return found
 
 
-def fields_of(mark: Mark) -> tuple[str, int, int, int, int, int, str, str]:
+def fields_of(mark: Mark) -> LetterMark:
     """A mark as plain values."""
     stream, partition = mark.at or ("", 0)
-    return stream, partition, mark.first, mark.upto, mark.row, mark.deaths, mark.what, mark.topic
+    one = stream, partition, mark.first, mark.upto, mark.row, mark.deaths, mark.what, mark.topic
+    return one if mark.rows == 1 else (*one, mark.rows)
 
 
 def _packed(mark: Mark) -> bytes:
@@ -165,4 +167,5 @@ def mark_of(fields: Any) -> Mark:
         fields  # a file of an older version has no id of the topic
     )
     at = StreamPartition(str(stream), int(partition)) if stream else None
-    return Mark(at, int(first), int(upto), int(row), int(deaths), str(what), str(more[0]) if more else "")
+    topic, rows = (*more, "", 1)[:2] if len(more) != 1 else (more[0], 1)
+    return Mark(at, int(first), int(upto), int(row), int(deaths), str(what), str(topic), int(rows))

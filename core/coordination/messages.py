@@ -278,9 +278,9 @@ class SetTaskState:
     """
 
 
-LetterMark = tuple[str, int, int, int, int, int, str, str]
-"""A letter that is under way or suspected: stream, partition, first offset, the one behind the last, row, deaths, what it is, topic id. See
-`core.task.suspects`."""
+LetterMark = tuple[str, int, int, int, int, int, str, str] | tuple[str, int, int, int, int, int, str, str, int]
+"""A letter that is under way or suspected: stream, partition, first offset, the one behind the last, row, deaths, what it is, topic id, and
+of how many rows one was under way, if there are several. See `core.task.suspects`."""
 
 
 @dataclass(frozen=True, slots=True)

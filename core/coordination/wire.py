@@ -182,9 +182,10 @@ def _seek(value: Any) -> SeekRequest:
 
 
 def _letter(value: Any) -> LetterMark:
-    stream, partition, first, upto, row, deaths, what, topic = _list(_anything)(value)
+    stream, partition, first, upto, row, deaths, what, topic, *rows = _list(_anything)(value)
     numbers = _count(partition), _count(first), _count(upto), _number(row), _count(deaths)
-    return (_text(stream), *numbers, _text(what), _text(topic))
+    one = (_text(stream), *numbers, _text(what), _text(topic))
+    return (*one, _count(rows[0])) if rows else one
 
 
 _offsets = _map(_list(_count))

@@ -6,15 +6,20 @@
 A mark says that a letter is under way. It is left behind only by a process that died or stood still in the middle of it: killed, out of
 memory, or stalled and fenced. An innocent letter that was under way in a dying process runs alone once and is cleared.
 
-Promises: a record is judged only after a process has died while that record ran alone. Marks below a durable position mean nothing. What
-has failed its task runs once more when the task starts again: its code may have been corrected.
+Other locations hear of a chunk that runs row by row in spans of rows, since each word costs a write (`spans`). A successor that knows only
+the span goes on within it, in smaller spans, until a single row is known.
+
+Promises: a record is judged only after a process has died while that record ran alone, and a span of rows is never judged. Marks below a
+durable position mean nothing. What has failed its task runs once more when the task starts again: its code may have been corrected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import groupby
 from types import MappingProxyType
 
 from ..names import StreamPartition
@@ -23,6 +28,8 @@ _NO_IDS: Mapping[StreamPartition, str] = MappingProxyType({})
 WHOLE = -1
 """All rows of a mark's records."""
 LONGEST_NAME = 160
+SPANS = 64
+"""In about so many spans the rows of a mark are said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +40,20 @@ class Mark:
     first: int = 0
     upto: int = 0
     row: int = WHOLE
-    """The row that ran alone: its number among the rows of the record at `first`. A frame is one record with many rows."""
+    """The row that ran alone, or the first of several: its number among the rows of the record at `first`. A frame is one record with many
+    rows."""
     deaths: int = 1
     """How many processes have ended while it was under way, if this one ends, too."""
     what: str = ""
     topic: str = ""
     """The id of the topic; empty if it is not known. A topic that was made again has other records at these offsets."""
+    rows: int = 1
+    """Of how many rows, from `row` on, one was under way."""
 
     @property
     def alone(self) -> bool:
         """Whether it is a single row that ran alone."""
-        return self.at is not None and self.row != WHOLE
+        return self.at is not None and self.row != WHOLE and self.rows == 1
 
     @property
     def judged(self) -> bool:
@@ -68,6 +78,24 @@ class Mark:
         """
         return self.at == at and self.first < upto and first < self.upto
 
+    def covers(self, offset: int, row: int) -> bool:
+        """Whether it concerns this row of the record at this offset of its partition.
+
+        >>> mark = Mark(StreamPartition("in", 0), 5, 6, 10, rows=5)
+        >>> mark.covers(5, 14), mark.covers(5, 15), mark.covers(6, 10)
+        (True, False, False)
+        """
+        return self.first <= offset < self.upto and (self.row == WHOLE or self.row <= row < self.row + self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows of a chunk, from the number `begin` to before `end`, that are said together."""
+
+    begin: int
+    end: int
+    mark: Mark
+
 
 class Suspects:
     """What the predecessors of a task left behind, as far as it still matters."""
@@ -82,7 +110,7 @@ class Suspects:
         """Whether a mark adds nothing to one with at least as many deaths. A judged row does not clear the rows beside it."""
         if mark.at is None:
             return known.what == mark.what and known.at is None
-        return (known.at, known.first, known.upto, known.row) == (mark.at, mark.first, mark.upto, mark.row)
+        return replace(known, deaths=mark.deaths, topic=mark.topic) == mark
 
     def of(self, at: StreamPartition, first: int, upto: int, topic: str = "") -> list[Mark]:
         """The marks of these records, those with the most deaths first."""
@@ -128,10 +156,61 @@ def brief(name: str) -> str:
 
 
 def next_death(marks: Iterable[Mark], mark: Mark, *, alone: bool) -> Mark:
-    """The mark of a suspected letter that runs again. If it does not run alone, another letter may be to blame, and nothing is added.
+    """The mark of a suspected letter that runs again. If it does not run alone, another letter may be to blame, and nothing is added. Of
+    the deaths of a whole chunk, or of a span of rows, one counts for a single row: it was not the only one that ran.
 
     >>> next_death([Mark(what="drain")], Mark(what="drain"), alone=True).deaths
     2
     """
-    before = max((one.deaths for one in marks), default=0)
+    before = max((1 if mark.alone and not one.alone else one.deaths for one in marks), default=0)
     return replace(mark, deaths=max(1, before + alone))
+
+
+def spans(rows: Sequence[tuple[int, int]], marks: Iterable[Mark], at: StreamPartition, topic: str) -> list[Span]:
+    """The spans in which the rows of a suspected chunk are said: those that one mark covers, and no smaller one, in about `SPANS`. A span
+    is made of whole records, or lies within one; that of a single row is the mark of this row.
+
+    `rows`: of each row, in order, the offset of its record and its number there. `marks`: those that meet the chunk.
+
+    >>> at = StreamPartition("in", 0)
+    >>> [one.mark.upto for one in spans([(n, 0) for n in range(128)], [Mark(at, 0, 128)], at, "")][:3]
+    [2, 4, 6]
+    """
+    reach = [
+        (bisect_left(rows, (one.first, 0)), bisect_left(rows, (one.upto, 0)))
+        if one.row == WHOLE
+        else (bisect_left(rows, (one.first, one.row)), bisect_left(rows, (one.first, one.row + one.rows)))
+        for one in marks
+    ]
+    owner = [-1] * len(rows)
+    for number, (begin, end) in enumerate(sorted(reach, key=lambda one: one[0] - one[1])):
+        owner[begin:end] = [number] * (end - begin)
+    found: list[Span] = []
+    begin = 0
+    for _, alike in groupby(owner):
+        end = begin + sum(1 for _ in alike)
+        most = -(-(end - begin) // SPANS)
+        while begin < end:
+            upto = _cut(rows, begin, min(begin + most, end))
+            found.append(Span(begin, upto, _said(rows, begin, upto, at, topic)))
+            begin = upto
+    return found
+
+
+def _cut(rows: Sequence[tuple[int, int]], begin: int, end: int) -> int:
+    """Where a span from `begin` to at most `end` stops, so that it has whole records or lies within one."""
+    first = rows[begin][0]
+    if rows[begin][1]:
+        return min(end, bisect_left(rows, (first + 1, 0)))
+    last = rows[end - 1][0]
+    if last == first or end == len(rows) or rows[end][0] != last:
+        return end
+    return bisect_left(rows, (last, 0))
+
+
+def _said(rows: Sequence[tuple[int, int]], begin: int, end: int, at: StreamPartition, topic: str) -> Mark:
+    (first, row), last = rows[begin], rows[end - 1][0]
+    whole = row == 0 and (end == len(rows) or rows[end][0] != last)
+    if end - begin == 1 or not whole:
+        return Mark(at, first, first + 1, row, topic=topic, rows=end - begin)
+    return Mark(at, first, last + 1, topic=topic)

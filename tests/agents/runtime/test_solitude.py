@@ -9,7 +9,7 @@ import pytest
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.runtime import solitude as module
-from headgate.agents.runtime.solitude import Solitude
+from headgate.agents.runtime.solitude import Alone, Solitude
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
 CLOCK = KafkaPort(ClientSettings("nowhere:1")).clock
@@ -63,19 +63,59 @@ async def test_a_letter_that_waits_for_ever_does_not_hold_it_up(monkeypatch: pyt
         assert not alone.holds
 
 
+class Noted:
+    """The marks of one suspected letter: `marked` on this machine, `said` elsewhere."""
+
+    def __init__(self) -> None:
+        self.marked: list[bool] = []
+        self.said: list[bool] = []
+
+    async def say(self, holds: bool) -> None:
+        await asyncio.sleep(0)
+        self.said.append(holds)
+
+    async def row(self, alone: Alone) -> None:
+        await alone.begins(self.marked.append, self.say)
+
+
 async def test_a_suspect_that_waits_for_ever_does_not_hold_the_others_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go on, and its mark says from then on that it is not alone."""
+    """They go on when its mark says, everywhere, that it is not alone. When they have ended, it is alone again, and to blame if the process
+    dies: one that waited for longer than the others went on for ever, from worker to worker."""
     monkeypatch.setattr(module, "SHARED_AFTER_S", 0.01)
-    solitude, marked = Solitude(CLOCK), list[bool]()
+    solitude, noted = Solitude(CLOCK), Noted()
     await solitude.enter()
     async with solitude.alone() as alone:
-        alone.begins(marked.append)
+        await noted.row(alone)
+        await asyncio.gather(solitude.enter(), solitude.enter())
+        assert (noted.marked, noted.said) == ([True, False], [True, False])
+        await noted.row(alone)
+        assert (noted.marked[2:], noted.said[2:]) == ([False], [False])
+        solitude.leave()
+        assert noted.marked[3:] == []
+        solitude.leave()
+        assert noted.marked[3:] == [True]
+        await noted.row(alone)  # others may begin at any time, and are not waited for
+        assert (noted.marked[4:], noted.said[3:]) == ([True], [False])
         await solitude.enter()
-        assert marked == [True, False]
-        alone.begins(marked.append)
-        assert marked == [True, False, False]
+        assert noted.marked[5:] == [False]
         solitude.leave()
     solitude.leave()
     await solitude.enter()
     async with solitude.alone() as alone:
         assert alone.holds
+
+
+async def test_two_suspects_beside_each_other_are_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until one of them has ended."""
+    monkeypatch.setattr(module, "SHARED_AFTER_S", 0.01)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    solitude, first, second = Solitude(CLOCK), Noted(), Noted()
+    await solitude.enter()
+    async with solitude.alone() as one:
+        await first.row(one)
+        await solitude.enter()
+        async with solitude.alone() as two:
+            await second.row(two)
+            assert (first.marked[-1], second.marked) == (False, [False])
+        solitude.leave()
+        assert (first.marked[-1], first.said) == (True, [True, False])

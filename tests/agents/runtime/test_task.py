@@ -361,6 +361,22 @@ async def test_a_suspected_chunk_runs_row_by_row_and_is_cleared() -> None:
         assert host.actor.suspicion.suspects.marks == []
 
 
+async def test_a_suspected_chunk_is_said_in_spans_and_marked_row_by_row() -> None:
+    """Each row was said in a write of its own, while nothing else of the worker ran. Behind a row that fails the rows before it run again,
+    and are said as one."""
+    async with suspected(Mark(IN, 0, 400)) as host:
+        host.actor.suspicion.announced.active = True
+        host.give(*(b'{"bad":1}' if n == 350 else b'{"n":%d}' % n for n in range(400)))
+        await until(lambda: host.producers.positions[-1:] == [400])
+        said = [marks[0] for marks in host.job.letters if marks]
+        assert said[:51] == [(n, n + 7, -1) for n in range(0, 357, 7)]
+        behind = [(n, n + 7, -1) for n in range(350, 399, 7)]
+        assert said[51:] == [(0, 351, -1), *behind, (399, 400, 0), (0, 400, -1)]
+        assert {one.deaths for one in host.marked.begun[:350]} == {2}
+        assert [one.first for one in host.marked.begun[:351]] == list(range(351))
+        assert len(host.marked.begun) == 351 + 399 + 1
+
+
 async def test_a_record_that_ended_two_workers_becomes_a_dead_letter_without_running() -> None:
     """Exactly that record, and the others go on."""
     async with suspected(Mark(IN, 1, 2, 0, 2), Mark(IN, 0, 3)) as host:

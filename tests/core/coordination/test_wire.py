@@ -36,6 +36,7 @@ EXAMPLES: list[c.Message] = [
     c.SetFence("p1", "000006-aa"),
     c.SetTaskState("Partition 0", 4, "failed", "no such field", ("q:0",)),
     c.SetLetters("Partition 0", 4, (("in", 0, 5, 6, 0, 2, "", "tid"), ("", 0, 0, 0, -1, 1, "drain", ""))),
+    c.SetLetters("Partition 0", 4, (("in", 0, 5, 6, 8, 1, "", "", 4),)),
     c.SetRequest("q1", "drain", "r1", {"a": [1, "b"]}, 99, "ana"),
     c.SetAnswer("q1", "running", "", {"run": "r1"}),
 ]  # fmt: skip

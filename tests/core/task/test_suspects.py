@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.names import StreamPartition
-from headgate.core.task.suspects import LONGEST_NAME, WHOLE, Mark, Suspects, brief, next_death
+from headgate.core.task.suspects import LONGEST_NAME, WHOLE, Mark, Suspects, brief, next_death, spans
 
 AT, OTHER = StreamPartition("in", 0), StreamPartition("in", 1)
 
@@ -66,6 +66,48 @@ def test_a_death_counts_only_if_the_letter_ran_alone() -> None:
     assert next_death(before, now, alone=True) == Mark(AT, 7, 8, 0, 2)
     assert next_death(before, now, alone=False) == Mark(AT, 7, 8, 0, 1)
     assert next_death([], Mark(AT, 1, 2, WHOLE), alone=False).deaths == 1
+
+
+def test_deaths_of_a_whole_chunk_are_not_those_of_its_rows() -> None:
+    """A row that had never run alone was judged: its chunk had died twice, the second time behind its last row."""
+    chunk, row = Mark(AT, 5, 9, deaths=2), Mark(AT, 7, 8, 0)
+    assert not next_death([chunk], row, alone=False).judged
+    assert next_death([chunk], row, alone=True) == Mark(AT, 7, 8, 0, 2)
+    assert next_death([chunk, row], row, alone=True) == Mark(AT, 7, 8, 0, 2)
+    assert next_death([chunk], Mark(AT, 5, 9), alone=True).judged
+
+
+def test_rows_are_said_in_spans_that_the_next_owner_goes_on_within() -> None:
+    """Each row was said in a write of its own, while nothing else of the worker ran: minutes for a large chunk. A frame is one record."""
+    for rows in (
+        [(offset, 0) for offset in range(100, 50_100)],
+        [(7, row) for row in range(50_000)],
+        [(offset, row) for offset in range(100, 116) for row in range(3_000)],
+        [(offset, row) for offset in range(3_000) for row in range(3)],
+    ):
+        fatal, left, owners = len(rows) // 3 * 2, [Mark(AT, rows[0][0], rows[-1][0] + 1)], 0
+        while not any(mark.alone for mark in left):
+            said = spans(rows, left, AT, "id")
+            assert [one.begin for one in said] == [0, *(one.end for one in said[:-1])]
+            assert said[-1].end == len(rows)
+            assert len(said) <= 64 * 2 * len(left) + 2
+            died = next(one for one in said if one.begin <= fatal < one.end)
+            assert not died.mark.judged
+            assert died.end - died.begin == sum(died.mark.covers(*row) for row in rows)
+            left = Suspects([died.mark, *left]).marks
+            owners += 1
+            assert owners <= 3
+        (row,) = [mark for mark in left if mark.alone]
+        assert (row.first, row.row, row.topic) == (*rows[fatal], "id")
+
+
+def test_rows_that_nobody_suspects_are_said_in_spans_too() -> None:
+    """A chunk may hold more than what is suspected of it; a row that ran alone is said by itself."""
+    rows = [(offset, 0) for offset in range(200)]
+    said = spans(rows, [Mark(AT, 50, 51, 0), Mark(AT, 40, 60)], AT, "")
+    assert [one.end - one.begin for one in said if 40 <= one.begin < 60] == [1] * 20
+    assert {one.end - one.begin for one in said if one.begin >= 60} == {3, 2}
+    assert spans([], [], AT, "") == []
 
 
 def test_a_topic_that_was_made_again_has_other_records() -> None:
