@@ -21,6 +21,7 @@ from .output import output_option, show_json
 from .unattended import (
     between_stages,
     fence_all,
+    former_stages,
     leading,
     lives_of,
     refuse_living,
@@ -103,6 +104,7 @@ async def _look(to: Target, dead_letters: bool) -> ResetPlan:
     state, alive = await state_and_living(to)
     wanted = [
         *between_stages(state),
+        *former_stages(state),
         names.log,
         names.heartbeat,
         names.coordinator,

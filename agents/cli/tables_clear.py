@@ -26,7 +26,7 @@ from ..state.opening import OWN
 from ..state.scan import CHECKPOINT
 from .options import Target, broker_options, confirmed, run_async, target
 from .output import output_option, show_json
-from .unattended import between_stages, fence_all, lives_of, refuse_living, run_told, state_and_living
+from .unattended import between_stages, fence_all, former_stages, lives_of, refuse_living, run_told, state_and_living
 
 NAMED = 8
 """The most partitions of a stream that are listed one by one."""
@@ -128,14 +128,14 @@ def plan_of(
             )
         if name not in found.tables:
             raise NotFound(f"no task log of {shown(to.job)} holds a table '{name}'", remedy=there_are(name, found))
-    between = tuple(between_stages(state))
+    between = between_stages(state)
     chosen = set(names) or {name for name, one in found.tables.items() if one.kind in (TABLE, AGGREGATE)}
     return ClearPlan(
         cleared=tuple(one for name, one in found.tables.items() if name in chosen),
         others=tuple(name for name, one in found.tables.items() if name not in chosen and one.parts),
         positions=tuple(found.positions.items()),
         run=run_told(state),
-        between=between,
+        between=(*between, *former_stages(state)),
         waiting=state.live and bool(between),
         alive=tuple(alive),
     )

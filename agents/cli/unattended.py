@@ -52,6 +52,11 @@ def between_stages(state: JobState) -> list[str]:
     return [] if state.model is None else [name for name in state.model.producers if name not in state.model.shared]
 
 
+def former_stages(state: JobState) -> list[str]:
+    """The streams that earlier versions of the job wrote between their stages."""
+    return [] if state.model is None else list(state.model.former)
+
+
 def lives_of(state: JobState) -> list[tuple[str, str]]:
     """Every recorded incarnation that is not fenced, with its processor."""
     return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]

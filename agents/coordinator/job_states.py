@@ -80,7 +80,8 @@ def own_topics(states: Mapping[str, JobState], prefix: str) -> dict[str, str]:
     for job, state in states.items():
         found |= dict.fromkeys(Topics(JobName.parse(job), prefix).fixed, job)
         if state.model is not None:
-            found |= {stream: job for stream in state.model.producers if stream not in state.model.shared}
+            own = {stream for stream in state.model.producers if stream not in state.model.shared}
+            found |= dict.fromkeys(sorted(own.union(state.model.former)), job)
     return found
 
 

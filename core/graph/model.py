@@ -12,7 +12,7 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, cast
@@ -48,6 +48,8 @@ class JobModel:
     """Intermediate or shared stream → the tasks that produce it."""
     shared: Mapping[str, int] = field(default_factory=lambda: _NOBODY)
     """Stream that the job shares with other jobs → its number of partitions. (`streams` are those that the job reads.)"""
+    former: tuple[str, ...] = ()
+    """Streams that earlier versions of the job wrote between their stages, and this one does not. They are the job's own, too."""
 
     @property
     def widths(self) -> dict[str, int]:
@@ -70,6 +72,11 @@ class JobModel:
     def tasks_of(self, processor: str) -> tuple[str, ...]:
         """The tasks that this processor should run."""
         return tuple(task for task, wanted in self.wanted.items() if wanted == processor)
+
+    def streams_before(self, written: Collection[str]) -> tuple[str, ...]:
+        """The `former` streams of the next model, whose job writes these streams."""
+        own = {stream for stream in self.producers if stream not in self.shared}
+        return tuple(sorted({*self.former, *own} - {*written}))
 
     def placement(self) -> dict[str, tuple[str, ...]]:
         """Processor → its tasks, in the form that a placement returns."""
@@ -114,6 +121,7 @@ def to_value(model: JobModel) -> dict[str, Any]:
         "processors": list(model.processors),
         "producers": {s: [p.epoch, sorted(p.tasks)] for s, p in sorted(model.producers.items())},
         "shared": dict(model.shared),
+        **({"former": list(model.former)} if model.former else {}),
     }
 
 
@@ -139,6 +147,7 @@ def from_value(term: int, value: Mapping[str, Any]) -> JobModel:
             }
         ),
         shared=MappingProxyType({_text(stream): _count(width) for stream, width in _map(value["shared"]).items()}),
+        former=tuple(_text(stream) for stream in value.get("former", ())),
     )
 
 

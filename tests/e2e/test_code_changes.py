@@ -10,8 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 import headgate as hg
+from headgate.agents.cli.options import Target
+from headgate.agents.cli.reset import _look
+from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.requests import Refused
-from headgate.core.names import StreamPartition
+from headgate.core.names import JobName, StreamPartition
 
 from .scenes import why
 
@@ -351,3 +354,7 @@ async def test_a_version_that_comes_back_goes_on_where_it_was(job, topic):
     await run("old", [inp, other], 9)
     last = {record.key.decode(): orjson.loads(record.value)["n"] for record in await job.records(out, 2)}
     assert last == {inp: 9, other: 9}
+    # a reset deletes the streams of all versions: that of `new` stayed, and was counted again when a step got its name back
+    asked = Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
+    own = {f"{job.name}-1-{step}" for step in (f"old-{inp}", f"old-{other}", f"new-{inp}")}
+    assert own <= {*(await _look(asked, False)).topics}

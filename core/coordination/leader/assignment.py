@@ -190,6 +190,7 @@ def _put(
         processors=processors,
         producers=producer_sets(draft.plan.graph.fed, tasks, before.producers if before is not None else {}),
         shared=shared_widths(draft.plan.graph, counts(tasks), before.shared if before is not None else {}),
+        former=() if before is None else before.streams_before(draft.plan.graph.fed),
     )
     draft.put(SetJobModel(made))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.agents.cli.unattended import between_stages
+from headgate.agents.cli.unattended import between_stages, former_stages
+from headgate.agents.coordinator.job_states import own_topics
 from headgate.core.coordination.messages import Entry, SetJobModel, key_of
 from headgate.core.coordination.state import JobState
 from headgate.core.graph.model import JobModel
@@ -20,7 +21,11 @@ def test_only_streams_that_the_model_says_are_written_between_stages_are_the_job
                 name: ProducerSet(name, 1, frozenset({"Partition 0"})) for name in ("sales-1-by-user", "priced")
             },
             shared={"priced": 1},
+            former=("sales-1-by-shop",),
         )
     )
-    assert between_stages(JobState().fold([Entry(0, key_of(model), model)])) == ["sales-1-by-user"]
-    assert between_stages(JobState()) == []
+    state = JobState().fold([Entry(0, key_of(model), model)])
+    assert between_stages(state) == ["sales-1-by-user"]
+    assert former_stages(state) == ["sales-1-by-shop"]
+    assert own_topics({"sales/1": state}, "").keys() >= {"sales-1-by-user", "sales-1-by-shop"}
+    assert between_stages(JobState()) == former_stages(JobState()) == []

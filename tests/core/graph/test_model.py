@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.core.graph.model import JobModel, from_value, producer_sets, to_value
@@ -22,6 +24,7 @@ def a_model() -> JobModel:
         wanted={"Partition 0": "p1", "Partition 1": "p2"},
         processors=("p1", "p2"),
         producers={"by-country": ProducerSet("by-country", 2, frozenset(TASKS))},
+        former=("by-city",),
     )
 
 
@@ -40,6 +43,17 @@ def test_it_answers_who_owns_and_who_should_run():
 
 def test_it_comes_back_from_its_value():
     assert from_value(3, to_value(a_model())) == a_model()
+    of_before = to_value(a_model())
+    del of_before["former"]
+    assert from_value(3, of_before) == replace(a_model(), former=())
+
+
+def test_it_remembers_the_streams_that_earlier_versions_wrote():
+    """Nothing else says whose they are: a reset left them, and their records were counted again when a step got the name back."""
+    model = replace(a_model(), shared={"priced": 1})
+    model = replace(model, producers={**model.producers, "priced": ProducerSet("priced", 1, frozenset(TASKS))})
+    assert model.streams_before({"by-shop"}) == ("by-city", "by-country")
+    assert model.streams_before({"by-city", "by-country"}) == ()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +70,7 @@ def test_it_comes_back_from_its_value():
         {"wanted": {"t": 1}},
         {"producers": {"s": [1]}},
         {"producers": {"s": [-1, []]}},
+        {"former": [1]},
     ],
 )
 def test_what_is_no_model_is_refused(broken: dict):

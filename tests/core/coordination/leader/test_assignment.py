@@ -233,6 +233,16 @@ def test_a_move_writes_the_next_version_of_the_same_tasks():
     assert house.state.model.wanted != before.wanted
 
 
+def test_the_model_of_a_new_version_names_the_streams_of_those_before():
+    house = House()
+    house.worker("p1")
+    house.run(3)
+    house.request("u1", "drain")
+    house.worker("p1", plan("d2", graph=graph(shuffle="by-city")), run_id="r2")
+    house.run(3)
+    assert (house.state.model.deployment, house.state.model.former) == ("d2", ("by-country",))
+
+
 def test_a_model_without_anybody_to_run_it_waits():
     """The only worker was dismissed while it alone could run anything."""
     house = House()
