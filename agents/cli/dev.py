@@ -29,7 +29,7 @@ from ..process.configuration import CommandLine, Configuration, read_properties
 from ..process.development import Development
 from ..process.supervisor import ENDED_AT_ONCE, run_command
 from .group import show_error
-from .options import broker_options, configured, properties_given
+from .options import broker_options, configured, properties_given, worker_flags
 from .output import show_text
 from .run import config_file, flags
 
@@ -56,14 +56,7 @@ class DevKafka:
     show_default=True,
     help="Partitions of the topics that are created.",
 )
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the worker.")
-@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of the local tables.")
-@click.option("--web-port", type=click.IntRange(0, 65535), help="Port of the worker's page.  [default: a free one]")
-@click.option(
-    "--app-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory of MODULE, whose files are watched.  [default: the current directory]",
-)
+@worker_flags
 @broker_options
 def dev(
     target: str,
@@ -76,7 +69,7 @@ def dev(
     pairs: tuple[str, ...],
     config: Path | None,
 ) -> None:
-    """Run a job on a Kafka of its own, and again with each change of its code. Ctrl-C ends all of it."""
+    """Run a job on a Kafka of its own, and again with each change of a Python file in the directory of MODULE. Ctrl-C ends all of it."""
     said = flags(settings, state_dir, web_port, "")
     for number in (signal.SIGTERM, signal.SIGHUP):  # until the loop takes them: what was begun is ended
         signal.signal(number, signal.default_int_handler)

@@ -28,9 +28,8 @@ from ..process.launch import load_app
 from ..records.columns import compiled
 from ..worker.job_topics import JobTopics
 from .acls import command, principal_of
-from .options import broker_options, configured, run_async
+from .options import app_dir_option, broker_options, configured, run_async
 from .output import output_option, show_json, show_table, show_text
-from .plan import app_dir_option
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
 LEAST_FREE = 1 << 30

@@ -76,6 +76,35 @@ def properties_given() -> Path | None:
     return None if context is None else context.meta.get(PROPERTIES)
 
 
+app_dir_option = click.option(
+    "--app-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of MODULE.  [default: the current directory]",
+)
+
+
+def worker_flags(command: F) -> F:
+    """Add what `headgate run` and `headgate dev` take for their worker: `--set`, `--state-dir`, `--web-port` and `--app-dir`."""
+    for option in (
+        app_dir_option,
+        click.option(
+            "--web-port", type=click.IntRange(0, 65535), help="Port of this worker's pages; 0 means a free port."
+        ),
+        click.option(
+            "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of the local tables."
+        ),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A setting of this worker; takes precedence over all other sources.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The job that a verb is about, and how to reach its broker."""

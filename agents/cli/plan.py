@@ -31,21 +31,15 @@ from ..process.configuration import CommandLine, Configuration
 from ..process.launch import bound_inputs, load_app
 from ..process.planning import StateChange, joins, misfits, state_changes
 from ..process.reading import OtherJob, folded
-from ..worker.job_topics import TO_COME, JobTopics, no_outputs, widest
+from ..worker.job_topics import TO_COME, JobTopics, NotThere, no_outputs, widest
 from ..worker.machine_settings import leader_config, member_config
 from ..worker.options import WorkerOptions
 from .acls import show_acls
 from .adopt import adopt
 from .group import Group
-from .options import broker_options, configured, run_async
+from .options import app_dir_option, broker_options, configured, run_async
 from .output import output_option, show_fields, show_json, show_table
 from .topic_verbs import create, delete, describe, list_topics
-
-app_dir_option = click.option(
-    "--app-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory of MODULE.  [default: the current directory]",
-)
 
 
 @click.command()
@@ -160,7 +154,7 @@ async def _intended(
     try:
         await topics.refuse_names()
         if missing := await topics.streams_to_come():
-            raise HeadgateError(f"{TO_COME}: {', '.join(missing)}", remedy="start these jobs, then plan again")
+            raise NotThere(f"{TO_COME}: {', '.join(missing)}", remedy="start these jobs, then plan again")
         inputs = await topics.input_counts()
         if (missing := await topics.refuse_targets()) and not creates:
             lacking.append(no_outputs(missing, widest(inputs)))
@@ -328,6 +322,9 @@ def topics_plan(
 ) -> None:
     """Print the commands that create missing topics, for teams whose applications may not create topics; with --acls, those that grant the
     rights of the job.
+
+    Inputs are not among them, because a missing one may be mistyped: all others are printed, the inputs are named, and the command exits
+    with 1. It does so, too, when a topic is there and is not as the job needs it.
     """
     if (principal is not None or no_create) and not acls:
         raise click.UsageError("--principal and --no-create say more about --acls")
@@ -337,19 +334,37 @@ def topics_plan(
         show_acls(Declared(app), configuration, principal, create=not no_create, output=output)
         return
     configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
-    made = run_async(_topics_plan(Declared(app), configuration))
+    commands, refused = run_async(_topics_plan(Declared(app), configuration))
     if output == "json":
-        show_json({"job": str(app.job), "commands": made.commands, "problems": [one.what for one in made.refused]})
+        show_json({"job": str(app.job), "commands": commands, "problems": [one.what for one in refused]})
     else:
-        for command in made.commands:
+        for command in commands:
             click.echo(command)
-        if not made.commands:
+        if not commands:
             click.echo("All topics exist.", err=True)
         elif configuration.client.guarded:
             click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
-    refuse(made.refused)
+    refuse(refused)
 
 
-async def _topics_plan(declared: Declared, configuration: Configuration) -> Intended:
-    _, made = await _intended(declared, configuration, await _state(configuration, declared))
-    return made
+async def _topics_plan(declared: Declared, configuration: Configuration) -> tuple[list[str], list[HeadgateError]]:
+    """The commands that create what is missing, and what the start would be refused with all the same."""
+    try:
+        _, made = await _intended(declared, configuration, await _state(configuration, declared))
+    except NotThere as error:
+        told = "N is how many partitions that topic is to have; once the inputs exist, this command says it"
+        remedy = f"{error.remedy}\n  {told}"
+        return await _without_inputs(declared, configuration), [NotThere(error.what, remedy=remedy)]
+    return made.commands, made.refused
+
+
+async def _without_inputs(declared: Declared, configuration: Configuration) -> list[str]:
+    """The commands for all but the inputs, which may be mistyped."""
+    topics = JobTopics(configuration.client, declared)
+    await topics.start()
+    try:
+        own, outputs = topics.specs_of_unknown_width()
+        found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
+    finally:
+        await topics.stop()
+    return [spec.command(configuration.client) for spec in (*own, *outputs) if spec.name not in found]

@@ -27,7 +27,8 @@ from ..process.reading import shown
 from ..process.signals import Signals
 from ..status import documents
 from ..worker.logs import FORMS, secrets_of, set_up
-from .options import broker_options, configured, properties_given
+from .group import show_error
+from .options import broker_options, configured, properties_given, worker_flags
 from .output import show_text
 
 RESTORE_TOLD_S = 5.0
@@ -75,20 +76,7 @@ log = Logger("headgate.run")
 )
 @click.option("--bounded", is_flag=True, help="Stop at the offsets where the inputs end now.")
 @click.option("--no-wait", is_flag=True, help="Exit with 4 instead of waiting if the run is closed.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of this worker; takes precedence over all other sources.",
-)
-@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of the local tables.")
-@click.option("--web-port", type=click.IntRange(0, 65535), help="Port of this worker's pages; 0 means a free port.")
-@click.option(
-    "--app-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory of MODULE.  [default: the current directory]",
-)
+@worker_flags
 @click.option(
     "--log-format",
     type=click.Choice(FORMS),
@@ -235,7 +223,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
     try:
         code = await running
         if code:
-            show_text(last_words(worker.participant.exit_why, shown(app.job)), err=True)
+            show_error(last_words(worker.participant.exit_why, shown(app.job)))
         elif "ended" in worker.participant.exit_why:
             show_text(done(worker.participant.exit_why), err=True)
         return RUN_FAILED if code and identity.process and "can go no further" in worker.participant.exit_why else code
@@ -245,7 +233,7 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
         raise
     except HeadgateError as error:
         if worker.ending.held:
-            show_text(f"Error: {error}", err=True)
+            show_error(error)
         raise
     except Exception:  # noqa: BLE001 - the worker has logged it with its traceback
         return 1
@@ -259,15 +247,18 @@ async def live(app: Any, configuration: Any, seat: Seat, identity: Identity, roo
             end_without_waiting(worker)
 
 
-def last_words(why: str, job: str) -> str:
-    """The last message of a worker that must not run or continue: the reason, and what helps.
+class WorkerEnds(HeadgateError):
+    """A worker that must not run, or cannot go on."""
 
-    >>> print(last_words("run r1 is live; 'r2' may begin when it is closed", "sales"))
-    Error: run r1 is live; 'r2' may begin when it is closed
-    To do: omit --run-id to join it, or close it: `headgate drain sales --wait`
+
+def last_words(why: str, job: str) -> WorkerEnds:
+    """What a worker that must not run or continue says at its end: the reason, and what helps.
+
+    >>> print(last_words("run r1 is live; 'r2' may begin when it is closed", "sales").remedy)
+    omit --run-id to join it, or close it: `headgate drain sales --wait`
     """
     helps = next((text for sign, text in ADVICE.items() if sign in why), "see the log above")
-    return f"Error: {why}\nTo do: {helps.format(job=job)}"
+    return WorkerEnds(why, remedy=helps.format(job=job))
 
 
 def done(why: str) -> str:
@@ -313,7 +304,7 @@ def end_without_waiting(worker: Any) -> NoReturn:
 
     Everything that must be durable is durable, and waiting would never end.
     """
-    click.echo(f"Error: these did not stop and were abandoned: {', '.join(worker.ending.held)}", err=True)
+    show_error(WorkerEnds(f"these did not stop and were abandoned: {', '.join(worker.ending.held)}"))
     sys.stderr.flush()
     os._exit(1 if worker.participant.exit_code is None else worker.participant.exit_code)
 

@@ -44,6 +44,10 @@ TO_COME = "waiting for streams that other jobs share; they create them when they
 LARGE = {"max.message.bytes": str(8 << 20)}
 
 
+class NotThere(EnvironmentFault):
+    """What a job reads does not exist, so that the widths of its own topics are unknown."""
+
+
 class JobTopics:
     """The topics of a job, as a worker knows them."""
 
@@ -187,7 +191,7 @@ class JobTopics:
         missing = [name for name in names if name not in found]
         if missing:
             there = others_topics(await self.topics.names(), self.names.prefix)
-            raise EnvironmentFault(
+            raise NotThere(
                 f"the input topic{'s' * (len(missing) > 1)} {' and '.join(map(repr, missing))} "
                 f"do{'es' * (len(missing) == 1)} not exist",
                 remedy="\n  ".join(self._instead(name, there) for name in missing),
@@ -240,6 +244,13 @@ class JobTopics:
         own = [*self.fixed(), self._log(tasks)]
         outputs = [TopicSpec(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
         return own + self._framed(widths), outputs
+
+    def specs_of_unknown_width(self) -> tuple[list[TopicSpec], list[TopicSpec]]:
+        """The same while inputs do not exist. Who creates them by hand gives the number of partitions."""
+        own = [*self.fixed(), self._log(0)]
+        outputs = [TopicSpec(name, 0) for name in sorted(self.declared.graph.outputs)]
+        graph = self.declared.graph
+        return own + self._framed(dict.fromkeys({*graph.writer, *graph.shared}, 0)), outputs
 
     def _log(self, tasks: int) -> TopicSpec:
         """The task log. It grows with the tasks of a job without state; those of a job with state are fixed."""

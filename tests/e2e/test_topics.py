@@ -91,6 +91,15 @@ async def test_a_mistyped_name_makes_no_topic(private_kafka, tmp_path):
     await asks.stop()
     headgate("topics create orders --partitions 2")
     assert "did you mean 'orders'? Or create it" in headgate("run job:lost", 1)
+    planned = headgate("topics plan job:lost", 1)
+    for name in (
+        "__headgate_coordinator_lost_1 --partitions 1",
+        "__headgate_log_lost_1 --partitions N",
+        "totals --partitions N",
+    ):
+        assert f"--create --topic {name}" in planned
+    assert "the input topic 'oders' does not exist" in planned
+    assert "did you mean 'orders'?" in planned
     for line in ("plan job:app", "doctor job:app", "run job:app --bounded"):
         said = headgate(line, 1)
         assert "the output topic 'totals' does not exist" in said

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from headgate.agents.cli import model
 from headgate.agents.cli.coordinator import INSTEAD, TYPES, request_of
-from headgate.agents.cli.group import LazyGroup, Mistyped
+from headgate.agents.cli.group import LazyGroup, Mistyped, show_error
 from headgate.agents.cli.output import show_table
 from headgate.agents.cli.run import last_words
+from headgate.agents.cli.sections import section_of
 from headgate.agents.status.documents import whole_model
 from headgate.core.coordination.member.admission import refusal
 from headgate.core.coordination.member.plan import MemberConfig
@@ -41,20 +42,26 @@ def test_a_job_without_a_model_says_when_it_gets_one(capsys: pytest.CaptureFixtu
         ("ended", "", {"setting:g": "1"}, "headgate reset sales"),
     ],
 )
-def test_a_worker_that_must_not_run_says_what_helps(state: str, run_id: str, parts: dict[str, str], helps: str) -> None:
+def test_a_worker_that_must_not_run_says_what_helps(
+    state: str, run_id: str, parts: dict[str, str], helps: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """For each reason that a worker refuses itself with."""
     run = SetRun("r2", "d1", state, "u", fingerprint=PARTS)
     why = refusal(run, MemberConfig("p1", "x", "x", run_id=run_id, fingerprint=parts, bounded=True))
-    said = last_words(why, "sales")
-    assert said.startswith(f"Error: {why}\nTo do: ")
-    assert helps in said
+    show_error(last_words(why, "sales"))
+    error, to_do, more = capsys.readouterr().err.splitlines()
+    assert error == f"Error: {why}"
+    assert to_do.startswith("To do: ")
+    assert helps in to_do
+    assert more == "More: docs/troubleshooting.md#a-worker-is-refused"
 
 
 def test_a_worker_whose_name_is_taken_is_told_to_take_another() -> None:
     """Both ways to notice it."""
     for why in ("another process is 'w1': http://x", "another process has become 'w1': http://x"):
-        assert "--processor-id" in last_words(why, "sales")
-    assert "see the log" in last_words("something else", "sales")
+        assert "--processor-id" in last_words(why, "sales").remedy
+        assert section_of(last_words(why, "sales")).endswith("#a-worker-is-fenced-again-and-again")
+    assert "see the log" in last_words("something else", "sales").remedy
 
 
 def test_what_kafka_refuses_is_an_error_and_no_traceback() -> None:
