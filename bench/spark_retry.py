@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 
 from headgate.agents.worker.spark_jvm import java_home
-from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge.session import Spark
 from headgate.spark_bridge.terms import Terms
 

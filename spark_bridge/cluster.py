@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..core.ranges import RangeError
+from ..core.batching.ranges import RangeError
 from . import executor_check, package, ranges
 from .errors import BrokersAway, SparkAway, SparkDown, SparkLost, SparkPlanError, first_lines, said, typed
 from .jobs import Jobs, is_connect

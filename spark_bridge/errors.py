@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.batch_progress import NEVER_RETRIED
+from ..core.batching.batch_progress import NEVER_RETRIED
 from ..core.errors import EnvironmentFault, HeadgateError, cause_for, causes
 from .faults import Fault, fault_of
 

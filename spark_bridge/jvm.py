@@ -24,7 +24,7 @@ from typing import Any
 
 import structlog
 
-from ..core.batch_progress import SparkMemory
+from ..core.batching.batch_progress import SparkMemory
 from ..core.errors import EnvironmentFault, cause_for
 from . import cluster, conf, gateway, memory, package
 from .errors import BrokersAway, SparkAway, SparkDown, SparkLost, first_lines, said

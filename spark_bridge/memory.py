@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.batch_progress import SparkMemory
+from ..core.batching.batch_progress import SparkMemory
 from . import conf
 
 PYTHON = "pyspark"

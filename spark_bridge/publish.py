@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import HeadgateError
-from ..core.publishing import (
+from ..core.batching.publishing import (
     HOME,
     PLAN,
     ManifestEntry,
@@ -37,6 +36,7 @@ from ..core.publishing import (
     to_merge,
     whole,
 )
+from ..core.errors import HeadgateError
 from .files import DRAFT, Files, files_of
 
 TRIES = 20

@@ -29,10 +29,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core import range_notes
-from ..core import ranges as core_ranges
-from ..core.errors import EnvironmentFault, cause_for
-from ..core.ranges import (
+from ..core.batching import range_notes
+from ..core.batching import ranges as core_ranges
+from ..core.batching.ranges import (
     FrameRow,
     Range,
     RangeAway,
@@ -47,6 +46,7 @@ from ..core.ranges import (
     gone,
     remade,
 )
+from ..core.errors import EnvironmentFault, cause_for
 from .errors import SparkError, said
 from .faults import fault_of
 
@@ -419,7 +419,7 @@ class SparkRangeAway(SparkError, EnvironmentFault):
     """Executors, or this worker, have not reached Kafka in time."""
 
 
-_RAISED = re.compile(r"^headgate\.core\.ranges\.(\w+): (.+)", re.MULTILINE)
+_RAISED = re.compile(r"^headgate\.core\.batching\.ranges\.(\w+): (.+)", re.MULTILINE)
 _READERS = ("spark_bridge/ranges.py", "agents/kafka/range_client.py")
 """The files in which executors read; what a function of the user raises does not come through them."""
 

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from ..core.batches import BLOCK_BYTES, BLOCK_ROWS
+from ..core.batching.batches import BLOCK_BYTES, BLOCK_ROWS
 from . import columns
 from .handover import elements
 from .spool import Spool, remove

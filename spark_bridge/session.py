@@ -16,10 +16,10 @@ from typing import Any
 
 import structlog
 
-from ..core.batch_progress import AtSpark
-from ..core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
-from ..core.publishing import SparkWrite, Undone
-from ..core.ranges import RangeRead, Ranges
+from ..core.batching.batch_progress import AtSpark
+from ..core.batching.batches import BatchInfo, BatchOutcome, Contents, SparkStage
+from ..core.batching.publishing import SparkWrite, Undone
+from ..core.batching.ranges import RangeRead, Ranges
 from . import columns, ranges, released, standard_error, writing
 from .connect import Remote
 from .errors import (
@@ -79,7 +79,7 @@ class Demand:
 
 
 class Spark:
-    """Runs batches. It implements `core.batches.Bridge` with Arrow tables.
+    """Runs batches. It implements `core.batching.batches.Bridge` with Arrow tables.
 
     `remote`: a Spark Connect server, instead of a master. `session`: a session of the caller, which is never stopped or replaced.
     `java_home` is called when a JVM is started. `carrier` says how much memory batches may take, and where larger ones go.

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.batches import Inline
+from ..core.batching.batches import Inline
 from . import columns, spool_reader
 from .errors import SparkPlanError
 from .handover import frame_of_table

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from ..core.batch_progress import (
+from ..core.batching.batch_progress import (
     AT_WORK,
     ISOLATING,
     LOST,
@@ -33,7 +33,7 @@ from ..core.batch_progress import (
     SparkProgress,
     SparkState,
 )
-from ..core.batches import BatchInfo
+from ..core.batching.batches import BatchInfo
 from .errors import SparkAway, SparkDown, SparkLost
 from .jobs import is_connect
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from ..core.batches import BatchInfo, SparkStage
+from ..core.batching.batches import BatchInfo, SparkStage
+from ..core.batching.publishing import DELTA, ManifestEntry, SeriesPaths, SparkWrite, Undone
 from ..core.errors import DataError, EnvironmentFault
-from ..core.publishing import DELTA, ManifestEntry, SeriesPaths, SparkWrite, Undone
 from .errors import SparkError, SparkPlanError, first_lines, said
 from .files import files_of
 from .publish import Publisher, Unpublished

@@ -20,10 +20,10 @@ from typing import Any
 
 import click
 
+from ...core.batching.ranges import TOPIC_ID, taken_for
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.progress.frames import FROM_HEADER, said_of
-from ...core.ranges import TOPIC_ID, taken_for
 from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..kafka.connect import CONNECT_S

@@ -17,9 +17,9 @@ from dataclasses import replace
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
+from ...core.batching.spark_schema import result_types
 from ...core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnKind, ColumnSchema, ColumnSpec
 from ...core.errors import DeclarationError
-from ...core.spark_schema import result_types
 from ...core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
 from ..records.column_types import columns_of_rows
 from ..records.serdes import is_json

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ...core.batches import FORMAT as BOOK
+from ...core.batching.batches import FORMAT as BOOK
 from ...core.errors import DeclarationError
 from ...core.graph.checks import validate
 from ...core.graph.graph import Graph, Input, Stage, loose_name

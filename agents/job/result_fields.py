@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from ...core.batching.spark_schema import check_column, without_json
 from ...core.columns.schema import TEXT, ColumnSchema
 from ...core.errors import DeclarationError
 from ...core.settings import offer
-from ...core.spark_schema import check_column, without_json
 from ..records.column_types import plain_fields
 from ..records.serdes import Serde, is_json
 from . import steps as s

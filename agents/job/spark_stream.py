@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeVar
 
-from ...core.publishing import declared_write
+from ...core.batching.publishing import declared_write
 from . import steps as s
 from .checks import called_from, check_function
 from .stream import Stream

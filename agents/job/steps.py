@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...core.windows.joins import held_back
 
 if TYPE_CHECKING:
+    from ...core.batching.publishing import SparkWrite
     from ...core.columns.expressions import Node
     from ...core.columns.schema import ColumnSchema
-    from ...core.publishing import SparkWrite
     from ...core.windows.joins import Distance
     from .aggregates import AggregatePlan
     from .schemas import Migrate

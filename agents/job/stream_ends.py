@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ...core.batching.spark_schema import result_columns
 from ...core.errors import DeclarationError, UnknownName
-from ...core.spark_schema import result_columns
 from ...core.words import VIEW
 from . import steps as s
 from .batch_columns import columns_of_batch

@@ -4,7 +4,7 @@ Promises:
 
 - It reads committed records, from the leader, and never makes a broker create a topic.
 - While no broker answers, or a partition has no leader, it retries until `PATIENCE_S`.
-- Records that are gone are an error, `RangeGone`; every error is one of `core.ranges`.
+- Records that are gone are an error, `RangeGone`; every error is one of `core.batching.ranges`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
+from ...core.batching.ranges import RangeAway, RangeBroken, gone
 from ...core.names import StreamPartition
-from ...core.ranges import RangeAway, RangeBroken, gone
 from ..port.outlasting import BrokerAway
 from .connect import AWAY, CHECK, closed, plain, retried, started
 from .private import quiet_metadata

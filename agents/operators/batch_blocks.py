@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
-from ...core import origins
-from ...core.batches import BLOCK_BYTES, Bridge
+from ...core.batching import origins
+from ...core.batching.batches import BLOCK_BYTES, Bridge
 from ...core.errors import DataError
 
 ROWS_OF_BLOCK = 20_000

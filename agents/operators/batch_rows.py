@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...core import origins
-from ...core.batches import FIRST_ROW, LAST_ROW, META, Book, Bridge, Closed
+from ...core.batching import origins
+from ...core.batching.batches import FIRST_ROW, LAST_ROW, META, Book, Bridge, Closed
 from ..records.vectors import longs
 from .batch_blocks import BatchBlocks
 

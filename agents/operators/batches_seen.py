@@ -1,7 +1,8 @@
 """What a batch step says of its batches: those that are not done, the last that were, and how many there have been.
 
-It compares the bookkeeping (`core.batches.Book`) after each letter with that before it, and is told when a batch goes to Spark and comes
-back. Nothing of it is stored: counts and times begin when the task starts on this worker; what the bookkeeping holds is known at once.
+It compares the bookkeeping (`core.batching.batches.Book`) after each letter with that before it, and is told when a batch goes to Spark and
+comes back. Nothing of it is stored: counts and times begin when the task starts on this worker; what the bookkeeping holds is known at
+once.
 
 Promises: it counts only what letters completed. A batch that is done is logged; of many in a short time, one line says how many.
 """
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...core.batch_progress import (
+from ...core.batching.batch_progress import (
     AT_WORK,
     CLOSED,
     ISOLATING,
@@ -31,8 +32,8 @@ from ...core.batch_progress import (
     returned_for,
     waits_for,
 )
-from ...core.batches import BatchOutcome, Book, Closed, Limits, Open
-from ...core.ranges import Range
+from ...core.batching.batches import BatchOutcome, Book, Closed, Limits, Open
+from ...core.batching.ranges import Range
 from ..logger import Logger
 
 log = Logger("headgate.batches")

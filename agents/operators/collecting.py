@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...core import origins
-from ...core.batches import BYTES, ROWS, Bridge, Limits, WindowBounds
+from ...core.batching import origins
+from ...core.batching.batches import BYTES, ROWS, Bridge, Limits, WindowBounds
 from ..records.longs import extremes
 from ..records.vectors import Buffer
 from .batch_blocks import NewRows

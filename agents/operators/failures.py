@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...core.batching.ranges import TOPIC_ID
 from ...core.errors import LimitReached, StoreUnreadable, causes
 from ...core.progress.frames import FROM_HEADER
-from ...core.ranges import TOPIC_ID
 from ..cancellation import said
 from ..job import steps as s
 from ..job.checks import POLICIES

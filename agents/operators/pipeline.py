@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
-from ...core.batch_progress import StepBatches
+from ...core.batching.batch_progress import StepBatches
 from ...core.errors import RowRefused
 from ...core.graph.checks import met
 from ...core.names import StreamPartition

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from ...core.batching.ranges import RangeBroken, UndecodedRecord
 from ...core.columns.schema import ColumnSchema, ColumnSpec
 from ...core.errors import EnvironmentFault
 from ...core.progress.frames import ArrowFrame, BatchFrame, FrameError, UserFrame, decode
-from ...core.ranges import RangeBroken, UndecodedRecord
 from ..records.arrow_columns import ArrivedColumns, in_vectors
 from ..records.arrow_rows import as_batch
 from ..records.column_chunk import why_bad

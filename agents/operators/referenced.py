@@ -24,12 +24,12 @@ from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from ...core import origins
-from ...core.batches import ROWS, BatchOutcome, Closed, Limits
+from ...core.batching import origins
+from ...core.batching.batches import ROWS, BatchOutcome, Closed, Limits
+from ...core.batching.ranges import Range, RangeBroken, RangeGone, Ranges, UndecodedRecord, taken_for, together
 from ...core.errors import DataError
 from ...core.names import StreamPartition
 from ...core.progress.frames import NO_TIME
-from ...core.ranges import Range, RangeBroken, RangeGone, Ranges, UndecodedRecord, taken_for, together
 from ..job import steps as s
 from ..logger import Logger
 from ..records.chunks import Chunk

@@ -24,13 +24,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...core import origins
-from ...core.batch_progress import AtSpark, StepBatches
-from ...core.batches import AGE, Bridge, Limits, WindowBounds
+from ...core.batching import origins
+from ...core.batching.batch_progress import AtSpark, StepBatches
+from ...core.batching.batches import AGE, Bridge, Limits, WindowBounds
+from ...core.batching.ranges import Range
 from ...core.errors import LimitReached
 from ...core.names import StreamPartition
 from ...core.progress.frames import MAX_TIME
-from ...core.ranges import Range
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
 from ...core.windows.spans import Spans
 from ..job import steps as s

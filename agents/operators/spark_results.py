@@ -16,11 +16,11 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core import origins
-from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
+from ...core.batching import origins
+from ...core.batching.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
+from ...core.batching.ranges import RangeBroken, RangeGone
 from ...core.errors import DataError
 from ...core.names import StreamPartition
-from ...core.ranges import RangeBroken, RangeGone
 from ..job import steps as s
 from ..records.arrow_take import columns_as_they_are
 from ..records.column_chunk import ColumnChunk

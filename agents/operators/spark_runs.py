@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
-from ...core.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, SparkStage
+from ...core.batching.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, SparkStage
 from ...core.errors import EnvironmentFault
 from .batches_seen import BatchesSeen
 

@@ -21,7 +21,7 @@ from itertools import chain, compress, repeat
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
-from ...core.batch_progress import StepBatches
+from ...core.batching.batch_progress import StepBatches
 from ...core.errors import DataError, HeadgateError, cause_for
 from ...core.graph.graph import Graph
 from ...core.names import StreamPartition

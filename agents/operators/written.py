@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...core.batches import BatchOutcome, Closed, SparkStage
-from ...core.publishing import SparkWrite, Undone, series_name
+from ...core.batching.batches import BatchOutcome, Closed, SparkStage
+from ...core.batching.publishing import SparkWrite, Undone, series_name
 from ..job import steps as s
 from ..records.record import Rows
 from .batch_rows import BatchRows

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...core.batch_progress import READY, STATES, BatchSeen, StepBatches
+from ...core.batching.batch_progress import READY, STATES, BatchSeen, StepBatches
 from ..worker.batch_load import batches_of, load_of_step, summed_batches
 from .metric import COUNTER, GAUGE, Metric, MetricSample
 

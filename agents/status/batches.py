@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...core.batch_progress import BatchDone, BatchSeen, SparkMemory, SparkProgress, SparkState, StepBatches, Tally
+from ...core.batching.batch_progress import (
+    BatchDone,
+    BatchSeen,
+    SparkMemory,
+    SparkProgress,
+    SparkState,
+    StepBatches,
+    Tally,
+)
 from ...core.orders import TaskState
 from ...core.secrets import masked
 from ..worker.batch_load import BatchLoad, batches_of

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from ...core.batches import Bridge
+from ...core.batching.batches import Bridge
 from ...core.choosing.checked import CheckedChooser
 from ...core.coordination.member import protocol as mw
 from ...core.errors import DeclarationError, HeadgateError

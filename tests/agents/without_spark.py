@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
+from headgate.core.batching.batches import BatchInfo, BatchOutcome, Inline, SparkStage
+from headgate.core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
 from headgate.spark_bridge.files import LocalFiles
 from headgate.spark_bridge.publish import Publisher
 from headgate.spark_bridge.session import Spark

@@ -68,6 +68,7 @@ DOORS: dict[str, frozenset[str]] = {
     room: frozenset(others.split())
     for room, others in {
         "core": "",
+        "core/batching": "",
         "core/graph": "",
         "core/progress": "",
         "core/choosing": "",

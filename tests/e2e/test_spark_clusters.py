@@ -340,7 +340,7 @@ import asyncio, json, sys
 import pyarrow as pa
 import structlog
 from headgate.agents.broker.java import find_java
-from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge import columns
 from headgate.spark_bridge.errors import SparkError
 from headgate.spark_bridge.session import Spark
@@ -439,7 +439,7 @@ LEFT = """
 import asyncio, sys
 import pyarrow as pa
 import structlog
-from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge import columns
 from headgate.spark_bridge.session import Spark
 

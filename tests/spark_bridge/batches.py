@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
+from headgate.core.batching.batches import BatchInfo, BatchOutcome, Inline, SparkStage
 from headgate.spark_bridge.session import Spark
 
 PATIENCE_S = 240.0

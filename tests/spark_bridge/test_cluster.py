@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.ranges import RangeAway
+from headgate.core.batching.ranges import RangeAway
 from headgate.spark_bridge import cluster
 from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkLost
 from headgate.spark_bridge.jvm import Sessions

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.batching.ranges import RangeBroken
 from headgate.core.errors import SettingError
-from headgate.core.ranges import RangeBroken
 from headgate.spark_bridge.cluster import addresses, complete, reachable
 from headgate.spark_bridge.conf import for_connect, for_jvm, memory
 from headgate.spark_bridge.errors import SparkAway, SparkDown

@@ -27,7 +27,7 @@ SIGNS = (
     "spark.driver.maxResultSize",
     "TABLE_OR_VIEW_NOT_FOUND",
     "a file of spark.spool cannot be read",
-    "headgate.core.ranges.RangeGone: x",
+    "headgate.core.batching.ranges.RangeGone: x",
     "Job aborted due to stage failure: Total size of serialized results of 1",
     "Job aborted due to stage failure: Serialized task 1",
     "Job aborted due to stage failure: ExecutorLostFailure",

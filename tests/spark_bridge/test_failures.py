@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from headgate.core.batches import BatchInfo, SparkStage
+from headgate.core.batching.batches import BatchInfo, SparkStage
 from headgate.core.errors import causes
 from headgate.spark_bridge import session as bridge_module
 from headgate.spark_bridge.errors import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.agents.broker.java import find_java
-from headgate.core.batch_progress import STOPPED
+from headgate.core.batching.batch_progress import STOPPED
 from headgate.core.errors import EnvironmentFault
 from headgate.spark_bridge import cluster, gateway
 from headgate.spark_bridge.conf import code_paths

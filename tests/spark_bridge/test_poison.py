@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.ranges import Range, Ranges
+from headgate.core.batching.ranges import Range, Ranges
 from headgate.spark_bridge.errors import SparkRowError
 from headgate.spark_bridge.poison import bad_row, without_poison
 from headgate.spark_bridge.ranges import Connect, Unfetched

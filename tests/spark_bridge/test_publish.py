@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core import publishing
+from headgate.core.batching import publishing
+from headgate.core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
 from headgate.core.errors import EnvironmentFault
-from headgate.core.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
 from headgate.spark_bridge import files as files_module
 from headgate.spark_bridge.files import ArrowFiles, Files, LocalFiles, files_of
 from headgate.spark_bridge.publish import Publisher, Unpublished, manifest, published

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 
-from headgate.core.range_notes import decode, key_of
-from headgate.core.ranges import Range, RangeAway, RangeBroken, RangeGone, RangeRead, Ranges, UndecodedRecord
+from headgate.core.batching.range_notes import decode, key_of
+from headgate.core.batching.ranges import Range, RangeAway, RangeBroken, RangeGone, RangeRead, Ranges, UndecodedRecord
 from headgate.spark_bridge import ranges
 from headgate.spark_bridge.errors import SparkPlanError
 from headgate.spark_bridge.ranges import (
@@ -207,7 +207,7 @@ def in_a_worker(file: str, text: str) -> Exception:
     lines = [
         "Traceback (most recent call last):",
         f'  File "{file}", line 7, in __iter__',
-        f"headgate.core.ranges.{text}",
+        f"headgate.core.batching.ranges.{text}",
         "",
     ]
     error = PythonException(message="\n".join(lines))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
-from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.core.errors import causes
 from headgate.spark_bridge.errors import SparkFunctionError, SparkPlanError, SparkRowError
 from headgate.spark_bridge.jvm import Sessions

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.core.batches import BatchInfo, Inline, SparkStage
+from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge import columns, spool_reader
 from headgate.spark_bridge.errors import SparkPlanError
 from headgate.spark_bridge.jvm import Sessions

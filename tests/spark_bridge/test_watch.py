@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.core.batch_progress import (
+from headgate.core.batching.batch_progress import (
     AT_WORK,
     ISOLATING,
     LOST,
@@ -23,7 +23,7 @@ from headgate.core.batch_progress import (
     SparkMemory,
     SparkProgress,
 )
-from headgate.core.batches import BatchInfo
+from headgate.core.batching.batches import BatchInfo
 from headgate.spark_bridge.errors import SparkAway, SparkDown, SparkError, SparkLost, SparkRowError
 from headgate.spark_bridge.watch import Watch, of_connect, of_group
 

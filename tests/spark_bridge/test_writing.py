@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 import pytest
 import pytest_asyncio
 
-from headgate.core.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.core.publishing import SparkWrite, Undone, declared_write
+from headgate.core.batching.batches import BatchInfo, BatchOutcome, Inline, SparkStage
+from headgate.core.batching.publishing import SparkWrite, Undone, declared_write
 from headgate.spark_bridge.errors import SparkPlanError
 from headgate.spark_bridge.files import HadoopFiles, files_of
 from headgate.spark_bridge.jvm import Sessions

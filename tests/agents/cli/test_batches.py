@@ -12,7 +12,7 @@ from headgate.agents.cli import draining
 from headgate.agents.status import batches as documents
 from headgate.agents.status.batches import batch_documents, load_documents, spark_document
 from headgate.agents.worker import batch_load
-from headgate.core.batch_progress import (
+from headgate.core.batching.batch_progress import (
     BatchDone,
     BatchSeen,
     SparkMemory,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.agents.operators import batch_blocks
 from headgate.agents.operators.batch_blocks import BatchBlocks, NewRows
-from headgate.core import origins
+from headgate.core.batching import origins
 from headgate.core.errors import DataError
 from headgate.spark_bridge import columns
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.agents.testing import driver
 from headgate.agents.testing.driver import Driver
-from headgate.core.batches import BatchOutcome
+from headgate.core.batching.batches import BatchOutcome
 
 from ..without_spark import Rows, WithoutSpark
 

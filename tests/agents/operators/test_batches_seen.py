@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate.agents.operators.batches_seen import LOG_EVERY_MS, MOST_DONE, BatchesSeen, Circumstances
-from headgate.core.batch_progress import (
+from headgate.core.batching.batch_progress import (
     AT_WORK,
     ISOLATING,
     QUEUED,
@@ -22,8 +22,8 @@ from headgate.core.batch_progress import (
     SparkProgress,
     SparkState,
 )
-from headgate.core.batches import BatchOutcome, Book, Limits, WindowBounds
-from headgate.core.ranges import Range, RangeRead
+from headgate.core.batching.batches import BatchOutcome, Book, Limits, WindowBounds
+from headgate.core.batching.ranges import Range, RangeRead
 
 T = "Partition 0"
 BEFORE = Retried(3, 900, 500, "it died long ago")

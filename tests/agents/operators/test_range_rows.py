@@ -14,8 +14,8 @@ from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
 from headgate.agents.records.arrow_frames import FrameRows, FrameWriter
 from headgate.agents.records.spans import packed
 from headgate.agents.records.vectors import Vector, VectorBatch
+from headgate.core.batching.ranges import RangeBroken
 from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode
-from headgate.core.ranges import RangeBroken
 
 COLUMNS = (("user", "text", False), ("n", "int64", True), ("ts", "int64", True))
 

@@ -16,10 +16,10 @@ from headgate.agents.records.chunks import Chunk
 from headgate.agents.records.columns import Columns
 from headgate.agents.records.range_buffer import UnreadRecords
 from headgate.agents.state.store import MemoryStore
-from headgate.core.batches import BatchInfo, BatchOutcome, Contents, SparkStage
+from headgate.core.batching.batches import BatchInfo, BatchOutcome, Contents, SparkStage
+from headgate.core.batching.ranges import Range, RangeRead, Ranges, UndecodedRecord
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import NO_TIME
-from headgate.core.ranges import Range, RangeRead, Ranges, UndecodedRecord
 
 from ..without_spark import WithoutSpark
 from .test_pipeline import Rig

@@ -11,7 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing import driver as drivers
-from headgate.core.batches import BatchOutcome
+from headgate.core.batching.batches import BatchOutcome
 from headgate.spark_bridge import columns
 
 PLAIN = pa.table({"user": ["a", None, "ü"], "n": [1, 2, 3], "share": [0.5, 1e300, None], "on": [True, None, False]})

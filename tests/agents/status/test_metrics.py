@@ -26,7 +26,15 @@ from headgate.agents.worker.lags import Lags
 from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
 from headgate.agents.worker.sensors import Counting
 from headgate.agents.worker.times import Times
-from headgate.core.batch_progress import AtSpark, BatchSeen, SparkMemory, SparkProgress, SparkState, StepBatches, Tally
+from headgate.core.batching.batch_progress import (
+    AtSpark,
+    BatchSeen,
+    SparkMemory,
+    SparkProgress,
+    SparkState,
+    StepBatches,
+    Tally,
+)
 from headgate.core.coordination.events import Heartbeat
 from headgate.core.coordination.liveness import MAX_BEAT, decode_beat, encode_beat
 from headgate.core.machine import Now

@@ -17,7 +17,7 @@ from headgate.agents.worker.batch_load import (
     spark_of_load,
     summed_batches,
 )
-from headgate.core.batch_progress import AtSpark, BatchSeen, SparkMemory, SparkState, StepBatches, Tally
+from headgate.core.batching.batch_progress import AtSpark, BatchSeen, SparkMemory, SparkState, StepBatches, Tally
 
 
 def batch(number: int, state: str, **more: int | str | None) -> BatchSeen:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.core.batching.range_notes import attempt_of, decode, encode, key_of
+from headgate.core.batching.ranges import Range, RangeRead, UndecodedRecord
 from headgate.core.errors import DataError
-from headgate.core.range_notes import attempt_of, decode, encode, key_of
-from headgate.core.ranges import Range, RangeRead, UndecodedRecord
 
 PART = Range("orders", 3, 10, 300, "0f6c")
 BAD = UndecodedRecord("orders", 3, 12, -5, None, b"\xff", (("h", b"1"), ("n", None)), "torn")

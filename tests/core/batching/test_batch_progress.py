@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from headgate.core import batch_progress
-from headgate.core.batch_progress import (
+from headgate.core.batching import batch_progress
+from headgate.core.batching.batch_progress import (
     LOST,
     NOT_STARTED,
     READY,

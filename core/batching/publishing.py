@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
-from .errors import DataError, DeclarationError
+from ..errors import DataError, DeclarationError
 from .spark_schema import check_column
 
 STAGED = ("parquet", "orc", "json")

@@ -9,8 +9,8 @@ import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core import origins
-from headgate.core.origins import UNKNOWN, Run, among, cut, joined, origin_of, pack, runs_of, unpack
+from headgate.core.batching import origins
+from headgate.core.batching.origins import UNKNOWN, Run, among, cut, joined, origin_of, pack, runs_of, unpack
 
 
 def offsets_of(runs: list[Run]) -> list[tuple[str, int, int]]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from .errors import DeclarationError
-from .settings import nearest
+from ..errors import DeclarationError
+from ..settings import nearest
 
 TYPES = frozenset({
     "array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal", "double", "float", "geography",

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
-from .errors import DataError
+from ..errors import DataError
 from .ranges import Range, RangeRead, UndecodedRecord
 
 VERSION = 1

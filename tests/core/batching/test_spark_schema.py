@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from headgate.core.batching.spark_schema import check_column, result_columns, result_types, without_json
 from headgate.core.errors import DeclarationError
-from headgate.core.spark_schema import check_column, result_columns, result_types, without_json
 
 
 class StructType:

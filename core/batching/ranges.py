@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from .errors import HeadgateError
+from ..errors import HeadgateError
 
 TOPIC_ID = "hg-topic-id"
 """The header of a dead letter with the id of the topic that its offset belongs to, if that is known."""

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import publishing
-from headgate.core.errors import DataError, DeclarationError
-from headgate.core.publishing import (
+from headgate.core.batching import publishing
+from headgate.core.batching.publishing import (
     File,
     ManifestEntry,
     SeriesPaths,
@@ -26,6 +25,7 @@ from headgate.core.publishing import (
     to_merge,
     whole,
 )
+from headgate.core.errors import DataError, DeclarationError
 
 AT = SeriesPaths("file:///out", "s")
 

@@ -7,7 +7,18 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.ranges import PART_OFFSETS, Range, RangeGone, RangeRead, Ranges, cut, divided, gone, remade, together
+from headgate.core.batching.ranges import (
+    PART_OFFSETS,
+    Range,
+    RangeGone,
+    RangeRead,
+    Ranges,
+    cut,
+    divided,
+    gone,
+    remade,
+    together,
+)
 
 SOME = st.lists(
     st.builds(

@@ -10,7 +10,7 @@ import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.batches import (
+from headgate.core.batching.batches import (
     AGE,
     BYTES,
     META,
