@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headgate as hg
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.column_chunk import ColumnChunk
 from headgate.agents.records.expressions import Computation
 from headgate.agents.records.vectors import Vector, longs
@@ -147,7 +147,7 @@ def ns_a_row(call: Call, size: int) -> float:
 
 def main(rounds: int = ROUNDS) -> int:
     """Print the table."""
-    if columns.compiled is None:
+    if compiled_part.compiled is None:
         print("the compiled part is not built here")
         return 1
     libraries = f"pyarrow {pa.__version__}" + ("" if pl is None else f", polars {pl.__version__}")

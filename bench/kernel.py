@@ -25,7 +25,7 @@ import orjson
 from headgate.agents.job.aggregates import count, plan
 from headgate.agents.job.aggregates import sum as sum_of
 from headgate.agents.operators.key_arrays import Addition, KeyArrays
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.groups import KeyTable, StateColumns
@@ -139,7 +139,7 @@ def held(keys: int) -> dict[str, float]:
 
 def main(size: int) -> int:
     """Print the tables."""
-    if columns.compiled is None:
+    if compiled_part.compiled is None:
         print("the compiled part is not built here")
         return 1
     table: dict[str, dict[str, list[float]]] = {}

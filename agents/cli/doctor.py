@@ -25,7 +25,7 @@ from ..kafka.allowed import lacking
 from ..kafka.topics import TopicsAdmin
 from ..process.configuration import CommandLine, Configuration
 from ..process.launch import load_app
-from ..records.columns import compiled
+from ..records import compiled_part
 from ..worker.job_topics import JobTopics
 from .acls import command, principal_of
 from .options import app_dir_option, broker_options, configured, run_async
@@ -84,7 +84,7 @@ def versions() -> Iterable[Finding]:
             yield Finding(name, WRONG, "is not installed", "pip install headgate")
     slow = (
         ""
-        if compiled is not None
+        if compiled_part.compiled is not None
         else "columns take several times as long; a wheel, or an install with a C compiler, has it"
     )
     yield Finding("compiled part", WARNING if slow else OK, "is missing" if slow else "is there", slow)

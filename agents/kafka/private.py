@@ -56,7 +56,7 @@ from aiokafka.structs import ConsumerRecord
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
-from ..records import columns
+from ..records import columns, compiled_part
 from ..records.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, OversizedBatch, Raw, columns_of, crc32c
 from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
 from ..records.plain_records import PlainRecord, records_of, records_plainly
@@ -519,7 +519,7 @@ def _ends_abort(batch: Any) -> bool:
 
 def _sound(batch: Any, raw: Raw, start: int, end: int) -> bool:
     """Whether the checksum is right."""
-    if columns.compiled is None or raw[start + 16] != 2:
+    if compiled_part.compiled is None or raw[start + 16] != 2:
         return batch.validate_crc()
     return HEAD.unpack_from(raw, start)[4] == columns.crc32c(raw, start + CHECKED_FROM, end)
 
@@ -541,7 +541,7 @@ def _describe(batch: Any, size: int, raw: Raw, start: int, end: int) -> RecordBa
 
 
 def _listed(raw: Raw, start: int, end: int, most: int) -> Columns:
-    if columns.compiled is None:
+    if compiled_part.compiled is None:
         return columns_of(records_plainly(raw, start, end, most))
     return columns.read_batch(raw, start, end, most)
 

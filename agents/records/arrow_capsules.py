@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import columns as compiled_part
+from . import compiled_part
 from .vectors import Vector, VectorBatch, number_of
 
 _TYPES = {"int64": "int64", "float64": "float64", "bool": "bool_", "text": "string"}

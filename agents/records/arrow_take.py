@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from ...core.columns.schema import ColumnKind, ColumnSpec
 from ...core.errors import DataError
 from ...core.settings import offer
-from . import columns as compiled_part
+from . import compiled_part
 from .vectors import KINDS, Vector, VectorBatch
 
 _WHOLE = {

@@ -1,7 +1,6 @@
 """Records in columns: record batches are read into them and written from them, without an object per record.
 
-What it decides: whether the compiled part (`columns.c`) is used. It is built at installation if there is a compiler. Without it, with
-`AIOKAFKA_NO_EXTENSIONS=1`, or in a further interpreter of a process, Python does the same work, more slowly (`plain_records`). Promises:
+What it decides: nothing; where the compiled part is not used, Python does the same work, more slowly (`plain_records`). Promises:
 
 - Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
 - A column without content is None: no record has a key, no record has headers, or the offsets are consecutive.
@@ -12,8 +11,6 @@ What it decides: whether the compiled part (`columns.c`) is used. It is built at
 from __future__ import annotations
 
 import gc
-import importlib
-import os
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -23,6 +20,7 @@ from typing import Any
 
 from ...core.errors import DataError, EnvironmentFault
 from ...core.settings import SETTINGS, size_bytes
+from . import compiled_part
 
 Bytes = bytes | None
 Raw = bytes | memoryview
@@ -76,18 +74,6 @@ _MORE = f"raise {LIMIT}, if the worker has the memory, or leave the batch out: o
 
 def _larger(packed: int, most: int) -> str:
     return f"{packed} bytes, which are more than {most} ({LIMIT}) once they are decompressed"
-
-
-def _built() -> Any:
-    if os.environ.get("AIOKAFKA_NO_EXTENSIONS"):  # the same variable that aiokafka reads
-        return None
-    try:
-        return importlib.import_module("._columns", __package__)
-    except ImportError:
-        return None
-
-
-compiled: Any = _built()
 
 
 @dataclass(slots=True)
@@ -207,7 +193,7 @@ def columns_of(records: Iterable[Any]) -> Columns:
 
 def read_batch(raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> Columns:
     """The records of the version 2 batch at `start` of these bytes. Needs the compiled part."""
-    return Columns(*read_by(compiled.read, raw, start, end, most)[1])
+    return Columns(*read_by(compiled_part.compiled.read, raw, start, end, most)[1])
 
 
 def read_by(read: Any, raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> tuple[Raw, Any]:
@@ -241,8 +227,8 @@ def crc32c(data: Raw | bytearray, start: int, end: int) -> int:
     >>> hex(crc32c(b"-123456789-", 1, 10))
     '0xe3069283'
     """
-    if compiled is not None:
-        return compiled.crc32c(data, start, end)
+    if compiled_part.compiled is not None:
+        return compiled_part.compiled.crc32c(data, start, end)
     from aiokafka.record.util import calc_crc32c
 
     return calc_crc32c(bytes(data[start:end]))
@@ -257,6 +243,6 @@ def pick(column: Sequence[Any], indexes: list[int]) -> list[Any]:
     >>> pick(["a", "b", "c"], [2, 0])
     ['c', 'a']
     """
-    if compiled is None or type(column) is not list:
+    if compiled_part.compiled is None or type(column) is not list:
         return [column[i] for i in indexes]
-    return compiled.pick(column, indexes)
+    return compiled_part.compiled.pick(column, indexes)

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...core.columns.schema import ColumnSpec
-from . import columns as compiled_part
+from . import compiled_part
 from .vectors import KINDS, Buffer, Vector, VectorBatch, longs
 
 MOST_TEXT = (1 << 31) - 1

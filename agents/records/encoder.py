@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from . import columns as compiled_part
+from . import compiled_part
 from .decoder import HAS_OTHER, HAS_WATCHED, RecordSpans
 from .vectors import Buffer, VectorBatch, longs, number_of
 

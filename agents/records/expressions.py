@@ -25,7 +25,7 @@ from ...core.columns import expressions as e
 from ...core.columns.evaluate import Compute, NotComputable, compiled
 from ...core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema
 from ...core.columns.typing import Typed, typed
-from . import columns as compiled_part
+from . import compiled_part
 from .column_chunk import ColumnChunk
 from .vectors import KINDS, Buffer, Vector, longs
 

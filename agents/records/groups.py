@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Literal
 
-from . import columns as compiled_part
+from . import compiled_part
 from .decoder import RecordSpans
 from .keys import encode
 from .vectors import Buffer, Vector, kind_of, longs, number_of

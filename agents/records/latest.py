@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 
-from . import columns as compiled_part
+from . import compiled_part
 from .decoder import RecordSpans
 from .spans import pieces
 from .vectors import Buffer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 
-from . import columns as compiled_part
+from . import compiled_part
 from .vectors import Buffer, longs
 
 _MASK = 2**64 - 1

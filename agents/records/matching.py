@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.windows.matching import PLAIN, Matches, Matching, SearchedSlice
-from . import columns as compiled_part
+from . import compiled_part
 
 
 def matching() -> Matching:

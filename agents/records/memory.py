@@ -13,7 +13,7 @@ Promises:
 
 from __future__ import annotations
 
-from . import columns as compiled_part
+from . import compiled_part
 
 
 def fresh(size: int) -> memoryview:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgpack
 
-from . import columns as compiled_part
+from . import compiled_part
 from .decoder import RecordSpans
 from .spans import packed, pieces
 from .vectors import Kind, Vector, VectorBatch, number_of

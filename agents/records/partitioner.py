@@ -13,7 +13,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 
-from . import columns
+from . import compiled_part
 from .decoder import RecordSpans
 from .spans import pieces
 from .vectors import Buffer, longs
@@ -98,9 +98,9 @@ class Partitioner:
         """For each partition, the indexes of its records in order."""
         if self.partitions == 1:
             return [list(range(len(keys)))]
-        if columns.compiled is not None and type(keys) is list:
+        if compiled_part.compiled is not None and type(keys) is list:
             turn = (self._turn + 1) % self.partitions
-            parts, some_none = columns.compiled.split(keys, self.partitions, turn)
+            parts, some_none = compiled_part.compiled.split(keys, self.partitions, turn)
             if some_none:
                 self._turn = turn
             return parts
@@ -116,9 +116,9 @@ class Partitioner:
         >>> [list(longs(one)) for one in Partitioner(4).split_spans(packed([b"21", b"abc", b"21"]))]
         [[0, 2], [], [], [1]]
         """
-        if columns.compiled is not None:
+        if compiled_part.compiled is not None:
             turn = (self._turn + 1) % self.partitions
-            parts, some_null = columns.compiled.split_spans(*keys, rows, self.partitions, turn)
+            parts, some_null = compiled_part.compiled.split_spans(*keys, rows, self.partitions, turn)
             if some_null:
                 self._turn = turn
             return parts

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import NamedTuple
 
-from . import columns as compiled_part
-from .columns import HEAD, LOG_APPEND_TIME, MOST_BYTES, Header, Raw, read_by
+from . import compiled_part
+from .columns import HEAD, LOG_APPEND_TIME, MOST_BYTES, Header, Raw, read_batch, read_by
 
 ESCAPED = "backslashreplace"
 """How the bytes of a name that are not UTF-8 become text; `columns.c` has it, too."""
@@ -47,7 +47,7 @@ def records_of(raw: Raw, start: int, end: int) -> Iterator[PlainRecord]:
     if compiled_part.compiled is None:
         yield from records_plainly(raw, start, end)
         return
-    found = compiled_part.read_batch(raw, start, end)
+    found = read_batch(raw, start, end)
     kind = int(HEAD.unpack_from(raw, start)[5] & LOG_APPEND_TIME > 0)
     keys, headers = found.keys or repeat(None), found.headers or repeat(())
     for offset, ms, key, value, own in zip(

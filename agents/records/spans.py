@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from . import columns as compiled_part
+from . import compiled_part
 from .columns import MOST_BYTES, Bytes, Columns, Header, Raw, columns_of, read_by
 from .decoder import RecordSpans
 from .longs import gathered, scaled

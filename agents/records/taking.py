@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
-from . import columns as compiled_part
+from . import compiled_part
 from .decoder import MOST_TEXT, RecordSpans
 from .spans import pieces
 from .vectors import KINDS, Buffer, Vector, VectorBatch, longs

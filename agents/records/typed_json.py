@@ -21,7 +21,7 @@ import orjson
 
 from ...core.columns.schema import INT, LEAST, MOST
 from ...core.errors import DataError, DeclarationError
-from . import columns as compiled_part
+from . import compiled_part
 from .column_types import PlainField, fields_alone, plain_fields
 
 _BEYOND = re.compile(rb"[0-9][eE][+-]?[0-9]{3}|[0-9]{200}")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...core.columns.schema import ColumnKind
-from . import columns as compiled_part
+from . import compiled_part
 
 Kind = ColumnKind | Literal["number"]
 KINDS: tuple[ColumnKind, ...] = ("int64", "float64", "bool", "text")

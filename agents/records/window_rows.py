@@ -13,7 +13,7 @@ from array import array
 from typing import Any, NamedTuple
 
 from ...core.windows.spans import Assigned, Spans, assign_ends
-from . import columns as compiled_part
+from . import compiled_part
 from .vectors import Buffer, longs
 from .writable import TIME_LIMIT
 

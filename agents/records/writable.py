@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...core.errors import DataError
-from . import columns
+from . import compiled_part
 from .columns import HEAD, Header
 from .decoder import RecordSpans
 from .record import Headers
@@ -185,7 +185,7 @@ def writable(
     headers: Sequence[Any] | None,
 ) -> Writable:
     """The columns in the form that a batch needs; raises `Unwritable` for the first record that cannot be written."""
-    measure: Any = getattr(columns.compiled, "measure", None)  # None if not compiled, or an older build
+    measure: Any = getattr(compiled_part.compiled, "measure", None)  # None if not compiled, or an older build
     if measure is not None:
         try:
             size, largest = measure(keys, values, timestamps, headers, _OVERHEAD)
@@ -210,8 +210,8 @@ class Extent(NamedTuple):
 
 def extent_of(records: SpannedRecords, rows: Buffer | None) -> Extent:
     """Measure these rows, of which there is at least one, in one pass."""
-    if columns.compiled is not None:
-        size, largest, earliest, newest, oldest, keyless = columns.compiled.measure_spans(
+    if compiled_part.compiled is not None:
+        size, largest, earliest, newest, oldest, keyless = compiled_part.compiled.measure_spans(
             records.keys, records.values, records.timestamps, records.headers, rows
         )
         return Extent(size, largest + _OVERHEAD, earliest, newest, None if oldest > newest else oldest, keyless)

@@ -15,7 +15,7 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.records.serdes import json
 from headgate.agents.runtime.intake import Intake, PartitionSource
@@ -258,7 +258,7 @@ async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monk
         assert intake.head(at).degraded is None
 
 
-@pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 @pytest.mark.parametrize("raw", [True, False])
 async def test_the_name_of_a_header_may_be_any_bytes(kafka, topic, raw):
     """Brokers accept it, and other clients read it. The whole batch was damaged, and nothing behind it was ever read."""

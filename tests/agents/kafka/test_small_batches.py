@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from headgate.agents.kafka import private
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.chunks import FetchBuffer
 from headgate.agents.records.columns import CHECKED_FROM, DamagedBatch
 from headgate.agents.records.fetched import RecordBatch, Taken
 from headgate.agents.records.spans import read_run
 from headgate.core.names import StreamPartition
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 AT = StreamPartition("in", 0)
 
 BYTES = st.none() | st.binary(max_size=20)
@@ -154,7 +154,7 @@ def test_only_what_can_be_read_is_a_run() -> None:
 
 
 def test_without_the_compiled_part_there_are_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "compiled", None)
+    monkeypatch.setattr(compiled_part, "compiled", None)
     raw = answer_of([("small", [(None, b"a", 1, [])])] * 3)
     assert read_run(raw, 0) is None
     assert [batch.columns().values for batch in filtered(raw, []).batches] == [[b"a"]] * 3

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.records import arrow_frames, columns
+from headgate.agents.records import arrow_frames, compiled_part
 from headgate.agents.records.chunks import FetchBuffer
 from headgate.agents.records.fetched import RecordBatch
 from headgate.agents.state.cache_memory import CacheMemory
@@ -49,7 +49,7 @@ SIZE = 10
 @pytest.fixture(params=["compiled", "plain"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def added(name: str, state: Any, n: int) -> Any:

@@ -13,7 +13,7 @@ import headgate as hg
 from headgate.agents.operators.bad_records import BadRecord
 from headgate.agents.operators.event_times import EventLimits
 from headgate.agents.operators.range_rows import RangeDecoder
-from headgate.agents.records import columns as compiled_part
+from headgate.agents.records import compiled_part
 from headgate.agents.records.chunks import Chunk
 from headgate.agents.records.columns import Columns
 from headgate.agents.records.spans import SpannedColumns, spanned

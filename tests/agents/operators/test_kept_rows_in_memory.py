@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.matching import matching
 from headgate.agents.state import tables
 from headgate.agents.state.cache_memory import CacheMemory
@@ -57,7 +57,7 @@ def test_memory_stays_below_its_limit_and_results_are_equal(built: bool, monkeyp
     What is packed takes a few bytes a row. Over a restart, too."""
     memories: list[CacheMemory] = []
     if not built:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
     def made(limit: int) -> CacheMemory:
         memories.append(CacheMemory(limit))

@@ -15,7 +15,7 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.job.named_fields import on_columns
 from headgate.agents.job.plans import parts
 from headgate.agents.job.steps import InputStep
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.testing.driver import Driver
 
 from .test_column_streams import Order, OrderData, OrderStruct, records
@@ -290,7 +290,7 @@ def test_a_running_job_may_change_from_one_way_to_the_other(monkeypatch: pytest.
         return found.graph, parts(found, {}), any(on for _, on in on_columns(found.steps))
 
     as_columns, as_rows = lives(hg.col("amount") < 100), lives(lambda order: order.amount < 100)
-    monkeypatch.setattr(columns, "compiled", None)
+    monkeypatch.setattr(compiled_part, "compiled", None)
     not_built = lives(hg.col("amount") < 100)
     assert as_columns[:2] == as_rows[:2] == not_built[:2]
     assert (as_columns[2], as_rows[2], not_built[2]) == (True, False, False)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headgate as hg
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 
 
 class Row(msgspec.Struct):
@@ -36,7 +36,7 @@ def result(kind: str, values: list[str]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("values", [["-0.0"], ["-0.0", "0.0"], ["0.0", "-0.0"], ["-0.0", "-0.0"], ["-0e3", "-1e-400"]])
 def test_every_path_gives_the_same(values: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = [result(kind, values) for kind in ("rows", "typed", "columns")]
-    monkeypatch.setattr(columns, "compiled", None)
+    monkeypatch.setattr(compiled_part, "compiled", None)
     found += [result(kind, values) for kind in ("rows", "typed", "columns")]
     assert len(found[0]) == 1
     assert found == [found[0]] * 6

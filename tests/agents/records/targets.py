@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import null_among, numbers_in
 from headgate.agents.records.latest import latest_rows
@@ -52,11 +52,11 @@ def q(numbers: Sequence[int]) -> Any:
 @contextmanager
 def plainly() -> Iterator[None]:
     """Everything goes the plain way."""
-    built, columns.compiled = columns.compiled, None
+    built, compiled_part.compiled = compiled_part.compiled, None
     try:
         yield
     finally:
-        columns.compiled = built
+        compiled_part.compiled = built
 
 
 def told(call: Callable[[], Any]) -> Any:

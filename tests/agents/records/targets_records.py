@@ -7,7 +7,7 @@ import struct
 from contextlib import suppress
 from typing import Any, TypedDict
 
-from headgate.agents.records import columns
+from headgate.agents.records import columns, compiled_part
 from headgate.agents.records.column_chunk import ColumnChunk
 from headgate.agents.records.column_types import columns_of_type
 from headgate.agents.records.decoder import Decoder, RecordSpans
@@ -173,10 +173,10 @@ def expressions_target(chance: random.Random) -> None:
     given = [(KINDS.index(one.kind), one.data, one.offsets, one.validity) for one in vectors]
 
     def run() -> Any:
-        program = columns.compiled.program(ops, chance.choice((8, 8, 8, 7, -1)))
+        program = compiled_part.compiled.program(ops, chance.choice((8, 8, 8, 7, -1)))
         rows = some(chance, lambda: q(sorted(indexes(chance, of.base_length))))
         length = of.base_length if chance.random() < 0.9 else chance.choice(EDGES)
-        return columns.compiled.compute(program, given, length, rows, chance.random() < 0.2)
+        return compiled_part.compiled.compute(program, given, length, rows, chance.random() < 0.2)
 
     survived(run)
 
@@ -201,7 +201,7 @@ def batches_target(chance: random.Random) -> None:
     values, keys = parts(chance, count), some(chance, lambda: parts(chance, count))
     headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
     stamps: Any = chance.randrange(2**40) if chance.random() < 0.3 else [chance.randrange(2**40) for _ in range(count)]
-    built = columns.compiled
+    built = compiled_part.compiled
     data, behind, _ = built.write(keys, values, stamps, headers, 0, 0, chance.randrange(2**40), 1 << 20)
     assert behind == count
     data = _any_names(chance, data)
@@ -227,7 +227,7 @@ def runs_target(chance: random.Random) -> None:
     raw += chance.randbytes(chance.choice((0, 0, 5, 61, 90)))
     raw = raw[: len(raw) - chance.choice((0, 0, 1, 30))] if len(raw) > 40 else raw
     start = min(len(before), len(raw))
-    found = columns.compiled.read_run(exactly(raw), start)
+    found = compiled_part.compiled.read_run(exactly(raw), start)
     end, following, wanted, batches = start, 0, [], 0
     while (one := _small_plainly(raw, end)) is not None:
         end, following, records = one
@@ -245,7 +245,9 @@ def _batch(chance: random.Random) -> bytes:
     count = chance.randint(1, 4)
     values, keys = parts(chance, count), some(chance, lambda: parts(chance, count))
     headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
-    records = columns.compiled.write(keys, values, [chance.randrange(2**40)] * count, headers, 0, 0, 5, 1 << 20)[0]
+    records = compiled_part.compiled.write(keys, values, [chance.randrange(2**40)] * count, headers, 0, 0, 5, 1 << 20)[
+        0
+    ]
     records = _any_names(chance, records)
     if chance.random() < 0.1:
         records = _damaged(chance, records)
@@ -310,7 +312,7 @@ def _spans_as_records(data: Any, values: Any, times: Any, base: int, keys: Any, 
 
 def _writing(chance: random.Random, values: Any, keys: Any, stamps: list[int]) -> None:
     """Spans are written as lists are; what lies outside of a buffer is not."""
-    built, count = columns.compiled, len(values)
+    built, count = compiled_part.compiled, len(values)
     own, own_keys = spans(values), None if keys is None else spans(keys)
     first, room = chance.choice([0, *stamps]), chance.choice((1, 40, 1 << 20))
     start = chance.randint(0, count)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records import arrow_columns, arrow_frames, columns
+from headgate.agents.records import arrow_columns, arrow_frames, compiled_part
 from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
 from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameRows, FrameWriter
 from headgate.agents.records.arrow_rows import plain_rows
@@ -24,7 +24,7 @@ from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, FrameError, decode
 from tests.core.progress.columns import frame, mutated, records
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 KINDS = ("int64", "float64", "bool", "text")
 ROW = st.tuples(
     st.none() | st.binary(max_size=4),
@@ -42,7 +42,7 @@ NAMES = ("n", "x", "b", "t")
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def writer_of(names=NAMES):
@@ -196,9 +196,9 @@ def test_any_bytes_are_a_frame_that_reads_as_pyarrow_reads_it_or_an_error():
         headers = whole.pop("__headers", [None] * read.records)
         assert found[3] == [[(one["name"], one["value"]) for one in row or ()] for row in headers]
         assert repr(found[2]) == repr(whole)
-        built, columns.compiled = columns.compiled, None
+        built, compiled_part.compiled = compiled_part.compiled, None
         try:
             assert repr(everything(read)) == repr(found)
         finally:
-            columns.compiled = built
+            compiled_part.compiled = built
     assert passed > MUTATIONS / 20

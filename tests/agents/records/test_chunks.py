@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records import columns as compiled_part
+from headgate.agents.records import compiled_part
 from headgate.agents.records.chunks import Chunk, FetchBuffer
 from headgate.agents.records.columns import Columns, DamagedBatch, read_batch
 from headgate.agents.records.fetched import RecordBatch

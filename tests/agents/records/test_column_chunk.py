@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records import column_chunk, columns
+from headgate.agents.records import column_chunk, compiled_part
 from headgate.agents.records.column_chunk import ColumnChunk, columns_of_values
 from headgate.agents.records.column_types import columns_of_type, maker
 from headgate.agents.records.record import Rows
@@ -110,7 +110,7 @@ class Named:
 def test_rows_are_values_of_their_type(kind: Any, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its fields may be given by position or not; of the selected rows alone."""
     if plain:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
     schema = columns_of_type(kind)
     found = {"s": ["a", "ü", ""], "n": [1, None, -(2**63)], "f": [0.5, 1.0, -0.0], "b": [True, None, False]}
     chunk = ColumnChunk.of_rows(Rows([None] * 3, [1, 2, 3]), found, schema).kept(array("q", [0, 2]))

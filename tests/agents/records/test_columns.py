@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from headgate.agents.kafka import record_batch as rawbatch
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import codecs, columns
+from headgate.agents.records import codecs, columns, compiled_part
 from headgate.agents.records.columns import (
     CHECKED_FROM,
     Columns,
@@ -33,7 +33,7 @@ from headgate.agents.records.columns import (
 )
 from headgate.agents.records.partitioner import Partitioner, partition_of
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 
 BYTES = st.one_of(st.none(), st.binary(max_size=300))
 HEADERS = st.lists(st.tuples(st.text(max_size=8), BYTES), max_size=3)
@@ -45,7 +45,7 @@ def built(records, codec, compiled, monkeypatch, limit=1 << 20):
     keys, values, stamps, headers = (list(column) for column in zip(*records, strict=True))
     with monkeypatch.context() as patch:
         if not compiled:
-            patch.setattr(columns, "compiled", None)
+            patch.setattr(compiled_part, "compiled", None)
         builder = Builder(limit, codec, transactional=True)
         taken = builder.add(keys, values, stamps, headers, 0)
         size = builder.size
@@ -210,7 +210,7 @@ def test_compacted_records_have_holes():
 def test_hashes_and_picks(compiled, monkeypatch):
     """The checksum of the standard's example, parts of it, and keys where Java's client would send them."""
     if not compiled:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
     data = b"-123456789-" * 50
     assert crc32c(data, 1, 10) == 0xE3069283
     assert crc32c(data, 3, 500) == calc_crc32c(data[3:500])
@@ -256,7 +256,7 @@ def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
     include = Path(sysconfig.get_paths()["include"])
     if shutil.which(os.environ.get("CC", "cc")) is None or not (include / "Python.h").exists():
         pytest.skip("there is no compiler here")
-    assert columns.compiled is not None, (
+    assert compiled_part.compiled is not None, (
         "build it, and look at what the compiler says: python setup.py build_ext --inplace"
     )
     sources = sorted(Path(columns.__file__).parent.glob("*.c"))
@@ -269,12 +269,14 @@ def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
     ]
     assert len(functions) > 30
     assert sorted(functions) == sorted(set(functions)), "one of two functions of the same name is never called"
-    assert {*functions} <= {*dir(columns.compiled)}, "it is older than its sources: python setup.py build_ext --inplace"
+    assert {*functions} <= {*dir(compiled_part.compiled)}, (
+        "it is older than its sources: python setup.py build_ext --inplace"
+    )
     stated = (Path(columns.__file__).parents[2] / "setup.py").read_text()
     assert [path.name for path in sources if f'"{path.name}"' not in stated] == []
 
 
-@pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 def test_a_further_interpreter_goes_the_plain_way():
     """It cannot import the compiled part, which waited for ever there; the first interpreter keeps it."""
     interpreters = pytest.importorskip(
@@ -282,7 +284,7 @@ def test_a_further_interpreter_goes_the_plain_way():
     )
     code = f"""
 import importlib.util
-spec = importlib.util.spec_from_file_location({columns.compiled.__name__!r}, {columns.compiled.__file__!r})
+spec = importlib.util.spec_from_file_location({compiled_part.compiled.__name__!r}, {compiled_part.compiled.__file__!r})
 try:
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 except ImportError as error:
@@ -293,4 +295,4 @@ else:
     made = interpreters.create()
     interpreters.run_string(made, code)
     interpreters.destroy(made)
-    assert columns.compiled.crc32c(b"123456789", 0, 9) == 0xE3069283
+    assert compiled_part.compiled.crc32c(b"123456789", 0, 9) == 0xE3069283

@@ -14,27 +14,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.decoder import BadSpan, Decoder, RecordFlaw
 from headgate.agents.records.vectors import longs
 from headgate.core.columns.schema import ColumnSpec
 
 from .mutations import COLUMNS, outcome, some, spans
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_compiler), False], ids=["compiled", "plain"])
 def way(request, monkeypatch):
     """Each test runs with both decoders."""
     if not request.param:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def plainly(declared, **more):
     """A decoder without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "compiled", None)
+        patch.setattr(compiled_part, "compiled", None)
         return Decoder(declared, **more)
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.decoder import HAS_WATCHED, Decoder, RecordSpans
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
@@ -22,14 +22,14 @@ from headgate.core.columns.schema import ColumnSpec
 
 from .mutations import COLUMNS, some, spans
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_compiler), False], ids=["compiled", "plain"])
 def way(request, monkeypatch):
     """Each test runs with both encoders."""
     if not request.param:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def records_of(found):
@@ -188,7 +188,7 @@ def test_both_extend_mutated_records_alike(monkeypatch):
             for originals in ((), (found.spans,), (found.spans, found.others)):
                 one = encoder.encode(found.columns, None, *originals)
                 with monkeypatch.context() as patch:
-                    patch.setattr(columns, "compiled", None)
+                    patch.setattr(compiled_part, "compiled", None)
                     other = encoder.encode(found.columns, None, *originals)
                 assert records_of(one) == records_of(other)
 

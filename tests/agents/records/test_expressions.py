@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.column_chunk import ColumnChunk
 from headgate.agents.records.expressions import Computation
 from headgate.agents.records.vectors import Vector, longs
@@ -29,8 +29,8 @@ WAYS = ["compiled", "plain"]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of computing."""
     if request.param == "plain":
-        monkeypatch.setattr(columns, "compiled", None)
-    elif columns.compiled is None:
+        monkeypatch.setattr(compiled_part, "compiled", None)
+    elif compiled_part.compiled is None:
         pytest.skip("the compiled part is not built here")
     return request.param
 
@@ -125,7 +125,7 @@ def test_the_deepest_expression_is_computed(left: bool) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     """Nothing outside of a buffer is read, whoever calls."""
-    built = columns.compiled
+    built = compiled_part.compiled
     if built is None:
         pytest.skip("the compiled part is not built here")
     load, add = (0, 0, 0, 0.0, None), (6, 0, 0, 0.0, None)
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_all_rows_without_a_value_are_named(count: int, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of rows, of the selected ones alone, each with its own reason."""
     if plain:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
     schema = ColumnSchema((ColumnSpec("a", "int64"), ColumnSpec("t", "text")))
     numbers, texts = [n % 3 for n in range(count)], [("7", "x")[n % 5 == 1] for n in range(count)]
     vectors = {"a": Vector.of("int64", numbers), "t": Vector.of("text", texts)}

@@ -11,7 +11,7 @@ from array import array
 
 import pytest
 
-from headgate.agents.records import columns, keys
+from headgate.agents.records import compiled_part, keys
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import KeyTable, StateColumns, null_among, numbers_in
 from headgate.agents.records.spans import packed
@@ -19,7 +19,7 @@ from headgate.agents.records.vectors import Vector, longs
 
 from .mutations import spans
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 CELLS = ["rows", "values", "sum", "sum", "sum", "min", "max", "min", "max"]
 KINDS = ["int64", "int64", "int64", "float64", "number", "int64", "float64", "number", "number"]
 """The types of the columns that are added to these cells."""
@@ -30,13 +30,13 @@ MOST = 2**63 - 1
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def plainly(make):
     """What `make` makes without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "compiled", None)
+        patch.setattr(compiled_part, "compiled", None)
         return make()
 
 

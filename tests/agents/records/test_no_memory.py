@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.records import columns
+from headgate.agents.records import columns, compiled_part
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import KeyTable, StateColumns
 from headgate.agents.records.vectors import KINDS, Vector, longs
@@ -21,9 +21,9 @@ from headgate.agents.records.vectors import KINDS, Vector, longs
 from . import mutations
 
 _testcapi: Any = pytest.importorskip("_testcapi", reason="this Python cannot be told to have no memory")
-if columns.compiled is None:
+if compiled_part.compiled is None:
     pytest.skip("the compiled part is not built here", allow_module_level=True)
-BUILT: Any = columns.compiled
+BUILT: Any = compiled_part.compiled
 ALLOCATIONS = 90
 """More than any of these calls makes."""
 

@@ -13,7 +13,7 @@ from aiokafka.record.util import calc_crc32c
 from headgate.agents.kafka import private
 from headgate.agents.kafka.record_batch import CODECS, Builder
 from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
-from headgate.agents.records import codecs, columns
+from headgate.agents.records import codecs, columns, compiled_part
 from headgate.agents.records.chunks import FetchBuffer
 from headgate.agents.records.columns import CHECKED_FROM, OversizedBatch, read_batch
 from headgate.agents.records.fetched import RecordBatch
@@ -46,7 +46,7 @@ def large(codec: str, base: int = 0) -> bytes:
 
 def fetched(raw: bytes, base: int, count: int) -> RecordBatch:
     def listed(most: int) -> Any:
-        if columns.compiled is None:
+        if compiled_part.compiled is None:
             return columns.columns_of(records_plainly(raw, 0, len(raw), most))
         return read_batch(raw, 0, len(raw), most)
 
@@ -63,7 +63,7 @@ def test_each_way_to_read_has_the_bound(codec: str) -> None:
         lambda most: plainly(read_spans, raw, 0, len(raw), most),
         lambda most: records_plainly(raw, 0, len(raw), most),
     ]
-    if columns.compiled is not None:
+    if compiled_part.compiled is not None:
         ways += [lambda most: read_batch(raw, 0, len(raw), most), lambda most: read_spans(raw, 0, len(raw), most)]
     for way in ways:
         assert len(way(4 * LIMIT)) == 3
@@ -197,6 +197,6 @@ def test_attributes_of_a_record_are_one_byte(byte: int) -> None:
         columns.columns_of(private._KeptRecords(raw).next_batch()),
         plainly(lambda: columns.columns_of(private._KeptRecords(raw).next_batch())),
     ]
-    if columns.compiled is not None:
+    if compiled_part.compiled is not None:
         found += [read_batch(raw, 0, len(raw)), read_spans(raw, 0, len(raw)).columns()]
     assert found == [wanted] * len(found)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.agents.kafka import private
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import columns
+from headgate.agents.records import columns, compiled_part
 from headgate.agents.records.codecs import ENCODERS
 from headgate.agents.records.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, read_batch
 from headgate.agents.records.framing import frame_cuts
@@ -48,7 +48,7 @@ def every_way(raw: bytes) -> list[Columns]:
     """The records of a batch, whoever reads them."""
     found = [plainly(read_spans, raw, 0, len(raw)).columns(), columns.columns_of(records_plainly(raw, 0, len(raw)))]
     found.append(columns.columns_of(private._KeptRecords(raw).next_batch()))
-    if columns.compiled is not None:
+    if compiled_part.compiled is not None:
         found += [read_batch(raw, 0, len(raw)), read_spans(raw, 0, len(raw)).columns()]
     return found
 
@@ -80,7 +80,7 @@ def test_small_batches_with_such_a_name_are_a_run() -> None:
 def test_what_is_passed_on_can_be_written(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As rows, also in frames, under the name that users see."""
     if not compiled:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
     raw = batch_of([NAME])
     found = read_spans(raw, 0, len(raw)).columns()
     builder = Builder(1 << 16, None, transactional=False)
@@ -111,7 +111,7 @@ def test_damage_is_refused_by_all_or_by_none(place: int, byte: int, cut: int) ->
     raw = bytes(good[: max(HEAD.size, len(good) - cut)])
     found: list[Any] = []
     ways = [lambda: columns.columns_of(records_plainly(raw, 0, len(raw)))]
-    if columns.compiled is not None:
+    if compiled_part.compiled is not None:
         ways += [lambda: read_batch(raw, 0, len(raw)), lambda: read_spans(raw, 0, len(raw)).columns()]
     for way in ways:
         try:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.columns import Columns, DamagedBatch, read_batch
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.spans import SpannedRecords, packed, pieces, read_spans, spanned
@@ -21,13 +21,13 @@ from headgate.agents.records.vectors import longs
 
 from .test_columns import RECORDS, built, holed
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 
 
 def plainly(call, *args):
     """The same without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "compiled", None)
+        patch.setattr(compiled_part, "compiled", None)
         return call(*args)
 
 
@@ -76,7 +76,7 @@ def batch_of(records, rows, limits, compiled):
     """The bytes of the batches that these rows make."""
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(columns, "compiled", None)
+            patch.setattr(compiled_part, "compiled", None)
         made, start, count = [], 0, len(records) if rows is None else len(rows)
         for limit in limits:
             builder = Builder(limit, None, transactional=True)
@@ -114,8 +114,8 @@ def test_spans_are_written_like_lists(records, limit, data):
 def test_what_follows_is_added_to_the_same_batch():
     """Lists and spans may take turns; one time may stand for all."""
     with pytest.MonkeyPatch.context() as patch:
-        for compiled in ([columns.compiled] if columns.compiled else []) + [None]:
-            patch.setattr(columns, "compiled", compiled)
+        for compiled in ([compiled_part.compiled] if compiled_part.compiled else []) + [None]:
+            patch.setattr(compiled_part, "compiled", compiled)
             builder = Builder(1 << 16, None, transactional=False)
             assert builder.add(None, [b"a"], 5, None, 0) == 1
             run = SpannedRecords(packed([b"b", None]), array("q", [4, 9]), 0, packed([b"k", b""]))

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.partitioner import Partitioner
 from headgate.agents.records.spans import packed, pieces
 from headgate.agents.records.taking import join, spans_of, take, take_spans
 from headgate.agents.records.vectors import Vector, longs
 
-needs_compiler = pytest.mark.skipif(columns.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
 VALUES = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float64": st.floats(allow_nan=False),
@@ -31,7 +31,7 @@ ANY = st.sampled_from(sorted(VALUES)).flatmap(
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def q(*numbers):

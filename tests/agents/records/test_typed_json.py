@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.column_types import columns_of_type
 from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.serdes import json, msgpack, named_only
@@ -123,7 +123,7 @@ def test_numbers_that_may_be_beyond_a_double_are_looked_at_again(
 ) -> None:
     """msgspec skips them where a type does not have the field. Without the compiled part strings are looked at, too."""
     if not built:
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
     for before in range(20):
         found = beyond([b"{}", b" " * before + record, b"{}"])
         assert found == ([1] if may_be or (not built and b'"0e4003e1"' in record) else [])

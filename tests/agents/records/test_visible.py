@@ -9,7 +9,7 @@ import pytest
 from aiokafka.record.util import calc_crc32c
 
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import columns
+from headgate.agents.records import compiled_part
 from headgate.agents.records.columns import CHECKED_FROM, DamagedBatch
 from headgate.agents.records.visible import CONTROL, TRANSACTIONAL, FetchedRange, NotWhole
 
@@ -20,7 +20,7 @@ CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr(columns, "compiled", None)
+        monkeypatch.setattr(compiled_part, "compiled", None)
 
 
 def batch(
