@@ -33,7 +33,7 @@ from ..kafka.port import KafkaPort
 from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
 from ..process.reading import following, must_exist, shown
-from ..records.columns import LIMIT
+from ..records.limits import LIMIT
 from ..records.target_rules import Rules
 from ..records.timestamps import EVENT_TIME, TIME_HEADER, accepted
 from ..state.scan import guess, guess_key

@@ -17,9 +17,9 @@ from ..job.aggregates import NUMERIC, AggregatePlan
 from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
 from ..records.columns import pick
-from ..records.decoder import RecordSpans
 from ..records.groups import KeyTable, null_among, numbers_in
 from ..records.record import Rows
+from ..records.record_spans import RecordSpans
 from ..records.serdes import KEY, writes_utf8
 from ..records.vectors import Buffer, Vector, longs
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays

@@ -14,8 +14,8 @@ from ..job import steps as s
 from ..records.arrow_columns import ArrivedColumns
 from ..records.column_chunk import ColumnChunk
 from ..records.record import Rows
+from ..records.record_spans import packed, pieces
 from ..records.selecting import all_mappings
-from ..records.spans import packed, pieces
 from ..records.vectors import longs
 from .addends import (
     Addends,

@@ -21,7 +21,8 @@ from ..records.column_chunk import ColumnChunk, why_bad
 from ..records.decoder import DecodedColumns, Decoder
 from ..records.longs import extremes, gathered
 from ..records.record import Rows
-from ..records.spans import SpannedColumns, SpannedRecords, as_spans, piece, pieces
+from ..records.record_spans import piece, pieces
+from ..records.spans import SpannedColumns, SpannedRecords, as_spans
 from ..records.vectors import Buffer, longs
 from .arrived import arrived_chunk
 from .bad_records import NoColumns, refuse

@@ -22,16 +22,15 @@ from ..job.schemas import NOT_TEXT
 from ..job.timestamps import TimeField
 from ..records.arrow_columns import ArrivedColumns
 from ..records.chunks import Chunk
-from ..records.decoder import RecordSpans
+from ..records.limits import TIME_LIMIT
 from ..records.longs import extremes
 from ..records.range_buffer import UnreadRecords
 from ..records.record import Rows
+from ..records.record_spans import RecordSpans, is_text, pieces
 from ..records.selecting import column_of, lacking
 from ..records.serdes import writes_utf8
-from ..records.spans import is_text, pieces
 from ..records.timestamps import times_of
 from ..records.vectors import longs
-from ..records.writable import TIME_LIMIT
 from .bad_records import BadRecord, named, refuse
 from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp

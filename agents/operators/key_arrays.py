@@ -17,10 +17,9 @@ from typing import Any
 
 from ..job.aggregates import NUMERIC, AggregatePlan
 from ..records.arrow_frames import FrameColumn
-from ..records.decoder import RecordSpans
 from ..records.groups import Holding, KeyTable, StateColumns, numbers_in
 from ..records.packing import State, StatePacking
-from ..records.spans import pieces
+from ..records.record_spans import RecordSpans, pieces
 from ..records.vectors import Buffer, Vector, VectorBatch, longs
 
 _HELD: dict[str, tuple[Holding, ...]] = {

@@ -19,14 +19,15 @@ from ..job import steps as s
 from ..job.windows import window_key
 from ..records.column_chunk import ColumnChunk
 from ..records.cut_fields import without_fields
-from ..records.decoder import HAS_WATCHED, RecordSpans
+from ..records.decoder import HAS_WATCHED
 from ..records.encoder import Encoder
 from ..records.expressions import Computation
 from ..records.keys import MARK
 from ..records.record import Rows
+from ..records.record_spans import RecordSpans, marked, packed
 from ..records.selecting import column_of
 from ..records.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
-from ..records.spans import SpannedRecords, marked, packed
+from ..records.spans import SpannedRecords
 from ..records.taking import spans_of
 from ..records.vectors import Vector, VectorBatch
 from ..records.writable import Unwritable

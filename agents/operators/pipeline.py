@@ -25,7 +25,7 @@ from ..measured import Meter
 from ..patience import Patience
 from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.chunks import Chunk
-from ..records.columns import MOST_BYTES
+from ..records.limits import MOST_BYTES
 from ..records.range_buffer import UnreadRecords
 from ..records.record import Batch, Headers, Rows
 from ..records.spans import SpannedRecords

@@ -20,11 +20,13 @@ from ...core.progress.frames import ArrowFrame, BatchFrame, FrameError, UserFram
 from ..records.arrow_columns import ArrivedColumns, in_vectors
 from ..records.arrow_rows import as_batch
 from ..records.column_chunk import why_bad
-from ..records.columns import MOST_BYTES, OversizedBatch
+from ..records.columns import OversizedBatch
 from ..records.decoder import DecodedColumns, Decoder
+from ..records.limits import MOST_BYTES
 from ..records.longs import extremes
+from ..records.record_spans import packed, piece, pieces
 from ..records.serdes import json
-from ..records.spans import SpannedRecords, headers_of, packed, piece, pieces
+from ..records.spans import SpannedRecords, headers_of
 from ..records.vectors import Buffer, VectorBatch, longs
 from ..records.visible import FetchedRange
 from .column_times import ColumnTimes

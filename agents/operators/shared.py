@@ -12,12 +12,11 @@ from ...core.columns.schema import ColumnSchema
 from ..job import steps as s
 from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
-from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
 from ..records.record import Rows
+from ..records.record_spans import RecordSpans, packed
 from ..records.selecting import column_of
 from ..records.serdes import writes_utf8
-from ..records.spans import packed
 from ..records.taking import spans_of
 from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 

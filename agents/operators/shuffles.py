@@ -14,12 +14,11 @@ from ...core.errors import DataError
 from ..job import steps as s
 from ..records.arrow_frames import FrameRows, FrameWriter
 from ..records.column_chunk import ColumnChunk
-from ..records.decoder import RecordSpans
 from ..records.encoder import Encoder
 from ..records.record import Rows
+from ..records.record_spans import RecordSpans, packed
 from ..records.selecting import all_mappings, column_of
 from ..records.serdes import stored, writes_utf8
-from ..records.spans import packed
 from ..records.taking import spans_of
 from ..records.vectors import Buffer, Vector, longs
 from .addends import (

@@ -15,9 +15,9 @@ from ...core.progress.frames import encode as encode_frame
 from ..records.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
 from ..records.columns import pick
 from ..records.framing import FRAME_RECORDS, frame_cuts
+from ..records.limits import NO_TIMESTAMP
 from ..records.longs import distances
 from ..records.partitioner import Partitioner
-from ..records.writable import NO_TIMESTAMP
 
 
 class Before(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 from ...core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
 from ..job.aggregates import AggregatePlan
 from ..records.longs import extremes
-from ..records.spans import pieces
+from ..records.record_spans import pieces
 from ..records.vectors import Buffer, longs
 from .key_arrays import Addition, KeyArrays
 

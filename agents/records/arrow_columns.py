@@ -23,13 +23,13 @@ from ...core.columns.schema import ColumnKind, ColumnSchema
 from ...core.progress.arrow import HEADERS, KEY, TIMESTAMP, ArrowField, ArrowPart
 from ...core.progress.frames import ArrowFrame, FrameError
 from .columns import Bytes, Columns, Header
-from .decoder import RecordSpans
+from .limits import TIME_LIMIT
 from .longs import extremes
+from .record_spans import RecordSpans, pieces
 from .serdes import Serde
-from .spans import headers_of, packed_headers, pieces
+from .spans import headers_of, packed_headers
 from .taking import join, spans_of
 from .vectors import Buffer, Vector, VectorBatch, longs
-from .writable import TIME_LIMIT
 
 LITTLE = sys.byteorder == "little"
 _KINDS: dict[str, ColumnKind] = {"int64": "int64", "float64": "float64", "bool": "bool", "utf8": "text"}

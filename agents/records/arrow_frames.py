@@ -41,9 +41,9 @@ from ...core.progress.frames import encode as encode_frame
 from .arrow_columns import LITTLE
 from .column_chunk import offsets_at
 from .columns import Header
-from .decoder import RecordSpans
 from .framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
-from .spans import headers_of, pieces
+from .record_spans import RecordSpans, pieces
+from .spans import headers_of
 from .taking import spans_of, take_batch, take_longs, take_spans
 from .vectors import Buffer, Vector, VectorBatch, longs
 

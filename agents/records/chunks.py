@@ -40,9 +40,10 @@ from ...core.progress.frames import (
 )
 from .arrow_columns import ArrivedColumns, in_vectors
 from .arrow_rows import as_batch
-from .columns import MOST_BYTES, Bytes, Columns, DamagedBatch, Header, OversizedBatch, joined
+from .columns import Bytes, Columns, DamagedBatch, Header, OversizedBatch, joined
 from .fetched import RecordBatch
 from .frame_origins import FrameOrigins, frame_origins
+from .limits import MOST_BYTES
 from .longs import first_above
 from .serdes import Serde
 from .spans import SpannedColumns, joined_spans

@@ -27,11 +27,12 @@ import orjson
 from ...core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from ...core.errors import DataError
 from .columns import pick
-from .decoder import BadSpan, RecordFlaw, RecordSpans
+from .decoder import BadSpan, RecordFlaw
 from .longs import gathered, scaled
 from .record import Headers, Rows
+from .record_spans import RecordSpans, packed, pieces
 from .selecting import field_of
-from .spans import headers_of, packed, packed_headers, pieces
+from .spans import headers_of, packed_headers
 from .vectors import Buffer, Vector, VectorBatch, dicts_of, longs
 
 _NO_OBJECTS = frozenset((str, int, float, bool, list, tuple, type(None)))

@@ -19,8 +19,8 @@ from itertools import pairwise
 from typing import Any
 
 from ...core.errors import DataError, EnvironmentFault
-from ...core.settings import SETTINGS, size_bytes
 from . import compiled_part
+from .limits import LIMIT, MOST_BYTES
 
 Bytes = bytes | None
 Raw = bytes | memoryview
@@ -33,9 +33,6 @@ count."""
 CHECKED_FROM = 21
 """The CRC covers a batch from its attributes on."""
 LOG_APPEND_TIME = 8
-LIMIT = "fetch.max-batch-bytes"
-MOST_BYTES = size_bytes(SETTINGS[LIMIT].default)
-"""How large a batch may be once it is decompressed, if nothing else is set."""
 
 
 class DamagedBatch(EnvironmentFault):

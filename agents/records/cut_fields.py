@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 
-from .decoder import RecordSpans
+from .record_spans import RecordSpans
 from .vectors import longs
 
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'

@@ -34,11 +34,9 @@ import orjson
 
 from ...core.columns.schema import ColumnSpec
 from . import compiled_part
+from .limits import MOST_TEXT
+from .record_spans import RecordSpans
 from .vectors import KINDS, Buffer, Vector, VectorBatch, longs
-
-MOST_TEXT = (1 << 31) - 1
-"""Bytes of text in one column: what the 32-bit offsets of Arrow can address."""
-
 
 HAS_OTHER, HAS_WATCHED = 1, 2
 
@@ -60,14 +58,6 @@ class BadSpan(NamedTuple):
     record: int
     flaw: RecordFlaw
     column: str | None
-
-
-class RecordSpans(NamedTuple):
-    """Where records lie in a buffer: `buffer[offsets[i] : offsets[i] + lengths[i]]`."""
-
-    buffer: Buffer
-    offsets: Buffer
-    lengths: Buffer
 
 
 @dataclass(slots=True)

@@ -25,7 +25,8 @@ from typing import Any
 import orjson
 
 from . import compiled_part
-from .decoder import HAS_OTHER, HAS_WATCHED, RecordSpans
+from .decoder import HAS_OTHER, HAS_WATCHED
+from .record_spans import RecordSpans
 from .vectors import Buffer, VectorBatch, longs, number_of
 
 _SIGNS = orjson.dumps(1e16) == b"1e+16"

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
-from .columns import MOST_BYTES, Columns, DamagedBatch, columns_of
+from .columns import Columns, DamagedBatch, columns_of
+from .limits import MOST_BYTES
 from .spans import SpannedRecords, spanned
 
 T = TypeVar("T")

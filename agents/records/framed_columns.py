@@ -21,10 +21,10 @@ from ...core.columns.schema import INT, ColumnSchema, ColumnSpec
 from ...core.progress.arrow import TIMESTAMP
 from .arrow_take import FrameRefused
 from .column_chunk import ColumnChunk
-from .decoder import RecordSpans
+from .limits import TIME_LIMIT
+from .record_spans import RecordSpans
 from .taking import take, take_batch, take_longs
 from .vectors import Buffer, Vector, VectorBatch, longs
-from .writable import TIME_LIMIT
 
 ROW = "__row"
 HIDDEN = (ColumnSpec(ROW, INT, optional=True), ColumnSpec(TIMESTAMP, INT, optional=True))

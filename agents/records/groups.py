@@ -39,8 +39,8 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from . import compiled_part
-from .decoder import RecordSpans
 from .keys import encode
+from .record_spans import RecordSpans
 from .vectors import Buffer, Vector, kind_of, longs, number_of
 
 Holding = Literal["rows", "values", "sum", "min", "max"]

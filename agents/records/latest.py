@@ -9,8 +9,7 @@ from __future__ import annotations
 from array import array
 
 from . import compiled_part
-from .decoder import RecordSpans
-from .spans import pieces
+from .record_spans import RecordSpans, pieces
 from .vectors import Buffer
 
 

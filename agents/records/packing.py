@@ -22,8 +22,7 @@ from typing import Any
 import msgpack
 
 from . import compiled_part
-from .decoder import RecordSpans
-from .spans import packed, pieces
+from .record_spans import RecordSpans, packed, pieces
 from .vectors import Kind, Vector, VectorBatch, number_of
 
 State = tuple[str, Kind]

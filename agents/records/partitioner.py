@@ -14,8 +14,7 @@ from array import array
 from collections.abc import Sequence
 
 from . import compiled_part
-from .decoder import RecordSpans
-from .spans import pieces
+from .record_spans import RecordSpans, pieces
 from .vectors import Buffer, longs
 
 _M = 0x5BD1E995

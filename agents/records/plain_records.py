@@ -15,7 +15,8 @@ from itertools import repeat
 from typing import NamedTuple
 
 from . import compiled_part
-from .columns import HEAD, LOG_APPEND_TIME, MOST_BYTES, Header, Raw, read_batch, read_by
+from .columns import HEAD, LOG_APPEND_TIME, Header, Raw, read_batch, read_by
+from .limits import MOST_BYTES
 
 ESCAPED = "backslashreplace"
 """How the bytes of a name that are not UTF-8 become text; `columns.c` has it, too."""

@@ -15,8 +15,8 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from . import compiled_part
-from .decoder import MOST_TEXT, RecordSpans
-from .spans import pieces
+from .limits import MOST_TEXT
+from .record_spans import RecordSpans, pieces
 from .vectors import KINDS, Buffer, Vector, VectorBatch, longs
 
 

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .columns import Columns, Header
-from .decoder import RecordSpans
+from .limits import NO_TIMESTAMP, TIME_LIMIT
 from .longs import extremes
-from .spans import SpannedColumns, SpannedRecords, headers_of, pieces
+from .record_spans import RecordSpans, pieces
+from .spans import SpannedColumns, SpannedRecords, headers_of
 from .target_rules import Rules
 from .vectors import Buffer, longs
-from .writable import NO_TIMESTAMP, TIME_LIMIT, whole_ms
+from .writable import whole_ms
 
 if TYPE_CHECKING:
     from .arrow_columns import ArrivedColumns

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...core.errors import EnvironmentFault
-from .columns import CHECKED_FROM, HEAD, MOST_BYTES, DamagedBatch, OversizedBatch, crc32c
+from .columns import CHECKED_FROM, HEAD, DamagedBatch, OversizedBatch, crc32c
+from .limits import MOST_BYTES
 from .spans import SpannedRecords, joined_spans, read_run, read_spans
 from .vectors import longs
 

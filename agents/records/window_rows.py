@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ...core.windows.spans import Assigned, Spans, assign_ends
 from . import compiled_part
+from .limits import TIME_LIMIT
 from .vectors import Buffer, longs
-from .writable import TIME_LIMIT
 
 
 class WindowedRows(NamedTuple):

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from ...core.errors import DataError
 from . import compiled_part
 from .columns import HEAD, Header
-from .decoder import RecordSpans
+from .limits import NO_TIMESTAMP, TIME_LIMIT
 from .record import Headers
+from .record_spans import RecordSpans
 from .spans import SpannedRecords
 from .vectors import Buffer, longs
 
@@ -23,10 +24,6 @@ Bytes = bytes | None
 BATCH_OVERHEAD = HEAD.size
 """The bytes of a version 2 batch header."""
 
-TIME_LIMIT = 1 << 62
-"""Event times lie strictly between minus this and this, so that a lag can be subtracted and no time is mistaken for "no more time"."""
-NO_TIMESTAMP = -1
-"""Kafka's value for a record without a timestamp: such a record may be read and written."""
 RAW = frozenset((bytes, type(None)))
 INT = frozenset((int,))
 

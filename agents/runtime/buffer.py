@@ -25,13 +25,14 @@ from ...core.names import StreamPartition
 from ..logger import Logger
 from ..port.port import BatchInWork
 from ..records.columns import pick
+from ..records.limits import NO_TIMESTAMP
 from ..records.partitioner import Partitioner
 from ..records.record import Headers
 from ..records.spans import SpannedRecords
 from ..records.target_rules import Rules, TooLarge, UnknownTarget
 from ..records.timestamps import ANY, Accepted, accepted, names_times, stamped
 from ..records.vectors import Buffer, longs
-from ..records.writable import NO_TIMESTAMP, Writable, check_partition, extent_of, record_size, writable
+from ..records.writable import Writable, check_partition, extent_of, record_size, writable
 
 log = Logger("headgate.outbox")
 DEFAULT_LIMIT = 1_048_588

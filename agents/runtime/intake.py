@@ -35,8 +35,9 @@ from ..port.outlasting import outlasted
 from ..port.port import Consumer, Offsets, Port, Timer
 from ..port.waiting import fetched, pause
 from ..records.chunks import Chunk, FetchBuffer, Records
-from ..records.columns import MOST_BYTES, DamagedBatch
+from ..records.columns import DamagedBatch
 from ..records.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.limits import MOST_BYTES
 from ..records.range_buffer import RangeBuffer
 from ..records.serdes import Serde
 from .asked import AskingConsumer

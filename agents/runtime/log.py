@@ -24,10 +24,10 @@ from ...core.names import StreamPartition
 from ...core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..port.port import Port
 from ..records.chunks import Chunk
-from ..records.decoder import RecordSpans
 from ..records.latest import latest_rows
 from ..records.longs import scaled
-from ..records.spans import SpannedRecords, as_spans, cut_spans, packed, picked_spans, piece
+from ..records.record_spans import RecordSpans, cut_spans, packed, picked_spans, piece
+from ..records.spans import SpannedRecords, as_spans
 from ..records.vectors import longs
 from ..state.expiry_index import indexed
 from ..state.packed_rows import PackedRows

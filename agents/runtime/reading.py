@@ -12,7 +12,7 @@ from ..job.declaration import Declared
 from ..operators.decode import value_serdes
 from ..port.port import Offsets
 from ..records.chunks import Chunk
-from ..records.columns import LIMIT
+from ..records.limits import LIMIT
 from .beside import Beside
 from .chooser import TaskChooser
 from .intake import FETCH_BYTES, Intake, PartitionSource

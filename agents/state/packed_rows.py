@@ -11,9 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from ...core.task.checkpoint import expiring_heads
-from ..records.decoder import RecordSpans
 from ..records.latest import latest_rows
-from ..records.spans import marked, picked_spans, pieces
+from ..records.record_spans import RecordSpans, marked, picked_spans, pieces
 from ..records.vectors import longs
 
 

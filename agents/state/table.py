@@ -29,8 +29,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from ...core.errors import DataError, RowRefused
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
-from ..records.decoder import RecordSpans
 from ..records.keys import KeyRefused
+from ..records.record_spans import RecordSpans
 from ..records.serdes import Serde, writes_utf8
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, IndexRows

@@ -12,7 +12,7 @@ from headgate.agents.job.timestamps import field
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
 from headgate.agents.records.arrow_frames import FrameRows, FrameWriter
-from headgate.agents.records.spans import packed
+from headgate.agents.records.record_spans import packed
 from headgate.agents.records.vectors import Vector, VectorBatch
 from headgate.core.batching.ranges import RangeBroken
 from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode

@@ -10,7 +10,8 @@ import pytest
 
 import headgate as hg
 from headgate.agents.operators.stateless import MapOp
-from headgate.agents.records.writable import TIME_LIMIT, Unwritable, check_headers, check_partition, whole_ms, writable
+from headgate.agents.records.limits import TIME_LIMIT
+from headgate.agents.records.writable import Unwritable, check_headers, check_partition, whole_ms, writable
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.state import DriverError
 

@@ -14,8 +14,9 @@ from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
 from headgate.agents.records.arrow_frames import FEWEST, FrameRows, FrameWriter
 from headgate.agents.records.arrow_take import FrameRefused, columns_of_frame
 from headgate.agents.records.encoder import Encoder
+from headgate.agents.records.record_spans import pieces
 from headgate.agents.records.serdes import json
-from headgate.agents.records.spans import packed_headers, pieces
+from headgate.agents.records.spans import packed_headers
 from headgate.agents.records.vectors import VectorBatch, longs
 from headgate.core.columns.schema import ColumnSpec
 from headgate.core.progress.frames import ArrowFrame, FrameError, decode

@@ -10,12 +10,13 @@ from typing import Any, TypedDict
 from headgate.agents.records import columns, compiled_part
 from headgate.agents.records.column_chunk import ColumnChunk
 from headgate.agents.records.column_types import columns_of_type
-from headgate.agents.records.decoder import Decoder, RecordSpans
+from headgate.agents.records.decoder import Decoder
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.expressions import Computation, _Writer
 from headgate.agents.records.plain_records import _records
+from headgate.agents.records.record_spans import RecordSpans, packed, pieces
 from headgate.agents.records.serdes import json
-from headgate.agents.records.spans import SpannedRecords, headers_of, packed, pieces
+from headgate.agents.records.spans import SpannedRecords, headers_of
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.agents.records.writable import extent_of
 from headgate.core.columns.schema import ColumnSpec

@@ -18,8 +18,9 @@ from headgate.agents.records.arrow_rows import plain_rows
 from headgate.agents.records.encoder import Encoder
 from headgate.agents.records.framing import FRAME_BYTES
 from headgate.agents.records.packing import StatePacking
+from headgate.agents.records.record_spans import packed, pieces
 from headgate.agents.records.serdes import json
-from headgate.agents.records.spans import headers_of, packed, packed_headers, pieces
+from headgate.agents.records.spans import headers_of, packed_headers
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, FrameError, decode
 from tests.core.progress.columns import frame, mutated, records

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.records.cut_fields import without_fields
-from headgate.agents.records.decoder import RecordSpans
-from headgate.agents.records.spans import pieces
+from headgate.agents.records.record_spans import RecordSpans, pieces
 
 NAMES = ["a", "b", "ü", 'q"', "n\\n", "total", ""]
 VALUES = st.recursive(

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import compiled_part
-from headgate.agents.records.decoder import HAS_WATCHED, Decoder, RecordSpans
+from headgate.agents.records.decoder import HAS_WATCHED, Decoder
 from headgate.agents.records.encoder import Encoder
+from headgate.agents.records.record_spans import RecordSpans
 from headgate.agents.records.vectors import Vector, VectorBatch, longs
 from headgate.core.columns.schema import ColumnSpec
 

@@ -12,9 +12,8 @@ from array import array
 import pytest
 
 from headgate.agents.records import compiled_part, keys
-from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import KeyTable, StateColumns, null_among, numbers_in
-from headgate.agents.records.spans import packed
+from headgate.agents.records.record_spans import RecordSpans, packed
 from headgate.agents.records.vectors import Vector, longs
 
 from .mutations import spans

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import compiled_part
-from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.latest import latest_rows
-from headgate.agents.records.spans import packed
+from headgate.agents.records.record_spans import RecordSpans, packed
 from headgate.agents.records.vectors import longs
 
 BUILT = [compiled_part.compiled, None] if compiled_part.compiled is not None else [None]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headgate.agents.records import columns, compiled_part
-from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.groups import KeyTable, StateColumns
+from headgate.agents.records.record_spans import RecordSpans
 from headgate.agents.records.vectors import KINDS, Vector, longs
 
 from . import mutations

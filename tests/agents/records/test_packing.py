@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import compiled_part
-from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.packing import StatePacking
-from headgate.agents.records.spans import packed, pieces
+from headgate.agents.records.record_spans import RecordSpans, packed, pieces
 from headgate.agents.records.vectors import Vector, VectorBatch
 
 needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")

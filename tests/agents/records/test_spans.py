@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.records import compiled_part
 from headgate.agents.records.columns import Columns, DamagedBatch, read_batch
-from headgate.agents.records.decoder import RecordSpans
-from headgate.agents.records.spans import SpannedRecords, packed, pieces, read_spans, spanned
+from headgate.agents.records.record_spans import RecordSpans, packed, pieces
+from headgate.agents.records.spans import SpannedRecords, read_spans, spanned
 from headgate.agents.records.vectors import longs
 
 from .test_columns import RECORDS, built, holed

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records import compiled_part
-from headgate.agents.records.decoder import RecordSpans
 from headgate.agents.records.partitioner import Partitioner
-from headgate.agents.records.spans import packed, pieces
+from headgate.agents.records.record_spans import RecordSpans, packed, pieces
 from headgate.agents.records.taking import join, spans_of, take, take_spans
 from headgate.agents.records.vectors import Vector, longs
 

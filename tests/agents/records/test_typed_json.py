@@ -14,8 +14,8 @@ import pytest
 from headgate.agents.records import compiled_part
 from headgate.agents.records.column_types import columns_of_type
 from headgate.agents.records.decoder import Decoder
+from headgate.agents.records.record_spans import packed
 from headgate.agents.records.serdes import json, msgpack, named_only
-from headgate.agents.records.spans import packed
 from headgate.agents.records.typed_json import beyond
 from headgate.core.errors import DeclarationError
 
