@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from ...core.errors import DataError, EnvironmentFault
 from . import compiled_part
@@ -131,6 +131,28 @@ class Columns:
             None if self.offsets is None else self.offsets[part],
             None if self.headers is None else self.headers[part],
         )
+
+
+class RecordLists(Protocol):
+    """Records as lists, whoever makes them; the lists are those of `Columns`. A type checker takes a cached property for no property that
+    gives a list."""
+
+    base: int
+
+    @property
+    def values(self) -> Any: ...
+
+    @property
+    def timestamps(self) -> Any: ...
+
+    @property
+    def keys(self) -> Any: ...
+
+    @property
+    def offsets(self) -> Any: ...
+
+    @property
+    def headers(self) -> Any: ...
 
 
 def joined(parts: Sequence[Columns]) -> Columns:

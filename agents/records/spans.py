@@ -19,18 +19,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import compiled_part
-from .columns import Bytes, Columns, Header, Raw, columns_of, read_by
+from .columns import Bytes, Columns, Header, Raw, RecordLists, columns_of, read_by
 from .limits import MOST_BYTES
 from .longs import gathered, scaled
 from .plain_records import name_of, records_plainly
 from .record_spans import RecordSpans, cut_spans, packed, picked_spans, piece, pieces
 from .vectors import Buffer, longs
-
-if TYPE_CHECKING:
-    from .arrow_columns import ArrivedColumns
 
 
 @dataclass(slots=True)
@@ -235,12 +232,12 @@ class _Places:
         return RecordSpans(self._buffer, b"".join(starts), b"".join([spans.lengths for spans in columns]))
 
 
-def as_spans(records: Columns | SpannedColumns | ArrivedColumns) -> SpannedRecords:
+def as_spans(records: SpannedColumns | RecordLists) -> SpannedRecords:
     """The records as spans, whichever form they have."""
     return records.spans if isinstance(records, SpannedColumns) else spanned(records)
 
 
-def spanned(records: Columns | ArrivedColumns) -> SpannedRecords:
+def spanned(records: RecordLists) -> SpannedRecords:
     """These records as spans."""
     return SpannedRecords(
         packed(records.values),

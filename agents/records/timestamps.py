@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from .columns import Columns, Header
+from .columns import Header, RecordLists
 from .limits import NO_TIMESTAMP, TIME_LIMIT
 from .longs import extremes
 from .record_spans import RecordSpans, pieces
@@ -24,9 +24,6 @@ from .spans import SpannedColumns, SpannedRecords, headers_of
 from .target_rules import Rules
 from .vectors import Buffer, longs
 from .writable import whole_ms
-
-if TYPE_CHECKING:
-    from .arrow_columns import ArrivedColumns
 
 TIME_HEADER = "hg-time"
 EVENT_TIME = "hg-event-time"
@@ -147,7 +144,7 @@ def names_times(headers: RecordSpans | None) -> bool:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def times_of(records: Columns | SpannedColumns | ArrivedColumns) -> list[int]:
+def times_of(records: SpannedColumns | RecordLists) -> list[int]:
     """The event times of records of a topic."""
     headers = records.headers
     if not _named(headers):

@@ -9,13 +9,16 @@ says which, or that the row is null. It is not exported.
 What it decides: nothing. Promises:
 
 - Both export the Arrow PyCapsule interface (`__arrow_c_schema__`, `__arrow_c_array__`): `pyarrow.record_batch(batch)` and
-  `polars.DataFrame(batch)` copy nothing, and headgate needs neither. Whoever took a vector over keeps its buffers alive.
+  `polars.DataFrame(batch)` copy nothing, and headgate needs neither. Each exported structure keeps what it points to alive until the
+  library that took it has released it, in whatever order and on whatever thread it releases or moves them, also while an exception is being
+  raised; what nobody took is released with its capsule. Without the compiled part, pyarrow makes the capsules.
 - Buffers are never changed after they have been handed out. Integers in them are in the machine's byte order.
 - All columns of indexes, lengths, offsets of records and times are buffers of 64-bit integers, format `q` (`array("q")`, `memoryview`).
 """
 
 from __future__ import annotations
 
+import importlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,9 +119,7 @@ class Vector:
         return self.__arrow_c_array__()[0]
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        from .arrow_capsules import vector_capsules
-
-        return vector_capsules(self)
+        return _vector_capsules(self)
 
 
 @dataclass(slots=True)
@@ -147,9 +148,7 @@ class VectorBatch:
         return self.__arrow_c_array__()[0]
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        from .arrow_capsules import batch_capsules
-
-        return batch_capsules(self)
+        return _batch_capsules(self)
 
 
 def number_of(kind: Kind) -> int:
@@ -199,3 +198,40 @@ def _from_bits(bits: Buffer, length: int) -> list[bool]:
 
 def _bit(bits: Buffer, index: int) -> bool:
     return bool(memoryview(bits).cast("B")[index >> 3] >> (index & 7) & 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- capsules
+
+_ARROW = {"int64": "int64", "float64": "float64", "bool": "bool_", "text": "string"}
+
+
+def _vector_capsules(vector: Vector) -> tuple[Any, Any]:
+    """The type of a vector and the vector itself, each in a capsule."""
+    if compiled_part.compiled is None:
+        return _arrow_array(vector).__arrow_c_array__()
+    return compiled_part.compiled.arrow_give(True, [_given("", vector)], vector.length)
+
+
+def _batch_capsules(batch: VectorBatch) -> tuple[Any, Any]:
+    """The types of a batch and the batch itself, each in a capsule."""
+    if compiled_part.compiled is None:
+        pa: Any = importlib.import_module("pyarrow")
+        made = pa.RecordBatch.from_arrays([*map(_arrow_array, batch.vectors)], names=list(batch.names))
+        return made.__arrow_c_array__()
+    columns = [_given(name, one) for name, one in zip(batch.names, batch.vectors, strict=True)]
+    return compiled_part.compiled.arrow_give(False, columns, batch.length)
+
+
+def _given(name: str, vector: Vector) -> tuple[str, tuple[Any, ...], int]:
+    return name, (number_of(vector.kind), vector.data, vector.offsets, vector.validity), vector.nulls
+
+
+def _arrow_type(vector: Vector) -> Any:
+    return getattr(importlib.import_module("pyarrow"), _ARROW[vector.kind])()
+
+
+def _arrow_array(vector: Vector) -> Any:
+    pa: Any = importlib.import_module("pyarrow")
+    own = [vector.data] if vector.offsets is None else [vector.offsets, vector.data]
+    buffers = [None if one is None else pa.py_buffer(one) for one in (vector.validity, *own)]
+    return pa.Array.from_buffers(_arrow_type(vector), vector.length, buffers, vector.nulls)

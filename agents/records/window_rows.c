@@ -5,7 +5,7 @@
 #include "compiled.h"
 #include "vector_view.h"
 
-#define LIMIT ((int64_t)1 << 62) /* TIME_LIMIT of writable.py */
+#define LIMIT ((int64_t)1 << 62) /* TIME_LIMIT of limits.py */
 
 typedef struct {
     int64_t end, count;

@@ -98,7 +98,7 @@ DOORS: dict[str, frozenset[str]] = {
     }.items()
 }
 # The rooms in which files still import each other in a circle. No room is added here.
-CIRCLES = frozenset({"agents/job", "agents/operators", "agents/process", "agents/records", "agents/worker"})
+CIRCLES = frozenset({"agents/job", "agents/operators", "agents/process", "agents/worker"})
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
 LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # What users see as one file of names: `hg` and `hg.testing`.
