@@ -105,7 +105,7 @@ bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to 
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need
 
 clean: ## remove what make made (not the Kafka jars in the user's cache)
-	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/records/_columns.*.so
+	rm -rf $(VENV) $(BENCH) build dist headgate.egg-info .pytest_cache .ruff_cache .hypothesis bench/out agents/records/native/_columns.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The rooms under their import name, as an installed headgate shows them.
@@ -131,7 +131,7 @@ $(VENV)/.made:
 
 # setup.cfg decides what stands in .venv, and the compiled part is built where it can be; when they change, or the first time, pip looks again.
 # The demo needs nothing of what the tests need.
-MADE_OF := setup.cfg setup.py $(wildcard agents/records/*.[ch])
+MADE_OF := setup.cfg setup.py $(wildcard agents/records/native/*.[ch])
 
 $(VENV)/.made-run: $(VENV)/.made $(MADE_OF)
 	@echo "installing headgate (a minute or two the first time)"

@@ -27,9 +27,9 @@ HEADERS = ["arrow.h", "compiled.h", "json.h", "numbers.h", "span_view.h", "varin
 setup(
     ext_modules=[
         Extension(
-            "headgate.agents.records._columns",
-            [f"agents/records/{part}" for part in PARTS],
-            depends=[f"agents/records/{header}" for header in HEADERS],
+            "headgate.agents.records.native._columns",
+            [f"agents/records/native/{part}" for part in PARTS],
+            depends=[f"agents/records/native/{header}" for header in HEADERS],
             extra_compile_args=["-O3"],
             optional=True,
         ),

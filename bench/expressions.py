@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headgate as hg
-from headgate.agents.records import compiled_part
-from headgate.agents.records.column_chunk import ColumnChunk
-from headgate.agents.records.expressions import Computation
-from headgate.agents.records.vectors import Vector, longs
+from headgate.agents.records.columns.column_chunk import ColumnChunk
+from headgate.agents.records.columns.expressions import Computation
+from headgate.agents.records.memory.vectors import Vector, longs
+from headgate.agents.records.native import compiled_part
 from headgate.core.columns.evaluate import NotComputable
 from headgate.core.columns.schema import ColumnSchema, ColumnSpec
 

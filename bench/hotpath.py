@@ -28,7 +28,7 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TASK_LOG, TopicsAdmin, TopicSpec
 from headgate.agents.port.errors import OutboxError
-from headgate.agents.records import serdes as serde
+from headgate.agents.records.values import serdes as serde
 from headgate.agents.runtime.buffer import LogWrite
 from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.runtime.log import log_write, restore

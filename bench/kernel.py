@@ -25,12 +25,12 @@ import orjson
 from headgate.agents.job.aggregates import count, plan
 from headgate.agents.job.aggregates import sum as sum_of
 from headgate.agents.operators.key_arrays import Addition, KeyArrays
-from headgate.agents.records import compiled_part
-from headgate.agents.records.decoder import Decoder
-from headgate.agents.records.encoder import Encoder
-from headgate.agents.records.groups import KeyTable, StateColumns
-from headgate.agents.records.packing import StatePacking
-from headgate.agents.records.vectors import Vector, VectorBatch
+from headgate.agents.records.columns.decoder import Decoder
+from headgate.agents.records.columns.encoder import Encoder
+from headgate.agents.records.columns.groups import KeyTable, StateColumns
+from headgate.agents.records.columns.packing import StatePacking
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
+from headgate.agents.records.native import compiled_part
 from headgate.core.columns.schema import ColumnSpec
 
 ROUNDS = 11

@@ -25,8 +25,8 @@ import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.operators.pipeline import Pipeline
 from headgate.agents.process.memory import keep_memory
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.columns import Columns, columns_of
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.kafka.columns import Columns, columns_of
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.core.names import StreamPartition

@@ -35,29 +35,30 @@ WARM = 1_500_000
 MAIN = "agents/cli/run.py"
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("JSON to columns", ("records/decoder.py",)),
-    ("columns to JSON", ("records/encoder.py",)),
-    ("expressions", ("records/expressions.py", "core/columns/")),
-    ("JSON to values", ("_json_values", "loads_many", "Serde._slowly", "records/typed_json.py")),
-    ("values to JSON", ("dumps_many", "_json_column", "_cut_to_size", "records/writable.py", "target_rules.py")),
+    ("JSON to columns", ("records/columns/decoder.py",)),
+    ("columns to JSON", ("records/columns/encoder.py",)),
+    ("expressions", ("records/columns/expressions.py", "core/columns/")),
+    ("JSON to values", ("_json_values", "loads_many", "Serde._slowly", "records/values/typed_json.py")),
+    ("values to JSON", ("dumps_many", "_json_column", "_cut_to_size", "records/kafka/writable.py", "target_rules.py")),
     ("user code", ("headgate_work.py", "record_types.py")),
     ("freeing the values of the last chunk", ("Pipeline.runs ", "Pipeline.step ")),
     ("record batches to columns", (
-        "columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/chunks.py", "columns.c", "records/spans.py",
-        "records/fetched.py",
+        "columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/frames/chunks.py", "columns.c", "records/kafka/spans.py",
+        "records/kafka/fetched.py",
     )),
     ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
     ("windows", ("window", "core/windows/")),
     ("keyed aggregates", (
-        "agents/job/aggregates.py", "operators/aggregating.py", "operators/addends.py", "operators/shuffles.py", "records/groups.py",
-        "(<string>",
+        "agents/job/aggregates.py", "operators/aggregating.py", "operators/addends.py", "operators/shuffles.py",
+        "records/columns/groups.py", "(<string>",
     )),
     ("tables and the task log", (
-        "agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py", "records/packing.py",
+        "agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py", "records/columns/packing.py",
     )),
     ("RocksDB", ("state/rocks.py",)),
     ("shuffle: partitions and frames", (
-        "partitioner.py", "framing.py", "records/arrow", "records/taking.py", "core/progress/frames", "core/progress/arrow",
+        "partitioner.py", "framing.py", "records/frames/arrow", "records/columns/arrow_take.py", "records/memory/taking.py",
+        "core/progress/frames", "core/progress/arrow",
         "Pipeline.shuffle", "Pipeline._frames",
     )),
     ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py", "column_chunk.py", "vectors.py")),
@@ -73,7 +74,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 def stage_of(stack: list[str]) -> str:
     """The stage for which a sample counts.
 
-    >>> stage_of(["run (asyncio/runners.py:1)", "Intake.take (agents/runtime/intake.py:3)", "Buffer.take (agents/records/chunks.py:9)"])
+    >>> stage_of(["run (asyncio/runners.py:1)", "take (agents/runtime/intake.py:3)", "Buffer.take (agents/records/frames/chunks.py:9)"])
     'record batches to columns'
     """
     for frame in reversed(stack):

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling, window_key
     from headgate.agents.operators.stateless import UserCodeError
     from headgate.agents.process.requests import drain, drains, metadata, pause, resume, start, stop, withdraw
-    from headgate.agents.records.column_batch import ColumnBatch
-    from headgate.agents.records.record import Batch, Record
-    from headgate.agents.records.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
+    from headgate.agents.records.columns.column_batch import ColumnBatch
+    from headgate.agents.records.values.record import Batch, Record
+    from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.core.choosing.chooser import Choice
     from headgate.core.columns.expressions import Expression, col
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
@@ -114,9 +114,9 @@ _FROM = {
     "agents.process.requests": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declared_table": "Table",
     "agents.operators.stateless": "UserCodeError",
-    "agents.records.column_batch": "ColumnBatch",
-    "agents.records.record": "Batch Record",
-    "agents.records.serdes": "Serde arrow bytes custom json key msgpack raw text",
+    "agents.records.columns.column_batch": "ColumnBatch",
+    "agents.records.values.record": "Batch Record",
+    "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",
     "agents.job.spark_stream": "SparkStream",
     "agents.job.stream": "Stream",
     "agents.job.stream_ends": "BatchedStream TableView",

@@ -38,7 +38,7 @@ ON_PYTHON = (
     "tests/core/progress",
     "tests/core/task",
     "tests/agents/testing/test_driver.py",
-    "tests/agents/records/test_columns.py",
+    "tests/agents/records/kafka/test_columns.py",
     *ON_KAFKA,
 )
 READY_S = 240.0

@@ -33,9 +33,9 @@ from ..kafka.port import KafkaPort
 from ..kafka.scan import scan_topic, width_of
 from ..kafka.topics import TopicsAdmin
 from ..process.reading import following, must_exist, shown
-from ..records.limits import LIMIT
-from ..records.target_rules import Rules
-from ..records.timestamps import EVENT_TIME, TIME_HEADER, accepted
+from ..records.kafka.target_rules import Rules
+from ..records.kafka.timestamps import EVENT_TIME, TIME_HEADER, accepted
+from ..records.memory.limits import LIMIT
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group

@@ -25,7 +25,7 @@ from ..kafka.allowed import lacking
 from ..kafka.topics import TopicsAdmin
 from ..process.configuration import CommandLine, Configuration
 from ..process.launch import load_app
-from ..records import compiled_part
+from ..records.native import compiled_part
 from ..worker.job_topics import JobTopics
 from .acls import command, principal_of
 from .options import app_dir_option, broker_options, configured, run_async

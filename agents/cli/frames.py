@@ -30,7 +30,7 @@ from ...core.progress.frames import (
 )
 from ..kafka.scan import scan_topic
 from ..process.configuration import CommandLine
-from ..records.arrow_rows import plain_rows
+from ..records.frames.arrow_rows import plain_rows
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group

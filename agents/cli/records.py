@@ -30,7 +30,7 @@ from ..kafka.scan import scan_topic, width_of
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
 from ..process.configuration import CommandLine
-from ..records.keys import encode_output
+from ..records.values.keys import encode_output
 from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Mistyped

@@ -27,7 +27,7 @@ from ..logger import Logger
 from ..port.outlasting import outlasted
 from ..port.port import Mailbox, Offsets, Port, Process
 from ..port.waiting import pause, wait
-from ..records.columns import DamagedBatch
+from ..records.kafka.columns import DamagedBatch
 from .coordinator_stream import CoordinatorReader
 from .heartbeat import Heartbeats, Pulse
 from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics

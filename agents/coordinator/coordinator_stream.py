@@ -21,7 +21,7 @@ from ..cancellation import answered, said
 from ..port.errors import Fenced, OutboxError, OutcomeUnknown, classify
 from ..port.port import BatchInWork, Consumer, Offsets, Port, Producer
 from ..port.waiting import fetched, in_time
-from ..records.fetched import FetchAnswer, RecordBatch, Taken
+from ..records.kafka.fetched import FetchAnswer, RecordBatch, Taken
 
 LEADER_TRANSACTION_MS = 10_000
 ANSWER_S = 30.0

@@ -25,8 +25,8 @@ from ..cancellation import passes
 from ..logger import Logger
 from ..port.port import Apart, Consumer, Port, Tell
 from ..port.waiting import fetched, in_time, pause
-from ..records.columns import DamagedBatch
-from ..records.fetched import OutOfRange, Taken
+from ..records.kafka.columns import DamagedBatch
+from ..records.kafka.fetched import OutOfRange, Taken
 
 log = Logger("headgate.heartbeat")
 CONNECT_S = 5.0

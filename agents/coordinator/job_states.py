@@ -17,7 +17,7 @@ from ...core.errors import EnvironmentFault
 from ...core.names import JobName, StreamPartition, Topics, jobs_in
 from ..port.port import Consumer, Port
 from ..port.waiting import fetched
-from ..records.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.kafka.fetched import FetchAnswer, OutOfRange, Taken
 from .coordinator_stream import FETCH_BYTES, entries_of
 
 POLL_MS = 200

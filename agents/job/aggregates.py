@@ -18,7 +18,7 @@ import msgpack
 
 from ...core.errors import DeclarationError
 from ...core.graph.schema import digest
-from ..records.selecting import column_of, lacking
+from ..records.columns.selecting import column_of, lacking
 from .checks import check_function, check_selector
 from .schemas import fields_of
 

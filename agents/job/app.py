@@ -19,8 +19,8 @@ from ...core.names import JobName, Topics
 from ...core.settings import parse
 from ...core.targets import ClosedTopics
 from ...core.words import APP
-from ..records import serdes
-from ..records.serdes import Serde
+from ..records.values import serdes
+from ..records.values.serdes import Serde
 from . import steps as s
 from .actors import Actor, check_actor
 from .checks import (

@@ -21,8 +21,8 @@ from ...core.batching.spark_schema import result_types
 from ...core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnKind, ColumnSchema, ColumnSpec
 from ...core.errors import DeclarationError
 from ...core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
-from ..records.column_types import columns_of_rows
-from ..records.serdes import is_json
+from ..records.values.column_types import columns_of_rows
+from ..records.values.serdes import is_json
 from . import steps as s
 from .checks import shown
 

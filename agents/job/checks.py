@@ -18,7 +18,7 @@ from ...core.graph.graph import Graph
 from ...core.names import Topics, topic_name
 from ...core.settings import duration_ms, nearest
 from ...core.targets import ClosedTopics
-from ..records.serdes import Serde
+from ..records.values.serdes import Serde
 from . import steps as s
 from .steps import Policy
 

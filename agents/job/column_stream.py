@@ -20,10 +20,10 @@ from ...core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
 from ...core.columns.typing import NUMBERS, column_of, kind_of
 from ...core.errors import DeclarationError, UnknownName
 from ...core.words import COLUMNS, WINDOW
-from ..records.column_types import columns_of_type, is_arrow_schema, type_of_arrow
-from ..records.frame_libraries import check_library
-from ..records.framed_columns import HIDDEN
-from ..records.serdes import OUTPUT_KEY, is_json, json, raw
+from ..records.columns.frame_libraries import check_library
+from ..records.columns.framed_columns import HIDDEN
+from ..records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
+from ..records.values.serdes import OUTPUT_KEY, is_json, json, raw
 from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
 from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import polars
 
     from ...core.columns.schema import Scalar
-    from ..records.column_batch import ColumnBatch
-    from ..records.frame_libraries import Library
-    from ..records.serdes import ArrowSchema, Serde
+    from ..records.columns.column_batch import ColumnBatch
+    from ..records.columns.frame_libraries import Library
+    from ..records.values.serdes import ArrowSchema, Serde
     from .schemas import Migrate
     from .spark_stream import SparkStream
     from .stream import Stream

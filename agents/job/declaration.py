@@ -20,7 +20,7 @@ from ...core.graph.keying import check_stated
 from ...core.graph.model import JobModel
 from ...core.settings import shown
 from ...core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
-from ..records.serdes import stored
+from ..records.values.serdes import stored
 from . import steps as s
 from .batch_columns import with_columns_of_batches
 from .joins import kind_of

@@ -12,7 +12,7 @@ from ...core.words import TABLE
 from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
-    from ..records.serdes import Serde
+    from ..records.values.serdes import Serde
     from .schemas import Migrate
 
 K = TypeVar("K")

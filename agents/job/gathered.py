@@ -19,7 +19,7 @@ from .windows import Window
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
-    from ..records.serdes import Serde
+    from ..records.values.serdes import Serde
     from .app import App
 
 K = TypeVar("K")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...core.columns.schema import FLOAT, ColumnSchema
 from ...core.columns.typing import NUMBERS, column_of
-from ..records.serdes import is_json
+from ..records.values.serdes import is_json
 from . import steps as s
 from .aggregates import NUMERIC, AggregatePlan
 

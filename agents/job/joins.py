@@ -18,7 +18,7 @@ from .named_fields import serde_behind
 from .windows import said
 
 if TYPE_CHECKING:
-    from ..records.serdes import Serde
+    from ..records.values.serdes import Serde
     from .stream import Stream
 
 JoinDistance = str | float | tuple[str | float, str | float]

@@ -24,9 +24,9 @@ from ...core.columns.expressions import columns_in
 from ...core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema
 from ...core.columns.typing import NUMBERS
 from ...core.errors import DeclarationError
-from ..records import compiled_part
-from ..records.column_types import columns_alone, columns_instead, writes_as_columns
-from ..records.serdes import OUTPUT_KEY, Serde, is_json, json, named_only
+from ..records.native import compiled_part
+from ..records.values.column_types import columns_alone, columns_instead, writes_as_columns
+from ..records.values.serdes import OUTPUT_KEY, Serde, is_json, json, named_only
 from . import steps as s
 from .timestamps import TimeField
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import FLOAT
 from ...core.errors import DeclarationError
-from ..records.column_types import columns_of_type
-from ..records.serdes import is_json
+from ..records.values.column_types import columns_of_type
+from ..records.values.serdes import is_json
 from . import steps as s
 from .timestamps import TimeField, is_time
 

@@ -15,8 +15,8 @@ from ...core.batching.spark_schema import check_column, without_json
 from ...core.columns.schema import TEXT, ColumnSchema
 from ...core.errors import DeclarationError
 from ...core.settings import offer
-from ..records.column_types import plain_fields
-from ..records.serdes import Serde, is_json
+from ..records.values.column_types import plain_fields
+from ..records.values.serdes import Serde, is_json
 from . import steps as s
 from .aggregates import AggregatePlan
 from .named_fields import OF_NUMBERS, type_behind

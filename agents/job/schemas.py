@@ -18,8 +18,8 @@ from ...core.errors import DataError
 from ...core.graph.schema import ANY, BATCHES_OF, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
 from ..cancellation import passes, said
-from ..records import serdes
-from ..records.serdes import Serde
+from ..records.values import serdes
+from ..records.values.serdes import Serde
 
 if TYPE_CHECKING:
     from .aggregates import Aggregate, AggregatePlan

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from ...core.columns.expressions import Expression, columns_in
 from ...core.errors import DeclarationError, UnknownName
 from ...core.words import ROWS
-from ..records.record import Batch, Record
-from ..records.serdes import OUTPUT_KEY
-from ..records.serdes import key as own_key
+from ..records.values.record import Batch, Record
+from ..records.values.serdes import OUTPUT_KEY
+from ..records.values.serdes import key as own_key
 from . import steps as s
 from .actors import check_actor
 from .aggregates import Aggregate, plan
@@ -44,7 +44,7 @@ from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windows import Window, WindowedStream, check_behind_window, check_keyed_by_window, window_key
 
 if TYPE_CHECKING:
-    from ..records.serdes import ArrowSchema, Serde
+    from ..records.values.serdes import ArrowSchema, Serde
     from .actors import Actor
     from .app import App
     from .schemas import Migrate

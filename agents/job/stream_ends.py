@@ -25,7 +25,7 @@ from .result_fields import check_field, check_written
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
-    from ..records.serdes import Serde
+    from ..records.values.serdes import Serde
     from .app import App
     from .spark_stream import SparkStream
 

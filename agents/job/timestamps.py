@@ -25,8 +25,8 @@ from typing import Any
 from ...core.columns.schema import BOOL, TEXT
 from ...core.errors import DeclarationError
 from ..cancellation import passes, said
-from ..records.selecting import Column, column_of
-from ..records.writable import check_times, whole_ms
+from ..records.columns.selecting import Column, column_of
+from ..records.kafka.writable import check_times, whole_ms
 from .checks import check_function, check_selector
 
 Extract = Callable[[list[Any], list[int]], list[int]]

@@ -15,8 +15,8 @@ from ...core.windows.results import RESERVED, START_FIELD
 from ...core.windows.slots import SlotKey, pack_slot, unpack_slot
 from ...core.windows.spans import MOST_WINDOWS, Spans
 from ...core.words import WINDOW
-from ..records.record import Record
-from ..records.serdes import Serde
+from ..records.values.record import Record
+from ..records.values.serdes import Serde
 from . import steps as s
 from .actors import Actor, check_actor
 from .aggregates import Aggregate, collect, plan

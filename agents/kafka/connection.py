@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.types import Array, Bytes, Int32, Schema
 from aiokafka.util import wait_for
 
-from ..records.columns import Raw
+from ..records.kafka.columns import Raw
 from .receiving import Fields
 
 PRODUCE, FETCH = 0, 1

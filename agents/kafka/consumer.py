@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from ...core.names import StreamPartition
 from ..cancellation import Unasked, answered
-from ..records.fetched import FetchAnswer, Taken
+from ..records.kafka.fetched import FetchAnswer, Taken
 from .connect import closed, started
 from .private import asked_again, client_of, observe, reads_no_more, set_long_poll, taker
 from .settings import ClientSettings

@@ -13,7 +13,7 @@ from ...core.machine import Now
 from ...core.names import StreamPartition
 from ..port.broker_clock import BrokerClock
 from ..port.port import Tell, Timer
-from ..records.fetched import FetchAnswer
+from ..records.kafka.fetched import FetchAnswer
 from .consumer import KafkaConsumer
 from .probe import probe
 from .producer import KafkaProducer

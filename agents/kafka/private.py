@@ -56,12 +56,13 @@ from aiokafka.structs import ConsumerRecord
 
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
-from ..records import columns, compiled_part
-from ..records.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, OversizedBatch, Raw, columns_of, crc32c
-from ..records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
-from ..records.plain_records import PlainRecord, records_of, records_plainly
-from ..records.spans import SpannedRecords, read_run, read_spans
-from ..records.visible import CONTROL, TRANSACTIONAL
+from ..records.kafka import columns
+from ..records.kafka.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, OversizedBatch, Raw, columns_of, crc32c
+from ..records.kafka.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
+from ..records.kafka.plain_records import PlainRecord, records_of, records_plainly
+from ..records.kafka.spans import SpannedRecords, read_run, read_spans
+from ..records.kafka.visible import CONTROL, TRANSACTIONAL
+from ..records.native import compiled_part
 from . import contract as rawcontract
 from .connection import Connection
 from .receiving import Protocol

@@ -25,8 +25,8 @@ from typing import Any
 
 import aiokafka.conn as conn_module
 
-from ..records.columns import Raw
-from ..records.memory import fresh
+from ..records.kafka.columns import Raw
+from ..records.memory.memory import fresh
 
 LANDING = 64 << 10
 """How much is received at once while the next answer's length is not known."""

@@ -11,13 +11,14 @@ from typing import Any
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from ..records import columns, compiled_part
-from ..records.codecs import ENCODERS
-from ..records.columns import CHECKED_FROM, HEAD, pick
-from ..records.memory import fresh
-from ..records.record import Headers
-from ..records.spans import SpannedRecords
-from ..records.vectors import Buffer, longs
+from ..records.kafka import columns
+from ..records.kafka.codecs import ENCODERS
+from ..records.kafka.columns import CHECKED_FROM, HEAD, pick
+from ..records.kafka.spans import SpannedRecords
+from ..records.memory.memory import fresh
+from ..records.memory.vectors import Buffer, longs
+from ..records.native import compiled_part
+from ..records.values.record import Headers
 from . import contract as rawcontract
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

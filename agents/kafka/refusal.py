@@ -14,7 +14,7 @@ from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 
 from ...core.names import StreamPartition
 from ..port.errors import Refusal
-from ..records.plain_records import records_of
+from ..records.kafka.plain_records import records_of
 
 
 def hear_refusals(client: Any) -> None:

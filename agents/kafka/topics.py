@@ -34,7 +34,7 @@ from aiokafka.errors import (
 from ...core.errors import EnvironmentFault, HeadgateError, TopicsDiffer
 from ...core.names import StreamPartition
 from ..port.port import LOG_DELETE_RETENTION_MS
-from ..records.target_rules import FOREVER_MS, Rules
+from ..records.kafka.target_rules import FOREVER_MS, Rules
 from .connect import closed, retried, started
 from .private import quiet_metadata
 from .settings import ClientSettings

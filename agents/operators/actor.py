@@ -21,8 +21,8 @@ from ..job.actors import Actor, hooks_of
 from ..job.checks import check_target
 from ..job.refused_verbs import RefusesVerbs
 from ..job.schemas import CLOSED
-from ..records.record import Batch, Headers, Rows
-from ..records.writable import check_headers, whole_ms
+from ..records.kafka.writable import check_headers, whole_ms
+from ..records.values.record import Batch, Headers, Rows
 from .asynchronous import call
 from .stateless import VALUES, Env, Operator, encode, encode_keys
 from .timers import EVENT, PROCESSING, Timers

@@ -14,14 +14,14 @@ from ...core.columns.schema import PYTHON
 from ...core.errors import DataError
 from ..job import steps as s
 from ..job.aggregates import NUMERIC, AggregatePlan
-from ..records.arrow_columns import ArrivedColumns
-from ..records.column_chunk import ColumnChunk
-from ..records.columns import pick
-from ..records.groups import KeyTable, null_among, numbers_in
-from ..records.record import Rows
-from ..records.record_spans import RecordSpans
-from ..records.serdes import KEY, writes_utf8
-from ..records.vectors import Buffer, Vector, longs
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.groups import KeyTable, null_among, numbers_in
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.kafka.columns import pick
+from ..records.memory.record_spans import RecordSpans
+from ..records.memory.vectors import Buffer, Vector, longs
+from ..records.values.record import Rows
+from ..records.values.serdes import KEY, writes_utf8
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
 from .stateless import Operator, blaming, encode_keys, failing
 

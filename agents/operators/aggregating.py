@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any
 
 from ..job import steps as s
-from ..records.arrow_columns import ArrivedColumns
-from ..records.column_chunk import ColumnChunk
-from ..records.record import Rows
-from ..records.record_spans import packed, pieces
-from ..records.selecting import all_mappings
-from ..records.vectors import longs
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.selecting import all_mappings
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.memory.record_spans import packed, pieces
+from ..records.memory.vectors import longs
+from ..records.values.record import Rows
 from .addends import (
     Addends,
     ColumnAddends,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import ColumnSchema
-from ..records.arrow_columns import ArrivedColumns
-from ..records.chunks import Chunk
-from ..records.column_chunk import ColumnChunk
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.frames.chunks import Chunk
 from .stateless import VALUES
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from ..job import steps as s
 from ..job.actors import Batches
 from ..job.checks import shown
 from ..patience import Patience
-from ..records.column_batch import ColumnBatch
-from ..records.column_chunk import ColumnChunk
-from ..records.record import Batch, Record, Rows
-from ..records.selecting import lacking
-from ..records.taking import take_batch
+from ..records.columns.column_batch import ColumnBatch
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.selecting import lacking
+from ..records.memory.taking import take_batch
+from ..records.values.record import Batch, Record, Rows
 from .stateless import VALUES, Env, Operator, UserCodeError, blaming, encode, encode_keys, rows_of, rows_of_results
 
 

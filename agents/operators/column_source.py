@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.columns.schema import TEXT, ColumnSchema
 from ..job import steps as s
-from ..records.arrow_columns import ArrivedColumns
-from ..records.chunks import Chunk
-from ..records.column_chunk import ColumnChunk, why_bad
-from ..records.decoder import DecodedColumns, Decoder
-from ..records.longs import extremes, gathered
-from ..records.record import Rows
-from ..records.record_spans import piece, pieces
-from ..records.spans import SpannedColumns, SpannedRecords, as_spans
-from ..records.vectors import Buffer, longs
+from ..records.columns.column_chunk import ColumnChunk, why_bad
+from ..records.columns.decoder import DecodedColumns, Decoder
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.frames.chunks import Chunk
+from ..records.kafka.spans import SpannedColumns, SpannedRecords, as_spans
+from ..records.memory.longs import extremes, gathered
+from ..records.memory.record_spans import piece, pieces
+from ..records.memory.vectors import Buffer, longs
+from ..records.values.record import Rows
 from .arrived import arrived_chunk
 from .bad_records import NoColumns, refuse
 from .column_times import ColumnTimes

@@ -12,11 +12,11 @@ from typing import Any
 from ...core.columns.schema import INT
 from ...core.errors import DataError
 from ..job.timestamps import BadTimestamp, TimeField, times_of_column
-from ..records.limits import TIME_LIMIT
-from ..records.longs import extremes, scaled
-from ..records.spans import SpannedRecords
-from ..records.timestamps import times_of_spans
-from ..records.vectors import Buffer, Vector, longs
+from ..records.kafka.spans import SpannedRecords
+from ..records.kafka.timestamps import times_of_spans
+from ..records.memory.limits import TIME_LIMIT
+from ..records.memory.longs import extremes, scaled
+from ..records.memory.vectors import Buffer, Vector, longs
 from .event_times import BadRows, EventLimits
 
 FACTORS = {"ms": (1, 1), "s": (1000, 1), "us": (1, 1000), "ns": (1, 1_000_000)}

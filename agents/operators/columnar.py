@@ -14,11 +14,11 @@ from typing import Any
 from ...core.columns.evaluate import NotComputable, compiled
 from ...core.columns.expressions import columns_in
 from ..job import steps as s
-from ..records.column_chunk import ColumnChunk, columns_of_values
-from ..records.column_types import maker
-from ..records.expressions import Computation
-from ..records.record import Rows
-from ..records.selecting import column_of, lacking
+from ..records.columns.column_chunk import ColumnChunk, columns_of_values
+from ..records.columns.expressions import Computation
+from ..records.columns.selecting import column_of, lacking
+from ..records.values.column_types import maker
+from ..records.values.record import Rows
 from .stateless import Env, Operator, blaming, failing, select_rows
 
 

@@ -18,11 +18,11 @@ from ..job import steps as s
 from ..job.aggregates import AggregatePlan, count
 from ..job.aggregates import max as greatest
 from ..job.in_arrays import in_arrays
-from ..records.arrow_frames import FrameRows, FrameWriter
-from ..records.column_chunk import ColumnChunk
-from ..records.record import Rows
-from ..records.vectors import Buffer, Vector, longs
-from ..records.window_rows import rows_of_times
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.window_rows import rows_of_times
+from ..records.frames.arrow_frames import FrameRows, FrameWriter
+from ..records.memory.vectors import Buffer, Vector, longs
+from ..records.values.record import Rows
 from .addends import Addends, ColumnAddends
 from .key_arrays import KeyArrays
 from .open_windows import OpenWindows

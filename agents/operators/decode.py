@@ -20,17 +20,17 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.schemas import NOT_TEXT
 from ..job.timestamps import TimeField
-from ..records.arrow_columns import ArrivedColumns
-from ..records.chunks import Chunk
-from ..records.limits import TIME_LIMIT
-from ..records.longs import extremes
-from ..records.range_buffer import UnreadRecords
-from ..records.record import Rows
-from ..records.record_spans import RecordSpans, is_text, pieces
-from ..records.selecting import column_of, lacking
-from ..records.serdes import writes_utf8
-from ..records.timestamps import times_of
-from ..records.vectors import longs
+from ..records.columns.selecting import column_of, lacking
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.frames.chunks import Chunk
+from ..records.frames.range_buffer import UnreadRecords
+from ..records.kafka.timestamps import times_of
+from ..records.memory.limits import TIME_LIMIT
+from ..records.memory.longs import extremes
+from ..records.memory.record_spans import RecordSpans, is_text, pieces
+from ..records.memory.vectors import longs
+from ..records.values.record import Rows
+from ..records.values.serdes import writes_utf8
 from .bad_records import BadRecord, named, refuse
 from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp

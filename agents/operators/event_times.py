@@ -22,8 +22,8 @@ from ...core.errors import DataError
 from ..job import steps as s
 from ..job.timestamps import BadTimestamp, Extract, timestamps_of
 from ..job.windows import said
-from ..records.limits import NO_TIMESTAMP, TIME_LIMIT
-from ..records.longs import extremes
+from ..records.memory.limits import NO_TIMESTAMP, TIME_LIMIT
+from ..records.memory.longs import extremes
 
 BadRows = list[tuple[int, BaseException]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,11 +15,11 @@ from ...core.progress.frames import FROM_HEADER
 from ..cancellation import said
 from ..job import steps as s
 from ..job.checks import POLICIES
-from ..records.chunks import Chunk
-from ..records.columns import OversizedData
-from ..records.record import Record
-from ..records.target_rules import UnknownTarget
-from ..records.timestamps import EVENT_TIME, TIME_HEADER
+from ..records.frames.chunks import Chunk
+from ..records.kafka.columns import OversizedData
+from ..records.kafka.target_rules import UnknownTarget
+from ..records.kafka.timestamps import EVENT_TIME, TIME_HEADER
+from ..records.values.record import Record
 from .bad_records import BadRecord
 from .decode import SourceOp
 from .stateless import UserCodeError

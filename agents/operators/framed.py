@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from ..job import steps as s
 from ..logger import Logger
-from ..records.arrow_take import columns_of_frame
-from ..records.column_chunk import ColumnChunk
-from ..records.frame_libraries import frames_like
-from ..records.framed_columns import HIDDEN, ROW, chunk_of, frame_of, keeps_origin
+from ..records.columns.arrow_take import columns_of_frame
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.frame_libraries import frames_like
+from ..records.columns.framed_columns import HIDDEN, ROW, chunk_of, frame_of, keeps_origin
 from .stateless import Env, Operator, blaming
 
 log = Logger("headgate.frames")

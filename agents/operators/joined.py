@@ -19,8 +19,8 @@ from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.windows.joins import SIDES, Unpaired, bound_of, preserves
 from ...core.windows.results import DRAIN
 from ..job import steps as s
-from ..records.columns import pick
-from ..records.record import Headers, Rows
+from ..records.kafka.columns import pick
+from ..records.values.record import Headers, Rows
 from .addends import keyed
 from .kept_rows import Arrival, Partners, SideCounts, WaitingRows
 from .late_rows import write_late

@@ -24,8 +24,8 @@ from ...core.windows.blocks import row_cuts
 from ...core.windows.joins import SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
 from ...core.windows.matching import Matching
 from ...core.windows.slots import Slots
-from ..records.columns import pick
-from ..records.matching import matching
+from ..records.columns.matching import matching
+from ..records.kafka.columns import pick
 
 ROW_PARTS, FLAG_PARTS = 8, 4
 """The parts of a stored block, and of the flags beside one."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..job.aggregates import NUMERIC, AggregatePlan
-from ..records.arrow_frames import FrameColumn
-from ..records.groups import Holding, KeyTable, StateColumns, numbers_in
-from ..records.packing import State, StatePacking
-from ..records.record_spans import RecordSpans, pieces
-from ..records.vectors import Buffer, Vector, VectorBatch, longs
+from ..records.columns.groups import Holding, KeyTable, StateColumns, numbers_in
+from ..records.columns.packing import State, StatePacking
+from ..records.frames.arrow_frames import FrameColumn
+from ..records.memory.record_spans import RecordSpans, pieces
+from ..records.memory.vectors import Buffer, Vector, VectorBatch, longs
 
 _HELD: dict[str, tuple[Holding, ...]] = {
     "count": ("rows",),

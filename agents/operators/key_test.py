@@ -20,9 +20,9 @@ from ...core.task.plan import InputPlan
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..logger import Logger
-from ..records.chunks import Chunk
-from ..records.keys import MARK, encode_output
-from ..records.partitioner import partition_of
+from ..records.frames.chunks import Chunk
+from ..records.kafka.partitioner import partition_of
+from ..records.values.keys import MARK, encode_output
 
 log = Logger("headgate.keys")
 

@@ -7,8 +7,8 @@ from itertools import compress
 from typing import Any
 
 from ..job import steps as s
-from ..records.record import Rows
-from ..records.selecting import column_of
+from ..records.columns.selecting import column_of
+from ..records.values.record import Rows
 from .addends import keyed
 from .stateless import BYTES, Env, Operator, blaming, encode_keys, select_rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..records.record import Rows
+from ..records.values.record import Rows
 from .stateless import Operator, blaming, encode, encode_keys
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ...core.windows.spans import most_rows
-from ..records.arrow_frames import COLUMN_FRAME_RECORDS
-from ..records.framing import FRAME_RECORDS
+from ..records.frames.arrow_frames import COLUMN_FRAME_RECORDS
+from ..records.frames.framing import FRAME_RECORDS
 from .decode import SourceOp
 from .stateless import Operator
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
-from ..records.record import Headers
-from ..records.target_rules import TooLarge
-from ..records.writable import record_size
+from ..records.kafka.target_rules import TooLarge
+from ..records.kafka.writable import record_size
+from ..records.values.record import Headers
 
 OWN = "hg-"
 MOST_BITS = 8192

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...core.windows.blocks import row_cuts
 from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
-from ..records.columns import pick
+from ..records.kafka.columns import pick
 from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
 
 KEY_BYTES = 100

@@ -25,9 +25,9 @@ from ...core.windows.blocks import BLOCK_BYTES
 from ...core.windows.slots import Slots
 from ...core.windows.spans import Spans, due
 from ..job.aggregates import AggregatePlan
-from ..records.selecting import all_mappings
-from ..records.vectors import Buffer, longs
-from ..records.window_rows import WindowedRows
+from ..records.columns.selecting import all_mappings
+from ..records.columns.window_rows import WindowedRows
+from ..records.memory.vectors import Buffer, longs
 from .addends import Addend
 from .kept_windows import KeptWindows, LiveWindow
 from .key_arrays import Addition, KeyArrays

@@ -17,20 +17,20 @@ from ...core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ...core.windows.results import START_FIELD, WINDOW_HEADER
 from ..job import steps as s
 from ..job.windows import window_key
-from ..records.column_chunk import ColumnChunk
-from ..records.cut_fields import without_fields
-from ..records.decoder import HAS_WATCHED
-from ..records.encoder import Encoder
-from ..records.expressions import Computation
-from ..records.keys import MARK
-from ..records.record import Rows
-from ..records.record_spans import RecordSpans, marked, packed
-from ..records.selecting import column_of
-from ..records.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
-from ..records.spans import SpannedRecords
-from ..records.taking import spans_of
-from ..records.vectors import Vector, VectorBatch
-from ..records.writable import Unwritable
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.cut_fields import without_fields
+from ..records.columns.decoder import HAS_WATCHED
+from ..records.columns.encoder import Encoder
+from ..records.columns.expressions import Computation
+from ..records.columns.selecting import column_of
+from ..records.kafka.spans import SpannedRecords
+from ..records.kafka.writable import Unwritable
+from ..records.memory.record_spans import RecordSpans, marked, packed
+from ..records.memory.taking import spans_of
+from ..records.memory.vectors import Vector, VectorBatch
+from ..records.values.keys import MARK
+from ..records.values.record import Rows
+from ..records.values.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
 from .stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
 
 

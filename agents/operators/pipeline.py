@@ -23,14 +23,14 @@ from ..job.declared_table import bound
 from ..job.schemas import CLOSED
 from ..measured import Meter
 from ..patience import Patience
-from ..records.arrow_frames import FrameRows, FrameWriter
-from ..records.chunks import Chunk
-from ..records.limits import MOST_BYTES
-from ..records.range_buffer import UnreadRecords
-from ..records.record import Batch, Headers, Rows
-from ..records.spans import SpannedRecords
-from ..records.target_rules import UnknownTarget
-from ..records.vectors import Buffer
+from ..records.frames.arrow_frames import FrameRows, FrameWriter
+from ..records.frames.chunks import Chunk
+from ..records.frames.range_buffer import UnreadRecords
+from ..records.kafka.spans import SpannedRecords
+from ..records.kafka.target_rules import UnknownTarget
+from ..records.memory.limits import MOST_BYTES
+from ..records.memory.vectors import Buffer
+from ..records.values.record import Batch, Headers, Rows
 from .aggregating import AggregateOp
 from .asynchronous import Deferred
 from .bad_records import BadRecord, NoColumns

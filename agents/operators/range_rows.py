@@ -17,18 +17,18 @@ from ...core.batching.ranges import RangeBroken, UndecodedRecord
 from ...core.columns.schema import ColumnSchema, ColumnSpec
 from ...core.errors import EnvironmentFault
 from ...core.progress.frames import ArrowFrame, BatchFrame, FrameError, UserFrame, decode
-from ..records.arrow_columns import ArrivedColumns, in_vectors
-from ..records.arrow_rows import as_batch
-from ..records.column_chunk import why_bad
-from ..records.columns import OversizedBatch
-from ..records.decoder import DecodedColumns, Decoder
-from ..records.limits import MOST_BYTES
-from ..records.longs import extremes
-from ..records.record_spans import packed, piece, pieces
-from ..records.serdes import json
-from ..records.spans import SpannedRecords, headers_of
-from ..records.vectors import Buffer, VectorBatch, longs
-from ..records.visible import FetchedRange
+from ..records.columns.column_chunk import why_bad
+from ..records.columns.decoder import DecodedColumns, Decoder
+from ..records.frames.arrow_columns import ArrivedColumns, in_vectors
+from ..records.frames.arrow_rows import as_batch
+from ..records.kafka.columns import OversizedBatch
+from ..records.kafka.spans import SpannedRecords, headers_of
+from ..records.kafka.visible import FetchedRange
+from ..records.memory.limits import MOST_BYTES
+from ..records.memory.longs import extremes
+from ..records.memory.record_spans import packed, piece, pieces
+from ..records.memory.vectors import Buffer, VectorBatch, longs
+from ..records.values.serdes import json
 from .column_times import ColumnTimes
 from .event_times import EventLimits
 

@@ -32,10 +32,10 @@ from ...core.names import StreamPartition
 from ...core.progress.frames import NO_TIME
 from ..job import steps as s
 from ..logger import Logger
-from ..records.chunks import Chunk
-from ..records.columns import Columns
-from ..records.longs import extremes
-from ..records.vectors import Buffer, longs
+from ..records.frames.chunks import Chunk
+from ..records.kafka.columns import Columns
+from ..records.memory.longs import extremes
+from ..records.memory.vectors import Buffer, longs
 from .bad_records import BadRecord
 from .batch_rows import BatchRows
 from .event_times import EventLimits, Guard

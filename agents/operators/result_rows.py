@@ -14,7 +14,7 @@ from typing import Any
 
 from ..job import steps as s
 from ..logger import Logger
-from ..records.record import Rows
+from ..records.values.record import Rows
 from .failures import answer_for_result, failure_headers
 from .letters import bury, row_bytes
 from .stateless import Operator, UserCodeError

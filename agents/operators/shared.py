@@ -10,14 +10,14 @@ from typing import Any
 
 from ...core.columns.schema import ColumnSchema
 from ..job import steps as s
-from ..records.arrow_frames import FrameRows, FrameWriter
-from ..records.column_chunk import ColumnChunk
-from ..records.encoder import Encoder
-from ..records.record import Rows
-from ..records.record_spans import RecordSpans, packed
-from ..records.selecting import column_of
-from ..records.serdes import writes_utf8
-from ..records.taking import spans_of
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.encoder import Encoder
+from ..records.columns.selecting import column_of
+from ..records.frames.arrow_frames import FrameRows, FrameWriter
+from ..records.memory.record_spans import RecordSpans, packed
+from ..records.memory.taking import spans_of
+from ..records.values.record import Rows
+from ..records.values.serdes import writes_utf8
 from .stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 
 

@@ -34,12 +34,12 @@ from ...core.progress.frames import MAX_TIME
 from ...core.windows.results import CLOCK, DRAIN, WATERMARK
 from ...core.windows.spans import Spans
 from ..job import steps as s
-from ..records.column_chunk import ColumnChunk, columns_of_values, offsets_at
-from ..records.columns import pick
-from ..records.longs import gathered
-from ..records.record import Rows
-from ..records.vectors import Buffer, Vector, VectorBatch, longs
-from ..records.window_rows import rows_of_times
+from ..records.columns.column_chunk import ColumnChunk, columns_of_values, offsets_at
+from ..records.columns.window_rows import rows_of_times
+from ..records.kafka.columns import pick
+from ..records.memory.longs import gathered
+from ..records.memory.vectors import Buffer, Vector, VectorBatch, longs
+from ..records.values.record import Rows
 from .batch_blocks import ENOUGH_BYTES
 from .batch_rows import BatchRows
 from .batches_seen import BatchesSeen, Circumstances

@@ -22,9 +22,9 @@ from ...core.batching.ranges import RangeBroken, RangeGone
 from ...core.errors import DataError
 from ...core.names import StreamPartition
 from ..job import steps as s
-from ..records.arrow_take import columns_as_they_are
-from ..records.column_chunk import ColumnChunk
-from ..records.record import Record, Rows
+from ..records.columns.arrow_take import columns_as_they_are
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.values.record import Record, Rows
 from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from ...core.progress.came_from import ROWS_HEADER
 from ...core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value
 from ...core.progress.frames import encode as encode_frame
-from ..records.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
-from ..records.columns import pick
-from ..records.framing import FRAME_RECORDS, frame_cuts
-from ..records.limits import NO_TIMESTAMP
-from ..records.longs import distances
-from ..records.partitioner import Partitioner
+from ..records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
+from ..records.frames.framing import FRAME_RECORDS, frame_cuts
+from ..records.kafka.columns import pick
+from ..records.kafka.partitioner import Partitioner
+from ..records.memory.limits import NO_TIMESTAMP
+from ..records.memory.longs import distances
 
 
 class Before(NamedTuple):

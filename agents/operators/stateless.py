@@ -29,16 +29,16 @@ from ..cancellation import passes, said
 from ..job import steps as s
 from ..measured import Meter
 from ..patience import Patience
-from ..records.arrow_columns import ArrivedColumns
-from ..records.arrow_frames import FrameRows, FrameWriter
-from ..records.column_chunk import ColumnChunk
-from ..records.keys import KeyRefused, KeyUnreadable, output_column
-from ..records.record import Headers, Record, Rows
-from ..records.selecting import Column, column_of, lacking
-from ..records.serdes import KEY, OUTPUT_KEY
-from ..records.spans import SpannedRecords
-from ..records.vectors import Buffer
-from ..records.writable import check_headers, check_times
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.selecting import Column, column_of, lacking
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.frames.arrow_frames import FrameRows, FrameWriter
+from ..records.kafka.spans import SpannedRecords
+from ..records.kafka.writable import check_headers, check_times
+from ..records.memory.vectors import Buffer
+from ..records.values.keys import KeyRefused, KeyUnreadable, output_column
+from ..records.values.record import Headers, Record, Rows
+from ..records.values.serdes import KEY, OUTPUT_KEY
 from .user_line import near, user_line
 
 BYTES, VALUES = "bytes", "values"

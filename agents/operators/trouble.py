@@ -17,10 +17,10 @@ from ..cancellation import Unasked, passes, said
 from ..job import steps as s
 from ..job.checks import POLICIES, shown
 from ..patience import timed_out_in_drain
-from ..records.arrow_take import NoFrame
-from ..records.chunks import Chunk
-from ..records.record import Record
-from ..records.target_rules import UnknownTarget
+from ..records.columns.arrow_take import NoFrame
+from ..records.frames.chunks import Chunk
+from ..records.kafka.target_rules import UnknownTarget
+from ..records.values.record import Record
 from .bad_records import BadRecord
 from .failures import answer_of, dead_letter, each_of, find_bad, policy_of, row_in_frame
 from .key_test import KeysApart

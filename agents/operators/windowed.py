@@ -36,12 +36,12 @@ from ...core.windows.results import (
 from ...core.windows.spans import Spans
 from ..job import steps as s
 from ..job.in_arrays import in_arrays
-from ..records.arrow_columns import ArrivedColumns
-from ..records.column_chunk import ColumnChunk
-from ..records.columns import pick
-from ..records.record import Headers, Rows
-from ..records.vectors import Buffer, longs
-from ..records.window_rows import WindowedRows, rows_of_ends, rows_of_times
+from ..records.columns.column_chunk import ColumnChunk
+from ..records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
+from ..records.frames.arrow_columns import ArrivedColumns
+from ..records.kafka.columns import pick
+from ..records.memory.vectors import Buffer, longs
+from ..records.values.record import Headers, Rows
 from .addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from .combined_windows import plan_of_partials
 from .floors import Floor

@@ -21,7 +21,7 @@ from typing import Any
 from ...core.batching.batches import BatchOutcome, Closed, SparkStage
 from ...core.batching.publishing import SparkWrite, Undone, series_name
 from ..job import steps as s
-from ..records.record import Rows
+from ..records.values.record import Rows
 from .batch_rows import BatchRows
 from .stateless import Operator
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 from ...core.errors import HeadgateError
 from ...core.machine import Now
 from ...core.names import StreamPartition
-from ..records.fetched import FetchAnswer, Taken
-from ..records.spans import SpannedRecords
-from ..records.vectors import Buffer
+from ..records.kafka.fetched import FetchAnswer, Taken
+from ..records.kafka.spans import SpannedRecords
+from ..records.memory.vectors import Buffer
 from .broker_clock import BrokerClock
 from .errors import Cause
 

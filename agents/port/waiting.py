@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..records.fetched import Taken
+from ..records.kafka.fetched import Taken
 
 if TYPE_CHECKING:
     from .port import Clock, Consumer, Port, Timer

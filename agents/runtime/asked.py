@@ -16,7 +16,7 @@ from ...core.names import StreamPartition
 from ..cancellation import passes, said
 from ..port.port import Clock, Consumer, Offsets
 from ..port.waiting import in_time, wait
-from ..records.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.kafka.fetched import FetchAnswer, OutOfRange, Taken
 
 Answered = Callable[[StreamPartition, FetchAnswer], None]
 OFTEN_S = 0.05

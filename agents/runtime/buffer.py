@@ -24,15 +24,15 @@ from typing import NamedTuple
 from ...core.names import StreamPartition
 from ..logger import Logger
 from ..port.port import BatchInWork
-from ..records.columns import pick
-from ..records.limits import NO_TIMESTAMP
-from ..records.partitioner import Partitioner
-from ..records.record import Headers
-from ..records.spans import SpannedRecords
-from ..records.target_rules import Rules, TooLarge, UnknownTarget
-from ..records.timestamps import ANY, Accepted, accepted, names_times, stamped
-from ..records.vectors import Buffer, longs
-from ..records.writable import Writable, check_partition, extent_of, record_size, writable
+from ..records.kafka.columns import pick
+from ..records.kafka.partitioner import Partitioner
+from ..records.kafka.spans import SpannedRecords
+from ..records.kafka.target_rules import Rules, TooLarge, UnknownTarget
+from ..records.kafka.timestamps import ANY, Accepted, accepted, names_times, stamped
+from ..records.kafka.writable import Writable, check_partition, extent_of, record_size, writable
+from ..records.memory.limits import NO_TIMESTAMP
+from ..records.memory.vectors import Buffer, longs
+from ..records.values.record import Headers
 
 log = Logger("headgate.outbox")
 DEFAULT_LIMIT = 1_048_588

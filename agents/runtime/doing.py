@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.task.protocol import RunStep
-from ..records.chunks import Chunk
+from ..records.frames.chunks import Chunk
 from .at_work import AtWork
 from .site import Site
 

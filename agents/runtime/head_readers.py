@@ -16,8 +16,8 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.timestamps import BadTimestamp, timestamps_of
 from ..operators.decode import serde_of
-from ..records.arrow_rows import as_batch
-from ..records.chunks import Records
+from ..records.frames.arrow_rows import as_batch
+from ..records.frames.chunks import Records
 
 ReadTimes = Callable[["Records | OneRecord"], list[int]]
 Time = Callable[[bytes | None, int], int]

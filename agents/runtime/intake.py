@@ -34,12 +34,12 @@ from ..port.absence import WatchedTime
 from ..port.outlasting import outlasted
 from ..port.port import Consumer, Offsets, Port, Timer
 from ..port.waiting import fetched, pause
-from ..records.chunks import Chunk, FetchBuffer, Records
-from ..records.columns import DamagedBatch
-from ..records.fetched import FetchAnswer, OutOfRange, Taken
-from ..records.limits import MOST_BYTES
-from ..records.range_buffer import RangeBuffer
-from ..records.serdes import Serde
+from ..records.frames.chunks import Chunk, FetchBuffer, Records
+from ..records.frames.range_buffer import RangeBuffer
+from ..records.kafka.columns import DamagedBatch
+from ..records.kafka.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.memory.limits import MOST_BYTES
+from ..records.values.serdes import Serde
 from .asked import AskingConsumer
 from .gathering import SHORTEST_S
 

@@ -23,12 +23,12 @@ from ...core.errors import CheckpointError, EnvironmentFault
 from ...core.names import StreamPartition
 from ...core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ..port.port import Port
-from ..records.chunks import Chunk
-from ..records.latest import latest_rows
-from ..records.longs import scaled
-from ..records.record_spans import RecordSpans, cut_spans, packed, picked_spans, piece
-from ..records.spans import SpannedRecords, as_spans
-from ..records.vectors import longs
+from ..records.columns.latest import latest_rows
+from ..records.frames.chunks import Chunk
+from ..records.kafka.spans import SpannedRecords, as_spans
+from ..records.memory.longs import scaled
+from ..records.memory.record_spans import RecordSpans, cut_spans, packed, picked_spans, piece
+from ..records.memory.vectors import longs
 from ..state.expiry_index import indexed
 from ..state.packed_rows import PackedRows
 from ..state.store import Store, write_in_turn

@@ -15,7 +15,7 @@ from ..operators.pipeline import Pipeline
 from ..port.bounds import resolved
 from ..port.outlasting import outlasted
 from ..port.port import Offsets
-from ..records.limits import LIMIT
+from ..records.memory.limits import LIMIT
 from .buffer import TaskBuffer
 from .contribution import Transactions
 from .site import Site

@@ -11,8 +11,8 @@ from ...core.task import protocol as t
 from ..job.declaration import Declared
 from ..operators.decode import value_serdes
 from ..port.port import Offsets
-from ..records.chunks import Chunk
-from ..records.limits import LIMIT
+from ..records.frames.chunks import Chunk
+from ..records.memory.limits import LIMIT
 from .beside import Beside
 from .chooser import TaskChooser
 from .intake import FETCH_BYTES, Intake, PartitionSource

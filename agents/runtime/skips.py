@@ -9,8 +9,8 @@ from __future__ import annotations
 from ...core.names import StreamPartition
 from ...core.task.protocol import SkipRecord
 from ..logger import Logger
-from ..records.chunks import Chunk
-from ..records.range_buffer import UnreadRecords
+from ..records.frames.chunks import Chunk
+from ..records.frames.range_buffer import UnreadRecords
 
 log = Logger("headgate.task")
 

@@ -32,7 +32,7 @@ from ..operators.pipeline import Pipeline
 from ..operators.trouble import Failed, Recovered, judged
 from ..port.port import Clock, Process
 from ..port.waiting import in_time
-from ..records.chunks import Chunk
+from ..records.frames.chunks import Chunk
 from ..state.marks import Marks, NoMarks, fields_of
 from ..state.marks import mark_of as marked
 from .solitude import Alone, Solitude

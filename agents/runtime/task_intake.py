@@ -17,7 +17,7 @@ from ..operators.letter_bounds import NO_BOUNDS
 from ..port.absence import Unread
 from ..port.port import Port
 from ..port.waiting import wait
-from ..records.chunks import Chunk
+from ..records.frames.chunks import Chunk
 from .chooser import OVER, Taking, TaskChooser
 from .intake import Intake, PartitionHead
 from .notes import DEGRADED

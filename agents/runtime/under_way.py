@@ -19,9 +19,9 @@ from ..cancellation import CalledOff, answered
 from ..operators.pipeline import Pipeline
 from ..operators.trouble import Failed, Recovered, because, recover, told
 from ..port.port import MailboxClosed, Process
-from ..records.chunks import Chunk
-from ..records.range_buffer import UnreadRecords
-from ..records.target_rules import UnknownTarget
+from ..records.frames.chunks import Chunk
+from ..records.frames.range_buffer import UnreadRecords
+from ..records.kafka.target_rules import UnknownTarget
 from .beside import Beside
 from .contribution import Contribution
 from .doing import ChunkLetter, Doing, Letter, StepLetter, named

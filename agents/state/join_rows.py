@@ -15,7 +15,7 @@ from ...core.graph.schema import JOIN
 from ...core.task.checkpoint import parse_log_value
 from ...core.windows.joins import SIDES, preserves
 from ...core.windows.slots import holds_window
-from ..records.serdes import stored as blocks
+from ..records.values.serdes import stored as blocks
 
 ROW_PARTS, FLAG_PARTS = 8, 4
 """The parts of a stored block (side, end of the slice, number, keys, times, values, headers, matched), and of the flags beside one (side,

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from ...core.task.checkpoint import expiring_heads
-from ..records.latest import latest_rows
-from ..records.record_spans import RecordSpans, marked, picked_spans, pieces
-from ..records.vectors import longs
+from ..records.columns.latest import latest_rows
+from ..records.memory.record_spans import RecordSpans, marked, picked_spans, pieces
+from ..records.memory.vectors import longs
 
 
 class PackedRows(Mapping[bytes, bytes | None]):

@@ -23,7 +23,7 @@ from ...core.windows.slots import holds_window
 from ..job.declaration import Declared
 from ..job.schemas import CLOSED, STATES
 from ..job.steps import JoinStep, WindowStep
-from ..records import keys
+from ..records.values import keys
 from .expiry_index import TTL_TABLE
 from .join_rows import alone_of, kept_rows, others
 from .store import Store

@@ -29,9 +29,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from ...core.errors import DataError, RowRefused
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.schemas import Layout
-from ..records.keys import KeyRefused
-from ..records.record_spans import RecordSpans
-from ..records.serdes import Serde, writes_utf8
+from ..records.memory.record_spans import RecordSpans
+from ..records.values.keys import KeyRefused
+from ..records.values.serdes import Serde, writes_utf8
 from .cache_memory import CacheMemory, Held
 from .expiry_index import ExpiryIndex, IndexRows
 from .packed_rows import PackedRows

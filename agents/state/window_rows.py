@@ -13,7 +13,7 @@ from ...core.graph.schema import WINDOW, WITH_ROWS
 from ...core.settings import duration_ms
 from ...core.windows.results import END_FIELD, START_FIELD
 from ...core.windows.sessions import end_of
-from ..records.serdes import stored as states
+from ..records.values.serdes import stored as states
 
 PARTS = 4
 """The parts of a stored row: end, number, keys and states; or key, start, last time and states."""

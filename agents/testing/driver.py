@@ -35,8 +35,8 @@ from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.plans import grouper, task_settings
 from ..live_settings import Settings
-from ..records.record import Headers, Record
-from ..records.selecting import column_of
+from ..records.columns.selecting import column_of
+from ..records.values.record import Headers, Record
 from ..runtime.runtime import Runtime
 from .clock import VirtualClock
 from .life import Life

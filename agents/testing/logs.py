@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...core.names import StreamPartition
-from ..records.columns import Columns
-from ..records.fetched import RecordBatch
-from ..records.partitioner import Partitioner
-from ..records.spans import SpannedRecords
-from ..records.vectors import Buffer
+from ..records.kafka.columns import Columns
+from ..records.kafka.fetched import RecordBatch
+from ..records.kafka.partitioner import Partitioner
+from ..records.kafka.spans import SpannedRecords
+from ..records.memory.vectors import Buffer
 from ..runtime.buffer import Spanned
 
 Bytes = bytes | None

@@ -23,8 +23,8 @@ from ...core.progress.frames import (
     encode,
     header_value,
 )
-from ..records.arrow_rows import as_batch
-from ..records.serdes import json
+from ..records.frames.arrow_rows import as_batch
+from ..records.values.serdes import json
 from .logs import Logs, Stored
 
 TASK = "Partition 0"

@@ -14,7 +14,7 @@ from ...core.names import StreamPartition
 from ..port.broker_clock import BrokerClock
 from ..port.errors import Cause, Fenced, OutboxError, ProducerBroken
 from ..port.port import BatchInWork, MailboxClosed, Tell
-from ..records.fetched import FetchAnswer, OutOfRange, Taken
+from ..records.kafka.fetched import FetchAnswer, OutOfRange, Taken
 from .clock import VirtualClock
 from .logs import Gathered, Logs
 

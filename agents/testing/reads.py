@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core.windows.results import END_FIELD, START_FIELD
 from ..job import steps as s
-from ..records.record import Headers, Record
+from ..records.values.record import Headers, Record
 from ..state.window_rows import WindowFormat
 from .logs import Stored
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from headgate.agents.records.partitioner import partition_of
+from headgate.agents.records.kafka.partitioner import partition_of
 
 from .load import PARTITIONS
 from .reader import read_all

@@ -143,7 +143,7 @@ async def test_a_join_finds_each_row_in_a_table_that_is_read_first(job, topic, b
 
 
 def keyed(key, width):
-    from headgate.agents.records.partitioner import partition_of
+    from headgate.agents.records.kafka.partitioner import partition_of
 
     return partition_of(key.encode(), width)
 

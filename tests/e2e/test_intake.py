@@ -15,9 +15,9 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.records import compiled_part
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.serdes import json
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.native import compiled_part
+from headgate.agents.records.values.serdes import json
 from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode

@@ -19,7 +19,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topic_ids import IdentifyingRequest
 from headgate.agents.port.bounds import log_ends, offset_of
 from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
-from headgate.agents.records.target_rules import TooLarge
+from headgate.agents.records.kafka.target_rules import TooLarge
 from headgate.agents.runtime.buffer import LogWrite
 from headgate.agents.runtime.intake import Intake, LostPosition, PartitionSource
 from headgate.agents.runtime.outbox import Outbox

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 import headgate as hg
 from headgate.agents.cli.status import keys, read
-from headgate.agents.records.partitioner import partition_of
+from headgate.agents.records.kafka.partitioner import partition_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 KEYS = [f"user-{n}".encode() for n in range(400)]

@@ -11,7 +11,7 @@ from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort, WallClock
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutboxError
-from headgate.agents.records import serdes as serde
+from headgate.agents.records.values import serdes as serde
 from headgate.agents.runtime import log as tasklog
 from headgate.agents.runtime.log import log_write, restore
 from headgate.agents.runtime.outbox import Outbox

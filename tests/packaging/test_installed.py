@@ -55,7 +55,7 @@ def test_the_sdist_can_build_itself_and_holds_the_licence(sdist: Path) -> None:
     """The wheel of these tests was built from it; what people look for is in it."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "agents/records").glob("*.[ch]")}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "agents/records/native").glob("*.[ch]")}
     assert {"LICENSE", "README.md", "setup.cfg", "setup.py", "pyproject.toml", *sources} <= names
 
 

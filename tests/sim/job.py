@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 
 import headgate as hg
-from headgate.agents.records.arrow_rows import as_batch
+from headgate.agents.records.frames.arrow_rows import as_batch
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.core.progress.frames import (
     ArrowFrame,

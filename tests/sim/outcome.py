@@ -16,7 +16,7 @@ import structlog
 
 from headgate.agents.operators import joined, window_states, windowed
 from headgate.agents.port import bounds
-from headgate.agents.records import arrow_frames
+from headgate.agents.records.frames import arrow_frames
 from headgate.agents.runtime import log
 from headgate.core.windows import blocks
 

@@ -23,8 +23,8 @@ from headgate.agents.kafka.port import WallClock
 from headgate.agents.port.broker_clock import BrokerClock
 from headgate.agents.port.errors import GONE, Cause, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
 from headgate.agents.port.errors import Fenced as ProducerFenced
-from headgate.agents.records.columns import Columns, DamagedBatch
-from headgate.agents.records.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
+from headgate.agents.records.kafka.columns import Columns, DamagedBatch
+from headgate.agents.records.kafka.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
 from headgate.agents.testing.logs import Gathered
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now

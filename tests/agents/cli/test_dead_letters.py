@@ -13,7 +13,7 @@ import headgate as hg
 from headgate.agents.cli.dead_letters import again, letter_document, must_be_same, open_target, timed
 from headgate.agents.cli.frames import frame_document
 from headgate.agents.cli.options import Target
-from headgate.agents.records.target_rules import Rules
+from headgate.agents.records.kafka.target_rules import Rules
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.logs import in_columns
 from headgate.core.names import JobName, StreamPartition, Topics

@@ -12,7 +12,7 @@ import pytest
 import headgate as hg
 from headgate.agents.cli import skipping
 from headgate.agents.cli.options import Target
-from headgate.agents.records.arrow_columns import ArrivedColumns
+from headgate.agents.records.frames.arrow_columns import ArrivedColumns
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import HeadgateError
 from headgate.core.names import StreamPartition

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.agents.coordinator.job_states import states_of
 from headgate.agents.port.port import Timer
-from headgate.agents.records.fetched import FetchAnswer, OutOfRange, Taken
+from headgate.agents.records.kafka.fetched import FetchAnswer, OutOfRange, Taken
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryConsumer, MemoryPort

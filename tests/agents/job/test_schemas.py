@@ -12,7 +12,7 @@ import headgate as hg
 from headgate.agents.job.aggregates import plan
 from headgate.agents.job.declaration import Declared
 from headgate.agents.job.schemas import schema_of_table
-from headgate.agents.records import serdes as serde
+from headgate.agents.records.values import serdes as serde
 from headgate.agents.state.opening import Opened, open_tables, told_unowned
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import DataError, DeclarationError

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.agents.kafka.consumer import KafkaConsumer
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.records.fetched import FetchAnswer, OutOfRange, Taken
+from headgate.agents.records.kafka.fetched import FetchAnswer, OutOfRange, Taken
 from headgate.core.names import StreamPartition
 
 IN, OTHER = StreamPartition("in", 0), StreamPartition("other", 0)

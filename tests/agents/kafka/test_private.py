@@ -17,7 +17,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from headgate.agents.kafka import contract as rawcontract
 from headgate.agents.kafka import private as rawkafka
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records.writable import record_size
+from headgate.agents.records.kafka.writable import record_size
 
 
 def test_aiokafka_is_as_the_hot_path_needs_it():

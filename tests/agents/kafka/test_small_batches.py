@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from headgate.agents.kafka import private
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import compiled_part
-from headgate.agents.records.chunks import FetchBuffer
-from headgate.agents.records.columns import CHECKED_FROM, DamagedBatch
-from headgate.agents.records.fetched import RecordBatch, Taken
-from headgate.agents.records.spans import read_run
+from headgate.agents.records.frames.chunks import FetchBuffer
+from headgate.agents.records.kafka.columns import CHECKED_FROM, DamagedBatch
+from headgate.agents.records.kafka.fetched import RecordBatch, Taken
+from headgate.agents.records.kafka.spans import read_run
+from headgate.agents.records.native import compiled_part
 from headgate.core.names import StreamPartition
 
 needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")

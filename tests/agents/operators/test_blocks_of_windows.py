@@ -15,7 +15,7 @@ from headgate.agents.job.aggregates import AggregatePlan
 from headgate.agents.operators import letter_bounds
 from headgate.agents.operators.addends import Addends
 from headgate.agents.operators.open_windows import OpenWindows
-from headgate.agents.records.window_rows import rows_of_times
+from headgate.agents.records.columns.window_rows import rows_of_times
 from headgate.agents.testing.driver import Driver
 from headgate.core.windows import spans
 from headgate.core.windows.spans import Spans

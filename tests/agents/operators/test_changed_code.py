@@ -15,9 +15,10 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.records import arrow_frames, compiled_part
-from headgate.agents.records.chunks import FetchBuffer
-from headgate.agents.records.fetched import RecordBatch
+from headgate.agents.records.frames import arrow_frames
+from headgate.agents.records.frames.chunks import FetchBuffer
+from headgate.agents.records.kafka.fetched import RecordBatch
+from headgate.agents.records.native import compiled_part
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import DeclarationError

@@ -12,8 +12,8 @@ import pytest
 import headgate as hg
 from headgate.agents.operators.bad_records import BadRecord
 from headgate.agents.operators.decode import SourceOp
-from headgate.agents.records.arrow_columns import ArrivedColumns
-from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.frames.arrow_columns import ArrivedColumns
+from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import ArrowFrame, decode

@@ -17,8 +17,8 @@ import headgate as hg
 from headgate.agents.operators.aggregating import AggregateOp
 from headgate.agents.operators.shuffles import CombineOp
 from headgate.agents.operators.stateless import UserCodeError
-from headgate.agents.records import compiled_part
-from headgate.agents.records.target_rules import Rules
+from headgate.agents.records.kafka.target_rules import Rules
+from headgate.agents.records.native import compiled_part
 from headgate.agents.testing.driver import Driver
 
 from .test_pipeline import Rig, chunk

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.agents.records import compiled_part
+from headgate.agents.records.native import compiled_part
 from headgate.agents.testing.driver import Driver
 
 MOST = 2**63 - 1

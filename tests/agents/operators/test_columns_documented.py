@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import headgate as hg
-from headgate.agents.records.arrow_columns import ArrivedColumns
-from headgate.agents.records.chunks import FetchBuffer
-from headgate.agents.records.fetched import RecordBatch
+from headgate.agents.records.frames.arrow_columns import ArrivedColumns
+from headgate.agents.records.frames.chunks import FetchBuffer
+from headgate.agents.records.kafka.fetched import RecordBatch
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, ControlFrame, UserFrame, decode, encode

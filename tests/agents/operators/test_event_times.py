@@ -13,11 +13,11 @@ import headgate as hg
 from headgate.agents.operators.bad_records import BadRecord
 from headgate.agents.operators.event_times import EventLimits
 from headgate.agents.operators.range_rows import RangeDecoder
-from headgate.agents.records import compiled_part
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.columns import Columns
-from headgate.agents.records.spans import SpannedColumns, spanned
-from headgate.agents.records.vectors import longs
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.kafka.columns import Columns
+from headgate.agents.records.kafka.spans import SpannedColumns, spanned
+from headgate.agents.records.memory.vectors import longs
+from headgate.agents.records.native import compiled_part
 from headgate.agents.testing.driver import Driver
 
 from .test_pipeline import IN, Rig

@@ -38,7 +38,7 @@ def written(made: Any, *sent: Any) -> list[bytes]:
 @pytest.fixture(params=[True, False], ids=["compiled", "plain"], autouse=True)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr("headgate.agents.records.compiled_part.compiled", None)
+        monkeypatch.setattr("headgate.agents.records.native.compiled_part.compiled", None)
 
 
 def test_other_fields_pass_as_they_were_written() -> None:

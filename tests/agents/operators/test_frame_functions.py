@@ -379,6 +379,6 @@ print(sorted({"polars", "pyarrow", "pandas", "narwhals", "numpy"} & set(sys.modu
 
 def test_without_the_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same results."""
-    monkeypatch.setattr("headgate.agents.records.compiled_part.compiled", None)
+    monkeypatch.setattr("headgate.agents.records.native.compiled_part.compiled", None)
     for fn, like in FUNCTIONS:
         test_rows_keep_where_they_came_from(fn, like)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.operators import joined, kept_rows
-from headgate.agents.records.record import Rows
+from headgate.agents.records.values.record import Rows
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.records import compiled_part
-from headgate.agents.records.matching import matching
+from headgate.agents.records.columns.matching import matching
+from headgate.agents.records.native import compiled_part
 from headgate.agents.state import tables
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver

@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.operators.aggregating import AggregateOp
-from headgate.agents.records import compiled_part
+from headgate.agents.records.native import compiled_part
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
 

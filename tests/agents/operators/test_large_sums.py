@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.records import compiled_part
+from headgate.agents.records.native import compiled_part
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
 

@@ -8,9 +8,9 @@ import pytest
 
 import headgate as hg
 from headgate.agents.operators.pipeline import Pipeline
-from headgate.agents.records.arrow_frames import COLUMN_FRAME_RECORDS
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.framing import FRAME_RECORDS
+from headgate.agents.records.frames.arrow_frames import COLUMN_FRAME_RECORDS
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.frames.framing import FRAME_RECORDS
 from headgate.agents.testing.driver import Driver
 from headgate.core.windows.spans import MOST_PAIRS
 

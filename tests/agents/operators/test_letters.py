@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.operators.letters import fitted, row_bytes
-from headgate.agents.records.writable import record_size
+from headgate.agents.records.kafka.writable import record_size
 from headgate.agents.testing.targets import OWN_LIMIT
 
 ORIGIN = [("hg-topic", b"orders"), ("hg-partition", b"0"), ("hg-offset", b"7"), ("hg-traceback", b"t" * 300)]

@@ -15,7 +15,7 @@ from headgate.agents.job.declaration import Declared
 from headgate.agents.job.named_fields import on_columns
 from headgate.agents.job.plans import parts
 from headgate.agents.job.steps import InputStep
-from headgate.agents.records import compiled_part
+from headgate.agents.records.native import compiled_part
 from headgate.agents.testing.driver import Driver
 
 from .test_column_streams import Order, OrderData, OrderStruct, records

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headgate as hg
-from headgate.agents.records import compiled_part
+from headgate.agents.records.native import compiled_part
 
 
 class Row(msgspec.Struct):

@@ -15,11 +15,11 @@ from headgate.agents.operators.bad_records import BadRecord
 from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
 from headgate.agents.operators.pipeline import Pipeline
 from headgate.agents.operators.stateless import UserCodeError
-from headgate.agents.records.chunks import Chunk, FetchBuffer
-from headgate.agents.records.columns import Columns
-from headgate.agents.records.fetched import RecordBatch
-from headgate.agents.records.framing import frame_cuts
-from headgate.agents.records.serdes import json, msgpack
+from headgate.agents.records.frames.chunks import Chunk, FetchBuffer
+from headgate.agents.records.frames.framing import frame_cuts
+from headgate.agents.records.kafka.columns import Columns
+from headgate.agents.records.kafka.fetched import RecordBatch
+from headgate.agents.records.values.serdes import json, msgpack
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables

@@ -11,9 +11,9 @@ import pytest
 from headgate.agents.job.timestamps import field
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
-from headgate.agents.records.arrow_frames import FrameRows, FrameWriter
-from headgate.agents.records.record_spans import packed
-from headgate.agents.records.vectors import Vector, VectorBatch
+from headgate.agents.records.frames.arrow_frames import FrameRows, FrameWriter
+from headgate.agents.records.memory.record_spans import packed
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
 from headgate.core.batching.ranges import RangeBroken
 from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode
 

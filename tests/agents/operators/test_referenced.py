@@ -12,9 +12,9 @@ import pytest
 import headgate as hg
 from headgate.agents.operators.spark import BatchOp
 from headgate.agents.operators.stateless import UserCodeError
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.columns import Columns
-from headgate.agents.records.range_buffer import UnreadRecords
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.frames.range_buffer import UnreadRecords
+from headgate.agents.records.kafka.columns import Columns
 from headgate.agents.state.store import MemoryStore
 from headgate.core.batching.batches import BatchInfo, BatchOutcome, Contents, SparkStage
 from headgate.core.batching.ranges import Range, RangeRead, Ranges, UndecodedRecord

@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.operators import spark as batches
-from headgate.agents.records.vectors import Vector
+from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.testing import driver
 from headgate.agents.testing.driver import Driver
 

@@ -18,8 +18,8 @@ from headgate.agents.operators.addends import Addends
 from headgate.agents.operators.open_rows import OpenRows
 from headgate.agents.operators.open_sessions import OpenSessions
 from headgate.agents.operators.open_windows import OpenWindows
-from headgate.agents.records.serdes import stored
-from headgate.agents.records.window_rows import rows_of_times
+from headgate.agents.records.columns.window_rows import rows_of_times
+from headgate.agents.records.values.serdes import stored
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore

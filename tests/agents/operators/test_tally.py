@@ -16,8 +16,8 @@ from headgate.agents.job.aggregates import AggregatePlan
 from headgate.agents.operators.addends import Addends
 from headgate.agents.operators.open_windows import OpenWindows
 from headgate.agents.operators.window_states import ArrayWindow
-from headgate.agents.records.vectors import longs
-from headgate.agents.records.window_rows import rows_of_times
+from headgate.agents.records.columns.window_rows import rows_of_times
+from headgate.agents.records.memory.vectors import longs
 from headgate.core.progress.frames import NO_TIME
 from headgate.core.windows.spans import Spans
 

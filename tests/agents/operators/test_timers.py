@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.operators.timers import EVENT, PROCESSING, Timers
-from headgate.agents.records import serdes as serde
+from headgate.agents.records.values import serdes as serde
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.state.tables import TaskTables
 

@@ -12,7 +12,7 @@ import pytest
 import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.operators import windowed
-from headgate.agents.records.record import Rows
+from headgate.agents.records.values.record import Rows
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver

@@ -14,7 +14,7 @@ import headgate as hg
 from headgate.agents.job.declaration import Declared
 from headgate.agents.job.in_arrays import makes_rows
 from headgate.agents.job.named_fields import on_columns
-from headgate.agents.records.column_chunk import ColumnChunk
+from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
 from headgate.core.names import StreamPartition

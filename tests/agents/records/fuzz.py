@@ -24,8 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCES = ROOT / "agents" / "records"
-MODULE = "headgate.agents.records._columns"
+SOURCES = ROOT / "agents" / "records" / "native"
+MODULE = "headgate.agents.records.native._columns"
 INSIDE = "HEADGATE_SANITIZED"
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 FLAGS = [

@@ -3,7 +3,7 @@
 #ifdef PLAIN /* of numbers.c not: without the first way from text to double it is sure of fewer */
 #define HEADGATE_SCALAR
 #endif
-#include "../../../agents/records/json.h"
+#include "../../../agents/records/native/json.h"
 
 #ifdef FREESTANDING
 void *memcpy(void *to, const void *from, size_t size) {

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 
-from headgate.agents.records.decoder import Decoder
-from headgate.agents.records.vectors import longs
+from headgate.agents.records.columns.decoder import Decoder
+from headgate.agents.records.memory.vectors import longs
 from headgate.core.columns.schema import ColumnSpec
 
 COLUMNS = [

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
-from headgate.agents.records import compiled_part
-from headgate.agents.records.groups import null_among, numbers_in
-from headgate.agents.records.latest import latest_rows
-from headgate.agents.records.longs import distances, extremes, first_above, gathered, scaled, summed
-from headgate.agents.records.matching import matching
-from headgate.agents.records.partitioner import Partitioner
-from headgate.agents.records.record_spans import RecordSpans, is_text, marked, pieces
-from headgate.agents.records.taking import join, spans_of, take, take_spans
-from headgate.agents.records.vectors import Vector, dicts_of, longs
-from headgate.agents.records.window_rows import WindowedRows, rows_of_ends, rows_of_times
+from headgate.agents.records.columns.groups import null_among, numbers_in
+from headgate.agents.records.columns.latest import latest_rows
+from headgate.agents.records.columns.matching import matching
+from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
+from headgate.agents.records.kafka.partitioner import Partitioner
+from headgate.agents.records.memory.longs import distances, extremes, first_above, gathered, scaled, summed
+from headgate.agents.records.memory.record_spans import RecordSpans, is_text, marked, pieces
+from headgate.agents.records.memory.taking import join, spans_of, take, take_spans
+from headgate.agents.records.memory.vectors import Vector, dicts_of, longs
+from headgate.agents.records.native import compiled_part
 from headgate.core.windows.matching import SearchedSlice
 from headgate.core.windows.spans import Spans
 

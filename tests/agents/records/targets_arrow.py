@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.agents.records.arrow_columns import ArrivedColumns, in_vectors
-from headgate.agents.records.arrow_frames import FEWEST, FrameRows, FrameWriter
-from headgate.agents.records.arrow_take import FrameRefused, columns_of_frame
-from headgate.agents.records.encoder import Encoder
-from headgate.agents.records.record_spans import pieces
-from headgate.agents.records.serdes import json
-from headgate.agents.records.spans import packed_headers
-from headgate.agents.records.vectors import VectorBatch, longs
+from headgate.agents.records.columns.arrow_take import FrameRefused, columns_of_frame
+from headgate.agents.records.columns.encoder import Encoder
+from headgate.agents.records.frames.arrow_columns import ArrivedColumns, in_vectors
+from headgate.agents.records.frames.arrow_frames import FEWEST, FrameRows, FrameWriter
+from headgate.agents.records.kafka.spans import packed_headers
+from headgate.agents.records.memory.record_spans import pieces
+from headgate.agents.records.memory.vectors import VectorBatch, longs
+from headgate.agents.records.values.serdes import json
 from headgate.core.columns.schema import ColumnSpec
 from headgate.core.progress.frames import ArrowFrame, FrameError, decode
 from tests.core.progress.columns import mutated

@@ -7,18 +7,19 @@ import struct
 from contextlib import suppress
 from typing import Any, TypedDict
 
-from headgate.agents.records import columns, compiled_part
-from headgate.agents.records.column_chunk import ColumnChunk
-from headgate.agents.records.column_types import columns_of_type
-from headgate.agents.records.decoder import Decoder
-from headgate.agents.records.encoder import Encoder
-from headgate.agents.records.expressions import Computation, _Writer
-from headgate.agents.records.plain_records import _records
-from headgate.agents.records.record_spans import RecordSpans, packed, pieces
-from headgate.agents.records.serdes import json
-from headgate.agents.records.spans import SpannedRecords, headers_of
-from headgate.agents.records.vectors import Vector, VectorBatch, longs
-from headgate.agents.records.writable import extent_of
+from headgate.agents.records.columns.column_chunk import ColumnChunk
+from headgate.agents.records.columns.decoder import Decoder
+from headgate.agents.records.columns.encoder import Encoder
+from headgate.agents.records.columns.expressions import Computation, _Writer
+from headgate.agents.records.kafka import columns
+from headgate.agents.records.kafka.plain_records import _records
+from headgate.agents.records.kafka.spans import SpannedRecords, headers_of
+from headgate.agents.records.kafka.writable import extent_of
+from headgate.agents.records.memory.record_spans import RecordSpans, packed, pieces
+from headgate.agents.records.memory.vectors import Vector, VectorBatch, longs
+from headgate.agents.records.native import compiled_part
+from headgate.agents.records.values.column_types import columns_of_type
+from headgate.agents.records.values.serdes import json
 from headgate.core.columns.schema import ColumnSpec
 from headgate.core.columns.typing import typed
 

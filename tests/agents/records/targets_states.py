@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.agents.records.groups import KeyTable, StateColumns
-from headgate.agents.records.packing import StatePacking
-from headgate.agents.records.record_spans import RecordSpans, pieces
-from headgate.agents.records.vectors import Vector, VectorBatch, longs
+from headgate.agents.records.columns.groups import KeyTable, StateColumns
+from headgate.agents.records.columns.packing import StatePacking
+from headgate.agents.records.memory.record_spans import RecordSpans, pieces
+from headgate.agents.records.memory.vectors import Vector, VectorBatch, longs
 
 from . import mutations
 from .targets import (

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headgate.agents.records import compiled_part
+from headgate.agents.records.native import compiled_part
 
 from . import fuzz
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from headgate.agents.records.column_chunk import ColumnChunk
-from headgate.agents.records.vectors import Vector, longs
+from headgate.agents.records.columns.column_chunk import ColumnChunk
+from headgate.agents.records.memory.vectors import Vector, longs
 from headgate.core.columns import expressions as e
 from headgate.core.columns.evaluate import NotComputable, compiled
 from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec

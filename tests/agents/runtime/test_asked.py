@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import pytest_asyncio
 
-from headgate.agents.records.range_buffer import UnreadRecords
+from headgate.agents.records.frames.range_buffer import UnreadRecords
 from headgate.agents.runtime.intake import Intake, PartitionSource
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.records import compiled_part
-from headgate.agents.records.columns import Columns, pick
-from headgate.agents.records.spans import spanned
-from headgate.agents.records.target_rules import Rules
+from headgate.agents.records.kafka.columns import Columns, pick
+from headgate.agents.records.kafka.spans import spanned
+from headgate.agents.records.kafka.target_rules import Rules
+from headgate.agents.records.native import compiled_part
 from headgate.agents.runtime.buffer import Joining
 from headgate.agents.testing.logs import Gathered
 

@@ -8,10 +8,10 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
-from headgate.agents.records.chunks import FetchBuffer
-from headgate.agents.records.columns import Columns
-from headgate.agents.records.fetched import RecordBatch
-from headgate.agents.records.serdes import json
+from headgate.agents.records.frames.chunks import FetchBuffer
+from headgate.agents.records.kafka.columns import Columns
+from headgate.agents.records.kafka.fetched import RecordBatch
+from headgate.agents.records.values.serdes import json
 from headgate.agents.runtime.chooser import TaskChooser
 from headgate.agents.runtime.head_readers import event_times, head_values
 from headgate.agents.runtime.intake import PartitionHead

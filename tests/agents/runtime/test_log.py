@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.agents.records import compiled_part
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.columns import Columns
-from headgate.agents.records.spans import SpannedColumns, spanned
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.kafka.columns import Columns
+from headgate.agents.records.kafka.spans import SpannedColumns, spanned
+from headgate.agents.records.native import compiled_part
 from headgate.agents.runtime import log as tasklog
 from headgate.agents.runtime.log import folded, restore
 from headgate.agents.state.expiry_index import TTL_TABLE, ExpiryIndex

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.agents.records.chunks import Chunk
-from headgate.agents.records.columns import Columns
+from headgate.agents.records.frames.chunks import Chunk
+from headgate.agents.records.kafka.columns import Columns
 from headgate.agents.runtime.skips import Skips
 from headgate.core.names import StreamPartition
 from headgate.core.task.protocol import SkipRecord

@@ -22,7 +22,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
 from headgate.agents.operators.trouble import may_pass
 from headgate.agents.port.absence import Unread as Absent
-from headgate.agents.records.chunks import Chunk
+from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned, TaskBuffer
 from headgate.agents.runtime.notes import StatusNotes
 from headgate.agents.runtime.old_reads import OldReads

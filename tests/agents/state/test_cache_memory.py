@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.agents.records import serdes as serde
+from headgate.agents.records.values import serdes as serde
 from headgate.agents.state.cache_memory import DECODED, ROW_BYTES, CacheMemory
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import BUSY_S, MemoryStore, Owner, StoreBusy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.agents.records.record_spans import packed
+from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.state.expiry_index import BLOCK, TTL_TABLE, ExpiryIndex, indexed
 from headgate.agents.state.packed_rows import PackedRows
 from headgate.agents.state.store import MemoryStore

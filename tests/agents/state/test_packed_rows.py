@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.records import compiled_part
-from headgate.agents.records.record_spans import packed
+from headgate.agents.records.memory.record_spans import packed
+from headgate.agents.records.native import compiled_part
 from headgate.agents.state.packed_rows import PackedRows
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import Owner

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 import headgate as hg
-from headgate.agents.records import keys
+from headgate.agents.records.values import keys
 from headgate.agents.state import scan as scanning
 from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.state.store import MemoryStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 import headgate as hg
-from headgate.agents.records import arrow_frames
+from headgate.agents.records.frames import arrow_frames
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.state import DriverError
 from headgate.core.names import StreamPartition

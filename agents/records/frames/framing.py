@@ -1,0 +1,54 @@
+"""Cuts rows into the frames of an intermediate stream, by number and by size, so that each frame fits into a Kafka record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import add
+
+from ..kafka.columns import Bytes, Header
+
+FRAME_RECORDS = 500
+"""A frame is taken whole, so it must not hold the loop of its reader for long, even where a record takes a millisecond there."""
+FRAME_BYTES = 512 * 1024
+
+
+def frame_cuts(
+    keys: Sequence[Bytes],
+    values: Sequence[Bytes],
+    headers: Sequence[Sequence[Header]] | None = None,
+    most: int = FRAME_RECORDS,
+) -> list[tuple[int, int]]:
+    """The rows of each frame, as (first, behind the last), at most `most`. A row over `FRAME_BYTES` has a frame of its own.
+
+    >>> frame_cuts([None] * 3, [b"x" * 400_000] * 3)
+    [(0, 1), (1, 2), (2, 3)]
+    """
+    cuts: list[tuple[int, int]] = []
+    for first in range(0, len(values), most):
+        part = slice(first, min(first + most, len(values)))
+        sizes = list(map(add, _lengths(keys[part]), _lengths(values[part])))
+        if headers is not None:
+            sizes = list(map(add, sizes, map(_size, headers[part])))
+        if sum(sizes) <= FRAME_BYTES:
+            cuts.append((first, part.stop))
+            continue
+        start = size = 0
+        for index, one in enumerate(sizes):
+            if size + one > FRAME_BYTES and index > start:
+                cuts.append((first + start, first + index))
+                start, size = index, 0
+            size += one
+        cuts.append((first + start, part.stop))
+    return cuts
+
+
+def _lengths(column: Sequence[Bytes]) -> list[int]:
+    try:
+        return list(map(len, column))  # pyright: ignore[reportArgumentType] - None raises, and is handled below
+    except TypeError:
+        return [0 if one is None else len(one) for one in column]
+
+
+def _size(headers: Sequence[Header]) -> int:
+    """An upper bound of the bytes of one row's headers; a character of a name may take four bytes."""
+    return sum(4 * len(name) + len(value or b"") for name, value in headers)

@@ -1,0 +1,1 @@
+"""The compiled part, all of it in C, and whether it is used."""

@@ -1,0 +1,156 @@
+"""Decodes JSON into values of a type: a dataclass, TypedDict or msgspec Struct.
+
+What it decides: which records fit the type, beyond what msgspec checks; typed rows and columns judge a record alike. Promises:
+
+- A field that may be None may be missing, and is None then. (With the default None in its class, that is as fast as any other record.)
+- Of two equal keys, the last one counts.
+- A whole number has at most 64 bits.
+- Bytes that are not UTF-8, and numbers beyond a double (`1e400`), are bad data, also in fields that the type does not have.
+- A chunk without bad records costs one pass in C for each of these rules.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any, is_typeddict
+
+import orjson
+
+from ....core.columns.schema import INT, LEAST, MOST
+from ....core.errors import DataError, DeclarationError
+from ..native import compiled_part
+from .column_types import PlainField, fields_alone, plain_fields
+
+_BEYOND = re.compile(rb"[0-9][eE][+-]?[0-9]{3}|[0-9]{200}")
+"""With fewer digits, an exponent of two digits makes no number beyond a double."""
+_SHAPES = bytes(
+    48 if one in b"0123456789" else 101 if one in b"eE" else 43 if one in b"+-" else 32 for one in range(256)
+)
+"""What is left of bytes when one is asked whether `_BEYOND` is among them: 0, e, + and blanks."""
+
+
+class TypedJson:
+    """The decoder of one type. `one` raises for a record that does not fit; `many` may also raise where `one` accepts all records."""
+
+    def __init__(self, library: Any, kind: Any) -> None:
+        self._strictly: Callable[[bytes], Any] = decoder_of(library.json, kind)
+        self._kind = kind
+        self._convert: Any = library.convert
+        self._misfit: type[Exception] = library.ValidationError
+        self._nulls = missing_nulls(kind)
+        self._whole = [(f.column.name, _getter(kind, f)) for f in plain_fields(kind) if f.column.type == INT]
+
+    def one(self, data: bytes) -> Any:
+        """Decode one value."""
+        values = [self._leniently(data)]
+        self._check([data], values)
+        return values[0]
+
+    def many(self, data: Sequence[Any]) -> list[Any]:
+        """Decode a column."""
+        values = list(map(self._leniently if self._nulls else self._strictly, data))
+        self._check(data, values)
+        return values
+
+    def _check(self, data: Sequence[bytes], values: list[Any]) -> None:
+        if not all(map(bytes.isascii, data)):
+            b"".join(data).decode()  # each one begins and ends with a character of JSON, so that no two make a third
+        for index in beyond(data):
+            orjson.loads(data[index])  # msgspec does not look at numbers that it skips
+        for name, get in self._whole:
+            numbers = list(map(get, values))
+            try:
+                array("q", numbers)
+            except OverflowError:
+                raise _too_long(name) from None
+            except TypeError:  # some are null
+                if any(one is not None and not LEAST <= one <= MOST for one in numbers):
+                    raise _too_long(name) from None
+
+    def _leniently(self, data: bytes) -> Any:
+        """Decode a value, in which a missing field is null where null is allowed, and the last of two equal keys counts.
+
+        Only records that msgspec refuses are slow. How deep a record may be nested for it depends on how deep the caller is.
+        """
+        try:
+            return self._strictly(data)
+        except (self._misfit, RecursionError) as misfit:
+            value: Any = orjson.loads(data)
+            if not isinstance(value, dict):
+                raise
+            try:
+                return self._convert({**self._nulls, **value}, self._kind)
+            except self._misfit:
+                raise misfit from None
+
+
+def beyond(data: Sequence[bytes]) -> list[int]:
+    """The values in which a number may be beyond every double; rather too many than too few.
+
+    >>> beyond([b'{"a":1e400}', b'{"a":1e-7}', b'{"a":' + b"9" * 309 + b"}"])
+    [0, 2]
+    """
+    if (built := compiled_part.compiled) is not None:
+        return built.beyond(data)
+    shapes = b" ".join(data).translate(_SHAPES)
+    if not any(shape in shapes for shape in (b"0e000", b"0e+000", b"0" * 200)):
+        return []
+    return [index for index, one in enumerate(data) if _BEYOND.search(one)]
+
+
+def missing_nulls(kind: Any) -> dict[str, None]:
+    """The fields of a type that are None where they are missing, by the names that they have when encoded. Fields with a default are not
+    among them: msgspec knows what those are."""
+    return {f.column.name: None for f in plain_fields(kind) if f.column.optional and f.required}
+
+
+def decoder_of(form: Any, kind: Any) -> Callable[[bytes], Any]:
+    """msgspec's decoder of a type in this form, JSON or msgpack; a `DeclarationError` for a type that it does not know."""
+    name = getattr(kind, "__qualname__", kind)
+    try:
+        return form.Decoder(kind).decode
+    except NameError as error:
+        raise DeclarationError(
+            f"the fields of {name} cannot be read: {error}",
+            remedy="define the types of its fields at the top of a module",
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"values of type {name} cannot be read: {error}",
+            remedy="fields of types that msgspec knows; leave others out of the type: fields that it does not have are skipped",
+        ) from error
+
+
+def struct_of(library: Any, kind: Any, names: frozenset[str]) -> Any:
+    """A Struct that has only these fields of a type; None if the type has rules for the whole record, or no such fields.
+
+    Values of the Struct stand for those of the type wherever steps only name fields. The cycle collector does not see them: JSON contains
+    no cycles.
+    """
+    found = {one.attribute: one for one in fields_alone(kind)}
+    if not names <= found.keys():
+        return None
+    optional = {one.attribute for one in plain_fields(kind) if one.column.optional}
+    fields = [
+        (one.attribute, one.hint, *(one.default or ((None,) if one.attribute in optional else ())))
+        for one in found.values()
+        if one.attribute in names
+    ]
+    encoded = {one.attribute: one.name for one in found.values()}
+    return library.defstruct(kind.__name__, sorted(fields, key=len), gc=False, rename=encoded)
+
+
+def _too_long(name: str) -> DataError:
+    return DataError(
+        f"the field '{name}' has a number of more than 64 bits", remedy="declare it float, or leave it out"
+    )
+
+
+def _getter(kind: Any, field: PlainField) -> Callable[[Any], Any]:
+    if not is_typeddict(kind):
+        return attrgetter(field.attribute)
+    name = field.column.name
+    return itemgetter(name) if field.required else lambda value: value.get(name)
