@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.columns.schema import ColumnSchema
 from ..records.columns.column_chunk import ColumnChunk
 from ..records.frames.arrow_columns import ArrivedColumns
 from ..records.frames.chunks import Chunk
+from .decode import SourceOp
 from .stateless import VALUES
-
-if TYPE_CHECKING:
-    from .decode import SourceOp
 
 
 def arrived_chunk(

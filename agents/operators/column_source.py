@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.columns.schema import TEXT, ColumnSchema
 from ..job import steps as s
@@ -28,11 +28,9 @@ from .arrived import arrived_chunk
 from .bad_records import NoColumns, refuse
 from .column_times import ColumnTimes
 from .columnar import ColumnsOp
+from .decode import SourceOp
 from .event_times import BadRows, EventLimits
 from .stateless import VALUES, Operator
-
-if TYPE_CHECKING:
-    from .decode import SourceOp
 
 LOOKED_AT = 500
 """How many keys of a chunk the test of partitioners looks at."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...core.columns.schema import ColumnSchema
 from ...core.errors import DataError
@@ -32,14 +32,11 @@ from ..records.memory.vectors import longs
 from ..records.values.record import Rows
 from ..records.values.serdes import writes_utf8
 from .bad_records import BadRecord, named, refuse
-from .column_source import ColumnSource
 from .columnar import ColumnsOp, RowsOp, WithColumnsOp
 from .event_times import EventLimits, RowTimes, guard_of
+from .key_test import KeyTest
 from .shuffles import PARTIAL
-from .stateless import VALUES, Operator
-
-if TYPE_CHECKING:
-    from .pipeline import Pipeline
+from .stateless import VALUES, Env, Operator
 
 _OTHER_KIND = ("partial states instead of rows", "rows instead of partial states")
 
@@ -65,10 +62,35 @@ def value_serdes(declared: Declared) -> dict[str, Any]:
     return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
 
 
+class TakesChunks(Protocol):
+    """Decodes chunks, in one way or another."""
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Decode a chunk without the records in `skip`, and push it on. Returns its greatest event time."""
+        ...
+
+
+class ReadingEnv(Env, Protocol):
+    """What a source needs of the task that runs it, besides what any operator needs."""
+
+    keys: KeyTest | None
+    """Sees the keys of inputs that meet others by key, while they are tested."""
+
+    def runs(
+        self,
+        chunk: Chunk,
+        rows: Callable[[], Rows],
+        offsets: Callable[[], list[int] | None],
+        skipped: frozenset[int],
+    ) -> None:
+        """Record which rows of this chunk run now, and their offsets."""
+        ...
+
+
 class SourceOp(Operator):
     """The first operator of a chain: an input, or the receiving side of a shuffle."""
 
-    def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: Pipeline) -> None:
+    def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: ReadingEnv) -> None:
         super().__init__(step, pipeline)
         self.pipeline = pipeline
         self.partial = isinstance(step, s.ShuffleStep) and step.combine is not None
@@ -82,10 +104,10 @@ class SourceOp(Operator):
         self.key = None
         self.guard = guard_of(step)
         self._times = RowTimes(step)
-        self.column_sources: list[ColumnSource] = []
+        self.column_sources: list[TakesChunks] = []
         self._partials: Operator | None = None
         """What takes frames of partial states as columns."""
-        self.instead: ColumnSource | None = None
+        self.instead: TakesChunks | None = None
         """Decodes columns instead of rows: all steps behind only name fields."""
         self._row_children: list[Operator] = []
         self.wants_headers = True
@@ -164,19 +186,21 @@ class SourceOp(Operator):
             for child in self._row_children:
                 child.push(rows)
 
-    def see_children(self, needed: Callable[[Operator], frozenset[str]]) -> None:
-        """All operators behind this one are there. `needed` says which columns one of them needs."""
+    def see_children(
+        self, needed: Callable[[Operator], frozenset[str]], columns_of: Callable[..., TakesChunks]
+    ) -> None:
+        """All operators behind this one are there. `needed`: the columns that one of them needs; `columns_of` makes what decodes some."""
         step, children = self.step, self.children
         if isinstance(step, s.InputStep | s.ShuffleStep) and step.columns is not None:
             names: Iterable[str] = step.columns.names
             if isinstance(step, s.ShuffleStep):  # of an input, they are chosen already
                 names = frozenset[str]().union(*map(needed, children))
-            self.instead = ColumnSource(self, step.columns.only(names), children)
+            self.instead = columns_of(self, step.columns.only(names), children)
             self._row_children = children
             return
         if isinstance(step, s.ShuffleStep) and step.schema is not None and not self.partial:
             names = frozenset[str]().union(*map(needed, children))
-            self.column_sources = [ColumnSource(self, step.schema.only(names), children)]
+            self.column_sources = [columns_of(self, step.schema.only(names), children)]
             return
         if self.partial and len(children) == 1 and children[0].merges_columns:
             self._partials = children[0]
@@ -184,7 +208,7 @@ class SourceOp(Operator):
             if isinstance(child, ColumnsOp) and child.direct:
                 used = self._used(child.schema, needed(child))
                 watched = _made_behind(child) - frozenset(used.names) if child.keeps else ()
-                self.column_sources.append(ColumnSource(self, used, [child], child, sorted(watched)))
+                self.column_sources.append(columns_of(self, used, [child], child, sorted(watched)))
             else:
                 self._row_children.append(child)
 

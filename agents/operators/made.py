@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..job import steps as s
+from ..records.values.record import Batch
 from .actor import ActorOp
 from .aggregating import AggregateOp
 from .asynchronous import AgentOp, MapAsyncOp, SinkOp
@@ -17,14 +18,19 @@ from .keyed import JoinTableOp, TableOp
 from .output import ToOp
 from .shared import ShareOp
 from .shuffles import CombineOp, ShuffleOp
-from .stateless import FilterOp, FlatMapOp, MapOp, Operator, PeekOp, RekeyOp
+from .stateless import Env, FilterOp, FlatMapOp, MapOp, Operator, PeekOp, RekeyOp
 from .windowed import WindowOp
 
-if TYPE_CHECKING:
-    from .pipeline import Pipeline
+
+class MakingEnv(Env, Protocol):
+    """What some operators are given, besides what any operator needs."""
+
+    def origin(self) -> Batch[Any, Any]:
+        """The origin of the running rows; empty for a letter that is not a chunk."""
+        ...
 
 
-def operator_of(step: s.Step, env: Pipeline) -> Operator:
+def operator_of(step: s.Step, env: MakingEnv) -> Operator:
     """The operator that runs a step."""
     origin = env.origin
     match step:

@@ -36,7 +36,7 @@ from .asynchronous import Deferred
 from .bad_records import BadRecord, NoColumns
 from .column_source import ColumnSource
 from .combined_windows import WindowCombineOp
-from .decode import SourceOp
+from .decode import SourceOp, TakesChunks
 from .failures import chunk_id
 from .joined import JoinOp, SideRows
 from .key_test import KeyTest
@@ -219,7 +219,7 @@ class Pipeline:
             needed[id(operator)] = operator.reads(frozenset[str]().union(*(needed[id(c)] for c in operator.children)))
         for source in self.sources.values():
             source.wants_keys = _wanted(source)
-            source.see_children(lambda child: needed[id(child)])
+            source.see_children(lambda child: needed[id(child)], ColumnSource)
         self._spread.most = frame_bounds(self.bounds, self.sources)
         graph = self.declared.graph
         for one in map(partial(met, graph), graph.stages):
@@ -434,9 +434,7 @@ class Pipeline:
             self.count("records_skipped", len(chunk.skipped))
         return greatest
 
-    async def _run(
-        self, source: SourceOp | ColumnSource | _Nothing, chunk: Chunk, skip: frozenset[int], *, begin: bool = True
-    ) -> int | None:
+    async def _run(self, source: TakesChunks, chunk: Chunk, skip: frozenset[int], *, begin: bool = True) -> int | None:
         if begin:
             self._begin()
         try:

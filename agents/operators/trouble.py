@@ -22,7 +22,8 @@ from ..records.frames.chunks import Chunk
 from ..records.kafka.target_rules import UnknownTarget
 from ..records.values.record import Record
 from .bad_records import BadRecord
-from .failures import answer_of, dead_letter, each_of, find_bad, policy_of, row_in_frame
+from .bisection import find_bad
+from .failures import answer_of, dead_letter, each_of, policy_of, row_in_frame
 from .key_test import KeysApart
 from .letters import bury
 from .pipeline import Pipeline

@@ -12,7 +12,8 @@ import headgate as hg
 from headgate.agents.job.aggregates import plan
 from headgate.agents.job.declaration import Declared
 from headgate.agents.operators.bad_records import BadRecord
-from headgate.agents.operators.failures import dead_letter, find_bad, policy_of
+from headgate.agents.operators.bisection import find_bad
+from headgate.agents.operators.failures import dead_letter, policy_of
 from headgate.agents.operators.pipeline import Pipeline
 from headgate.agents.operators.stateless import UserCodeError
 from headgate.agents.records.frames.chunks import Chunk, FetchBuffer
