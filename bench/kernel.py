@@ -24,7 +24,7 @@ import orjson
 
 from headgate.agents.job.aggregates import count, plan
 from headgate.agents.job.aggregates import sum as sum_of
-from headgate.agents.operators.key_arrays import Addition, KeyArrays
+from headgate.agents.operators.base.key_arrays import Addition, KeyArrays
 from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.columns.groups import KeyTable, StateColumns

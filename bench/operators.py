@@ -23,7 +23,7 @@ import orjson
 
 import headgate as hg
 from headgate.agents.job.declaration import Declared
-from headgate.agents.operators.pipeline import Pipeline
+from headgate.agents.operators.pipeline.pipeline import Pipeline
 from headgate.agents.process.memory import keep_memory
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.kafka.columns import Columns, columns_of

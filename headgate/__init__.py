@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.stream_ends import BatchedStream, TableView
     from headgate.agents.job.timestamps import field
     from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling, window_key
-    from headgate.agents.operators.stateless import UserCodeError
+    from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.requests import drain, drains, metadata, pause, resume, start, stop, withdraw
     from headgate.agents.records.columns.column_batch import ColumnBatch
     from headgate.agents.records.values.record import Batch, Record
@@ -113,7 +113,7 @@ _FROM = {
     "agents.job.column_stream": "ColumnStream",
     "agents.process.requests": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declared_table": "Table",
-    "agents.operators.stateless": "UserCodeError",
+    "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.column_batch": "ColumnBatch",
     "agents.records.values.record": "Batch Record",
     "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...core.task import protocol as t
 from ..cancellation import said
-from ..operators.bad_records import BadRecord
-from ..operators.failures import readable, store_failed, traceback_of
-from ..operators.trouble import Failed, may_pass, told
+from ..operators.base.bad_records import BadRecord
+from ..operators.failures.failures import readable, store_failed, traceback_of
+from ..operators.pipeline.trouble import Failed, may_pass, told
 from .notes import FAILED, FAILURE, RETRY
 from .site import Site
 

@@ -15,7 +15,7 @@ from ...core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, Fram
 from ..job import steps as s
 from ..job.declaration import Declared
 from ..job.timestamps import BadTimestamp, timestamps_of
-from ..operators.decode import serde_of
+from ..operators.source.decode import serde_of
 from ..records.frames.arrow_rows import as_batch
 from ..records.frames.chunks import Records
 

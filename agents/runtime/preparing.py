@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.declaration import Declared
-from ..operators.key_test import KeyTest
-from ..operators.pipeline import Pipeline
+from ..operators.pipeline.pipeline import Pipeline
+from ..operators.source.key_test import KeyTest
 from ..port.bounds import resolved
 from ..port.outlasting import outlasted
 from ..port.port import Offsets

@@ -9,7 +9,7 @@ from typing import Protocol
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ..job.declaration import Declared
-from ..operators.decode import value_serdes
+from ..operators.source.decode import value_serdes
 from ..port.port import Offsets
 from ..records.frames.chunks import Chunk
 from ..records.memory.limits import LIMIT

@@ -19,7 +19,7 @@ from ...core.task.task import Task
 from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import Meter
-from ..operators.pipeline import Pipeline
+from ..operators.pipeline.pipeline import Pipeline
 from ..patience import Patience
 from ..port.port import Port
 from .notes import StatusNotes

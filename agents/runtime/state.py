@@ -20,8 +20,8 @@ from ..job.declaration import Declared
 from ..job.schemas import CLOSED
 from ..job.steps import BatchStep, JoinStep, WindowStep
 from ..logger import Logger
-from ..operators.floors import FLOOR_ROWS
-from ..operators.joined import BOUND
+from ..operators.joins.joined import BOUND
+from ..operators.windows.floors import FLOOR_ROWS
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
 from ..state.marks import Marks

@@ -28,8 +28,8 @@ from ...core.errors import HeadgateError
 from ...core.names import StreamPartition
 from ...core.orders import Start
 from ...core.task.suspects import WHOLE, Mark, Suspects, brief, next_death, spans
-from ..operators.pipeline import Pipeline
-from ..operators.trouble import Failed, Recovered, judged
+from ..operators.pipeline.pipeline import Pipeline
+from ..operators.pipeline.trouble import Failed, Recovered, judged
 from ..port.port import Clock, Process
 from ..port.waiting import in_time
 from ..records.frames.chunks import Chunk

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ..cancellation import answered
-from ..operators.letter_bounds import NO_BOUNDS
+from ..operators.pipeline.letter_bounds import NO_BOUNDS
 from ..port.absence import Unread
 from ..port.port import Port
 from ..port.waiting import wait

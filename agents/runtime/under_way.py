@@ -16,8 +16,8 @@ from ...core.names import StreamPartition
 from ...core.task import protocol as t
 from ...core.turns import TURN_NS
 from ..cancellation import CalledOff, answered
-from ..operators.pipeline import Pipeline
-from ..operators.trouble import Failed, Recovered, because, recover, told
+from ..operators.pipeline.pipeline import Pipeline
+from ..operators.pipeline.trouble import Failed, Recovered, because, recover, told
 from ..port.port import MailboxClosed, Process
 from ..records.frames.chunks import Chunk
 from ..records.frames.range_buffer import UnreadRecords

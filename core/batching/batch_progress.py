@@ -6,7 +6,7 @@ many there were.
 A batch is *open* while it collects rows, *closed* until Spark works on it, *running* while it does, *returned* when its result is here, and
 *done* when the transaction that holds its result is committed. A batch whose last attempt failed is closed again, and says why.
 
-Everything here is a plain value. `agents.operators.batches_seen` collects it from the bookkeeping of a step, and a `Bridge` says
+Everything here is a plain value. `agents.operators.batches.batches_seen` collects it from the bookkeeping of a step, and a `Bridge` says
 what happens at Spark (`AtSpark`).
 """
 

@@ -93,7 +93,17 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/job": "agents/records",
         "agents/port": "agents/records",
         "agents/kafka": "agents/port agents/records",
-        "agents/operators": "agents/job agents/records",
+        "agents/operators": "",
+        "agents/operators/base": "agents/job agents/records",
+        "agents/operators/plain": ".base agents/job agents/records",
+        "agents/operators/shuffle": ".base agents/job agents/records",
+        "agents/operators/source": ".base .plain .shuffle agents/job agents/records",
+        "agents/operators/failures": ".base .source agents/job agents/records",
+        "agents/operators/windows": ".base .shuffle .failures agents/job agents/records",
+        "agents/operators/joins": ".base .windows .failures agents/job agents/records",
+        "agents/operators/actors": ".base agents/job agents/records",
+        "agents/operators/batches": ".base .source .windows .failures agents/job agents/records",
+        "agents/operators/pipeline": ".base .plain .shuffle .source .failures .windows .joins .actors agents/job agents/records",
         "agents/state": "agents/job agents/records",
         "agents/coordinator": "agents/port agents/records",
         "agents/runtime": "agents/operators agents/state agents/job agents/port agents/records",
@@ -110,9 +120,7 @@ DOORS: dict[str, frozenset[str]] = {
 # The rooms in which files still import each other in a circle. No room is added here.
 CIRCLES = frozenset({"agents/job", "agents/process", "agents/worker"})
 # The rooms with more than twenty files. No room is added here.
-CROWDED = frozenset(
-    {"agents/cli", "agents/job", "agents/operators", "agents/runtime", "agents/worker", "core/task", "spark_bridge"}
-)
+CROWDED = frozenset({"agents/cli", "agents/job", "agents/runtime", "agents/worker", "core/task", "spark_bridge"})
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
 LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # What users see as one file of names: `hg` and `hg.testing`.

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import headgate as hg
-from headgate.agents.operators.stateless import FilterOp
+from headgate.agents.operators.base.stateless import FilterOp
 
 from .scenes import life, why
 

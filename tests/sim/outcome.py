@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from headgate.agents.operators import joined, window_states, windowed
+from headgate.agents.operators.joins import joined
+from headgate.agents.operators.windows import window_states, windowed
 from headgate.agents.port import bounds
 from headgate.agents.records.frames import arrow_frames
 from headgate.agents.runtime import log

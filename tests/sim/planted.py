@@ -280,7 +280,7 @@ def _tried_instead_of_asked() -> list[tuple[Any, str, Any]]:
 
 
 def _half_a_chunk_completed() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.trouble import Failed
+    from headgate.agents.operators.pipeline.trouble import Failed
     from headgate.agents.runtime.contribution import Contribution
 
     original = Contribution.complete
@@ -337,7 +337,7 @@ def _stale_fetch_behind_a_seek() -> list[tuple[Any, str, Any]]:
 
 
 def _flag_outlives_its_letter() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.pipeline import Pipeline
+    from headgate.agents.operators.pipeline.pipeline import Pipeline
 
     original = Pipeline.drop
 
@@ -373,8 +373,8 @@ def _damaged_and_passed() -> list[tuple[Any, str, Any]]:
 
 
 def _floor_not_stored() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.floors import FLOOR
-    from headgate.agents.operators.windowed import WindowOp
+    from headgate.agents.operators.windows.floors import FLOOR
+    from headgate.agents.operators.windows.windowed import WindowOp
 
     original = WindowOp.on_watermark
 
@@ -387,7 +387,7 @@ def _floor_not_stored() -> list[tuple[Any, str, Any]]:
 
 
 def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windowed import WindowOp
+    from headgate.agents.operators.windows.windowed import WindowOp
     from headgate.core.progress.frames import MAX_TIME
     from headgate.core.windows.results import WATERMARK
 
@@ -408,7 +408,7 @@ def _time_moves_before_the_results() -> list[tuple[Any, str, Any]]:
 
 
 def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windowed import WindowOp
+    from headgate.agents.operators.windows.windowed import WindowOp
     from headgate.core.progress.frames import MAX_TIME
 
     on_watermark, on_close = WindowOp.on_watermark, WindowOp.on_close
@@ -435,13 +435,13 @@ def _end_moves_the_floor() -> list[tuple[Any, str, Any]]:
 
 
 def _matches_not_stored() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.kept_rows import SliceRows
+    from headgate.agents.operators.joins.kept_rows import SliceRows
 
     return [(SliceRows, "mark", lambda self, places: None)]
 
 
 def _alone_before_the_watermark() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.joined import JoinOp
+    from headgate.agents.operators.joins.joined import JoinOp
 
     original = JoinOp.push_side
 
@@ -478,7 +478,7 @@ def _slices_forgotten_early() -> list[tuple[Any, str, Any]]:
 
 
 def _result_time_raised() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators import windowed
+    from headgate.agents.operators.windows import windowed
 
     original = windowed.WindowOp._give
 
@@ -494,8 +494,8 @@ def _result_time_raised() -> list[tuple[Any, str, Any]]:
 
 
 def _block_stays_when_its_window_closes() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_rows import OpenRows
-    from headgate.agents.operators.open_windows import OpenWindows
+    from headgate.agents.operators.windows.open_rows import OpenRows
+    from headgate.agents.operators.windows.open_windows import OpenWindows
 
     def planted(original: Any) -> Any:
         def prepare(self: Any) -> None:
@@ -510,7 +510,7 @@ def _block_stays_when_its_window_closes() -> list[tuple[Any, str, Any]]:
 
 
 def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_windows import OpenWindows
+    from headgate.agents.operators.windows.open_windows import OpenWindows
 
     original = OpenWindows.prepare
 
@@ -522,8 +522,8 @@ def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any
 
 
 def _closing_begins_anew() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_rows import OpenRows
-    from headgate.agents.operators.open_windows import OpenWindows
+    from headgate.agents.operators.windows.open_rows import OpenRows
+    from headgate.agents.operators.windows.open_windows import OpenWindows
 
     def planted(original: Any) -> Any:
         def load(self: Any) -> None:
@@ -537,7 +537,7 @@ def _closing_begins_anew() -> list[tuple[Any, str, Any]]:
 
 
 def _partial_judged_before_its_window() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators import combined_windows
+    from headgate.agents.operators.windows import combined_windows
     from headgate.core.progress.frames import NO_TIME
 
     from .job import LAG_MS
@@ -559,7 +559,7 @@ def _partial_judged_before_its_window() -> list[tuple[Any, str, Any]]:
 
 
 def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windowed import WindowOp
+    from headgate.agents.operators.windows.windowed import WindowOp
 
     original = WindowOp._late_partials
 
@@ -570,7 +570,7 @@ def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
 
 
 def _merged_session_stays() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_sessions import OpenSessions
+    from headgate.agents.operators.windows.open_sessions import OpenSessions
 
     original = OpenSessions._write
 
@@ -585,7 +585,7 @@ def _merged_session_stays() -> list[tuple[Any, str, Any]]:
 
 
 def _closed_session_stays() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_sessions import OpenSessions
+    from headgate.agents.operators.windows.open_sessions import OpenSessions
 
     original = OpenSessions.prepare
 
@@ -609,8 +609,8 @@ def _late_part_unsaid() -> list[tuple[Any, str, Any]]:
 
 
 def _retried_rows_taken_for_known() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.open_rows import OpenRows
-    from headgate.agents.operators.windowed import WindowOp
+    from headgate.agents.operators.windows.open_rows import OpenRows
+    from headgate.agents.operators.windows.windowed import WindowOp
 
     drop, take = WindowOp.drop, OpenRows.take
 
@@ -628,7 +628,7 @@ def _retried_rows_taken_for_known() -> list[tuple[Any, str, Any]]:
 
 
 def _failed_additions_stay() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.aggregating import AggregateOp
+    from headgate.agents.operators.plain.aggregating import AggregateOp
 
     original, push = AggregateOp.drop, AggregateOp._aggregate
 
@@ -651,7 +651,7 @@ def _failed_additions_stay() -> list[tuple[Any, str, Any]]:
 
 
 def _numbers_of_before_the_seal() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.key_arrays import KeyArrays
+    from headgate.agents.operators.base.key_arrays import KeyArrays
     from headgate.agents.records.memory.vectors import longs
 
     original = KeyArrays.number
@@ -666,7 +666,7 @@ def _numbers_of_before_the_seal() -> list[tuple[Any, str, Any]]:
 
 
 def _changed_states_evicted() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.key_arrays import KeyArrays
+    from headgate.agents.operators.base.key_arrays import KeyArrays
 
     original = KeyArrays.retain
 

@@ -12,7 +12,7 @@ Patches = list[tuple[Any, str, Any]]
 
 
 def every_second_letter() -> Patches:
-    from headgate.agents.operators import trouble
+    from headgate.agents.operators.pipeline import trouble
 
     original, numbers = trouble.bury, count()
 
@@ -24,13 +24,13 @@ def every_second_letter() -> Patches:
 
 
 def timers_fired_by_a_failed_letter_are_gone() -> Patches:
-    from headgate.agents.operators.timers import Timers
+    from headgate.agents.operators.actors.timers import Timers
 
     return [(Timers, "forget", Timers.complete)]
 
 
 def first_time_of_a_timer_stays() -> Patches:
-    from headgate.agents.operators.timers import Timers
+    from headgate.agents.operators.actors.timers import Timers
 
     original = Timers.set
 
@@ -42,7 +42,7 @@ def first_time_of_a_timer_stays() -> Patches:
 
 
 def rows_of_a_table_that_come_twice_are_removed() -> Patches:
-    from headgate.agents.operators.keyed import TableOp
+    from headgate.agents.operators.plain.keyed import TableOp
 
     original = TableOp.push
 

@@ -16,7 +16,7 @@ def idleness_never_confirmed() -> Patches:
 
 
 def results_wait_for_the_end() -> Patches:
-    from headgate.agents.operators.windowed import WindowOp
+    from headgate.agents.operators.windows.windowed import WindowOp
     from headgate.core.progress.frames import MAX_TIME
 
     original = WindowOp.on_watermark

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.operators import actor
+from headgate.agents.operators.actors import actor
 from headgate.agents.state.table import Table
 from headgate.agents.testing.driver import Driver
 

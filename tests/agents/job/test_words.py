@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.column_stream import WindowedColumns
-from headgate.agents.operators.actor import ActorContext
+from headgate.agents.operators.actors.actor import ActorContext
 from headgate.core import words
 from headgate.core.columns.expressions import Expression
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.operators.decode import SourceOp
+from headgate.agents.operators.source.decode import SourceOp
 from headgate.agents.runtime.chooser import TaskChooser
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition

@@ -20,7 +20,7 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
-from headgate.agents.operators.trouble import may_pass
+from headgate.agents.operators.pipeline.trouble import may_pass
 from headgate.agents.port.absence import Unread as Absent
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned, TaskBuffer

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.agents.cli.run import restore_line
-from headgate.agents.operators.joined import SideRows
-from headgate.agents.operators.kept_rows import SideCounts
-from headgate.agents.operators.open_windows import OpenCounts
-from headgate.agents.operators.windowed import LateCounts
+from headgate.agents.operators.joins.joined import SideRows
+from headgate.agents.operators.joins.kept_rows import SideCounts
+from headgate.agents.operators.windows.open_windows import OpenCounts
+from headgate.agents.operators.windows.windowed import LateCounts
 from headgate.agents.port.broker_clock import BrokerClock
 from headgate.agents.runtime.at_work import AtWork
 from headgate.agents.runtime.unreadable import Unreadable

@@ -12,7 +12,7 @@ from aiokafka.record.util import calc_crc32c
 
 from headgate.agents.kafka import private
 from headgate.agents.kafka.record_batch import CODECS, Builder
-from headgate.agents.operators.range_rows import FrameDecoder, RangeDecoder
+from headgate.agents.operators.source.range_rows import FrameDecoder, RangeDecoder
 from headgate.agents.records.frames.chunks import FetchBuffer
 from headgate.agents.records.kafka import codecs, columns
 from headgate.agents.records.kafka.columns import CHECKED_FROM, OversizedBatch, read_batch

@@ -1,0 +1,1 @@
+"""User code that may await, or keeps state of its own."""

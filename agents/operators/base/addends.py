@@ -1,0 +1,307 @@
+"""What chunks add to the states of aggregates and windows: rows, columns, or partial states, each with its keys.
+
+What it decides: that nulls are refused, and whether keys have the bytes that a step needs already. Promise: nothing is made for each
+record where columns hold numbers and keys have these bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ....core.columns.schema import PYTHON
+from ....core.errors import DataError
+from ...job import steps as s
+from ...job.aggregates import NUMERIC, AggregatePlan
+from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.groups import KeyTable, null_among, numbers_in
+from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.kafka.columns import pick
+from ...records.memory.record_spans import RecordSpans
+from ...records.memory.vectors import Buffer, Vector, longs
+from ...records.values.record import Rows
+from ...records.values.serdes import KEY, writes_utf8
+from .key_arrays import NULL_NUMBER, Addition, KeyArrays
+from .stateless import Operator, blaming, encode_keys, failing
+
+Aggregating = s.AggregateStep | s.WindowStep
+
+
+class Addend(Protocol):
+    """What a chunk of a letter adds, each with its key."""
+
+    @property
+    def timestamps(self) -> list[int]:
+        """The time of each row, or partial state."""
+        ...
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        """The numbers of the keys."""
+        ...
+
+    def listed(self) -> list[bytes]:
+        """The keys as bytes."""
+        ...
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
+        """The same for arrays; None if something is no number of 64 bits."""
+        ...
+
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        """The same as columns of numbers, to be added in place; None if something is no number."""
+        ...
+
+    def values(self) -> list[Any]:
+        """The rows, or partial states as lists."""
+        ...
+
+    def picked(self, rows: Buffer | None) -> Addend:
+        """Some of them; None: all."""
+        ...
+
+
+class Addends:
+    """What rows, or partial states in lists, add. Keys are bytes, or text that is to be encoded."""
+
+    def __init__(
+        self, step: Aggregating, keys: list[Any], values: list[Any], times: list[int], *, partial: bool = False
+    ) -> None:
+        self.step = step
+        self.keys = keys
+        self.rows = values
+        self.timestamps = times
+        self.partial = partial
+        self._columns: list[Any] | None = None
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's; the message says which field a row lacks."""
+        return blaming(self.step, None if self.partial else self.step.plan.lacking(self.rows))
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        return keys.numbers_listed(self.keys)
+
+    def listed(self) -> list[bytes]:
+        if set(map(type, self.keys)) == {bytes}:
+            return self.keys
+        return [key if type(key) is bytes else key.encode() for key in self.keys]
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
+        columns: Sequence[Vector | None] | None
+        if self.partial:
+            columns = arrays.vectors(self.rows)
+        else:
+            select = arrays.plan.select
+            found = [one and numbers_in(one(self.rows)) for one in select]
+            wrong = any(s and (v is None or v.nulls) for s, v in zip(select, found, strict=True))
+            columns = None if wrong else arrays.columns(found.__getitem__)
+        if columns is None:
+            return None
+        return Addition(self.numbers(arrays.keys), list(columns), None, array("q", self.timestamps), self)
+
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        if self._columns is None:
+            self._columns = plan.columns(self.rows, partial=self.partial)
+        return self._columns
+
+    def values(self) -> list[Any]:
+        return self.rows
+
+    def picked(self, rows: Buffer | None) -> Addends:
+        if rows is None:
+            return self
+        at = longs(rows).tolist()
+        made = Addends(
+            self.step, pick(self.keys, at), pick(self.rows, at), pick(self.timestamps, at), partial=self.partial
+        )
+        if self._columns is not None:
+            made._columns = [one if one is None else pick(one, at) for one in self._columns]
+        return made
+
+
+class PartialAddends:
+    """What partial states in columns add. `lists` makes them lists, for states that are not in arrays."""
+
+    def __init__(
+        self,
+        step: Aggregating,
+        arrived: ArrivedColumns,
+        states: Sequence[Vector],
+        lists: Callable[[], list[Any]],
+        rows: Buffer | None = None,
+    ) -> None:
+        self.step = step
+        self.arrived = arrived
+        self.states = states
+        self.lists = lists
+        self.rows = rows
+
+    @property
+    def timestamps(self) -> list[int]:
+        return self._some(self.arrived.timestamps)
+
+    def _some(self, column: list[Any]) -> list[Any]:
+        return column if self.rows is None else pick(column, longs(self.rows).tolist())
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's."""
+        return blaming(self.step)
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        return keys.numbers_of(self.arrived.key_spans, self.rows)
+
+    def listed(self) -> list[Any]:
+        return self._some(list(self.arrived.keys or ()))
+
+    def addition(self, arrays: KeyArrays) -> Addition:
+        return Addition(self.numbers(arrays.keys), list(self.states), self.rows, self.arrived.times, self)
+
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        return plan.columns(self.values(), partial=True)
+
+    def values(self) -> list[Any]:
+        return self._some(self.lists())
+
+    def picked(self, rows: Buffer | None) -> PartialAddends:
+        return PartialAddends(self.step, self.arrived, self.states, self.lists, rows)
+
+
+class ColumnAddends:
+    """What a chunk of columns adds. Rows are made only for states that are not in arrays."""
+
+    def __init__(self, step: Aggregating, chunk: ColumnChunk, keys_of: Callable[[ColumnChunk], ChunkKeys]) -> None:
+        self.step = step
+        self.chunk = chunk
+        self.keys_of = keys_of
+        self.keys = keys_of(chunk)
+
+    @property
+    def timestamps(self) -> list[int]:
+        return self.chunk.timestamps
+
+    def blaming(self) -> blaming:
+        """Errors in this block are the aggregate's."""
+        return blaming(self.step)
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        return self.keys.numbers(keys)
+
+    def listed(self) -> list[bytes]:
+        return [key if type(key) is bytes else key.encode() for key in self.keys.listed()]
+
+    def addition(self, arrays: KeyArrays) -> Addition | None:
+        refuse_nulls(self.step, self.chunk)
+        chunk, parts = self.chunk, arrays.plan.parts
+        if any(part.of is not None and chunk.vector(str(part.of)).kind not in ("int64", "float64") for part in parts):
+            return None
+        columns = arrays.columns(lambda at: chunk.vector(str(parts[at].of)))
+        return Addition(self.numbers(arrays.keys), columns, chunk.picked, chunk.times, self)
+
+    def columns(self, plan: AggregatePlan) -> list[Any] | None:
+        return plan.columns(self.values())
+
+    def values(self) -> list[Any]:
+        refuse_nulls(self.step, self.chunk)
+        return self.chunk.rows(sorted(self.step.plan.reads)).values
+
+    def picked(self, rows: Buffer | None) -> ColumnAddends:
+        return self if rows is None else ColumnAddends(self.step, self.chunk.kept(rows), self.keys_of)
+
+
+def refuse_nulls(step: Aggregating, chunk: ColumnChunk) -> None:
+    """Refuse a null in a column of which numbers are aggregated."""
+    for part in step.plan.parts:
+        if part.name not in NUMERIC or part.of is None:
+            continue
+        if null_among(chunk.vector(str(part.of)), chunk.picked) is None:
+            continue
+        error = DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())')
+        raise failing(step, [(place, error) for place, one in enumerate(chunk[str(part.of)]) if one is None], chunk)
+
+
+def vectors_of(arrays: KeyArrays, columns: ArrivedColumns) -> list[Vector] | None:
+    """Partial states in columns as a vector for each cell; None if they are no numbers, or one has no key."""
+    found = [columns.vector(name) for name in arrays.columns_of_partials if name in columns.kinds]
+    if not columns.has_every_key or not arrays.takes(found):
+        return None
+    return found
+
+
+class ChunkKeys:
+    """The keys of a chunk of columns as a serde encodes them. If a column or the bytes have them so already, no list is made."""
+
+    def __init__(
+        self, column: Vector | None, spans: RecordSpans | None, picked: Buffer | None, listing: Callable[[], list[Any]]
+    ) -> None:
+        self.column = column
+        self.spans = spans
+        self.picked = picked
+        self.listed = listing
+        """The keys as bytes, or text that is to be encoded. Raises if one is missing."""
+
+    def numbers(self, keys: KeyTable) -> Buffer:
+        """Their numbers."""
+        if self.spans is not None:
+            found = keys.numbers_of(self.spans, self.picked)
+        elif self.column is not None:
+            found = keys.numbers(self.column, self.picked)
+        else:
+            return keys.numbers_listed(self.listed())
+        if NULL_NUMBER in bytes(found):
+            self.listed()
+        return found
+
+
+def greatest_times(keys: Sequence[Any], timestamps: Sequence[int]) -> dict[Any, int]:
+    """By key, the greatest time of its rows; the keys in the order in which they come first.
+
+    >>> greatest_times("aba", [3, 1, 2])
+    {'a': 3, 'b': 1}
+    """
+    times: dict[Any, int] = {}
+    for key, time in zip(keys, timestamps, strict=True):
+        if time > times.get(key, time - 1):
+            times[key] = time
+    return times
+
+
+def later_times(times: dict[Any, int], others: Mapping[Any, int]) -> None:
+    """Note the greater times of keys."""
+    for key, time in others.items():
+        if time > times.get(key, time - 1):
+            times[key] = time
+
+
+def has_these_bytes(serde: Any, column: Vector) -> bool:
+    """Whether keys that this serde writes have the bytes that `KeyTable` gives a column."""
+    if column.kind == "text":
+        return writes_utf8(serde)
+    return column.kind in ("int64", "bool") and serde.name == KEY and serde.type in (None, PYTHON[column.kind])
+
+
+def same_keys(serde: Any, written: Any) -> bool:
+    """Whether keys that one serde has written are as the other writes them."""
+    return written is not None and written.name == serde.name and serde.type in (None, written.type)
+
+
+def chunk_keys(operator: Operator, chunk: ColumnChunk, serde: Any) -> ChunkKeys:
+    """The keys of a chunk of columns, as this serde encodes them."""
+    written, values = chunk.key_serde, chunk.key_values
+    column = values if isinstance(values, Vector) and has_these_bytes(serde, values) else None
+    return ChunkKeys(
+        column,
+        chunk.key_spans if same_keys(serde, written) else None,
+        chunk.picked,
+        lambda: keyed(operator, chunk, serde),
+    )
+
+
+def keyed(operator: Operator, rows: Rows | ColumnChunk, serde: Any) -> list[bytes]:
+    """The keys of rows, as bytes of this serde; raises if a row has no key."""
+    if rows.keys is None or None in rows.keys:
+        kind = operator.step.verb
+        remedy = f'put .repartition("field") before {kind}, or declare the key of the input: key="field", key_serde='
+        error = DataError("a record has no key", remedy=remedy)
+        keys = rows.keys or [None] * len(rows)
+        raise failing(operator.step, [(place, error) for place, key in enumerate(keys) if key is None], rows)
+    return encode_keys(operator.step, serde, rows.keys, rows.key_serde, rows)

@@ -1,0 +1,284 @@
+"""The states of an aggregate in arrays: what the aggregates of a plan hold there, and the additions of a running chunk.
+
+What it decides: which aggregates have arrays (`count`, `sum`, `min`, `max`, `mean`), and which states fit into them: numbers of 64 bits.
+Promises:
+
+- An addition changes nothing before `add`: it has its numbers and columns, and what would not fit is known before (`refused`).
+- Keys and numbers are those of `groups.py`. A key whose state is kept elsewhere is `odd`; its state here means nothing.
+- Packed, a state has the bytes that a list of it has in msgpack.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...job.aggregates import NUMERIC, AggregatePlan
+from ...records.columns.groups import Holding, KeyTable, StateColumns, numbers_in
+from ...records.columns.packing import State, StatePacking
+from ...records.frames.arrow_frames import FrameColumn
+from ...records.memory.record_spans import RecordSpans, pieces
+from ...records.memory.vectors import Buffer, Vector, VectorBatch, longs
+
+_HELD: dict[str, tuple[Holding, ...]] = {
+    "count": ("rows",),
+    "sum": ("sum",),
+    "min": ("min",),
+    "max": ("max",),
+    "mean": ("rows", "sum"),
+}
+MEAN = ("count", "sum")
+COUNTS = ("rows", "values")
+NULL_NUMBER = b"\xff" * 8
+"""The number of a missing key, -1. No other number has these bytes."""
+
+
+@dataclass(slots=True)
+class Addition:
+    """What a chunk adds, one column for each cell. `rows`: which rows of the columns, for each number; None for all."""
+
+    numbers: Buffer
+    columns: list[Vector | None]
+    rows: Buffer | None
+    times: Buffer
+    source: Any
+    """What it was made of."""
+
+
+class KeyArrays:
+    """The states of the keys of one aggregate. `partial`: what is added are partial states."""
+
+    def __init__(self, plan: AggregatePlan, *, partial: bool = False, head: bytes = b"") -> None:
+        self.plan = plan
+        self.partial = partial
+        held = [_HELD[part.name] for part in plan.parts]
+        self._held: list[Holding] = [one for part in held for one in part]
+        self._names = tuple(map(str, range(len(self._held))))
+        places = iter(self._names)
+        shape: list[State | list[State]] = []
+        for part in held:
+            states: list[State] = [(next(places), "int64" if one in COUNTS else "number") for one in part]
+            shape.append(states if len(part) > 1 else states[0])
+        self._packing = StatePacking(shape, head)
+        self.fields: list[FrameColumn] = [
+            (name, MEAN) if part.name == "mean" else name for name, part in zip(plan.names, plan.parts, strict=True)
+        ]
+        """The columns of a frame of partial states."""
+        self.columns_of_partials = [
+            one
+            for name, part in zip(plan.names, plan.parts, strict=True)
+            for one in ([f"{name}.{half}" for half in MEAN] if part.name == "mean" else [name])
+        ]
+        """The same as whoever reads the frame names them."""
+        self.keys = KeyTable()
+        self.cells = StateColumns(self._held)
+        self.odd: set[int] = set()
+        """The numbers of keys whose states are kept elsewhere."""
+        self.known = 0
+        """The states of keys from this number on have not been looked for."""
+
+    def clear(self) -> None:
+        """Forget every key."""
+        self.keys, self.cells = KeyTable(), StateColumns(self._held)
+        self.odd, self.known = set(), 0
+
+    def memory(self) -> int:
+        """How many bytes are reserved."""
+        return self.keys.memory() + self.cells.memory()
+
+    # -------------------------------------------------------------------------------------------------------- additions
+
+    def columns(self, of: Callable[[int], Vector | None]) -> list[Vector | None]:
+        """A column for each cell; `of` gives that of each aggregate."""
+        found: list[Vector | None] = []
+        for at, part in enumerate(self.plan.parts):
+            found += [None if held in COUNTS else of(at) for held in _HELD[part.name]]
+        return found
+
+    def takes(self, vectors: Sequence[Vector]) -> bool:
+        """Whether these are partial states: a vector for each cell, counts without nulls. Sums have no nulls, either."""
+        if len(vectors) != len(self._held):
+            return False
+        for held, one in zip(self._held, vectors, strict=True):
+            if one.kind != "int64" and (held in COUNTS or one.kind != "float64"):
+                return False
+            if one.nulls and held not in ("min", "max"):
+                return False
+        return True
+
+    def meets_odd(self, addition: Addition) -> bool:
+        """Whether it adds to a state that is kept elsewhere."""
+        return bool(self.odd) and not self.odd.isdisjoint(longs(addition.numbers))
+
+    def refused(self, one: Addition) -> list[int]:
+        """The rows with which a whole number would have more than 64 bits."""
+        if self.partial:
+            return self.cells.merge_overflows(len(self.keys), one.numbers, _all(one.columns), rows=one.rows)
+        return self.cells.overflows(len(self.keys), one.numbers, one.columns, rows=one.rows)
+
+    def add(self, one: Addition) -> None:
+        """Add what `refused` does not name."""
+        if self.partial:
+            self.cells.merge(len(self.keys), one.numbers, _all(one.columns), rows=one.rows, times=one.times)
+        else:
+            self.cells.add(len(self.keys), one.numbers, one.columns, rows=one.rows, times=one.times)
+
+    # ----------------------------------------------------------------------------------------------------------- states
+
+    def vectors(self, states: Sequence[Sequence[Any]]) -> list[Vector] | None:
+        """States, or partial ones, as a vector for each cell; None if one of them does not fit."""
+        if not self.plan.all_plain(states) and not all(map(self.plan.plain, states)):
+            return None
+        found: list[Vector] = []
+        for part, column in zip(self.plan.parts, zip(*states, strict=True), strict=True):
+            for values in zip(*column, strict=True) if part.name == "mean" else (column,):
+                vector = numbers_in(values)
+                if vector is None:
+                    return None
+                found.append(vector)
+        counts = (one.kind == "int64" for held, one in zip(self._held, found, strict=True) if held in COUNTS)
+        return found if all(counts) else None
+
+    def states(self, numbers: Buffer) -> list[list[Any]]:
+        """The states of these keys, one for each aggregate; those of a key without rows are the initial ones."""
+        vectors, _ = self.cells.take(numbers)
+        return self.lists(vectors)
+
+    def lists(self, vectors: Sequence[Vector]) -> list[list[Any]]:
+        """The same of states as vectors."""
+        columns: list[Sequence[Any]] = []
+        left = [
+            [0 if one is None and held == "sum" else one for one in vector.values()]
+            if vector.nulls
+            else vector.values()
+            for held, vector in zip(self._held, vectors, strict=True)
+        ]
+        for part in self.plan.parts:
+            if part.name == "mean":
+                columns.append(list(zip(left.pop(0), left.pop(0), strict=True)))
+            else:
+                columns.append(left.pop(0))
+        return [list(one) for one in zip(*columns, strict=True)]
+
+    def results(self, vectors: Sequence[Vector]) -> list[Vector]:
+        """What users see of states, a column for each aggregate."""
+        left, found = list(vectors), list[Vector]()
+        for part in self.plan.parts:
+            one = left.pop(0)
+            if part.name == "mean":
+                sums = left.pop(0).values()
+                means = [None if not n else total / n for n, total in zip(one.values(), sums, strict=True)]
+                one = Vector.of("float64", means)
+            elif part.name == "sum" and one.nulls:
+                one = numbers_in([value or 0 for value in one.values()]) or one
+            found.append(one)
+        return found
+
+    def taken(self) -> tuple[list[bytes], list[Vector], list[int]]:
+        """All keys, with their states and the times of those."""
+        every = array("q", range(len(self.keys)))
+        keys: Any = pieces(self.keys.keys(every)[0])
+        vectors, times = self.cells.take(every)
+        return keys, list(vectors), longs(times).tolist()
+
+    def listed(self) -> tuple[list[bytes], list[list[Any]], list[int]]:
+        """The same, each state as a list."""
+        keys, vectors, times = self.taken()
+        return keys, self.lists(vectors), times
+
+    def put(self, keys: list[bytes], vectors: Sequence[Vector], times: Sequence[int] | None) -> None:
+        """Set the states of these keys. With times they count as changed."""
+        numbers = self.known_numbers(keys)
+        when = None if times is None else array("q", times)
+        self.cells.put(len(self.keys), numbers, vectors, times=when)
+        if self.odd:
+            self.odd.difference_update(longs(numbers))
+
+    def set_odd(self, keys: list[bytes]) -> None:
+        """Only the states of these keys are kept elsewhere."""
+        self.odd = set(longs(self.known_numbers(keys)))
+
+    def known_numbers(self, keys: list[bytes]) -> Buffer:
+        """The numbers of keys whose states are given, and need not be looked for."""
+        before = len(self.keys)
+        numbers = self.keys.numbers_listed(keys)
+        if self.known == before:
+            self.known = len(self.keys)
+        return numbers
+
+    def changed(self) -> Buffer:
+        """The numbers of the keys whose states have changed since `settle`."""
+        found = self.cells.dirty()
+        return array("q", [one for one in longs(found) if one not in self.odd]) if self.odd else found
+
+    def batch(self, vectors: Sequence[Vector]) -> VectorBatch:
+        """States as a batch."""
+        return VectorBatch(self._names, tuple(vectors), vectors[0].length)
+
+    def pack(self, vectors: Sequence[Vector]) -> RecordSpans:
+        """States as they are stored."""
+        return self._packing.pack(self.batch(vectors))
+
+    def pack_batch(self, batch: VectorBatch) -> RecordSpans:
+        """The same of a batch."""
+        return self._packing.pack(batch)
+
+    def unpack(self, rows: RecordSpans) -> tuple[list[Vector], list[int]]:
+        """Stored states, and which of the rows are something else."""
+        return self._packing.unpack(rows)
+
+    # --------------------------------------------------------------------------------------------------------- forgetting
+
+    def unknown(self) -> tuple[Buffer, list[bytes]]:
+        """The keys whose states have not been looked for."""
+        numbers = array("q", range(self.known, len(self.keys)))
+        found: Any = pieces(self.keys.keys(numbers)[0])
+        return numbers, found
+
+    def retain(self, additions: Sequence[Addition]) -> None:
+        """Forget all states but those that have changed, and those that these additions are for."""
+        kept = dict.fromkeys(longs(self.cells.dirty()).tolist())
+        for one in additions:
+            kept.update(dict.fromkeys(longs(one.numbers).tolist()))
+        self._renumber(array("q", kept))
+        self.number(additions)
+
+    def number(self, additions: Sequence[Addition]) -> None:
+        """Give these additions the present numbers of their keys."""
+        for one in additions:
+            one.numbers = one.source.numbers(self.keys)
+
+    def forget_unknown(self) -> None:
+        """Forget the keys whose states have not been looked for."""
+        if self.known < len(self.keys):
+            self._renumber(array("q", range(self.known)))
+
+    def reserve(self) -> None:
+        """Each key has a state."""
+        self.cells.put(len(self.keys), array("q"), [Vector.of("int64", []) for _ in self._held])
+
+    def copied(self) -> KeyArrays:
+        """The same keys and states, to try additions on. The keys are shared."""
+        self.reserve()
+        made = KeyArrays(self.plan, partial=self.partial)
+        numbers = array("q", range(len(self.keys)))
+        made.keys = self.keys
+        made.cells.put(len(self.keys), numbers, self.cells.take(numbers)[0])
+        return made
+
+    def _renumber(self, kept: Buffer) -> None:
+        self.reserve()
+        self.keys.retain(kept)
+        self.cells.retain(kept)
+        self.known = len(self.keys)
+
+
+def _all(columns: Sequence[Vector | None]) -> list[Vector]:
+    return [one for one in columns if one is not None]
+
+
+def has_arrays(plan: AggregatePlan) -> bool:
+    """Whether the states of a plan can be held in arrays."""
+    return all(part.name in NUMERIC for part in plan.parts)

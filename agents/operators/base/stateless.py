@@ -1,0 +1,579 @@
+"""The declared steps as operators over columns of rows: the base class, and the operators that keep no state.
+
+An operator takes `Rows` and pushes `Rows` to its children, synchronously, one chunk at a time; the hot ones are one list comprehension
+each. Work that must be awaited is deferred: the operator calls `env.defer(...)`, and the task's actor awaits the work, in order, after
+the synchronous part. So the task awaits only where the user asked for it.
+
+The effects of a chunk are kept apart until it is complete: tables and combined rows have `complete()` and `drop()`. At a commit, `seal()`
+emits what is better emitted once per commit than once per row (updates of aggregates, combined partial states).
+
+Whatever can be refused is refused while the letter runs, at the latest in `prepare()`; `complete()` only applies changes and cannot fail.
+
+An exception of user code is re-raised as a `UserCodeError` that names the step. Operators do not decide what happens then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, compress, repeat
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol
+
+from ....core.batching.batch_progress import StepBatches
+from ....core.errors import DataError, HeadgateError, cause_for
+from ....core.graph.graph import Graph
+from ....core.names import StreamPartition
+from ...cancellation import passes, said
+from ...job import steps as s
+from ...measured import Meter
+from ...patience import Patience
+from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.selecting import Column, column_of, lacking
+from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.kafka.spans import SpannedRecords
+from ...records.kafka.writable import check_headers, check_times
+from ...records.memory.vectors import Buffer
+from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
+from ...records.values.record import Headers, Record, Rows
+from ...records.values.serdes import KEY, OUTPUT_KEY
+from .user_line import near, user_line
+
+BYTES, VALUES = "bytes", "values"
+"""The form in which an operator may need keys."""
+
+
+NONE_FOUND: Mapping[int, UserCodeError] = MappingProxyType({})
+
+
+class UserCodeError(HeadgateError):
+    """A user function raised. `step` says where; `__cause__` is the exception. The message begins with the line of the user's code.
+
+    `all`: by record of the letter's chunk, the errors of all records on which this step fails by itself, whatever the others are. Empty if
+    they are not known.
+    """
+
+    def __init__(
+        self,
+        step: s.Step,
+        cause: BaseException,
+        index: int | None = None,
+        hint: str = "",
+        *,
+        found: Mapping[int, UserCodeError] = NONE_FOUND,
+    ) -> None:
+        self.step = step
+        self.index = index
+        self.all = found
+        name = f" '{step.name}'" if step.name else ""
+        what = f": {cause}" if isinstance(cause, HeadgateError) else f" raised {said(cause)}"
+        self._line = user_line(cause, step)
+        self._said = f"{step.verb}{name} ({near(step.where, self._line)}){what}{'; ' if hint else ''}{hint}"
+        super().__init__(self.of(""))
+        self.__cause__ = cause_for(self, cause)
+
+    def of(self, what: str) -> str:
+        """The message for what it failed on (a record, a batch): the user's line, then this, then the step and what was raised."""
+        return ": ".join(part for part in (self._line, what, self._said) if part)
+
+
+def failing(step: s.Step, bad: Sequence[tuple[int, BaseException]], rows: Rows | ColumnChunk) -> UserCodeError:
+    """The error of the first of these rows, which all fail by themselves. It names all their records, if they are known."""
+    found: dict[int, UserCodeError] = {}
+    if (record_of := rows.record_of) is not None:
+        for place, cause in bad:
+            found.setdefault(record_of(place), UserCodeError(step, cause, place))
+    place, cause = bad[0]
+    return UserCodeError(step, cause, place, found=found)
+
+
+class Uncaught(HeadgateError):
+    """User code that belongs to no step raised something that is not an `Exception`; `__cause__` is what it raised."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"user code raised {said(cause)}")
+        self.__cause__ = cause
+
+
+class blaming:
+    """Whatever user code raises in this block becomes a `UserCodeError` of this step. A requested cancellation passes unchanged."""
+
+    __slots__ = ("step", "told")
+
+    def __init__(self, step: s.Step, told: Callable[[BaseException], str] | None = None) -> None:
+        """`told` returns what the message should add about the rows, given the error."""
+        self.step = step
+        self.told = told
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None or isinstance(error, UserCodeError) or passes(error):
+            return
+        hint = self.told(error) if self.told is not None else ""
+        raise UserCodeError(self.step, error, getattr(error, "index", None), hint) from error
+
+
+class Env(Protocol):
+    """What operators need of the task that runs them; `agents.operators.pipeline.pipeline.Pipeline` implements it."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def app(self) -> Any:
+        """The app, for its default serdes."""
+        ...
+
+    @property
+    def graph(self) -> Graph:
+        """The checked graph of the job."""
+        ...
+
+    wants_commit: bool
+    push_result: Callable[[Operator, Rows], None] | None
+    """In a letter without a chunk: pushes rows to an operator, and leaves out those that it fails on, as its policy says."""
+
+    meter: Meter
+    """What measures for how long the running letter holds the loop."""
+
+    topic_id: Callable[[StreamPartition], str]
+    """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
+
+    def stop(self, actor: Operator, /) -> None:
+        """After this letter, this actor takes no more rows."""
+        ...
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+    ) -> None: ...
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> None:
+        """Write records that lie in buffers: these rows of them, or all."""
+        ...
+
+    def shuffle(
+        self,
+        name: str,
+        everyone: bool,
+        keys: list[bytes | None],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Headers] | None = None,
+        plan: int | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """Write rows, or partial states of the plan with this digest, to an intermediate stream, each to the partition of its key.
+        `offsets`: those of the records that the rows were made of, if they are known."""
+        ...
+
+    def share(
+        self,
+        topic: str,
+        keys: list[bytes | None],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Headers] | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """Write rows to a stream that other jobs read, each to the partition of its key."""
+        ...
+
+    def share_columns(self, topic: str, writer: FrameWriter, of: FrameRows) -> None:
+        """The same for rows in columns, in frames of this writer."""
+        ...
+
+    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+        """As `shuffle`, for rows or partial states in columns, in frames of this writer."""
+        ...
+
+    def later(self, forward: Callable[[], None], /) -> None:
+        """Forward rows by this function when the current call has returned."""
+        ...
+
+    def table(self, name: str, /) -> Any: ...
+    def defer(self, work: Callable[[], Awaitable[None]], /) -> None: ...
+    def count(self, name: str, amount: int = 1) -> None: ...
+    def now_ms(self) -> int: ...
+    @property
+    def patience(self) -> Patience:
+        """How long user code may be awaited."""
+        ...
+
+
+class Operator:
+    """Base class: passes rows on. The pipeline fills in `children` when it is assembled."""
+
+    awaits = False
+    """Whether the operator defers work."""
+    letters = False
+    """Whether the operator needs watermarks, ends and drains."""
+    windows_of_row = 0
+    """Into how many windows it puts a row, at most."""
+    rows_at_once = 1
+    """How many rows of a letter it awaits at a time."""
+    watermark: int | None = None
+    """The event time that the operator was last told."""
+    wants_keys = ""
+    """What the operator needs of its rows' keys: nothing, their `bytes` (to compare them), or the `values` (to show to user code)."""
+    gives_keys = False
+    """Whether the operator sets the keys of the rows that it passes on."""
+    stopped = False
+    """User code has stopped it: it takes no more rows, whatever comes."""
+    flushed = False
+    """It has been flushed in this run."""
+    flags: tuple[str, ...] = ("watermark", "flushed")
+    """Attributes that a letter may set; when the letter is dropped, they get their former values back."""
+
+    def __init__(self, step: s.Step, env: Env) -> None:
+        self.step = step
+        self.env = env
+        self.children: list[Operator] = []
+
+    def push(self, rows: Rows) -> None:
+        """Process rows of a chunk."""
+        self.forward(rows)
+
+    def forward(self, rows: Rows) -> None:
+        """Push rows to every child."""
+        if not rows.values:
+            return
+        push = self.env.push_result
+        for child in self.children:
+            if push is None:
+                child.push(rows)
+            else:
+                push(child, rows)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        """Process columns of a chunk."""
+        self.forward_columns(chunk)
+
+    def takes_updates(self) -> bool:
+        """Whether `push_updates` takes columns, so that no rows need to be made."""
+        return False
+
+    def takes_results(self, names: Sequence[str]) -> bool:
+        """Whether `push_updates` takes columns with these names, whatever their types."""
+        return False
+
+    def push_updates(self, chunk: ColumnChunk) -> None:
+        """Process columns where others get rows: numbers, each an int64 or a float64."""
+        raise NotImplementedError
+
+    def forward_columns(self, chunk: ColumnChunk) -> None:
+        """Push columns to every child."""
+        if len(chunk):
+            for child in self.children:
+                child.push_columns(chunk)
+
+    @property
+    def merges_columns(self) -> bool:
+        """Whether it takes partial states as columns."""
+        return False
+
+    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+        """Merge partial states in columns. False if they must come as rows: these are of former code, or no numbers.
+
+        `written`: the serde of their keys.
+        """
+        return False
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        """The columns that the operator needs of its rows. `behind`: those that later steps need."""
+        return behind
+
+    def seal(self) -> None:
+        """A transaction is about to close, or a marker is about to be announced: emit what was held back."""
+
+    @property
+    def full(self) -> bool:
+        """Whether no more chunks of the streams that lead here should be taken for now."""
+        return False
+
+    def sealed(self) -> None:
+        """Everything complete joins the transaction that closes."""
+
+    def durable(self) -> None:
+        """What the oldest seal held is committed. Also called once at the start, when the restored state is."""
+
+    def room_changed(self) -> None:
+        """The number of batches that may run at a time has changed."""
+
+    def prepare(self) -> None:
+        """The letter has run: refuse what cannot be accepted. This is the last point at which an operator may raise."""
+
+    def complete(self) -> None:
+        """The letter is complete: its changes count from now on. This must not fail."""
+
+    def drop(self) -> None:
+        """The letter failed: discard its changes."""
+
+    def suspend(self) -> Any:
+        """Set aside what the running letter has changed so far, because a seal must not see it. `resume` gets it back."""
+        return None
+
+    def resume(self, aside: Any) -> None:
+        """Resume the letter that was set aside."""
+
+    async def on_watermark(self, watermark: int) -> bool:
+        """Event time has reached `watermark`: do one bounded step. Returns whether there is more to do."""
+        self.watermark = watermark
+        return False
+
+    async def on_close(self, cause: str) -> bool:
+        """All its inputs have ended (`end`) or are drained (`drain`): do one bounded step. Returns whether there is more to do."""
+        return False
+
+    async def work(self, key: str) -> bool:
+        """Work of the operator's own is due: a timer, a batch. Returns whether there is more to do."""
+        return False
+
+    def due(self) -> tuple[int, str] | None:
+        """When (wall ms) `work(key)` should be called next, and the key."""
+        return None
+
+    def owes(self) -> bool:
+        """Whether the operator has something to do even if no further record arrives."""
+        return self.due() is not None
+
+    def owed_ms(self) -> int | None:
+        """The least timestamp of the results that the operator owes beyond `Step.holds_ms`, by what is complete; None if it owes none.
+
+        It is called after each letter and before the first one, so the answer must follow from the operator's tables.
+        """
+        return None
+
+    def needed(self) -> Mapping[StreamPartition, int]:
+        """By partition, the first offset of records that it will still need, though the task has read on; as of the complete letters."""
+        return {}
+
+    def batches(self) -> StepBatches | None:
+        """The batches that it collects; None if it collects none."""
+        return None
+
+    async def close(self) -> None:
+        """The task is released: end running user code."""
+
+    def opened(self) -> Any:
+        """What is open in its windows, and its late rows; None if it has no windows."""
+        return None
+
+    def user_rows(self, rows: Rows) -> Rows:
+        """Rows that user code gets, to make others of them. If it may use tables, what it makes of a row may depend on earlier rows: then
+        no record is known to fail whatever the others are."""
+        return replace(rows, places=None) if self.env.app.tables else rows
+
+    def column(self, fn: Callable[[Any], Any], rows: Rows, *, records: bool) -> list[Any]:
+        """Apply `fn` to the values, or the records, of rows. An exception becomes a `UserCodeError` of this step."""
+        with blaming(self.step, lacking((), rows.values)):
+            return [fn(x) for x in (rows.records() if records else rows.values)]
+
+    def select(self, column: Column, values: list[Any], by: Any = None) -> list[Any]:
+        """Select a column. An exception becomes a `UserCodeError` of this step; `by` names the field for its message."""
+        with blaming(self.step, lacking((by,) if isinstance(by, str) else (), values)):
+            return column(values)
+
+
+class Relay(Operator):
+    """Follows every hundredth step of a chain: passes rows on after the current call has returned, so that no chain overflows the stack."""
+
+    def push(self, rows: Rows) -> None:
+        self.env.later(lambda: self.forward(rows))
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self.env.later(lambda: self.forward_columns(chunk))
+
+
+class PerRow(Operator):
+    """Calls a function with each value, or with each record."""
+
+    def __init__(self, step: s.MapStep | s.FilterStep | s.PeekStep | s.FlatMapStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.fn = step.fn
+        self.with_record = step.with_record
+        self.wants_keys = VALUES if step.with_record else ""
+
+
+class MapOp(PerRow):
+    """One value in, one out."""
+
+    def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
+        if not self.with_record:
+            self.forward(rows.with_values(self.column(self.fn, rows, records=False)))
+            return
+        self.forward(rows_of_results(self.step, rows, self.column(self.fn, rows, records=True)))
+
+
+def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
+    """The rows of functions that got records. A result is a plain value, or a record that sets key, timestamp and headers."""
+    if Record not in set(map(type, results)):
+        return rows.with_values(results)
+    records = [
+        result if isinstance(result, Record) else record.with_value(result)
+        for record, result in zip(rows.records(), results, strict=True)
+    ]
+    return replace(rows_of(step, records), offsets=rows.offsets, places=rows.places)
+
+
+def rows_of(step: s.Step, records: Sequence[Record[Any, Any]]) -> Rows:
+    """The rows of records that user code has made; invalid timestamps and headers are refused."""
+    with blaming(step):
+        rows = Rows.of(records)
+        rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
+        if rows.headers is not None:
+            rows.headers = list(check_headers(rows.headers, "a Record"))
+    return rows
+
+
+class FilterOp(PerRow):
+    """Keeps the rows for which the function is true."""
+
+    def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
+        # testing a result for truth may fail, too
+        with blaming(self.step, lacking((), rows.values)):
+            fn = self.fn
+            keep = [fn(x) for x in (rows.records() if self.with_record else rows.values)]
+            kept = select_rows(rows, keep)
+        self.forward(kept)
+
+
+class PeekOp(PerRow):
+    """Shows each row to the function, and passes it on."""
+
+    def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
+        self.column(self.fn, rows, records=self.with_record)
+        self.forward(rows)
+
+
+def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
+    """The rows for which `keep` is true."""
+    if all(keep):
+        return rows
+    return Rows(
+        list(compress(rows.values, keep)),
+        list(compress(rows.timestamps, keep)),
+        list(compress(rows.keys, keep)) if rows.keys is not None else None,
+        list(compress(rows.headers, keep)) if rows.headers is not None else None,
+        list(compress(rows.offsets, keep)) if rows.offsets is not None else None,
+        key_serde=rows.key_serde,
+        places=list(compress(rows.places, keep)) if rows.places is not None else None,
+    )
+
+
+class FlatMapOp(PerRow):
+    """One value in, any number out."""
+
+    def push(self, rows: Rows) -> None:
+        fn, rows = self.fn, self.user_rows(rows)
+        lists = self.column(lambda x: list(fn(x)), rows, records=self.with_record)
+        values = list(chain.from_iterable(lists))
+        sizes = list(map(len, lists))
+
+        def spread(column: Sequence[Any]) -> list[Any]:
+            return list(chain.from_iterable(map(repeat, column, sizes)))
+
+        offsets = None if rows.offsets is None else spread(rows.offsets)
+        places = None if rows.places is None else spread(rows.places)
+        if self.with_record and Record in set(map(type, values)):
+            records = [
+                item if isinstance(item, Record) else record.with_value(item)
+                for record, items in zip(rows.records(), lists, strict=True)
+                for item in items
+            ]
+            self.forward(replace(rows_of(self.step, records), offsets=offsets, places=places))
+            return
+        self.forward(
+            Rows(
+                values,
+                spread(rows.timestamps),
+                None if rows.keys is None else spread(rows.keys),
+                None if rows.headers is None else spread(rows.headers),
+                offsets,
+                key_serde=rows.key_serde,
+                places=places,
+            )
+        )
+
+
+class RekeyOp(Operator):
+    """Sets another key, in place."""
+
+    gives_keys = True
+
+    def __init__(self, step: s.RekeyStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.by = step.by
+        self.key = column_of(step.by)
+
+    def push(self, rows: Rows) -> None:
+        rows = self.user_rows(rows)
+        self.forward(replace(rows, keys=self.select(self.key, rows.values, self.by), key_serde=None))
+
+
+def encode(step: s.Step, serde: Any, values: list[Any], rows: Rows | None = None) -> list[Any]:
+    """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`. `rows`: whose values they are."""
+    encoded = serde.dumps_many(values)
+    if encoded.bad:
+        raise failing(step, encoded.bad, rows or NO_ROWS)
+    return encoded.values
+
+
+NO_ROWS = Rows([], [])
+"""Instead of rows that were made of no single record."""
+AS_THEY_ARE = ("text", "bytes")
+"""Serdes whose key bytes an output topic has unchanged."""
+
+
+def encode_keys(
+    step: s.Step, serde: Any, keys: list[Any], written: Any = None, rows: Rows | ColumnChunk | None = None
+) -> list[Any]:
+    """Encode keys with this serde; None stays None. `written`: the serde that has already encoded them, if they are bytes. `rows`: whose
+    keys they are."""
+    if written is not None:
+        if written.name == serde.name and serde.type in (None, written.type):
+            return keys
+        if serde.name == OUTPUT_KEY and written.name in AS_THEY_ARE:
+            return keys
+        if serde.name == OUTPUT_KEY and written.name == KEY:
+            with contextlib.suppress(KeyRefused):  # found again below, together with its record
+                return output_column(keys)
+        keys = decode_keys(step, written, keys, rows)
+    encoded = serde.dumps_many(keys)
+    if encoded.bad:
+        remedy = "give the step (or the app) another key_serde=, or make a key that this serde accepts"
+        raise _of_keys(step, encoded.bad, remedy, rows)
+    return encoded.values
+
+
+def _of_keys(
+    step: s.Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows: Rows | ColumnChunk | None
+) -> UserCodeError:
+    """The error of a serde about keys. Its remedy names the parameter for keys, not the one for values."""
+    found: list[tuple[int, BaseException]] = []
+    for index, error in bad:
+        own = error.remedy if isinstance(error, KeyRefused | KeyUnreadable) else remedy
+        told = DataError(f"the key {error.what}", remedy=own)
+        told.__cause__ = error.__cause__
+        found.append((index, told))
+    return failing(step, found, rows or NO_ROWS)
+
+
+def decode_keys(step: s.Step, serde: Any, keys: list[Any], rows: Rows | ColumnChunk | None = None) -> list[Any]:
+    """Decode keys that this serde has written, for user code."""
+    decoded = serde.loads_many(keys)
+    if decoded.bad:
+        raise _of_keys(step, decoded.bad, "give the input (or the app) another key_serde=", rows)
+    return decoded.values

@@ -1,0 +1,1 @@
+"""Records that failed: their policies, and their dead letters."""

@@ -1,0 +1,771 @@
+"""The operators of a task, connected: chunks of the streams that it reads go in; rows go out to topics, tables and intermediate streams.
+
+A pipeline belongs to one task and processes one letter at a time. `await pipeline.chunk(...)` runs a chunk through all operators, awaited
+work included. Afterwards either all output is in the ready buffer, or an exception was raised and `drop()` has discarded everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, cast
+
+from ....core.batching.batch_progress import StepBatches
+from ....core.errors import RowRefused
+from ....core.graph.checks import met
+from ....core.names import StreamPartition
+from ....core.progress.came_from import OffsetRange
+from ...cancellation import passes
+from ...job import steps as s
+from ...job.declaration import Declared
+from ...job.declared_table import bound
+from ...job.schemas import CLOSED
+from ...measured import Meter
+from ...patience import Patience
+from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.frames.chunks import Chunk
+from ...records.frames.range_buffer import UnreadRecords
+from ...records.kafka.spans import SpannedRecords
+from ...records.kafka.target_rules import UnknownTarget
+from ...records.memory.limits import MOST_BYTES
+from ...records.memory.vectors import Buffer
+from ...records.values.record import Batch, Headers, Rows
+from ..actors.asynchronous import Deferred
+from ..base.bad_records import BadRecord, NoColumns
+from ..base.stateless import (
+    BYTES,
+    VALUES,
+    Operator,
+    Relay,
+    Uncaught,
+    UserCodeError,
+)
+from ..failures.failures import chunk_id
+from ..failures.result_rows import push_result
+from ..joins.joined import JoinOp, SideRows
+from ..plain.aggregating import AggregateOp
+from ..plain.shared import ShareOp
+from ..shuffle.shuffles import CombineOp, ShuffleOp
+from ..shuffle.spreading import Before, Spread
+from ..source.column_source import ColumnSource
+from ..source.decode import SourceOp, TakesChunks
+from ..source.key_test import KeyTest
+from ..windows.combined_windows import WindowCombineOp
+from ..windows.open_windows import OpenCounts
+from ..windows.windowed import LateCounts, WindowOp
+from .letter_bounds import frame_bounds, letter_bounds
+from .made import operator_of
+
+DEEP = 100
+"""The number of steps whose calls nest. Python allows about a thousand frames, and each step takes two or three."""
+StepTimes = Sequence[tuple[str, int]]
+"""Steps by name, each with the event time that it is told."""
+
+
+class ReadyBuffer(Protocol):
+    """The task's ready buffer: the outputs of the running chunk, until it is completed or dropped."""
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int] | int,
+        headers: list[Any] | None = None,
+    ) -> tuple[int, int]:
+        """Returns how many of the records have another timestamp in Kafka than their event time, and how many are older than their topic
+        keeps records."""
+        ...
+
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> tuple[int, int]: ...
+    def complete(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+class _Nothing:
+    """The source of a chunk of which nothing is read: an unreadable frame that is left out."""
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """See `SourceOp`."""
+
+
+class Pipeline:
+    """Everything that a task does with records."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        task: str,
+        *,
+        buffer: ReadyBuffer,
+        seal_buffer: ReadyBuffer,
+        table: Callable[[str], Any],
+        widths: Mapping[str, int],
+        now_ms: Callable[[], int],
+        count: Callable[[str, int], None],
+        streams: Iterable[str],
+        prepare: Callable[[], None] | None = None,
+        careful: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
+        """`prepare` encodes what the letter changed in tables. If something cannot be encoded, it raises, and the letter has failed.
+
+        `careful`: nothing is held back for the commit. A failure at a commit costs the whole transaction. After one, the same records run
+        again in this mode, where the failing record is found among them, and its policy decides.
+
+        `patience`: how long user code may be awaited; without it there is no limit.
+        """
+        self.declared = declared
+        self.graph = declared.graph
+        self.app = declared.app
+        self.task = task
+        self.buffer = buffer
+        self.seal_buffer = seal_buffer
+        self.table = table
+        self.now_ms = now_ms
+        self._count = count
+        self._counted: Counter[str] = Counter()
+        """What the running letter counts: it is told when the letter is complete, and forgotten if it fails, since it then runs again."""
+        self.patience = patience or Patience()
+        self._prepare = prepare
+        self._careful = careful
+        self.trouble: BaseException | None = None
+        """The error with which the last chunk failed."""
+        self._unknown: UnknownTarget | None = None
+        """The topic that the letter writes to and whose number of partitions is not known."""
+        self._deferred: deque[Deferred] = deque()
+        self._later: deque[Callable[[], None]] = deque()
+        self.push_result: Callable[[Operator, Rows], None] | None = None
+        self._running: tuple[Chunk, Callable[[], Rows], Callable[[], list[int] | None]] | None = None
+        self._skipped: frozenset[int] = frozenset()
+        self.wants_commit = False
+        self._seen: dict[StreamPartition, int] = {}
+        """The greatest event times of records of inputs that were read elsewhere, by the running letter's results."""
+        self._stopping: list[Operator] = []
+        """The actors that the running letter stops."""
+        self._before: list[tuple[Operator, tuple[Any, ...]]] = []
+        """The flags of the operators when the letter began."""
+        self.meter = Meter()
+        """What measures the running letter."""
+        self.keys: KeyTest | None = None
+        """Tests by which partitioner the inputs were partitioned."""
+        self.spark: Any = None
+        """The bridge that runs PySpark functions; only jobs that use Spark have one."""
+        self.spark_in_flight = 4
+        self.spark_timeout_s = 3600.0
+        self.gather_max_bytes = 1 << 30
+        self.batch_max_bytes = MOST_BYTES
+        self.topic_id: Callable[[StreamPartition], str] = lambda at: ""
+        """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
+        self.adopted: Callable[[], Mapping[str, str]] = dict
+        """The ids of topics that are taken for the same as their successors."""
+        self.poke: Callable[[], None] = _nothing
+        """Called when the result of `due()` may have changed without a letter."""
+        self.operators: list[Operator] = []
+        self.sources: dict[str, SourceOp] = {}
+        self.reads: dict[int, frozenset[str]] = {}
+        """The streams of this task whose records reach an operator, by the operator's id."""
+        self._spread = Spread(widths, self.emit, self._before_it)
+        self._assemble(set(streams), careful)
+
+    # --------------------------------------------------------------------------------------------------- put together
+
+    def _assemble(self, streams: set[str], careful: bool) -> None:
+        made: dict[int, Operator] = {}
+        depth: dict[int, int] = {}
+        for step in self.declared.steps:
+            if isinstance(step, s.InputStep):
+                made[id(step)] = self.sources[step.topic] = SourceOp(step, self)
+                continue
+            operator = operator_of(step, self)
+            takes: list[Operator] = [operator] * len(step.parents)
+            if isinstance(operator, JoinOp):
+                takes = [*operator.sides()]
+                self.operators += takes
+            self.operators.append(operator)
+            for parent, child in zip(step.parents, takes, strict=True):
+                made[id(parent)].children.append(child)
+            depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
+            if isinstance(step, s.ShuffleStep):
+                topic = self.declared.topic(step)
+                made[id(step)] = self.sources[topic] = SourceOp(step, self)
+                depth[id(step)] = 0
+            else:
+                made[id(step)] = operator
+            if depth[id(step)] and not depth[id(step)] % DEEP:
+                made[id(step)] = relay = Relay(step, self)
+                operator.children.append(relay)
+                self.operators.append(relay)
+        wants: dict[int, bool] = {}
+        """Whether at or behind an operator a step awaits, is told the event time, or a failure may cost only a record: then aggregates
+        before it emit at once."""
+        for operator in reversed(self.operators):  # parents come before children
+            below = any(wants[id(child)] for child in operator.children)
+            wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
+            if isinstance(operator, CombineOp | WindowCombineOp | AggregateOp):
+                operator.careful = careful
+            if isinstance(operator, WindowOp) and careful:
+                operator.be_careful()
+            if isinstance(operator, AggregateOp):
+                operator.at_once = careful or below
+        self.bounds = letter_bounds(self.operators, self.sources)
+        needed: dict[int, frozenset[str]] = {}
+        """The columns that an operator needs of its rows, by the operator's id."""
+        for operator in reversed(self.operators):
+            needed[id(operator)] = operator.reads(frozenset[str]().union(*(needed[id(c)] for c in operator.children)))
+        for source in self.sources.values():
+            source.wants_keys = _wanted(source)
+            source.see_children(lambda child: needed[id(child)], ColumnSource)
+        self._spread.most = frame_bounds(self.bounds, self.sources)
+        graph = self.declared.graph
+        for one in map(partial(met, graph), graph.stages):
+            for stream in one if len(one) > 1 else ():
+                if stream in self.sources:
+                    self.sources[stream].only_text = True
+        for operator in self.operators:
+            name = self.declared.name(operator.step)
+            self.reads[id(operator)] = graph.flow(name) & streams
+            keeps = isinstance(operator.step, s.BatchStep)  # it stores the origin of its rows; a frame names it
+            names = isinstance(operator, ShareOp) or type(operator) is ShuffleOp
+            for topic in self.reads[id(operator)] if keeps or names else ():
+                source = self.sources[topic]
+                source.wants_offsets |= keeps or not source.framed
+                source.wants_origins |= names and source.framed
+        for source in self.sources.values():
+            source.wants_origins &= not source.wants_offsets
+        self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
+        self._hearing = [operator for operator in self.operators if operator.letters]
+        self._recall()
+
+    def _may_leave_out(self, operator: Operator) -> bool:
+        """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
+        inputs = [step for step in self.declared.steps if isinstance(step, s.InputStep)]
+        policies = (
+            [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
+        )
+        lenient = any(policy not in (None, "fail") for policy in policies)
+        return operator.step.by_row and lenient
+
+    # ------------------------------------------------------------------------------------------------- what operators need
+
+    def origin(self) -> Batch[Any, Any]:
+        """The origin of the running rows; empty for a letter that is not a chunk."""
+        if self._running is None:
+            return Batch("", 0, Rows([], []))
+        chunk, rows, own = self._running
+        offsets = own()
+        if offsets is None:
+            offsets = chunk.columns.offset_column()
+        return Batch(
+            chunk.at.stream, chunk.at.partition, rows(), offsets, {"id": chunk_id(chunk, offsets, self._skipped)}
+        )
+
+    def at(self) -> tuple[str, int]:
+        """The stream and partition of the running rows; an empty name for a letter that is not a chunk."""
+        return ("", 0) if self._running is None else (self._running[0].at.stream, self._running[0].at.partition)
+
+    def emit(
+        self,
+        topic: str,
+        partition: int | None,
+        keys: list[bytes | None] | None,
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+    ) -> None:
+        """Write rows to a topic, as part of the running letter."""
+        try:
+            found = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
+        except UnknownTarget as error:
+            self._unknown = error  # user code may catch it, or raise another error instead
+            raise
+        self._count_times(*found)
+
+    def emit_spans(
+        self, topic: str, partition: int | None, records: SpannedRecords, rows: Buffer | None = None
+    ) -> None:
+        """As `emit`, of records that lie in buffers."""
+        try:
+            found = self.buffer.emit_spans(topic, partition, records, rows)
+        except UnknownTarget as error:
+            self._unknown = error
+            raise
+        self._count_times(*found)
+
+    def _count_times(self, restamped: int, expiring: int) -> None:
+        if restamped:
+            self.count("records_restamped", restamped)
+        if expiring:
+            self.count("records_expiring", expiring)
+
+    def _before_it(self) -> Before | None:
+        """The records of the running chunk; None for a letter that is not a chunk."""
+        if self._running is None:
+            return None
+        chunk = self._running[0]
+        at, columns = chunk.at, chunk.columns
+        records = OffsetRange(f"{at.stream}[{at.partition}]", columns.offset(0), columns.offset(len(columns) - 1))
+        source = self.sources[at.stream]
+        if not source.framed:
+            return Before(str(records), str(records), records.first)
+        frames = f"frame{'s' * (records.first < records.last)} {records}"
+        origins = chunk.origins if source.wants_origins else None
+        return Before(frames, frames if origins is None else origins.said, 0 if source.wants_origins else records.first)
+
+    def shuffle(
+        self,
+        name: str,
+        everyone: bool,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None = None,
+        plan: int | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """Write rows, or partial states of a plan, to an intermediate stream: in batch frames, each row to the partition of its key."""
+        topic = self.declared.topics.intermediate(name)
+        self._spread.rows(topic, everyone, keys, timestamps, values, headers, plan, offsets)
+
+    def share(
+        self,
+        topic: str,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """Write rows to a stream that other jobs read, in the same way."""
+        self._spread.rows(topic, False, keys, timestamps, values, headers, None, offsets)
+
+    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+        """Write rows in columns, or partial states, to an intermediate stream: in frames of this writer, each row to the partition of its
+        key."""
+        self._spread.columns(self.declared.topics.intermediate(name), everyone, writer, of)
+
+    def share_columns(self, topic: str, writer: FrameWriter, of: FrameRows) -> None:
+        """Write rows in columns to a stream that other jobs read, in the same way."""
+        self._spread.columns(topic, False, writer, of)
+
+    def stop(self, actor: Operator) -> None:
+        """After this letter, this actor takes no more rows in this run."""
+        if actor not in self._stopping:
+            self._stopping.append(actor)
+            self.table(CLOSED).update({self._mark("stop", actor): "stop"})
+
+    def defer(self, work: Deferred) -> None:
+        """Await this before the letter completes, after what was deferred earlier."""
+        self._deferred.append(work)
+
+    def later(self, forward: Callable[[], None]) -> None:
+        """Forward rows by this function when the current call has returned, before anything else of the letter."""
+        self._later.append(forward)
+
+    def _flow(self) -> None:
+        while self._later:
+            self._later.popleft()()
+
+    def saw(self, at: StreamPartition, greatest: int) -> None:
+        """Executors have read records of this partition, up to this event time."""
+        self._seen[at] = max(self._seen.get(at, greatest), greatest)
+
+    def seen(self) -> tuple[tuple[StreamPartition, int], ...]:
+        """What executors have read for the letter that is complete. Told once."""
+        seen, self._seen = self._seen, {}
+        return tuple(seen.items())
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter that users see, when the letter is complete."""
+        self._counted[name] += amount
+
+    def _tell_counts(self) -> None:
+        counted, self._counted = self._counted, Counter()
+        for name, amount in counted.items():
+            self._count(name, amount)
+
+    # ---------------------------------------------------------------------------------------------------------- a letter
+
+    async def chunk(self, chunk: Chunk, skip: frozenset[int] = frozenset()) -> int | None:
+        """Run a chunk, without the rows in `skip`. Returns its greatest event time. If user code or data raise, nothing is kept.
+
+        Where columns are read instead of rows, a chunk that fails is run again as rows, which decide what is bad, and why.
+
+        Raises `UnknownTarget`, even if user code has caught it, when the metadata of a topic must be fetched before the chunk can run.
+        """
+        source = self.sources[chunk.at.stream]
+        if chunk.skipped:
+            skip |= chunk.skipped
+            if chunk.bad is not None:
+                return await self._run(_Nothing(), chunk, skip)
+        unread = isinstance(chunk.columns, UnreadRecords)
+        if source.instead is not None and not unread and not self._careful and chunk.bad is None and chunk.plan is None:
+            try:
+                return await self._run(source.instead, chunk, skip)
+            except (BadRecord, NoColumns, UserCodeError) as error:
+                if isinstance(error, UserCodeError) and error.step.irrevocable:
+                    raise
+                if isinstance(error, BadRecord) and (told := source.judged(chunk, error)) is not None:
+                    self.trouble = told
+                    raise told from None
+        return await self._run(source, chunk, skip)
+
+    async def by_row(self, chunk: Chunk, skip: frozenset[int], each: Callable[[int], Awaitable[None]]) -> int | None:
+        """As `chunk`, but the rows run one at a time, still as one letter. `each` is called with the index of each row before it runs, and
+        with -1 when all have run.
+        """
+        self._begin()
+        greatest: int | None = None
+        rows = chunk.pick(0, len(chunk))
+        for index in range(len(chunk)):
+            if index in skip or index in chunk.skipped:
+                continue
+            await each(index)
+            found = await self._run(
+                self.sources[chunk.at.stream], rows.pick(index, index + 1), frozenset(), begin=False
+            )
+            greatest = found if greatest is None or (found is not None and found > greatest) else greatest
+        await each(-1)
+        if chunk.skipped:
+            self.count("records_skipped", len(chunk.skipped))
+        return greatest
+
+    async def _run(self, source: TakesChunks, chunk: Chunk, skip: frozenset[int], *, begin: bool = True) -> int | None:
+        if begin:
+            self._begin()
+        try:
+            with bound(cast("Any", self)):
+                greatest = source.push_chunk(chunk, skip)
+                self._flow()
+                await self.settle()
+                self._refuse()
+        except BaseException as error:
+            self.trouble = error
+            self._failed(error)
+            raise
+        if chunk.skipped:
+            self.count("records_skipped", len(chunk.skipped))
+        return greatest
+
+    async def step(
+        self, kind: str, stream: str | None, ts: int | None, key: str, cause: str, times: StepTimes = ()
+    ) -> bool:
+        """Run one bounded step of a letter that is not a chunk. Returns whether there is more. If user code raises, nothing is kept."""
+        self._running = None
+        self._begin()
+        self.push_result = push_result
+        try:
+            with bound(cast("Any", self)):
+                more = await self._step(kind, stream, key, cause, times)
+                self._flow()
+                await self.settle()
+                self._refuse()
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            self.push_result = None
+        return more
+
+    def _failed(self, error: BaseException) -> None:
+        """Drop the letter. Raise the error that should be reported in place of `error`, if there is one."""
+        unknown = self._unknown
+        self.drop()
+        if passes(error):
+            return
+        if unknown is not None:
+            raise UnknownTarget(unknown.topic)
+        if not isinstance(error, Exception):
+            raise Uncaught(error) from error
+
+    def _begin(self) -> None:
+        """A letter begins: remember the flags of the operators, so that `drop` can restore them."""
+        self._unknown = None
+        self._before = [(op, tuple(getattr(op, flag) for flag in op.flags)) for op in self.operators if op.flags]
+
+    def _refuse(self) -> None:
+        """The letter has run: whatever cannot be accepted raises now, because completing cannot fail."""
+        if self._unknown is not None:
+            raise self._unknown
+        for operator in self.operators:
+            operator.prepare()
+        if self._prepare is not None:
+            try:
+                self._prepare()
+            except RowRefused as error:
+                owner = self._keeper(error.table)
+                if owner is None:
+                    raise
+                raise UserCodeError(owner, error) from error
+
+    def _keeper(self, table: str) -> s.Step | None:
+        """The step that keeps this table; its policy decides about rows that cannot be stored. None for a table of the app."""
+        steps = s.AggregateStep | s.WindowStep | s.TableStep
+        return next((one for one in self.declared.steps if isinstance(one, steps) and one.name == table), None)
+
+    async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: StepTimes) -> bool:
+        if kind == "watermark":
+            return await self._watermark(times)
+        if kind in ("end", "drain"):
+            return await self._close(stream, cause or kind)
+        name, _, what = key.partition("/")
+        for op in self.operators:
+            if op.step.name == name:
+                return await (self._flush(op, "end") if op.stopped else op.work(what))
+        return False
+
+    async def _watermark(self, times: StepTimes) -> bool:
+        """Tell operators the event time. Parents come first, and a child is told only when its parents have nothing more to do for it."""
+        told = dict(times)
+        for op in self.operators:
+            ts = told.get(self.declared.name(op.step)) if op.letters else None
+            before = op.watermark
+            if ts is None or (before is not None and ts <= before):
+                continue
+            more = await op.on_watermark(ts)
+            self._flow()
+            if more:
+                op.watermark = before  # the next step tells the operator again
+                return True
+        return False
+
+    def knows(self, times: Mapping[str, int]) -> None:
+        """Before the first letter, set the event time that each step had been told when the task last ended."""
+        for op in self.operators:
+            if op.letters:
+                op.watermark = times.get(self.declared.name(op.step))
+
+    async def _close(self, stream: str | None, cause: str) -> bool:
+        """Flush, once, each operator that reads only closed streams. A table of the task holds the closed streams, so that they survive a
+        restart.
+
+        Parents come before children, and a child is flushed in the step after its parents' last one.
+        """
+        closed: Any = self.table(CLOSED)
+        if stream is not None:
+            closed.update({stream: cause})
+        for op in self.operators:
+            streams = sorted(self.reads[id(op)])
+            if not op.letters or not streams or op.flushed:
+                continue
+            if stream is None or None not in closed.get_many(streams):
+                await self._flush(op, cause)
+                return True
+        return False
+
+    async def _flush(self, op: Operator, cause: str) -> bool:
+        """Do one step of flushing an operator, unless it has been flushed. Returns whether there is more."""
+        if op.flushed:
+            return False
+        if await op.on_close(cause):
+            return True
+        op.flushed = True
+        self.table(CLOSED).update({self._mark("step", op): cause})
+        return False
+
+    def _mark(self, kind: str, op: Operator) -> str:
+        """The key under which the table of what is closed says that an operator was flushed or has stopped."""
+        return f"{kind}:{self.declared.name(op.step)}"
+
+    def _recall(self) -> None:
+        """Before the first letter of a life: which operators have stopped or were flushed in this run."""
+        closed = self.table(CLOSED)
+        for op in self.operators:
+            if op.letters:
+                stop, step = closed.get_many([self._mark("stop", op), self._mark("step", op)])
+                op.stopped, op.flushed = stop is not None, step is not None
+
+    def _given_up(self) -> frozenset[str]:
+        """The inputs whose rows reach nothing but actors that have stopped."""
+        return frozenset(
+            topic
+            for topic, source in self.sources.items()
+            if isinstance(source.step, s.InputStep) and not _reaches(source)
+        )
+
+    def due(self) -> tuple[int, str] | None:
+        """When (wall ms) an operator next needs a letter of its own, and for what."""
+        found = [
+            (at, f"{op.step.name}/{what}")
+            for op in self.operators
+            for at, what in [op.due() or (None, "")]
+            if at is not None
+        ]
+        return min(found, default=None)
+
+    def owes(self) -> bool:
+        """Whether an operator has something to do even if no further record arrives."""
+        return any(op.owes() for op in self.operators)
+
+    def owed(self) -> tuple[tuple[str, int], ...]:
+        """By step, the least timestamp of the results that it still has to emit."""
+        owed = ((self.declared.name(op.step), op.owed_ms()) for op in self._hearing)
+        return tuple((name, ms) for name, ms in owed if ms is not None)
+
+    def windows(self) -> list[tuple[str, OpenCounts, LateCounts]]:
+        """By window, what is open, and the late rows."""
+        found: list[tuple[str, OpenCounts, LateCounts]] = []
+        for op in self.operators:
+            opened = op.opened()
+            if opened is not None:
+                found.append((op.step.name, *opened))
+        return found
+
+    def joins(self) -> list[tuple[str, tuple[SideRows, SideRows]]]:
+        """By join, what is known of its sides."""
+        return [(op.step.name, op.counts()) for op in self.operators if isinstance(op, JoinOp)]
+
+    def needed(self) -> dict[StreamPartition, int]:
+        """By partition, the first offset that unfinished work still needs, though the task has read on; as of the complete letters."""
+        found: dict[StreamPartition, int] = {}
+        for operator in self._hearing:
+            for at, offset in operator.needed().items():
+                found[at] = min(found.get(at, offset), offset)
+        return found
+
+    def batches(self) -> list[StepBatches]:
+        """The batches of each step that collects some."""
+        return [found for op in self.operators if (found := op.batches()) is not None]
+
+    def runs(
+        self,
+        chunk: Chunk,
+        rows: Callable[[], Rows],
+        offsets: Callable[[], list[int] | None],
+        skipped: frozenset[int],
+    ) -> None:
+        """Record which rows of this chunk run now, and their offsets (None: those of the chunk). Both are made if a step asks for them."""
+        self._running = (chunk, rows, offsets)
+        self._skipped = skipped
+
+    async def settle(self) -> None:
+        """Await all deferred work."""
+        while self._deferred:
+            await self._deferred.popleft()()
+            self._flow()
+
+    def complete(self) -> tuple[bool, frozenset[str]]:
+        """The letter is complete: its outputs and changes count. Returns whether it wants a commit, and the inputs that it has ended."""
+        for operator in self.operators:
+            operator.complete()
+        self.buffer.complete()
+        self._tell_counts()
+        commit, stopping = self.wants_commit, self._stopping
+        self.wants_commit, self._stopping = False, []
+        self._before = []
+        for actor in stopping:
+            actor.stopped = True
+        return commit, self._given_up() if stopping else frozenset()
+
+    def drop(self) -> None:
+        """The letter failed: discard its rows, its changes and its flags."""
+        self._deferred.clear()
+        self._later.clear()
+        self._unknown = None
+        self._seen = {}
+        self._counted.clear()
+        self.wants_commit, self._stopping = False, []
+        for operator, values in self._before:
+            for flag, value in zip(operator.flags, values, strict=True):
+                setattr(operator, flag, value)
+        for operator in self.operators:
+            operator.drop()
+        self.buffer.drop()
+
+    def seal(self) -> None:
+        """The open transaction closes, or a marker is about to be announced: emit what was held back.
+
+        A chunk may be in the middle of an await. What it has done so far is set aside, because it belongs to the next transaction.
+        """
+        aside = [operator.suspend() for operator in self.operators]
+        buffer, self.buffer = self.buffer, self.seal_buffer
+        later, self._later = self._later, deque()
+        unknown, self._unknown = self._unknown, None
+        push, self.push_result = self.push_result, None
+        counted, self._counted = self._counted, Counter()
+        try:
+            with bound(cast("Any", self)):
+                for operator in self.operators:  # parents come before children, which pass on what their parents emit
+                    operator.prepare()
+                    operator.complete()
+                    operator.seal()
+                    self._flow()
+                self._refuse()
+            for operator in self.operators:
+                operator.complete()
+            self.buffer.complete()
+            self._tell_counts()
+        except BaseException:
+            self.buffer.drop()
+            raise
+        finally:
+            self.buffer, self._later, self._unknown, self._counted = buffer, later, unknown, counted
+            self.push_result = push
+            for operator, kept in zip(self.operators, aside, strict=True):
+                operator.resume(kept)
+
+    def held(self) -> frozenset[str]:
+        """The streams from which no more chunks should be taken for now, because an operator behind them is full."""
+        return frozenset[str]().union(*(self.reads[id(op)] for op in self.operators if op.full))
+
+    def sealed(self) -> None:
+        """Everything complete joins the transaction that closes."""
+        for operator in self.operators:
+            operator.sealed()
+
+    def durable(self) -> None:
+        """What was sealed is committed, or the restored state is known: steps that wait for this may continue."""
+        for operator in self.operators:
+            operator.durable()
+
+    def fly(self, batches: int, gathered: int) -> None:
+        """From now on, at most `batches` batches of a step may run at a time, and behind a gather at most `gathered` bytes may be open."""
+        self.spark_in_flight, self.gather_max_bytes = batches, gathered
+        for operator in self.operators:
+            operator.room_changed()
+        self.poke()
+
+    async def close(self) -> None:
+        """Close all operators, which ends running user code. Raises the errors of user code, after all have been closed."""
+        errors: list[Exception] = []
+        for operator in self.operators:
+            try:
+                await operator.close()
+            except Exception as error:  # noqa: BLE001 - the other operators must be closed all the same
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("user code did not end cleanly", errors)
+
+
+def _wanted(source: Operator) -> str:
+    """What later steps need of a source's keys: nothing, the bytes (to compare them), or the values (to show them to user code)."""
+    found, stack = set[str](), list(source.children)
+    seen = set[int]()
+    while stack:
+        operator = stack.pop()
+        if id(operator) not in seen:
+            seen.add(id(operator))
+            found.add(operator.wants_keys)
+            stack += [] if operator.gives_keys else operator.children
+    return max(found, key=["", BYTES, VALUES].index, default="")
+
+
+def _reaches(source: Operator) -> bool:
+    """Whether rows of this source reach the end of a chain of steps without passing an actor that has stopped."""
+    stack: list[Operator] = [source]
+    while stack:
+        operator = stack.pop()
+        if operator.stopped:
+            continue
+        if not operator.children:
+            return True
+        stack += operator.children
+    return False
+
+
+def _nothing() -> None:
+    """The default `poke`."""

@@ -1,0 +1,266 @@
+"""Handles a failed chunk: finds the records that fail, asks their policies, and runs the chunk again without them.
+
+Promises: the nearest policy wins (operator, input, app). A record that is left out is counted; if its policy says so, it becomes a dead
+letter, written with the same letter as the output of the other records. If the policy for one record is to fail, nothing of the chunk is
+kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....core.errors import EnvironmentFault, HeadgateError, causes
+from ...cancellation import Unasked, passes, said
+from ...job import steps as s
+from ...job.checks import POLICIES, shown
+from ...patience import timed_out_in_drain
+from ...records.columns.arrow_take import NoFrame
+from ...records.frames.chunks import Chunk
+from ...records.kafka.target_rules import UnknownTarget
+from ...records.values.record import Record
+from ..base.bad_records import BadRecord
+from ..base.stateless import UserCodeError
+from ..base.user_line import user_line
+from ..failures.failures import answer_of, dead_letter, each_of, policy_of, row_in_frame
+from ..failures.letters import bury
+from ..source.key_test import KeysApart
+from .bisection import find_bad
+from .pipeline import Pipeline
+
+LENIENT = tuple(policy for policy in POLICIES if policy != "fail")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The chunk is in the ready buffer, without the records in `left_out` (index → why)."""
+
+    greatest: int | None
+    left_out: dict[int, BaseException] = field(default_factory=dict[int, BaseException])
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing of the chunk is kept."""
+
+    why: str
+    error: BaseException
+    final: bool = False
+    """Whether trying again is pointless."""
+    source: s.Step | None = None
+    """The input of the chunk that failed; None if it was no chunk."""
+    place: str = ""
+    """The line of the user's code and the record that could not be read; empty if it was something else."""
+
+
+async def recover(
+    pipeline: Pipeline, chunk: Chunk, error: BaseException, *, drop: Callable[[], None]
+) -> Recovered | Failed:
+    """Handle a chunk that has just raised `error`. `drop` discards what the chunk changed in tables; what `drop` raises is not caught.
+
+    Raises `UnknownTarget` when the metadata of a topic must be fetched first; nothing has then been decided about any record.
+    """
+    drop()
+    if isinstance(error, KeysApart) or isinstance(error.__cause__, NoFrame) or timed_out_in_drain(error):
+        # no record is to blame, and no policy may leave out all of them
+        return Failed(str(error), error, final=True)
+    left_out = _unread(pipeline, chunk, error)
+    if left_out:
+        try:
+            return await _without(pipeline, chunk, left_out)
+        except UnknownTarget:
+            raise
+        except Exception:  # noqa: BLE001 - other rows fail, too; they are found below
+            drop()
+    bad = await find_bad(pipeline, chunk, error, drop) if len(chunk) else [(0, error)]
+    drop()
+    answers: dict[int, tuple[BaseException, str]] = {}
+    for index, cause in bad:
+        try:
+            answer = await _answer(pipeline, chunk, index, cause)
+        except BaseException as broken:  # a policy is user code, too
+            if passes(broken):
+                raise
+            source = pipeline.sources[chunk.at.stream].step
+            policy = f"the error policy for {_where(pipeline, chunk, index)}"
+            return Failed(f"{user_line(broken, source)}: {policy} raised {said(broken)}", broken, source=source)
+        if answer == "fail":
+            return _failed(pipeline, chunk, index, cause)
+        answers[index] = cause, answer
+    if not bad:
+        return _all_failed(chunk, error)
+    try:
+        return await _without(pipeline, chunk, answers)
+    except UnknownTarget:
+        raise
+    except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
+        drop()
+        return _all_failed(chunk, again)
+
+
+def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, str]]:
+    """The rows that fail, if all of them are known and nobody has to be asked about them: the chunk can run without them."""
+    if not isinstance(error, BadRecord | UserCodeError):
+        return {}
+    policy = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
+    if policy not in LENIENT:
+        return {}
+    return {index: (one, str(policy)) for index, one in each_of(error).items()}
+
+
+async def judged(
+    pipeline: Pipeline,
+    chunk: Chunk,
+    bad: Mapping[int, BaseException],
+    *,
+    each: Callable[[int], Awaitable[None]],
+    drop: Callable[[], None],
+) -> Recovered | Failed:
+    """Run a chunk without these rows, which must not run at all: their policies decide about them. The others run one at a time; `each` is
+    called before each of them, and with -1 after the last. A row that raises is left out, too, if its policy says so.
+
+    `drop`: see `recover`.
+    """
+    answers: dict[int, tuple[BaseException, str]] = {}
+    for index, cause in sorted(bad.items()):
+        if index in chunk.skipped:
+            continue
+        answer = await _answer(pipeline, chunk, index, cause)
+        if answer == "fail":
+            return _failed(pipeline, chunk, index, cause, final=True)
+        answers[index] = cause, answer
+    running = -1
+
+    async def begins(index: int) -> None:
+        nonlocal running
+        running = index
+        await each(index)
+
+    while True:
+        try:
+            return await _without(pipeline, chunk, answers, begins)
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            drop()
+            if running < 0 or running in answers:
+                return _all_failed(chunk, error)
+            answer = await _answer(pipeline, chunk, running, error)
+            if answer == "fail":
+                return _failed(pipeline, chunk, running, error)
+            answers[running] = error, answer
+
+
+async def _without(
+    pipeline: Pipeline,
+    chunk: Chunk,
+    left_out: dict[int, tuple[BaseException, str]],
+    each: Callable[[int], Awaitable[None]] | None = None,
+) -> Recovered:
+    """Run the chunk without these rows, each with its error and the answer of its policy. If it raises, nothing is kept."""
+    skip = frozenset(left_out)
+    try:
+        if not len(chunk):
+            greatest = None
+        else:
+            greatest = await (pipeline.chunk(chunk, skip) if each is None else pipeline.by_row(chunk, skip, each))
+        dead = [(index, cause) for index, (cause, answer) in left_out.items() if answer == "dead_letter"]
+        topic_id = pipeline.topic_id(chunk.at)
+        for index, cause in dead:
+            row = row_of(pipeline, chunk, index)
+            source = pipeline.sources[chunk.at.stream].step
+            bury(pipeline, *dead_letter(chunk, index, cause, pipeline.task, row, topic_id=topic_id, source=source))
+    except BaseException:
+        pipeline.drop()
+        raise
+    pipeline.count("records_failed", len(left_out))
+    pipeline.count("records_skipped", len(left_out) - len(dead))
+    pipeline.count("dead_letters", len(dead))
+    return Recovered(greatest, {index: cause for index, (cause, _) in left_out.items()}, len(dead))
+
+
+async def _answer(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException) -> str:
+    policy: Any = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)
+    if callable(policy):
+        headers = tuple(chunk.headers[index]) if chunk.has_headers else ()
+        record = Record(chunk.keys[index], chunk.values[index], chunk.timestamps[index], headers)
+        cause = error.cause if isinstance(error, BadRecord) else error.__cause__
+        found = policy(record, cause or error)
+        policy = await pipeline.patience.within(shown(policy), found) if inspect.isawaitable(found) else found
+    return answer_of(policy)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the environment of the task has failed (a broker, a disk) and may recover; otherwise a person must intervene.
+
+    Of several errors that were raised together, the first one decides: it ended the others.
+
+    >>> may_pass(OSError(28, "No space left on device")), may_pass(ValueError())
+    (True, False)
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return any(isinstance(one, EnvironmentFault | OSError | Unasked) or _of_kafka(one) for one in causes(error))
+
+
+def _of_kafka(error: BaseException) -> bool:
+    """Whether a Kafka client has raised it. The check goes by the name of the class, so that it does not import the client."""
+    return any((base.__module__, base.__name__) == ("aiokafka.errors", "KafkaError") for base in type(error).__mro__)
+
+
+def told(error: BaseException) -> str:
+    """The message of an error for people; a group of a single error has the message of that error."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, HeadgateError) else said(error)
+
+
+def because(what: str, error: BaseException) -> str:
+    """Why something failed, for people: behind the line of the user's code, if it is an error of user code."""
+    return error.of(what) if isinstance(error, UserCodeError) else f"{what}: {error}"
+
+
+def _failed(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException, *, final: bool = False) -> Failed:
+    """The chunk has failed on this row. What cannot be read has the line of its input's declaration."""
+    source, where = pipeline.sources[chunk.at.stream].step, _where(pipeline, chunk, index)
+    place = f"{user_line(error.cause, source)}: {where}" if isinstance(error, BadRecord) else ""
+    told = f"{place}: {error}" if place else because(where, error)
+    return Failed(f"{told}{_passable(pipeline, chunk, index)}", error, final, source, place)
+
+
+def _all_failed(chunk: Chunk, error: BaseException) -> Failed:
+    return Failed(because(f"chunk of {chunk.at} up to {chunk.next_position}", error), error)
+
+
+def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
+    offset = chunk.columns.offset(index) if len(chunk.columns) else chunk.next_position - 1
+    where = f"record at {chunk.at.stream}[{chunk.at.partition}] offset {offset}"
+    row = row_of(pipeline, chunk, index)
+    if row is None:
+        return where
+    made_of = chunk.made_of(offset, row)
+    return f"{where}, row {row} of the frame" + (f", which was made of {made_of}" if made_of else "")
+
+
+def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
+    """Which row of its frame a record is; None if the stream has no frames, or the frame cannot be read."""
+    step = pipeline.sources[chunk.at.stream].step
+    framed = isinstance(step, s.ShuffleStep) or (isinstance(step, s.InputStep) and bool(step.producers))
+    if not framed or chunk.bad is not None:
+        return None
+    return row_in_frame(chunk, index)
+
+
+def _passable(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
+    """The command that leaves out a record of a stream of frames: no position is between two of its rows."""
+    step, row = pipeline.sources[chunk.at.stream].step, row_of(pipeline, chunk, index)
+    if row is None and not (chunk.bad is not None and isinstance(step, s.ShuffleStep)):
+        return ""
+    place = chunk.columns.offset(index) if row is None else f"{chunk.columns.offset(index)}.{row}"
+    job = pipeline.app.job
+    return (
+        f"; to leave out this record alone: headgate seek {job} {chunk.at.stream}:{chunk.at.partition} --skip {place}"
+    )

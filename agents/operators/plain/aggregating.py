@@ -1,0 +1,312 @@
+"""A running aggregate for each key.
+
+Promises: a chunk changes only copies until it is complete, so a failed chunk leaves no trace. `seal` writes what has changed, and passes
+updates on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import islice
+from typing import Any
+
+from ...job import steps as s
+from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.selecting import all_mappings
+from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.memory.record_spans import packed, pieces
+from ...records.memory.vectors import longs
+from ...records.values.record import Rows
+from ..base.addends import (
+    Addends,
+    ColumnAddends,
+    PartialAddends,
+    chunk_keys,
+    greatest_times,
+    keyed,
+    later_times,
+    same_keys,
+    vectors_of,
+)
+from ..base.key_arrays import Addition, KeyArrays, has_arrays
+from ..base.stateless import BYTES, Env, Operator, blaming
+
+
+class AggregateOp(Operator):
+    """A running aggregate for each key. Its states are a table; each commit passes updates on. Keys are in bytes.
+
+    Between commits the states are kept here. Numbers of 64 bits are in `arrays`: what the running chunk adds there waits as `pending`,
+    which changes nothing. All other states are lists: `fresh` holds those of the running chunk (copies, so that a failed chunk leaves no
+    trace), `states` those of completed chunks. Each commit writes the changed keys to the table. Unchanged states count as cached rows of
+    the table and can be dropped at any time, because the store has them. The time of an update is the greatest of its rows.
+    """
+
+    gives_keys = True
+
+    def __init__(self, step: s.AggregateStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.aggregate = step
+        self.plan = step.plan
+        self.key_serde = step.key_serde
+        self.table = env.table(step.name)
+        self.wants_keys = BYTES
+        self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
+        self.arrays: KeyArrays | None = None
+        if has_arrays(self.plan):
+            self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)
+        self.pending: list[Addition] = []
+        self.suspended: list[Addition] = []
+        """What a chunk adds that is set aside while a transaction is sealed."""
+        self.states: dict[Any, list[Any]] = {}
+        self.held = self.table.keep(self.states, self._give_back, self._reserved)
+        self.dirty: dict[Any, int] = {}
+        """The times of the keys in `states` that have changed."""
+        self.fresh: dict[Any, list[Any]] = {}
+        self.fresh_ts: dict[Any, int] = {}
+        self.loading = False
+        """States are being loaded: their numbers must stay what they are."""
+        self.at_once = False
+        """Updates are passed on with each chunk instead of each commit: a later step awaits, which `seal` cannot do, or a failure in a
+        later step is to cost a record."""
+        self.careful = False
+        """A commit has failed on what was held back: the table is now written with each chunk, too."""
+
+    def push(self, rows: Rows) -> None:
+        keys = keyed(self, rows, self.key_serde)
+        of = Addends(self.aggregate, keys, rows.values, rows.timestamps, partial=self.partial)
+        if self.partial and rows.plan != self.plan.digest:
+            with of.blaming():
+                of.rows = self._of_former_code(rows.plan, rows.values)
+        self._aggregate(of)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        self._aggregate(ColumnAddends(self.aggregate, chunk, lambda of: chunk_keys(self, of, self.key_serde)))
+
+    @property
+    def merges_columns(self) -> bool:
+        return self.arrays is not None
+
+    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+        arrays = self.arrays
+        if arrays is None or not same_keys(self.key_serde, written) or columns.plan != self.plan.digest:
+            return False
+        states = None if self.fresh or self.pending or self.at_once else vectors_of(arrays, columns)
+        if states is None:
+            return False
+        of = PartialAddends(self.aggregate, columns, states, columns.plain_values)
+        with of.blaming():
+            self.pending = [of.addition(arrays)]
+            self._look_up(arrays)
+        return True
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return self.plan.reads
+
+    def _aggregate(self, of: Addends | ColumnAddends) -> None:
+        arrays = self.arrays
+        with of.blaming():
+            if arrays is not None and not self.fresh and not self.pending and not self.at_once:
+                addition = of.addition(arrays)
+                if addition is not None:
+                    self.pending = [addition]
+                    self._look_up(arrays)
+                    return
+            self._to_copies()
+            times = self._add_to_copies(of)
+        if self.careful:
+            self._write(times, self.fresh)
+        if self.at_once:
+            self._give_on(times, self.fresh)
+
+    def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
+        """Convert partial states that were in flight when the code was changed to the form of this code."""
+        layout = self.table.layout
+        schema = layout.of_partials(plan)
+        return [layout.adapt(schema, value) for value in values]
+
+    # ---------------------------------------------------------------------------------------------------------- copies
+
+    def _to_copies(self) -> None:
+        """Add what waits for the arrays to copies, like the rest of the chunk."""
+        waiting, self.pending = self.pending, []
+        for one in waiting:
+            self._add_to_copies(one.source)
+
+    def _add_to_copies(self, of: Addends | ColumnAddends | PartialAddends) -> dict[Any, int]:
+        """Returns the times of the keys that it adds to."""
+        fresh, keys = self.fresh, of.listed()
+        times = greatest_times(keys, of.timestamps)
+        self._fetch([key for key in times if key not in fresh])
+        values = of.values()
+        if self.partial:
+            self.plan.merge(keys, values, fresh)
+        else:
+            self.plan.add(keys, values, fresh, items=all_mappings(values))
+        later_times(self.fresh_ts, times)
+        return times
+
+    def _fetch(self, keys: list[Any]) -> None:
+        """Copy the states of these keys into `fresh`, for the running chunk."""
+        fresh, states, copy = self.fresh, self.states, self.plan.copy
+        known = [key for key in keys if key in states]
+        fresh.update((key, copy(states[key])) for key in known)
+        unknown = [key for key in keys if key not in states] if len(known) < len(keys) else []
+        if self.arrays is None:
+            found = self.table.fetch(unknown) if unknown else []
+            fresh.update(
+                (key, self.plan.start() if one is None else list(one)) for key, one in zip(unknown, found, strict=True)
+            )
+        elif unknown:
+            numbers = self.arrays.keys.numbers_listed(unknown)
+            self._look_up(self.arrays)
+            fresh.update(zip(unknown, self.arrays.states(numbers), strict=True))
+            fresh.update((key, copy(states[key])) for key in unknown if key in states)
+
+    def _look_up(self, arrays: KeyArrays) -> None:
+        """Load the committed states of new keys."""
+        numbers, keys = arrays.unknown()
+        if not keys:
+            return
+        arrays.reserve()
+        self.loading = True
+        try:
+            rows = self.table.newest(keys)
+            stored = [at for at, row in enumerate(rows) if row is not None]
+            if stored:
+                vectors, odd = arrays.unpack(packed([rows[at] for at in stored]))
+                there = array("q", [numbers[at] for at in stored])
+                arrays.cells.put(len(arrays.keys), there, vectors)
+                others = {keys[stored[at]]: rows[stored[at]] for at in odd}
+                found = {key: self.table.read(row) for key, row in others.items()}
+                found = {key: list(state) for key, state in found.items() if state is not None}
+                self._keep(found, None)
+                self.held.add(list(others), list(others.values()))
+            arrays.known = len(arrays.keys)
+        finally:
+            self.loading = False
+            if arrays.known < len(arrays.keys):
+                self.pending = []
+                arrays.forget_unknown()
+
+    def _keep(self, states: dict[Any, list[Any]], times: dict[Any, int] | None) -> None:
+        """Take over states: into arrays what fits. With times they have changed."""
+        arrays = self.arrays
+        apart = states
+        if arrays is not None and states:
+            vectors = arrays.vectors(list(states.values()))
+            apart = {} if vectors is not None else {k: one for k, one in states.items() if not arrays.vectors([one])}
+            fits = {key: one for key, one in states.items() if key not in apart} if apart else states
+            if fits:
+                for key in fits.keys() & self.states.keys():
+                    del self.states[key]
+                    if times is not None:
+                        times[key] = max(times[key], self.dirty.pop(key, times[key]))
+                vectors = vectors or arrays.vectors(list(fits.values()))
+                assert vectors is not None
+                arrays.put(list(fits), vectors, None if times is None else [times[key] for key in fits])
+            if apart:
+                arrays.odd.update(longs(arrays.known_numbers(list(apart))))
+        self.states.update(apart)
+        if times is not None:
+            later_times(self.dirty, {key: times[key] for key in apart})
+
+    # -------------------------------------------------------------------------------------------------- with the letter
+
+    def prepare(self) -> None:
+        """Use copies for what does not fit into arrays: a commit in the middle of the chunk may have changed states, too."""
+        arrays = self.arrays
+        for one in self.pending if arrays is not None else ():
+            assert arrays is not None
+            if arrays.meets_odd(one) or arrays.refused(one):
+                with blaming(self.step):
+                    self._to_copies()
+
+    def complete(self) -> None:
+        if self.fresh:
+            self._keep(self.fresh, self.fresh_ts)
+        for one in self.pending:
+            assert self.arrays is not None
+            self.arrays.add(one)
+        self.drop()
+        self.held.count()
+
+    def _reserved(self) -> int:
+        return 0 if self.arrays is None else self.arrays.memory()
+
+    def _give_back(self) -> None:
+        """Evict states that neither a commit nor the running chunk needs: all of them from the arrays, half of the lists, oldest first."""
+        if self.loading:
+            return
+        states = self.states
+        additions = [*self.pending, *self.suspended]
+        needed = {*self.dirty, *self.fresh_ts, *(key for one in additions if states for key in one.source.listed())}
+        half = islice(states, (len(states) + 1) // 2)
+        gone = [k for k in half if k not in needed] or [k for k in states if k not in needed]
+        for key in gone:
+            del states[key]
+        if self.arrays is not None and len(self.arrays.keys):
+            self.arrays.retain(additions)
+            self.arrays.set_odd(list(states))
+        gone += [key for key in self.held.large if key not in states and key not in needed]
+        self.held.forget(gone)
+
+    def drop(self) -> None:
+        self.fresh, self.fresh_ts, self.pending = {}, {}, []
+
+    def seal(self) -> None:
+        if self.arrays is not None:
+            self._seal_arrays(self.arrays)
+        if not self.dirty:
+            return
+        dirty, self.dirty = self.dirty, {}
+        states = self.states
+        if not self.careful:
+            self._write(dirty, states)
+        if not self.at_once:
+            self._give_on(dirty, states)
+
+    def _seal_arrays(self, arrays: KeyArrays) -> None:
+        changed = arrays.changed()
+        if not len(changed):
+            return
+        keys, logged = arrays.keys.keys(changed, self.table.prefix)
+        states, times = arrays.cells.take(changed)
+        arrays.cells.settle()
+        if not self.careful:
+            self.table.put_packed(keys, logged, arrays.pack(states))
+        if self.at_once:
+            return
+        if any(child.takes_updates() for child in self.children):
+            results = dict(zip(self.plan.names, arrays.results(states), strict=True))
+            chunk = ColumnChunk(results, times, key_spans=keys, key_serde=self.key_serde)
+            for child in self.children:
+                if child.takes_updates():
+                    child.push_updates(chunk)
+        others = [child for child in self.children if not child.takes_updates()]
+        if others:
+            with blaming(self.step):
+                results = self.plan.results(arrays.lists(states))
+            found: Any = pieces(keys)
+            for child in others:
+                child.push(Rows(results, longs(times).tolist(), found, key_serde=self.key_serde))
+
+    def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        copy = self.plan.copy  # later rows must not change what the table keeps
+        self.table.put({key: copy(states[key]) for key in dirty})
+
+    def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+        if not self.children:
+            return
+        with blaming(self.step):
+            results = self.plan.results([states[key] for key in dirty])
+        self.forward(Rows(results, list(dirty.values()), list(dirty), key_serde=self.key_serde))
+
+    def suspend(self) -> Any:
+        self.suspended = self.pending
+        aside = self.fresh, self.fresh_ts, self.pending
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.fresh, self.fresh_ts, self.pending = aside
+        self.suspended = []

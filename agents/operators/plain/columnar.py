@@ -1,0 +1,158 @@
+"""The operators of column streams that keep no state: from rows to columns, expressions, and back to rows.
+
+Each works on a chunk at a time: an expression is computed by one call for all of its records. A record for which an expression has no value
+is an error of that step, with the index of the record; the policy of the step decides about it, as about a function that raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import NoneType
+from typing import Any
+
+from ....core.columns.evaluate import NotComputable, compiled
+from ....core.columns.expressions import columns_in
+from ...job import steps as s
+from ...records.columns.column_chunk import ColumnChunk, columns_of_values
+from ...records.columns.expressions import Computation
+from ...records.columns.selecting import column_of, lacking
+from ...records.values.column_types import maker
+from ...records.values.record import Rows
+from ..base.stateless import Env, Operator, blaming, failing, select_rows
+
+
+class ColumnsOp(Operator):
+    """Rows become columns. If it is `direct`, its source decodes the columns, and no rows come."""
+
+    def __init__(self, step: s.ColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.direct = step.direct
+        self.keeps = step.keeps
+        self.schema = step.schema
+        self.tombstones = 0
+        """How many null values of the running letter were dropped."""
+
+    def push(self, rows: Rows) -> None:
+        values = rows.values
+        if NoneType in map(type, values):  # by type: a value's own == may do anything
+            kept = [i for i, value in enumerate(values) if value is not None]
+            self.tombstones += len(values) - len(kept)
+            rows = _picked(rows, kept)
+        columns, bad = columns_of_values(rows.values, self.schema)
+        if bad:
+            raise failing(self.step, bad, rows)
+        self.forward_columns(ColumnChunk.of_rows(rows, columns, self.schema))
+
+    def complete(self) -> None:
+        if self.tombstones:
+            self.env.count("tombstones_dropped", self.tombstones)
+        self.drop()
+
+    def drop(self) -> None:
+        self.tombstones = 0
+
+    def suspend(self) -> Any:
+        aside, self.tombstones = self.tombstones, 0
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        self.tombstones = aside
+
+
+def _picked(rows: Rows, kept: list[int]) -> Rows:
+    def of(column: Any) -> Any:
+        return None if column is None else [column[i] for i in kept]
+
+    return Rows(
+        of(rows.values),
+        of(rows.timestamps),
+        of(rows.keys),
+        of(rows.headers),
+        of(rows.offsets),
+        key_serde=rows.key_serde,
+        places=of(rows.places),
+    )
+
+
+class FilterColumnsOp(Operator):
+    """Keeps the rows for which an expression is true."""
+
+    def __init__(self, step: s.FilterColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.keep = Computation(step.keep, step.schema)
+        self.needs = frozenset(columns_in(step.keep))
+        self.compute = compiled(step.keep, step.schema)
+        self.fields = {name: column_of(name) for name in sorted(self.needs)}
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return behind | self.needs
+
+    def push(self, rows: Rows) -> None:
+        with blaming(self.step, lacking(list(self.fields), rows.values)):
+            columns = {name: field(rows.values) for name, field in self.fields.items()}
+            try:
+                kept = select_rows(rows, self.compute(columns, len(rows)))
+            except NotComputable as error:
+                bad = {error.index: error, **self._not_computable(columns, len(rows))}
+                raise failing(self.step, list(bad.items()), rows) from error
+        self.forward(kept)
+
+    def _not_computable(self, columns: dict[str, list[Any]], length: int) -> dict[int, NotComputable]:
+        """The rows that have no value, found one by one."""
+        bad: dict[int, NotComputable] = {}
+        for place in range(length):
+            try:
+                self.compute({name: [column[place]] for name, column in columns.items()}, 1)
+            except NotComputable as error:
+                bad[place] = error
+        return bad
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        with blaming_rows(self.step, chunk):
+            kept = chunk.kept(self.keep.picked(chunk))
+        self.forward_columns(kept)
+
+
+@contextmanager
+def blaming_rows(step: s.Step, chunk: ColumnChunk) -> Iterator[None]:
+    """As `blaming`, of expressions: the error names all records of the letter that have no value."""
+    with blaming(step):
+        try:
+            yield
+        except NotComputable as error:
+            raise failing(step, list({error.index: error, **error.all}.items()), chunk) from error
+
+
+class WithColumnsOp(Operator):
+    """Adds columns, or replaces them."""
+
+    def __init__(self, step: s.WithColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.made = {name: Computation(node, step.schema) for name, node in step.made.items()}
+        self.needs = frozenset(name for node in step.made.values() for name in columns_in(node))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return (behind - self.made.keys()) | self.needs
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        with blaming_rows(self.step, chunk):
+            made = {name: one.vector(chunk) for name, one in self.made.items()}
+        self.forward_columns(chunk.extended(made))
+
+
+class RowsOp(Operator):
+    """Columns become rows."""
+
+    def __init__(self, step: s.RowsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.names = step.schema.names
+        self.make = maker(step.kind)
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        with blaming(self.step):  # the type may have code of its own
+            rows = chunk.rows(self.names, self.make)
+        self.forward(rows)

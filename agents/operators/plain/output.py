@@ -1,0 +1,207 @@
+"""The operator that writes to an output topic.
+
+What it decides: the bytes of a record of columns. If its columns come from an input in JSON, none of them has been replaced, and the record
+holds just declared fields, it is its original bytes with the added fields behind; otherwise it is written in full (`added_fields`). The
+columns that a topic gets are used columns: all of them are decoded and judged, whether a step reads them or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from ....core.columns.expressions import col
+from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
+from ....core.windows.results import START_FIELD, WINDOW_HEADER
+from ...job import steps as s
+from ...job.windows import window_key
+from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.cut_fields import without_fields
+from ...records.columns.decoder import HAS_WATCHED
+from ...records.columns.encoder import Encoder
+from ...records.columns.expressions import Computation
+from ...records.columns.selecting import column_of
+from ...records.kafka.spans import SpannedRecords
+from ...records.kafka.writable import Unwritable
+from ...records.memory.record_spans import RecordSpans, marked, packed
+from ...records.memory.taking import spans_of
+from ...records.memory.vectors import Vector, VectorBatch
+from ...records.values.keys import MARK
+from ...records.values.record import Rows
+from ...records.values.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
+from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
+
+
+class ToOp(Operator):
+    """Writes to an output topic."""
+
+    def __init__(self, step: s.ToStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.to = step
+        self.serde = for_outputs(step.serde)
+        self.columns = step.schema.names if step.schema is not None else ()
+        added = added_fields(step)
+        self.spliced = added is not None
+        source, made = _made_above(step)
+        self.keeps = isinstance(source, s.ColumnsStep) and source.keeps
+        self.made = frozenset(made)
+        """The columns that steps have made."""
+        self.replaces = isinstance(source, s.ColumnsStep) and not self.made.isdisjoint(source.schema.names)
+        self.encoder = (
+            Encoder(self.columns, added=tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
+        )
+        self.encoded_names: tuple[str, ...] = ()
+        self.updates = Encoder(())
+        """Writes columns of these names where others get rows."""
+        self.digits = Computation(col("key").cast(str).node, ColumnSchema((ColumnSpec("key", INT, optional=True),)))
+        self.by = START_FIELD if step.key is window_key else step.key
+        self.key = column_of(self.by) if self.by is not None else None
+        if step.partition is not None or step.key is window_key:
+            self.wants_keys = VALUES
+        elif step.key is None and step.key_serde.name != OUTPUT_KEY:
+            self.wants_keys = BYTES
+
+    def push(self, rows: Rows) -> None:
+        step = self.to
+        raw: list[Any] | None = None
+        if self.key is not None:
+            values = told_windows(rows) if step.key is window_key else rows.values
+            found = self.select(self.key, values, self.by)
+            if step.key is window_key:
+                found = list(zip(rows.key_values() or [None] * len(rows), found, strict=True))
+            raw = encode_keys(step, step.key_serde, found, rows=rows)
+        elif rows.keys is not None:
+            raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde, rows)
+        values = encode(step, self.serde, rows.values, rows)
+        targets = self.column(step.partition, rows, records=True) if step.partition is not None else None
+        with blaming(step):  # the topic may not accept a row
+            if targets is None:
+                self.env.emit(step.topic, None, raw, values, rows.timestamps, rows.headers)
+            else:
+                self._emit_to(targets, raw, values, rows)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        step = self.to
+        assert step.schema is not None
+        if self.encoder is None:
+            self.push(chunk.rows(self.columns))
+            return
+        keys = self._keys_of(chunk)
+        batch, picked = chunk.batch(step.schema)
+        original: tuple[Any, ...] = (chunk.origin, chunk.others) if self.spliced else ()
+        if self.keeps:
+            original = (self._kept(chunk), None)
+        with blaming(step):  # a record that the topic does not accept
+            values = self.encoder.encode(batch, picked, *original, aligned=True)
+            records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
+            self.env.emit_spans(step.topic, None, records, picked)
+
+    def _kept(self, chunk: ColumnChunk) -> RecordSpans | None:
+        """The original records without the fields that steps have made, so that they can be added to all of them."""
+        others, origin = chunk.others, chunk.origin
+        if origin is None or (not self.replaces and others is None):
+            return origin
+        rows = chunk.indexes()
+        if not self.replaces and others is not None:
+            rows = [row for row in rows if others[row] & HAS_WATCHED]
+        return without_fields(origin, rows, self.made)
+
+    def takes_updates(self) -> bool:
+        return self.to.key is None and self.takes_results(())
+
+    def takes_results(self, names: Sequence[str]) -> bool:
+        step = self.to
+        plain = self.encoder is not None and step.serde.type is None and step.partition is None
+        return plain and (step.key is None or (isinstance(step.key, str) and step.key in names))
+
+    def push_updates(self, chunk: ColumnChunk) -> None:
+        names, step = tuple(chunk.vectors), self.to
+        if names != self.encoded_names:
+            self.encoded_names, self.updates = names, Encoder(names)
+        keys = self._keys_of(chunk)
+        batch = VectorBatch(names, tuple(chunk.vectors.values()), chunk.base_length)
+        with blaming(step):  # a record that the topic does not accept
+            values = self.updates.encode(batch)
+            self.env.emit_spans(step.topic, None, SpannedRecords(values, chunk.times, 0, keys))
+
+    def _keys_of(self, chunk: ColumnChunk) -> RecordSpans | None:
+        """The keys of columns as the topic has them, of the base rows."""
+        serde = self.to.key_serde
+        found = chunk.vector(str(self.to.key)) if self.to.key is not None else chunk.key_values
+        if self.to.key is None and chunk.key_spans is not None:
+            if self._as_written(chunk, chunk.key_spans):
+                return chunk.key_spans
+        elif isinstance(found, Vector) and found.kind == TEXT and (serde.name == OUTPUT_KEY or writes_utf8(serde)):
+            return spans_of(found)
+        elif isinstance(found, Vector) and found.kind == INT and serde.name == OUTPUT_KEY:
+            return spans_of(self.digits.vector(ColumnChunk({"key": found}, chunk.times, chunk.picked)))
+        keys = chunk.keys if self.to.key is None else chunk[str(self.to.key)]
+        if keys is None:
+            return None
+        written = chunk.key_serde if self.to.key is None else None
+        return chunk.spread_spans(packed(encode_keys(self.to, serde, keys, written, chunk)))
+
+    def _as_written(self, chunk: ColumnChunk, keys: RecordSpans) -> bool:
+        """Whether these keys stand in the topic as their serde has written them: `encode_keys` would leave them as they are."""
+        serde, written = self.to.key_serde, chunk.key_serde
+        if written.name == serde.name and serde.type in (None, written.type):
+            return True
+        if serde.name != OUTPUT_KEY:
+            return False
+        return written.name in AS_THEY_ARE or (written.name == KEY and not marked(keys, chunk.picked, MARK))
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return frozenset(self.columns)
+
+    def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Rows) -> None:
+        """Write rows to the partitions that the user's function has chosen; for None the key decides."""
+        wrong = next((i for i, one in enumerate(targets) if one is not None and type(one) is not int), None)
+        if wrong is not None:
+            raise Unwritable(
+                wrong,
+                f"partition= gave {targets[wrong]!r:.60} for a record to {self.to.topic}",
+                remedy="return a partition number, or None to use the key's partition",
+            )
+        for target in dict.fromkeys(targets):
+            at = [i for i, t in enumerate(targets) if t == target]
+            self.env.emit(
+                self.to.topic,
+                target,
+                None if raw is None else [raw[i] for i in at],
+                [values[i] for i in at],
+                [rows.timestamps[i] for i in at],
+                None if rows.headers is None else [rows.headers[i] for i in at],
+            )
+
+
+def added_fields(step: s.ToStep) -> tuple[str, ...] | None:
+    """The fields that a column stream writes behind those of its input, if a record can be written as its original bytes and these fields:
+    it comes from an input in JSON, and no declared column has been replaced. None if records are written in full.
+
+    A single record is written in full, too, if it has a field that is not declared, or one that is added.
+    """
+    above, made = _made_above(step)
+    if not isinstance(above, s.ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
+        return None
+    return tuple(made)
+
+
+def _made_above(step: s.ToStep) -> tuple[s.Step | None, dict[str, None]]:
+    """The step that columns come from, and the columns that were made behind it, in order."""
+    made: dict[str, None] = {}
+    above = step.parents[0] if step.parents else None
+    while isinstance(above, s.FilterColumnsStep | s.WithColumnsStep):
+        if isinstance(above, s.WithColumnsStep):
+            made = {**dict.fromkeys(above.made), **made}
+        above = above.parents[0]
+    return above, made
+
+
+def told_windows(rows: Rows) -> list[Any]:
+    """Values that say of which window they are: where a header says it, what it says."""
+    if rows.headers is None:
+        return rows.values
+    found = [next((data for name, data in headers if name == WINDOW_HEADER), None) for headers in rows.headers]
+    return [value if data is None else orjson.loads(data) for value, data in zip(rows.values, found, strict=True)]

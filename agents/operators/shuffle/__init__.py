@@ -1,0 +1,1 @@
+"""The sending side of a shuffle."""

@@ -1,0 +1,117 @@
+"""Rows on their way into a stream of frames: each goes to the partition of its key, in frames of bounded size.
+
+Promise: rows of one key stay in their order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ....core.progress.came_from import ROWS_HEADER
+from ....core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value
+from ....core.progress.frames import encode as encode_frame
+from ...records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
+from ...records.frames.framing import FRAME_RECORDS, frame_cuts
+from ...records.kafka.columns import pick
+from ...records.kafka.partitioner import Partitioner
+from ...records.memory.limits import NO_TIMESTAMP
+from ...records.memory.longs import distances
+
+
+class Before(NamedTuple):
+    """The records that a task had before it when it wrote a frame."""
+
+    said: str
+    """Which they are."""
+    records: str
+    """The records of inputs that the rows were made of, if the record of each is known."""
+    first: int
+    """What the number of a row's record is the distance to, for the first row."""
+
+
+class Spread:
+    """Writes rows to the partitions of the streams of one task."""
+
+    def __init__(
+        self, widths: Mapping[str, int], emit: Callable[..., None], before: Callable[[], Before | None]
+    ) -> None:
+        """`widths`: the number of partitions of each stream. `emit` writes records to a partition, as `Env.emit` does. `before` names the
+        records that the running rows are made of; None for a letter that is not a chunk."""
+        self.widths = widths
+        self.most: Mapping[str, int] = {}
+        """How many rows a frame of a stream may have. A stream that another job reads is not named."""
+        self._emit = emit
+        self._before = before
+        self._partitioners: dict[str, Partitioner] = {}
+
+    def rows(
+        self,
+        topic: str,
+        everyone: bool,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None,
+        plan: int | None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """Write rows, or partial states of a plan, in batch frames. `offsets`: those of the records that the rows were made of."""
+        width = self.widths[topic]
+        if everyone or width == 1:
+            self._frames(topic, 0, keys, timestamps, values, headers, plan, offsets)
+            return
+        for partition, at in enumerate(self._partitioner(topic, width).split(keys)):
+            if at:
+                own = None if headers is None else pick(headers, at)
+                came = None if offsets is None else pick(offsets, at)
+                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan, came)
+
+    def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+        """Write rows in columns, in frames of this writer."""
+        width = self.widths[topic]
+        if everyone or width == 1 or of.keys is None:
+            parts = [of.rows]
+        else:
+            parts = self._partitioner(topic, width).split_spans(of.keys, of.rows)
+        for partition, rows in enumerate(parts):
+            for one in writer.records(of._replace(rows=rows), self.most.get(topic, COLUMN_FRAME_RECORDS)):
+                self._frame(topic, partition, one)
+
+    def _partitioner(self, topic: str, width: int) -> Partitioner:
+        found = self._partitioners.get(topic)
+        if found is None:
+            found = self._partitioners[topic] = Partitioner(width)
+        return found
+
+    def _frames(
+        self,
+        topic: str,
+        partition: int,
+        keys: list[Any],
+        timestamps: list[int],
+        values: list[Any],
+        headers: list[Any] | None,
+        plan: int | None,
+        offsets: Sequence[int] | None,
+    ) -> None:
+        most = min(self.most.get(topic, FRAME_RECORDS), FRAME_RECORDS)
+        for start, stop in frame_cuts(keys, values, headers, most):
+            own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
+            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
+            came = None if offsets is None else array("q", offsets[start:stop])
+            self._frame(
+                topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start], came)
+            )
+
+    def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
+        # event times before 1970 are valid, but Kafka does not accept them
+        first = max(frame.first_ms, NO_TIMESTAMP)
+        headers = [(HEADER, frame.type)]
+        if (before := self._before()) is not None:
+            known = frame.offsets is not None
+            headers.append((FROM_HEADER, (before.records if known else before.said).encode()))
+            if frame.offsets is not None:
+                headers.append((ROWS_HEADER, distances(frame.offsets, before.first)))
+        self._emit(topic, partition, None, [frame.value], [first], [headers])

@@ -1,0 +1,1 @@
+"""Where records enter a task: chunks decoded into rows or columns, with their keys and event times."""

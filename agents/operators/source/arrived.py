@@ -1,0 +1,48 @@
+"""Takes frames of columns over as columns: no record is made of them, and nothing is decoded.
+
+What it decides: whether a chunk of such frames can be taken over. If anything in it is to be refused, or has to be converted, it cannot:
+then its rows are read as records, and each gets the verdict that it gets there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ....core.columns.schema import ColumnSchema
+from ...records.columns.column_chunk import ColumnChunk
+from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.frames.chunks import Chunk
+from ..base.stateless import VALUES
+from .decode import SourceOp
+
+
+def arrived_chunk(
+    source: SourceOp, schema: ColumnSchema, chunk: Chunk, columns: ArrivedColumns, skip: frozenset[int]
+) -> ColumnChunk | None:
+    """The rows of these frames without those in `skip`, in the columns of the schema; None if they must be read as records."""
+    found = columns.declared(schema)
+    if found is None:
+        return None
+    spans, values = columns.key_spans if columns.has_keys else None, None
+    if spans is not None and source.wants_keys == VALUES:
+        bad: list[tuple[int, BaseException]] = []
+        raw: list[Any] = list(columns.keys or ())
+        spans, values = None, source.keys_of_bytes(raw, bad)
+        if bad:
+            return None
+    positions: Sequence[int] | None = columns.every_offset() if source.wants_offsets else None
+    if source.wants_origins:
+        positions = source.origins(chunk, None)
+    return ColumnChunk(
+        dict(zip(found.names, found.vectors, strict=True)),
+        columns.times,
+        picked=array("q", [row for row in range(len(columns)) if row not in skip]) if skip else None,
+        key_spans=spans,
+        key_serde=None if spans is None else source.key_serde,
+        key_values=values,
+        header_spans=columns.header_spans if source.wants_headers else None,
+        positions=positions,
+        records=int,  # itself: all rows of the chunk are base rows
+    )

@@ -1,0 +1,76 @@
+"""Event times of decoded columns: from the column that the input names, or those of the records.
+
+A time that is missing, unreadable or outside of the input's limits makes its row bad.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....core.columns.schema import INT
+from ....core.errors import DataError
+from ...job.timestamps import BadTimestamp, TimeField, times_of_column
+from ...records.kafka.spans import SpannedRecords
+from ...records.kafka.timestamps import times_of_spans
+from ...records.memory.limits import TIME_LIMIT
+from ...records.memory.longs import extremes, scaled
+from ...records.memory.vectors import Buffer, Vector, longs
+from .event_times import BadRows, EventLimits
+
+FACTORS = {"ms": (1, 1), "s": (1000, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+"""What makes milliseconds of whole numbers of a unit: times the first, divided by the second."""
+
+
+class ColumnTimes:
+    """Finds the event times of rows in columns. `when`: `timestamp=` of the input, a column; None for those of the records."""
+
+    def __init__(self, when: Any, *, framed: bool) -> None:
+        """`framed`: the records come in frames, which have their event times."""
+        self._framed = framed
+        self._name = when.name if isinstance(when, TimeField) else when
+        self._unit = when.unit if isinstance(when, TimeField) else "ms"
+        self._times = times_of_column(self._unit)
+
+    def of(self, vectors: Mapping[str, Vector], records: SpannedRecords, limits: EventLimits) -> tuple[Buffer, BadRows]:
+        """The event times of these rows, and the rows without one. `records`: those that the rows are made of."""
+        arrived = records.timestamps
+        if self._name is None:
+            stamps = longs(arrived if self._framed else times_of_spans(records))
+            return stamps, limits.outside(stamps)
+        vector = vectors[self._name]
+        if vector.kind == INT and not vector.nulls and self._unit in FACTORS:
+            times, (factor, divisor) = longs(vector.data)[: len(vector)], FACTORS[self._unit]
+            if _in_range(times, factor):
+                found = times if self._unit == "ms" else longs(scaled(times, factor=factor, divisor=divisor))
+                return found, limits.outside(found)
+        return self._listed(vector.values(), longs(arrived).tolist(), limits)
+
+    def _listed(self, column: list[Any], arrived: list[int], limits: EventLimits) -> tuple[Buffer, BadRows]:
+        """Times of other types; and the slow way, which says what is wrong with each."""
+        if None not in column:
+            try:
+                times = self._times(column, arrived)
+            except BadTimestamp:
+                pass
+            else:
+                return array("q", times), limits.outside(times)
+        bad = BadRows()
+        for index, value in enumerate(column):
+            try:
+                if value is None:
+                    bad.append((index, DataError(f"no event time: the field '{self._name}' is null")))
+                else:
+                    why = limits.outside(self._times([value], [arrived[index]]))
+                    bad += [(index, cause) for _, cause in why]
+            except BadTimestamp as error:
+                bad.append((index, error))
+        return array("q", arrived), bad
+
+
+def _in_range(times: Sequence[int], factor: int = 1) -> bool:
+    if not len(times):
+        return True
+    least, greatest = extremes(times)
+    return least * factor > -TIME_LIMIT and greatest * factor < TIME_LIMIT

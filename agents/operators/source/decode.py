@@ -1,0 +1,385 @@
+"""Decodes the bytes of a chunk into rows: this is where records enter a task.
+
+What it decides: which parts of a record are decoded. Keys and headers become columns only where a later step asks for them.
+
+A record that cannot be read raises `BadRecord` with its index; the task decides what happens then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import NoneType
+from typing import Any, Protocol
+
+from ....core.columns.schema import ColumnSchema
+from ....core.errors import DataError
+from ....core.progress.frames import HEADER, FrameError
+from ...cancellation import passes
+from ...job import steps as s
+from ...job.declaration import Declared
+from ...job.schemas import NOT_TEXT
+from ...job.timestamps import TimeField
+from ...records.columns.selecting import column_of, lacking
+from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.frames.chunks import Chunk
+from ...records.frames.range_buffer import UnreadRecords
+from ...records.kafka.timestamps import times_of
+from ...records.memory.limits import TIME_LIMIT
+from ...records.memory.longs import extremes
+from ...records.memory.record_spans import RecordSpans, is_text, pieces
+from ...records.memory.vectors import longs
+from ...records.values.record import Rows
+from ...records.values.serdes import writes_utf8
+from ..base.bad_records import BadRecord, named, refuse
+from ..base.stateless import VALUES, Env, Operator
+from ..plain.columnar import ColumnsOp, RowsOp, WithColumnsOp
+from ..shuffle.shuffles import PARTIAL
+from .event_times import EventLimits, RowTimes, guard_of
+from .key_test import KeyTest
+
+_OTHER_KIND = ("partial states instead of rows", "rows instead of partial states")
+
+
+TEXT = frozenset((str, type(None)))
+
+
+def _unsaid(stream: str, what: str) -> DataError:
+    return DataError(
+        f"{what}, but nothing says how the producers of '{stream}' write their keys",
+        remedy=f"declare it: app.input('{stream}', key_serde=…), or use .repartition(…)",
+    )
+
+
+def serde_of(step: s.InputStep | s.ShuffleStep) -> Any:
+    """The serde of the values in a stream."""
+    return PARTIAL if isinstance(step, s.ShuffleStep) and step.combine is not None else step.serde
+
+
+def value_serdes(declared: Declared) -> dict[str, Any]:
+    """The serde of the values of every stream that the job reads, by topic."""
+    read = [step for step in declared.steps if isinstance(step, s.InputStep | s.ShuffleStep)]
+    return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
+
+
+class TakesChunks(Protocol):
+    """Decodes chunks, in one way or another."""
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Decode a chunk without the records in `skip`, and push it on. Returns its greatest event time."""
+        ...
+
+
+class ReadingEnv(Env, Protocol):
+    """What a source needs of the task that runs it, besides what any operator needs."""
+
+    keys: KeyTest | None
+    """Sees the keys of inputs that meet others by key, while they are tested."""
+
+    def runs(
+        self,
+        chunk: Chunk,
+        rows: Callable[[], Rows],
+        offsets: Callable[[], list[int] | None],
+        skipped: frozenset[int],
+    ) -> None:
+        """Record which rows of this chunk run now, and their offsets."""
+        ...
+
+
+class SourceOp(Operator):
+    """The first operator of a chain: an input, or the receiving side of a shuffle."""
+
+    def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: ReadingEnv) -> None:
+        super().__init__(step, pipeline)
+        self.pipeline = pipeline
+        self.partial = isinstance(step, s.ShuffleStep) and step.combine is not None
+        """Whether the values are partial states of the aggregate behind the shuffle."""
+        self.serde: Any = serde_of(step)
+        self.key_serde: Any = step.key_serde or pipeline.app.key_serde
+        """The serde that wrote the keys. For an input that declares none, it is assumed only if a later step needs keys."""
+        self.declared = step.key_serde is not None or (isinstance(step, s.InputStep) and bool(step.producers))
+        self.only_text = False
+        """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
+        self.key = None
+        self.guard = guard_of(step)
+        self._times = RowTimes(step)
+        self.column_sources: list[TakesChunks] = []
+        self._partials: Operator | None = None
+        """What takes frames of partial states as columns."""
+        self.instead: TakesChunks | None = None
+        """Decodes columns instead of rows: all steps behind only name fields."""
+        self._row_children: list[Operator] = []
+        self.wants_headers = True
+        self.wants_offsets = False
+        self.wants_origins = False
+        """Whether a later step names the records of inputs that the rows of its frames were made of. The number of each row's record then
+        stands where its offset would: that of its frame is of no use to anybody."""
+        self.framed = not isinstance(step, s.InputStep) or bool(step.producers)
+        """Whether its records come in frames, which have their event times."""
+        if isinstance(step, s.InputStep):
+            self.key = column_of(step.key) if step.key is not None else None
+            self.serde = step.named or self.serde
+
+    def judged(self, chunk: Chunk, found: BadRecord) -> BadRecord | None:
+        """What rows say about the records that are bad for columns; None if they do not say of each of them alone why it is bad."""
+        indexes = list(found.all)
+        judged = self.serde.loads_many([chunk.columns.value(index) for index in indexes]).bad
+        if len(judged) < len(indexes):
+            return None
+        return named(self.not_frames(chunk, [(indexes[place], cause) for place, cause in judged]))
+
+    def not_frames(self, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[tuple[int, BaseException]]:
+        """These errors; of a record that is a frame, what it is and how it can be read."""
+        if not bad or not chunk.has_headers or not isinstance(self.step, s.InputStep):
+            return bad
+        frames = {index for index, _ in bad if any(name == HEADER for name, _ in chunk.headers[index])}
+        what = f"it is a frame: a headgate job shares the stream '{self.step.topic}' with other jobs"
+        remedy = f'app.input("{self.step.topic}", producers=["that-job"]), or a plain topic that the job writes by .to(…) beside it'
+        return [(index, DataError(what, remedy=remedy) if index in frames else cause) for index, cause in bad]
+
+    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+        """Decode a chunk and push its rows on. Returns their greatest event time."""
+        if isinstance(chunk.columns, UnreadRecords):
+            for batch in self.referenced:
+                batch.push_range(chunk.at, chunk.columns.base, chunk.next_position, self.limits(chunk).greatest)
+            return None
+        if chunk.bad is not None:
+            raise BadRecord(0, chunk.bad)
+        if (chunk.plan is not None) != self.partial:
+            other = FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
+            refuse([(row, other) for row in range(len(chunk)) if row not in skip])
+            return None
+        greatest = max((one.push_chunk(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
+        if self.column_sources and not self._row_children:
+            return greatest
+        if self._partials is not None and isinstance(chunk.columns, ArrivedColumns) and not skip:
+            least, greatest = extremes(chunk.columns.times)
+            if least > -TIME_LIMIT and greatest < TIME_LIMIT:
+                self.pipeline.runs(chunk, lambda: Rows([], []), lambda: None, skip)
+                if self._partials.push_partials(chunk.columns, self.key_serde):
+                    return greatest
+        rows, offsets, greatest = self._rows(chunk, skip)
+        if self.wants_origins:
+            numbers = self.origins(chunk, rows.places)
+            rows.offsets = None if numbers is None else list(numbers)
+        elif self.wants_offsets:
+            rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
+        self.pipeline.runs(chunk, lambda: rows, lambda: offsets, skip)
+        self.forward(rows)
+        return greatest
+
+    def origins(self, chunk: Chunk, places: Sequence[int] | None) -> Sequence[int] | None:
+        """The numbers of the records that the rows at these places of a chunk of frames were made of; None: of all rows."""
+        found = chunk.origins
+        if found is None:
+            return None
+        numbers = longs(found.numbers)
+        return numbers if places is None or len(places) == len(numbers) else [numbers[place] for place in places]
+
+    def limits(self, chunk: Chunk) -> EventLimits:
+        """The event times that the records of a chunk may have."""
+        return self.guard.limits(chunk.now_ms)
+
+    def forward(self, rows: Rows) -> None:
+        if rows.values:
+            for child in self._row_children:
+                child.push(rows)
+
+    def see_children(
+        self, needed: Callable[[Operator], frozenset[str]], columns_of: Callable[..., TakesChunks]
+    ) -> None:
+        """All operators behind this one are there. `needed`: the columns that one of them needs; `columns_of` makes what decodes some."""
+        step, children = self.step, self.children
+        if isinstance(step, s.InputStep | s.ShuffleStep) and step.columns is not None:
+            names: Iterable[str] = step.columns.names
+            if isinstance(step, s.ShuffleStep):  # of an input, they are chosen already
+                names = frozenset[str]().union(*map(needed, children))
+            self.instead = columns_of(self, step.columns.only(names), children)
+            self._row_children = children
+            return
+        if isinstance(step, s.ShuffleStep) and step.schema is not None and not self.partial:
+            names = frozenset[str]().union(*map(needed, children))
+            self.column_sources = [columns_of(self, step.schema.only(names), children)]
+            return
+        if self.partial and len(children) == 1 and children[0].merges_columns:
+            self._partials = children[0]
+        for child in children:
+            if isinstance(child, ColumnsOp) and child.direct:
+                used = self._used(child.schema, needed(child))
+                watched = _made_behind(child) - frozenset(used.names) if child.keeps else ()
+                self.column_sources.append(columns_of(self, used, [child], child, sorted(watched)))
+            else:
+                self._row_children.append(child)
+
+    @property
+    def referenced(self) -> list[Any]:
+        """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
+        steps = ((one, one.step) for one in _behind(self))
+        return [one for one, step in steps if isinstance(step, s.BatchStep) and _is_unread(step)]
+
+    @property
+    def unread(self) -> int:
+        """If its records are not fetched, the most offsets that a letter takes, so that it closes no more than a batch of each step."""
+        return min((one.limits.max_rows or sys.maxsize for one in self.referenced), default=0)
+
+    @property
+    def spanned(self) -> bool:
+        """Whether its records are read in spans, and frames of columns as columns: nothing but columns is made of them, as a rule."""
+        return (
+            self.instead is not None
+            or self._partials is not None
+            or bool(self.column_sources and not self._row_children)
+        )
+
+    @property
+    def bulk(self) -> bool:
+        """Whether a record costs a fraction of what a row costs: it is read in spans, and no row is made of it up to the next shuffle."""
+        return self.spanned and not any(isinstance(one, RowsOp) for one in _behind(self))
+
+    def _used(self, schema: ColumnSchema, needed: frozenset[str]) -> ColumnSchema:
+        """The columns that are decoded: those that later steps need, the time and the key."""
+        step = self.step
+        assert isinstance(step, s.InputStep)
+        own = {step.key, step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp}
+        return schema.only(name for name in schema.names if name in needed or name in own)
+
+    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None, int | None]:
+        """The rows of a chunk, their offsets if they are not those of the chunk, and the greatest time that moves the partition's time."""
+        decoded = self.serde.loads_many(chunk.values)
+        bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
+        values: list[Any] = decoded.values
+        keys = self._keys(chunk, values, bad)
+        if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
+            self.pipeline.keys.see(self.step, chunk, lambda: keys)
+        timestamps: list[int] = chunk.timestamps if self.framed else times_of(chunk.columns)
+        headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
+        key_serde = self.key_serde if self.key is None and self.wants_keys != VALUES else None
+        offsets: list[int] | None = None
+        keep: list[int] = []
+        if bad or skip:
+            refuse([(index, cause) for index, cause in bad if index not in skip])
+            keep = [i for i in range(len(values)) if i not in skip]
+            values = [values[i] for i in keep]
+            timestamps = [timestamps[i] for i in keep]
+            own = chunk.offsets
+            offsets = [own[i] for i in keep]
+            keys = [keys[i] for i in keep] if keys is not None else None
+            headers = [headers[i] for i in keep] if headers is not None else None
+        timestamps, greatest, late = self._times.of(values, timestamps, chunk.so_far_ms, self.limits(chunk))
+        refuse([(keep[place] if keep else place, cause) for place, cause in late])
+        places = keep or range(len(values))
+        rows = Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde, places=places)
+        return rows, offsets, greatest
+
+    def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
+        if self.key is not None:
+            return self._keys_of_values(chunk, values, bad)
+        return self.keys_of_bytes(list(chunk.keys), bad) if chunk.has_keys else None
+
+    def keys_of_bytes(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        """The keys of records, as later steps want them; `bad` gets those that cannot be decoded."""
+        if self.wants_keys == VALUES:
+            return self._decoded(raw, bad)
+        if self._checks_keys:
+            self._decoded(raw, bad)
+        return raw
+
+    def check_keys(self, keys: RecordSpans, bad: list[tuple[int, BaseException]]) -> None:
+        """Find the keys that cannot be decoded, though they stay bytes."""
+        if self._checks_keys and not (writes_utf8(self.key_serde) and is_text(keys)):
+            self._decoded(pieces(keys), bad)
+
+    @property
+    def _checks_keys(self) -> bool:
+        """Whether keys that stay bytes must be decodable: it is found here, where they enter."""
+        return isinstance(self.step, s.InputStep) and (self.declared or bool(self.wants_keys))
+
+    def _decoded(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        found = self.key_serde.loads_many(raw)
+        bad.extend((index, DataError(f"the key {error.what}", remedy=error.remedy)) for index, error in found.bad)
+        return found.values
+
+    def _keys_of_values(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        """The keys from the declared field. A null value has no fields, so its record's own key is read instead.
+
+        Without a declared serde, that key is read as text. In an input with other keys it would be another key, so it is bad data there.
+        """
+        assert self.key is not None
+        known = {index for index, _ in bad}
+        if None not in values and not known:
+            try:
+                return self.believed(self.key(values), bad)
+            except BaseException:  # noqa: BLE001, S110 - retried below, one by one
+                pass
+        own = self._decoded(list(chunk.keys), []) if chunk.has_keys else None
+        keys: list[Any] = []
+        for index, value in enumerate(values):
+            found = None
+            if value is not None:
+                try:
+                    found = self.key([value])[0]
+                except BaseException as error:  # whatever it is, this record caused it
+                    if passes(error):
+                        raise
+                    bad.append((index, self._no_key(value, error)))
+            keys.append(found)
+        keys = self.believed(keys, bad)
+        if own is not None and NoneType in map(type, values):  # by type: a value's own == may do anything
+            unread = self.pipeline.table(NOT_TEXT).get(self.step.name) is not None
+            for index, value in enumerate(values):
+                if value is None:
+                    if unread:
+                        bad.append((index, _unsaid(self.step.name, "the key of a null value cannot be read")))
+                    keys[index] = own[index]
+        return keys
+
+    def _no_key(self, value: Any, error: BaseException) -> BaseException:
+        """The error of a value without the field that is its key: a name alone says nothing. What a function raised is its own."""
+        by = getattr(self.step, "key", None)
+        hint = lacking((by,), [value])(error) if isinstance(by, str) else ""
+        if not hint:
+            return error
+        told = DataError(f"key={by!r} of the input: {hint}")
+        told.__cause__ = error
+        return told
+
+    def believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
+        """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known. That there were
+        others is kept in a table, for the null values of later lives.
+        """
+        if not self.declared and not TEXT.issuperset(map(type, keys)):
+            seen = self.pipeline.table(NOT_TEXT)
+            if seen.get(self.step.name) is None:
+                seen.update({self.step.name: True})
+            if self.only_text:
+                for index, key in enumerate(keys):
+                    if not isinstance(key, str | None):
+                        what = f"the key {key!r:.60} is {type(key).__name__}, and other streams are to meet it"
+                        bad.append((index, _unsaid(self.step.name, what)))
+        return keys
+
+
+def _behind(source: Operator) -> Iterator[Operator]:
+    """The operators behind this one, up to the next shuffle."""
+    stack, seen = list(source.children), set[int]()
+    while stack:
+        operator = stack.pop()
+        if id(operator) not in seen:
+            seen.add(id(operator))
+            stack += operator.children
+            yield operator
+
+
+def _is_unread(batch: s.BatchStep) -> bool:
+    """Whether a batch is ranges of an input that nobody here fetches."""
+    return batch.reference is not None and not batch.reference.framed
+
+
+def _made_behind(operator: Operator) -> frozenset[str]:
+    """The columns that steps make behind this operator."""
+    return frozenset(name for one in _behind(operator) if isinstance(one, WithColumnsOp) for name in one.made)
+
+
+def _or_never(time: int | None) -> int:
+    return -TIME_LIMIT if time is None else time

@@ -1,0 +1,1 @@
+"""Windows as operators of a task, and what they store."""

@@ -1,0 +1,143 @@
+"""Combines the rows of a window before a shuffle: each commit sends one partial state per key and window, instead of every row.
+
+Hopping windows share their rows, so one state is sent per key and *pane* (`Spans.panes`): all rows of a pane belong to the same windows.
+The pane of a tumbling window is the window.
+
+A partial state consists of the end of its pane, the number of its rows and the states; its frame carries the digest of the plan. Its time
+is the greatest of its rows. No row is late here: the window operator behind the shuffle decides that, for a whole partial state.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from ....core.progress.frames import NO_TIME
+from ....core.windows.results import END_FIELD
+from ...job import steps as s
+from ...job.aggregates import AggregatePlan, count
+from ...job.aggregates import max as greatest
+from ...job.in_arrays import in_arrays
+from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.window_rows import rows_of_times
+from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.memory.vectors import Buffer, Vector, longs
+from ...records.values.record import Rows
+from ..base.addends import Addends, ColumnAddends
+from ..base.key_arrays import KeyArrays
+from ..base.stateless import Env, blaming, encode
+from ..shuffle.shuffles import PARTIAL, ShuffleOp
+from .open_windows import OpenWindows
+from .window_states import ArrayWindow
+
+ROWS_FIELD = "window-rows"
+"""The name of the number of rows in a partial state of a pane: no identifier, so no aggregate has it."""
+
+
+def plan_of_partials(step: s.WindowStep, *, ends: bool = True) -> AggregatePlan:
+    """The number of rows of a pane and the states, behind the end of the pane: what is sent. Without the ends: what is kept."""
+    parts = dict(zip(step.plan.names, step.plan.parts, strict=True))
+    end = {END_FIELD: greatest(END_FIELD)} if ends else {}
+    return AggregatePlan({**end, ROWS_FIELD: count(), **parts})
+
+
+class WindowCombineOp(ShuffleOp):
+    """The sending side of a shuffle that combines rows for the window operator behind it."""
+
+    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+        super().__init__(step, env)
+        assert isinstance(step.combine, s.WindowStep)
+        self.window = step.combine
+        self.plan = step.combine.plan
+        self.counting = plan_of_partials(step.combine, ends=False)
+        self.careful = False
+        """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
+        self.in_arrays = in_arrays(self.window)
+        if self.in_arrays:
+            self.sent = KeyArrays(plan_of_partials(self.window))
+            self.partials = FrameWriter(self.sent.fields, self.sent.pack_batch, plan=self.plan.digest)
+        self.kept = self._empty()
+
+    def _empty(self) -> OpenWindows:
+        spans = self.window.window.spans
+        assert spans is not None
+        assert spans.panes is not None
+        return OpenWindows(spans.panes, self.counting, None, arrays=self.in_arrays, timed=True)
+
+    def push(self, rows: Rows) -> None:
+        of = Addends(self.window, self.keys_of(rows), rows.values, rows.timestamps)
+        self._take(of, array("q", rows.timestamps), None)
+
+    def push_columns(self, chunk: ColumnChunk) -> None:
+        if not self.in_arrays:
+            self.push(chunk.rows(sorted(self.reads(frozenset()))))
+            return
+        self._take(ColumnAddends(self.window, chunk, self.chunk_keys), chunk.times, chunk.picked)
+
+    def _take(self, of: Addends | ColumnAddends, times: Buffer, rows: Buffer | None) -> None:
+        if self.careful:
+            self.kept = self._empty()
+        with of.blaming():
+            self.kept.take(rows_of_times(self.kept.spans, times, rows, NO_TIME), of)
+            if self.careful:
+                self.kept.prepare()
+        if self.careful:
+            self.kept.complete()
+            self.seal()
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return self.plan.reads | {str(self.shuffle_step.by)}
+
+    def prepare(self) -> None:
+        with blaming(self.window):
+            self.kept.prepare()
+
+    def complete(self) -> None:
+        self.kept.complete()
+
+    def drop(self) -> None:
+        self.kept.drop()
+
+    def suspend(self) -> Any:
+        return self.kept.suspend()
+
+    def resume(self, aside: Any) -> None:
+        self.kept.resume(aside)
+
+    def seal(self) -> None:
+        """Send what was held back."""
+        kept = self.kept
+        if not kept.open.ends:
+            return
+        self.kept = self._empty()
+        for end in kept.open.ends:
+            window = kept.open.live[end]
+            if isinstance(window, ArrayWindow):
+                self._send_arrays(end, window.arrays)
+        self._send_lists(kept)
+
+    def _send_lists(self, kept: OpenWindows) -> None:
+        step = self.shuffle_step
+        keys: list[bytes | None] = []
+        states: list[list[Any]] = []
+        times: list[int] = []
+        for end in kept.open.ends:
+            window = kept.open.live[end]
+            if not isinstance(window, ArrayWindow):
+                keys += window.states
+                states += [[end, *state] for state in window.states.values()]
+                times += map(window.times.__getitem__, window.states)
+        if not keys:
+            return
+        values = encode(step, PARTIAL, states)
+        with blaming(step):
+            self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
+
+    def _send_arrays(self, end: int, arrays: KeyArrays) -> None:
+        step = self.shuffle_step
+        changed = arrays.changed()
+        keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
+        ends = Vector("int64", size := len(longs(changed)), array("q", [end]) * size)
+        batch = self.sent.batch([ends, *states])
+        with blaming(step):
+            self.env.shuffle_columns(step.name, step.everyone, self.partials, FrameRows(keys, times, batch))

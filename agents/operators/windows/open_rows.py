@@ -1,0 +1,308 @@
+"""The rows of the open windows of one step and task, for an actor; and how they are stored.
+
+The table holds them in blocks, in the order of their arrival, each block in a slot. Memory holds only what the next write needs: the last
+block of each window, the blocks that no commit has written yet, the slots and the keys. It counts against `state.memory`: where that does
+not suffice, the last blocks are given up, and the next rows begin other blocks. A window that closes is read back from the table,
+one window at a time, and its rows are grouped by key. Rows that the running letter has taken wait in `taken`, so a failed letter leaves no
+trace.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ....core.windows.blocks import row_cuts
+from ....core.windows.slots import Slots
+from ....core.windows.spans import Spans, due
+from ...records.kafka.columns import pick
+from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
+
+KEY_BYTES = 100
+"""What a key takes in the set of a window."""
+ROW_BYTES = 300
+"""What the objects of a row take beside its bytes."""
+
+KeptRow = list[Any]
+"""A row as it is stored: its time, the bytes of its value, its headers or None."""
+
+
+class KeptRows(NamedTuple):
+    """Rows of the running letter for one window."""
+
+    end: int
+    keys: list[bytes]
+    entries: list[KeptRow]
+
+
+class RowBlock(NamedTuple):
+    """A block. It is immutable: adding rows makes another one."""
+
+    keys: list[bytes]
+    entries: list[KeptRow]
+    size: int
+
+
+def size_of(key: bytes, entry: KeptRow) -> int:
+    """The approximate size of a stored row in bytes."""
+    _, value, headers = entry
+    size = len(key) + len(value or b"") + 16
+    return size if headers is None else size + sum(len(name) + len(data or b"") + 8 for name, data in headers)
+
+
+class WindowOfRows:
+    """One window: its keys, its last block, and the blocks to write."""
+
+    def __init__(self) -> None:
+        self.keys: set[bytes] = set()
+        self.number = 0
+        """The number of the last block."""
+        self.last = RowBlock([], [], 0)
+        self.unwritten: dict[int, RowBlock] = {}
+        self.slots: list[int] = []
+        """The slots of the blocks that the table has, by the number of the block."""
+        self.out = 0
+        """The number of keys whose rows were emitted, if closing takes several steps."""
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it takes in memory."""
+        blocks = [self.last, *(one for one in self.unwritten.values() if one is not self.last)]
+        return len(self.keys) * KEY_BYTES + sum(one.size + len(one.keys) * ROW_BYTES for one in blocks)
+
+    def give_up(self) -> None:
+        """Forget the last block: it is written."""
+        self.number, self.last = len(self.slots), RowBlock([], [], 0)
+
+    def blocks_with(self, parts: list[KeptRows]) -> dict[int, RowBlock]:
+        """The blocks that these rows change, by number."""
+        keys = [key for part in parts for key in part.keys]
+        entries = [entry for part in parts for entry in part.entries]
+        sizes = list(map(size_of, keys, entries))
+        before = self.last
+        found: dict[int, RowBlock] = {}
+        start = 0
+        for number, stop in enumerate(row_cuts(sizes, len(before.keys), before.size), self.number):
+            if stop > start:
+                of = slice(start, stop)
+                found[number] = RowBlock(
+                    before.keys + keys[of], before.entries + entries[of], before.size + sum(sizes[of])
+                )
+            before, start = RowBlock([], [], 0), stop
+        return found
+
+    def take(self, blocks: dict[int, RowBlock]) -> None:
+        """Take over these new or changed blocks."""
+        self.number = max(blocks)
+        self.last = blocks[self.number]
+        for block in blocks.values():
+            self.keys.update(block.keys)
+
+
+class OpenRows:
+    """The rows of open windows of a fixed length. `careful`: each letter writes its changes to the table."""
+
+    def __init__(self, spans: Spans, table: Any) -> None:
+        self.spans = spans
+        self.table = table
+        self.careful = False
+        self.early = None
+        """An actor gets closed windows only."""
+        self.open: dict[int, WindowOfRows] = {}
+        self.ends: list[int] = []
+        """Of the open windows, sorted."""
+        self.changed: set[int] = set()
+        """Windows with blocks that the next commit writes."""
+        self.taken: list[KeptRows] = []
+        self.given: list[GivenOut] = []
+        """What the running letter has emitted."""
+        self.read: tuple[int, dict[bytes, list[KeptRow]]] | None = None
+        """The end and the rows of the window that was read back last: closing it may take several steps."""
+        self.slots = Slots()
+        self.placed: dict[int, list[int]] = {}
+        """By window, the slots of the blocks that the letter writes; only if it is careful."""
+        self.weight = 0
+        """The bytes that all windows take in memory."""
+        self.weights: dict[int, int] = {}
+        table.caches_written = False
+        self.held = table.keep((), self._give_back, lambda: self.weight, reads=False)
+        self._load()
+        self._weigh(list(self.open))
+
+    def _weigh(self, ends: Iterable[int]) -> None:
+        """Count what these windows take now."""
+        for end in ends:
+            now = self.open[end].weight if end in self.open else 0
+            self.weight += now - self.weights.pop(end, 0)
+            if now:
+                self.weights[end] = now
+        self.held.count()
+
+    def _give_back(self) -> None:
+        """Give up the last blocks of windows that neither the running letter nor the next commit needs."""
+        needed = self.changed.union(part.end for part in self.taken)
+        able = [end for end, one in self.open.items() if one.last.keys and end not in needed]
+        for end in able:
+            self.open[end].give_up()
+        if able:
+            self._weigh(able)
+
+    def _load(self) -> None:
+        """Load what the next write and `counts` need."""
+        closing: Any = None
+        slots: list[tuple[int, int, int]] = []
+        for key, value in self.table.range():
+            if key == CLOSING:
+                closing = value
+            elif isinstance(key, int):
+                end, number, keys, entries = value
+                slots.append((end, number, key))
+                window = self._opened(end)
+                window.keys.update(keys)
+                if number >= window.number:
+                    window.number, window.last = number, RowBlock(keys, entries, sum(map(size_of, keys, entries)))
+        for end, _, slot in sorted(slots):
+            self.open[end].slots.append(slot)
+        self.slots = Slots(slot for *_, slot in slots)
+        if closing is not None and closing["end"] in self.open:
+            window = self.open[closing["end"]]
+            window.out = bisect_right(sorted(window.keys), closing["key"])
+
+    def counts(self) -> OpenCounts:
+        """Count what is open now."""
+        keys = sum(len(window.keys) - window.out for window in self.open.values())
+        return OpenCounts(len(self.open), keys, self.first_end())
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, keys: list[bytes], times: list[int], values: list[KeptRow], closed: int) -> TooLate:
+        """Add rows to the open windows: those that end after `closed`."""
+        found = self.spans.assign_open(times, closed)
+        for end, places in found.open.items():
+            if places is None:
+                self.taken.append(KeptRows(end, keys, values))
+            else:
+                self.taken.append(KeptRows(end, pick(keys, places), pick(values, places)))
+        return TooLate(found.late, found.partly)
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def _blocks(self) -> dict[int, dict[int, RowBlock]]:
+        """By window, the blocks that the taken rows change."""
+        parts: dict[int, list[KeptRows]] = {}
+        for part in self.taken:
+            parts.setdefault(part.end, []).append(part)
+        return {end: self.open.get(end, WindowOfRows()).blocks_with(rows) for end, rows in parts.items()}
+
+    def prepare(self) -> None:
+        """Get ready to complete: write what cannot wait for the commit."""
+        if self.careful:
+            for end, blocks in self._blocks().items():
+                held = self.placed[end] = list(self.open.get(end, WindowOfRows()).slots)
+                self.table.update(self.slots.place(end, held, _stored(blocks)))
+        write_given(self.given, self.open, self.table, self.slots)
+
+    def complete(self) -> None:
+        """The letter is complete."""
+        changed = self._blocks()
+        for end, blocks in changed.items():
+            window = self._opened(end)
+            window.take(blocks)
+            if self.read is not None and self.read[0] == end:
+                self.read = None
+            if self.careful:  # written with the letter
+                window.slots = self.placed[end]
+            else:
+                window.unwritten.update(blocks)
+                self.changed.add(end)
+        forget_given(self.given, self.open, self.ends, self.changed)
+        if any(one.whole for one in self.given):
+            self.read = None
+        self.slots.complete()
+        closed = [one.end for one in self.given if one.whole]
+        self.drop()
+        self._weigh([*changed, *closed])
+
+    def _opened(self, end: int) -> WindowOfRows:
+        window = self.open.get(end)
+        if window is None:
+            window = self.open[end] = WindowOfRows()
+            insort(self.ends, end)
+        return window
+
+    def drop(self) -> None:
+        """The letter failed."""
+        self.taken, self.given, self.placed = [], [], {}
+        self.slots.drop()
+
+    def suspend(self) -> Any:
+        """Set aside what the letter has done."""
+        aside = self.taken, self.given
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        """Resume the letter."""
+        self.taken, self.given = aside
+
+    def seal(self) -> None:
+        """Write the changed blocks to the table."""
+        for end in sorted(self.changed):
+            window = self.open[end]
+            self.table.update(self.slots.place(end, window.slots, _stored(window.unwritten)))
+            window.unwritten.clear()
+        self.slots.complete()
+        written, self.changed = self.changed, set()
+        self._weigh(written)
+
+    # ------------------------------------------------------------------------------------------------------------ closing
+
+    def first_end(self) -> int | None:
+        """When the first open window ends."""
+        return self.ends[0] if self.ends else None
+
+    def awaits(self, closed: int | None) -> bool:
+        """Whether rows of this letter belong to a window that is due. They count once the letter is complete: the next step closes it."""
+        return any(closed is None or part.end <= closed for part in self.taken)
+
+    def close(self, closed: int | None, room: int) -> ClosedWindows:
+        """Take out the rows of windows that end no later than `closed` (None: any), ordered by end, then by key. It stops after the
+        key with which there are `room` rows or more, because an actor gets all rows of a key and window at once."""
+        ends = due(self.ends, closed)
+        found = ClosedWindows([], [], [], [], False)
+        for end in ends:
+            window, rows = self.open[end], self._rows(end)
+            keys = sorted(rows)
+            out = window.out
+            while out < len(keys) and room > 0:
+                found.keys.append(keys[out])
+                found.states.append([rows[keys[out]]])
+                room -= len(rows[keys[out]])
+                out += 1
+            found.starts.extend([end - self.spans.size] * (out - window.out))
+            found.ends.extend([end] * (out - window.out))
+            self.given.append(GivenOut(end, out, keys[out - 1], out == len(keys)))
+            if room <= 0:
+                break
+        return found._replace(more=is_more(self.given, ends))
+
+    def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
+        """All rows of a window, by key."""
+        if self.read is None or self.read[0] != end:
+            window = self.open[end]
+            blocks = _stored(window.unwritten)
+            for number, slot in enumerate(window.slots):
+                if number not in blocks:
+                    blocks[number] = self.table[slot][2:]
+            rows: dict[bytes, list[KeptRow]] = {}
+            for number in sorted(blocks):
+                for key, entry in zip(*blocks[number], strict=True):
+                    rows.setdefault(key, []).append(entry)
+            self.read = end, rows
+        return self.read[1]
+
+
+def _stored(blocks: dict[int, RowBlock]) -> dict[int, list[Any]]:
+    """Blocks in their stored form."""
+    return {number: [block.keys, block.entries] for number, block in blocks.items()}

@@ -1,0 +1,297 @@
+"""The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states.
+
+All of them are kept here, decoded, and a heap finds them by time. They count against `state.memory`, but cannot be given up: what bounds
+them is how many sessions are open. The table holds one row per session, in a slot; each commit writes the sessions that have changed. The
+running letter works on copies of the sessions of the keys that it touches.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....core.windows.sessions import end_of, join
+from ....core.windows.slots import Slots
+from ...job.aggregates import AggregatePlan
+from ...records.columns.selecting import all_mappings
+from ...records.kafka.columns import pick
+from .open_windows import ClosedWindows, OpenCounts, TooLate
+
+SESSION_BYTES = 1_000
+"""What the objects of a session with a small state take in memory."""
+
+SessionEnd = tuple[int, bytes, int]
+"""A session by its end, its key and its start: this is the order of results."""
+
+
+@dataclass(slots=True)
+class KeySessions:
+    """The sessions of one key, in order."""
+
+    starts: list[int] = field(default_factory=list[int])
+    lasts: list[int] = field(default_factory=list[int])
+    states: list[list[Any]] = field(default_factory=list[list[Any]])
+
+
+class OpenSessions:
+    """The open sessions. `careful`: each letter writes its changes to the table."""
+
+    def __init__(self, gap: int, plan: AggregatePlan, table: Any) -> None:
+        self.gap = gap
+        self.plan = plan
+        self.table = table
+        self.careful = False
+        self.open: dict[bytes, KeySessions] = {}
+        self.stored: dict[bytes, dict[int, int]] = {}
+        """By key, the sessions in the table: start and slot."""
+        self.placed: dict[bytes, dict[int, int]] = {}
+        """What the letter changes in `stored`; only if it is careful."""
+        self.endings: list[SessionEnd] = []
+        """A heap. Outdated entries, of sessions that have grown or closed, stay until they reach its top or it is cleaned up."""
+        self.early = None
+        """Sessions emit final results only."""
+        self._most = 64
+        """With more entries than this, the heap is cleaned up."""
+        self.sessions = 0
+        self.changed: dict[bytes, None] = {}
+        """Keys that the next commit writes."""
+        self.taken: list[tuple[list[bytes], list[int], list[Any]]] = []
+        self.fresh: dict[bytes, KeySessions] = {}
+        """Copies of sessions, with the rows that the letter has taken."""
+        self.copied = 0
+        """How many entries of `taken` are in the copies."""
+        self.given: list[SessionEnd] = []
+        self.held = table.keep((), lambda: None, lambda: self.sessions * SESSION_BYTES)
+        rows: dict[Any, Any] = {slot: value for slot, value in table.range() if isinstance(slot, int)}
+        for key, start, slot in sorted((*value[:2], slot) for slot, value in rows.items()):
+            one = self.open.setdefault(key, KeySessions())
+            _, _, last, states = rows[slot]
+            one.starts.append(start)
+            one.lasts.append(last)
+            one.states.append(states)
+            self.stored.setdefault(key, {})[start] = slot
+        self.slots = Slots(rows)
+        self.sessions = sum(len(one.starts) for one in self.open.values())
+        self._index(self.open)
+        if not plan.numeric:  # others are small
+            sizes = [b" " * table.size_of(value) for value in rows.values()]
+            self.held.add([table.key_bytes(slot) for slot in rows], sizes)
+        self.held.count()
+
+    def counts(self) -> OpenCounts:
+        """Count what is open now."""
+        return OpenCounts(self.sessions, self.sessions, self.first_end())
+
+    def _index(self, keys: Iterable[bytes]) -> None:
+        """Add the ends of these keys' sessions to the heap; they may have changed."""
+        for key in keys:
+            one = self.open[key]
+            for start, last in zip(one.starts, one.lasts, strict=True):
+                heapq.heappush(self.endings, (end_of(last, self.gap), key, start))
+        if len(self.endings) > self._most:
+            self.endings = sorted({ending for ending in self.endings if self._is_open(ending)})
+            self._most = 64 + 2 * len(self.endings)
+
+    def _is_open(self, ending: SessionEnd) -> bool:
+        end, key, start = ending
+        one = self.open.get(key)
+        return one is not None and any(
+            start == first and end == end_of(last, self.gap) for first, last in zip(one.starts, one.lasts, strict=True)
+        )
+
+    # ------------------------------------------------------------------------------------------------------------ rows come in
+
+    def take(self, keys: list[bytes], times: list[int], values: list[Any], closed: int) -> TooLate:
+        """Add rows to sessions one at a time, so that the result does not depend on how they are divided into chunks."""
+        self._copy_taken()
+        late = self._add(keys, times, values, closed)
+        if late:
+            kept = sorted(set(range(len(keys))).difference(late))
+            keys, times, values = pick(keys, kept), pick(times, kept), pick(values, kept)
+        self.taken.append((keys, times, values))
+        self.copied = len(self.taken)
+        return TooLate(late)
+
+    def _copy_taken(self) -> None:
+        """Add to the copies what the letter took before a commit in its middle: `suspend` forgot them."""
+        for keys, times, values in self.taken[self.copied :]:
+            self._add(keys, times, values, None)
+        self.copied = len(self.taken)
+
+    def _add(self, keys: list[bytes], times: list[int], values: list[Any], closed: int | None) -> list[int]:
+        """Add rows to the copies. Returns the positions of late rows."""
+        fresh, gap = self.fresh, self.gap
+        late: list[int] = []
+        rows = _Additions(self.plan, all_mappings(values))
+        for place, (key, time, value) in enumerate(zip(keys, times, values, strict=True)):
+            one = fresh.get(key)
+            if one is None:
+                one = fresh[key] = self._copy(key)
+            first, upto, start, last = join(one.starts, one.lasts, time, gap)
+            if closed is not None and end_of(last, gap) <= closed:
+                late.append(place)
+                continue
+            if upto == first:
+                state = self.plan.start()
+            else:
+                state = one.states[first]
+                if upto - first > 1:
+                    rows.flush()
+                    for other in one.states[first + 1 : upto]:
+                        state = self.plan.joined(state, other)
+            one.starts[first:upto], one.lasts[first:upto], one.states[first:upto] = [start], [last], [state]
+            rows.add(state, value)
+        rows.flush()
+        return late
+
+    def _copy(self, key: bytes) -> KeySessions:
+        one = self.open.get(key)
+        if one is None:
+            return KeySessions()
+        return KeySessions(list(one.starts), list(one.lasts), [self.plan.copy(state) for state in one.states])
+
+    # ------------------------------------------------------------------------------------------------------- with the letter
+
+    def prepare(self) -> None:
+        """Get ready to complete. Raises as `take` does."""
+        self._copy_taken()
+        if self.careful:
+            self.placed = self._write(self.fresh, self.fresh)
+        self._delete([slots[start] for _, key, start in self.given if start in (slots := self.stored.get(key, {}))])
+
+    def _write(self, keys: Iterable[bytes], sessions: Mapping[bytes, KeySessions]) -> dict[bytes, dict[int, int]]:
+        """Write the sessions of these keys. Returns their slots. A session with a new start takes over the slot of one that it merged."""
+        rows: dict[int, list[Any]] = {}
+        placed: dict[bytes, dict[int, int]] = {}
+        gone: list[int] = []
+        for key in keys:
+            one, held = sessions.get(key, KeySessions()), self.stored.get(key, {})
+            spare = [slot for start, slot in held.items() if start not in one.starts]
+            slots = placed[key] = {}
+            for start, last, state in zip(one.starts, one.lasts, one.states, strict=True):
+                slot = slots[start] = held[start] if start in held else spare.pop() if spare else self.slots.take()
+                rows[slot] = [key, start, last, self.plan.copy(state)]
+            gone += spare
+        self.table.update(rows)
+        self._delete(gone)
+        return placed
+
+    def _delete(self, slots: list[int]) -> None:
+        if slots:
+            self.table.delete_many(slots)
+            self.slots.give(slots)
+
+    def complete(self) -> None:
+        """The letter is complete."""
+        if self.fresh:
+            fresh = {key: one for key, one in self.fresh.items() if one.starts}
+            known = (len(self.open[key].starts) for key in fresh if key in self.open)
+            self.sessions += sum(len(one.starts) for one in fresh.values()) - sum(known)
+            self.open.update(fresh)
+            self._index(fresh)
+            if self.careful:
+                self.stored.update({key: slots for key, slots in self.placed.items() if slots})
+            else:
+                self.changed.update(dict.fromkeys(fresh))
+        given, self.given = self.given, []
+        for _, key, start in given:
+            one = self.open[key]
+            at = one.starts.index(start)
+            del one.starts[at], one.lasts[at], one.states[at]
+            self.sessions -= 1
+            stored = self.stored.get(key, {})
+            stored.pop(start, None)
+            if not one.starts:
+                del self.open[key]  # the next commit still deletes what the table has of sessions that were merged
+                if not stored:
+                    self.stored.pop(key, None)
+                    self.changed.pop(key, None)
+        self.slots.complete()
+        self.drop()
+        self.held.count()
+
+    def drop(self) -> None:
+        """The letter failed."""
+        self.taken, self.fresh, self.copied, self.placed = [], {}, 0, {}
+        self.slots.drop()
+        for ending in self.given:
+            heapq.heappush(self.endings, ending)
+        self.given = []
+
+    def suspend(self) -> Any:
+        """Set aside what the letter has done. `prepare` makes the copies again, because the sessions may change meanwhile."""
+        aside = self.taken, self.given
+        self.given = []
+        self.drop()
+        return aside
+
+    def resume(self, aside: Any) -> None:
+        """Resume the letter."""
+        self.taken, self.given = aside
+
+    def seal(self) -> None:
+        """Write the changed sessions to the table."""
+        placed = self._write(self.changed, self.open)
+        for key, slots in placed.items():
+            if slots:
+                self.stored[key] = slots
+            else:
+                self.stored.pop(key, None)
+        self.slots.complete()
+        self.changed.clear()
+
+    # ------------------------------------------------------------------------------------------------------------ closing
+
+    def first_end(self) -> int | None:
+        """When the first open session ends."""
+        while self.endings and not self._is_open(self.endings[0]):
+            heapq.heappop(self.endings)
+        return self.endings[0][0] if self.endings else None
+
+    def awaits(self, closed: int | None) -> bool:
+        """Whether rows of this letter belong to a session that is due. They count once the letter is complete: the next step closes it."""
+        self._copy_taken()
+        touched = [one for key in self.fresh for one in (self.fresh[key], self.open.get(key)) if one is not None]
+        return any(closed is None or end_of(last, self.gap) <= closed for one in touched for last in one.lasts)
+
+    def close(self, closed: int | None, room: int) -> ClosedWindows:
+        """Take out at most `room` sessions that end no later than `closed` (None: any), ordered by end, then by key."""
+        found = ClosedWindows([], [], [], [], False)
+        while self.endings and (closed is None or self.endings[0][0] <= closed):
+            ending = self.endings[0]
+            if len(found.keys) == room and self._is_open(ending):
+                return found._replace(more=True)
+            heapq.heappop(self.endings)
+            end, key, start = ending
+            if self.given[-1:] == [ending] or not self._is_open(ending):
+                continue
+            one = self.open[key]
+            self.given.append(ending)
+            found.starts.append(start)
+            found.ends.append(end)
+            found.keys.append(key)
+            found.states.append(one.states[one.starts.index(start)])
+        return found
+
+
+class _Additions:
+    """Collects rows and the states that they are added to, for a single call of the plan."""
+
+    def __init__(self, plan: AggregatePlan, items: bool) -> None:
+        self.plan = plan
+        self.items = items
+        self.keys: list[int] = []
+        self.values: list[Any] = []
+        self.states: dict[int, list[Any]] = {}
+
+    def add(self, state: list[Any], value: Any) -> None:
+        self.states[id(state)] = state
+        self.keys.append(id(state))
+        self.values.append(value)
+
+    def flush(self) -> None:
+        if self.keys:
+            self.plan.add(self.keys, self.values, self.states, items=self.items)
+            self.keys, self.values, self.states = [], [], {}
