@@ -23,7 +23,7 @@ MOST_SOURCE = 120
 """Characters of a line that stand in a message."""
 MOST_TEXT = 8000
 """Characters of a traceback that are kept, from its end."""
-_OURS = tuple(f"{Path(__file__).parents[2] / room}{os.path.sep}" for room in ("agents", "core", "spark_bridge"))
+_OURS = tuple(f"{Path(__file__).parents[3] / room}{os.path.sep}" for room in ("agents", "core", "spark_bridge"))
 _PYTHON = tuple({f"{sysconfig.get_path(name)}{os.path.sep}" for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("site-packages", "dist-packages")
 

@@ -127,7 +127,7 @@ GREEDY = r"""
 import resource, sys
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from headgate.agents.records import codecs, columns
+from headgate.agents.records.kafka import codecs, columns
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 kind, compiled = sys.argv[1:]

@@ -95,7 +95,7 @@ def test_aiokafkas_own_consumers_have_the_default(monkeypatch: pytest.MonkeyPatc
 BOMB = r"""
 import resource, sys
 from headgate.agents.kafka.record_batch import CODECS
-from headgate.agents.records import codecs
+from headgate.agents.records.kafka import codecs
 
 name = sys.argv[1]
 packed = codecs.ENCODERS[CODECS[name]](bytes(300 << 20))
