@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from headgate.agents.job.stream import Stream
     from headgate.agents.job.stream_ends import BatchedStream, TableView
     from headgate.agents.job.timestamps import field
-    from headgate.agents.job.windows import Window, WindowedStream, hopping, session, tumbling, window_key
+    from headgate.agents.job.windowed_stream import WindowedStream
+    from headgate.agents.job.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.requests import drain, drains, metadata, pause, resume, start, stop, withdraw
     from headgate.agents.records.columns.column_batch import ColumnBatch
@@ -121,7 +122,8 @@ _FROM = {
     "agents.job.stream": "Stream",
     "agents.job.stream_ends": "BatchedStream TableView",
     "agents.job.timestamps": "field",
-    "agents.job.windows": "Window WindowedStream hopping session tumbling window_key",
+    "agents.job.windowed_stream": "WindowedStream",
+    "agents.job.windows": "Window hopping session tumbling window_key",
     "core.choosing.chooser": "Choice",
     "core.columns.expressions": "Expression col",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",

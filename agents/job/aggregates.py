@@ -17,10 +17,9 @@ from typing import Any
 import msgpack
 
 from ...core.errors import DeclarationError
-from ...core.graph.schema import digest
+from ...core.graph.schema import ANY, Field, digest
 from ..records.columns.selecting import column_of, lacking
-from .checks import check_function, check_selector
-from .schemas import fields_of
+from .arguments import check_function, check_selector
 
 Selector = str | Callable[[Any], Any]
 ValueColumns = list[Any]
@@ -168,7 +167,7 @@ class AggregatePlan:
     def __init__(self, parts: Mapping[str, Aggregate]) -> None:
         self.names = tuple(parts)
         self.parts = tuple(parts.values())
-        self.fields = fields_of(parts)
+        self.fields = _fields_of(parts)
         """The schema of the states."""
         self.digest = digest(self.fields)
         """Distinguishes partial states of this plan from those of another: each frame of partial states carries it."""
@@ -389,3 +388,23 @@ def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
             lines.append(f"        s[{i}] = merge_{i}(s[{i}], p[{i}])")
     exec("\n".join(lines), scope)
     return scope["loop"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- schemas
+
+
+def _fields_of(parts: Mapping[str, Aggregate]) -> tuple[Field, ...]:
+    """The fields of an aggregate's state."""
+    return tuple(Field(name, part.name, _type_of(part), _name_of(part)) for name, part in parts.items())
+
+
+def _type_of(part: Aggregate) -> str:
+    return type(part.start()).__name__ if part.name == "aggregate" else ANY
+
+
+def _name_of(part: Aggregate) -> str:
+    selector: Any = part.add if part.name == "aggregate" else part.of
+    if selector is None or isinstance(selector, str):
+        return selector or ""
+    name = getattr(selector, "__qualname__", "")
+    return "" if "<lambda>" in name else name

@@ -23,20 +23,8 @@ from ..records.values import serdes
 from ..records.values.serdes import Serde
 from . import steps as s
 from .actors import Actor, check_actor
-from .checks import (
-    Selector,
-    called_from,
-    check_arguments,
-    check_migrate,
-    check_policy,
-    check_selector,
-    check_serde,
-    check_topic,
-    duration,
-    end_meant,
-    name_of,
-    table_name_of,
-)
+from .arguments import called_from, check_arguments, check_selector, duration
+from .checks import Selector, check_migrate, check_policy, check_serde, check_topic, end_meant, name_of, table_name_of
 from .declared_table import DeclaredTable
 from .refused_verbs import RefusesVerbs, no_verb
 from .result_fields import check_own_fields
@@ -46,7 +34,7 @@ from .timestamps import When, moment, timestamps_of
 if TYPE_CHECKING:
     from ...core.graph.graph import Graph
     from .schemas import Migrate
-    from .windows import WindowedStream
+    from .windowed_stream import WindowedStream
 
 K = TypeVar("K")
 V = TypeVar("V")

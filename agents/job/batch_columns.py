@@ -24,7 +24,7 @@ from ...core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
 from ..records.values.column_types import columns_of_rows
 from ..records.values.serdes import is_json
 from . import steps as s
-from .checks import shown
+from .arguments import shown
 
 DECLARE = (
     "declare the fields that the function needs: .spark(fn, rows=Order, schema=…) with a TypedDict, dataclass, Struct or pyarrow.Schema "

@@ -26,12 +26,14 @@ from ..records.values.column_types import columns_of_type, is_arrow_schema, type
 from ..records.values.serdes import OUTPUT_KEY, is_json, json, raw
 from . import steps as s
 from .aggregates import Aggregate, AggregatePlan, plan
-from .checks import called_from, check_function, check_migrate, check_policy, check_serde, check_topic, name_of
+from .arguments import called_from, check_function
+from .checks import check_migrate, check_policy, check_serde, check_topic, name_of
 from .gathered import GatheredStream, gather_step
 from .references import by_reference, check_columns_of
 from .refused_verbs import RefusesVerbs, no_verb
 from .stream_ends import BatchedStream, Ended, batch_step, share_step
-from .windows import Window, WindowedStream
+from .windowed_stream import WindowedStream
+from .windows import Window
 
 if TYPE_CHECKING:
     import pandas
@@ -271,7 +273,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         """
         self._only_columns("batch()")
         parent = self._stream.step
-        reference = by_reference(self._stream.app, parent, by, max_rows, max_bytes, self.schema)
+        reference = by_reference(parent, self._stream.app.on_bad_data, by, max_rows, max_bytes, self.schema)
         step = batch_step(parent, max_rows, max_bytes, max_age, name, self.schema, reference=reference)
         return BatchedStream(self._stream.app, self._stream.app.add(step))
 

@@ -7,10 +7,10 @@ depends. `task_plan(...)` says what one task reads and writes under a job model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from ...core.batching.batches import FORMAT as BOOK
 from ...core.errors import DeclarationError
@@ -18,15 +18,16 @@ from ...core.graph.checks import validate
 from ...core.graph.graph import Graph, Input, Stage, loose_name
 from ...core.graph.keying import check_stated
 from ...core.graph.model import JobModel
+from ...core.names import JobName, Topics
 from ...core.settings import shown
 from ...core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
-from ..records.values.serdes import stored
+from ..records.values.serdes import Serde, stored
 from . import steps as s
 from .batch_columns import with_columns_of_batches
-from .joins import kind_of
 from .named_fields import with_named_fields
 from .references import check_alone, inline
 from .schemas import (
+    SLOT_KEY,
     TIMERS,
     TableSpec,
     schema_of_aggregate,
@@ -38,16 +39,57 @@ from .schemas import (
     schema_of_window,
 )
 from .timestamps import TimeField
-from .windows import SLOT_KEY, said
+from .windows import distance_said, said
 
-if TYPE_CHECKING:
-    from .app import App
+
+class DeclaredApp(Protocol):
+    """What an app has of what was declared."""
+
+    @property
+    def job(self) -> JobName: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def steps(self) -> list[s.Step]: ...
+
+    @property
+    def tables(self) -> Mapping[str, Any]: ...
+
+    @property
+    def windows(self) -> Sequence[Any]: ...
+
+    @property
+    def serde(self) -> Serde[Any]: ...
+
+    @property
+    def key_serde(self) -> Serde[Any]: ...
+
+    @property
+    def output_key_serde(self) -> Serde[Any]: ...
+
+    @property
+    def on_error(self) -> Any: ...
+
+    @property
+    def on_bad_data(self) -> Any: ...
+
+    @property
+    def chooser(self) -> Any: ...
+
+    def finish(self) -> DeclaredApp:
+        """Check what can be checked only when all is declared."""
+        ...
 
 
 class Declared:
     """A finished declaration: its steps with their final names, and the graph that they form."""
 
-    def __init__(self, app: App, *, unfinished: bool = False, fetches_all: bool = False) -> None:
+    def __init__(self, app: DeclaredApp, *, unfinished: bool = False, fetches_all: bool = False) -> None:
         """`fetches_all`: batches by reference are collected like others, where no executor could read a topic."""
         self.app = app if unfinished else app.finish()
         self.topics = app.topics
@@ -204,7 +246,7 @@ class Declared:
                     )
                     yield TableSpec(step.name, SLOT_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
                 case s.JoinStep():
-                    schema = schema_of_join(kind_of(step), step.key_serde, step.serdes)
+                    schema = schema_of_join(_kind_of(step), step.key_serde, step.serdes)
                     yield TableSpec(step.name, SLOT_KEY, plain, schema)
                 case s.TableStep():
                     schema = schema_of_table(step.key_serde, step.serde)
@@ -284,12 +326,12 @@ def _farthest(ahead: Iterable[int | None]) -> int | None:
     return None if None in found else max((one for one in found if one is not None), default=None)
 
 
-def graph_of(app: App) -> Graph:
+def graph_of(app: DeclaredApp) -> Graph:
     """The checked graph of an app."""
     return Declared(app).graph
 
 
-def _has_effect(app: App) -> None:
+def _has_effect(app: DeclaredApp) -> None:
     """Check that the job has inputs and effects, and that every shuffle and every batch has a reader."""
     if not any(isinstance(step, s.InputStep) for step in app.steps):
         raise DeclarationError(
@@ -334,6 +376,11 @@ def _agree_about_files(steps: list[s.WriteStep]) -> None:
                     f"two stages write to {step.write.path} with another {what}: {theirs!r} ({other.where}) and {mine!r} ({step.where})",
                     remedy="let each write to a directory of its own",
                 )
+
+
+def _kind_of(step: s.JoinStep) -> str:
+    """What a join keeps rows for, as text: rows that were kept for another join are no use to this one."""
+    return f"{step.how} {distance_said(step.distance)}"
 
 
 def _text(value: Any) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ...core.errors import DeclarationError, UnknownName
 from . import steps as s
-from .checks import called_from, check_topic, name_of
+from .arguments import called_from
+from .checks import check_topic, name_of
 from .refused_verbs import RefusesVerbs
 from .stream_ends import BatchedStream, batch_step
 from .windows import Window

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from ...core.errors import DeclarationError
 from ...core.windows.joins import KINDS, Distance, preserves
 from . import steps as s
-from .checks import called_from, check_function, check_policy, check_serde, check_topic, duration, name_of
+from .arguments import called_from, check_function, duration
+from .checks import check_policy, check_serde, check_topic, name_of
 from .column_stream import ColumnStream
 from .named_fields import serde_behind
-from .windows import said
+from .windows import distance_said
 
 if TYPE_CHECKING:
     from ..records.values.serdes import Serde
@@ -62,7 +63,7 @@ def join_step(
             )
     return s.JoinStep(
         parents=(left.step, right.step),
-        name=name_of("join", None, name or f"join-{_said(distance)}"),
+        name=name_of("join", None, name or f"join-{distance_said(distance)}"),
         distance=distance,
         how=how,
         on=_fields(on),
@@ -99,18 +100,6 @@ def refuse_other(other: object) -> NoReturn:
         f"join() takes a stream, or a table that follows a stream, not {other!r}",
         remedy="create one with stream.table(name); app.table() is for user code to read and write",
     )
-
-
-def kind_of(step: s.JoinStep) -> str:
-    """What a join keeps rows for, as text: rows that were kept for another join are no use to this one."""
-    return f"{step.how} {_said(step.distance)}"
-
-
-def _said(distance: Distance) -> str:
-    """A distance as part of a name."""
-    if distance.before == distance.after:
-        return said(distance.before)
-    return f"{said(distance.before)}-{said(distance.after)}"
 
 
 def _everywhere(step: s.Step) -> bool:

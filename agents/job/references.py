@@ -20,7 +20,6 @@ from .timestamps import TimeField, is_time
 
 if TYPE_CHECKING:
     from ...core.columns.schema import ColumnSchema
-    from .app import App
 
 INLINE, REFERENCE, SIZE = "inline", "reference", "size"
 KINDS = (INLINE, REFERENCE, SIZE)
@@ -29,7 +28,12 @@ MANY_ROWS = 1_000_000
 
 
 def by_reference(
-    app: App, parent: s.Step, by: Any, max_rows: int | None, max_bytes: int | None, schema: ColumnSchema | None
+    parent: s.Step,
+    on_bad_data: s.Policy,
+    by: Any,
+    max_rows: int | None,
+    max_bytes: int | None,
+    schema: ColumnSchema | None,
 ) -> s.ByReference | None:
     """What a batch by reference needs to know of its input; None for a batch whose rows are collected. `schema`: the columns behind
     `.columns()`."""
@@ -43,7 +47,7 @@ def by_reference(
             remedy="max_rows=, or max_age=; of an input, max_rows= bounds the number of offsets",
         )
     if isinstance(parent, s.ShuffleStep) and parent.by_key and parent.schema is not None:
-        leaves_out = app.on_bad_data != "fail"
+        leaves_out = on_bad_data != "fail"
         return s.ByReference(_columns(parent.schema), None, "skip" if leaves_out else "fail", framed=True)
     source = parent
     if isinstance(parent, s.ColumnsStep) and parent.direct:
@@ -64,7 +68,7 @@ def by_reference(
         schema = _declared(source)
     if source.timestamp is not None:
         check_columns_of(source, schema)
-    policy = source.on_bad_data or app.on_bad_data
+    policy = source.on_bad_data or on_bad_data
     if not isinstance(policy, str):
         raise DeclarationError(
             f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import DataError
-from ...core.graph.schema import ANY, BATCHES_OF, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
+from ...core.graph.schema import BATCHES_OF, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
 from ...core.task.checkpoint import log_head
+from ...core.windows.slots import SlotKey, pack_slot, unpack_slot
 from ..cancellation import passes, said
 from ..records.values import serdes
 from ..records.values.serdes import Serde
@@ -36,6 +37,10 @@ STATES = "states"
 """The format of an aggregate's value: the list of its states."""
 ROWS_OF = "rows of "
 """The prefix of the format of a window that keeps rows; the rest is the name of their serde."""
+
+
+SLOT_KEY: Serde[SlotKey] = Serde("slots", pack_slot, unpack_slot)
+"""The keys of a window's table."""
 
 
 class TableSpec(NamedTuple):
@@ -92,23 +97,6 @@ def schema_of_batches(format: str, window: str) -> Schema:
 def schema_of_own(kind: str, format: str) -> Schema:
     """The schema of a table that headgate keeps for a step."""
     return Schema(kind, "msgpack", format)
-
-
-def fields_of(parts: Mapping[str, Aggregate]) -> tuple[Field, ...]:
-    """The fields of an aggregate's state."""
-    return tuple(Field(name, part.name, _type_of(part), _of(part)) for name, part in parts.items())
-
-
-def _type_of(part: Aggregate) -> str:
-    return type(part.start()).__name__ if part.name == "aggregate" else ANY
-
-
-def _of(part: Aggregate) -> str:
-    selector: Any = part.add if part.name == "aggregate" else part.of
-    if selector is None or isinstance(selector, str):
-        return selector or ""
-    name = getattr(selector, "__qualname__", "")
-    return "" if "<lambda>" in name else name
 
 
 def _is_typed(serde: Serde[Any]) -> bool:

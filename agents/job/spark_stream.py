@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ...core.batching.publishing import declared_write
 from . import steps as s
-from .checks import called_from, check_function
+from .arguments import called_from, check_function
 from .stream import Stream
 from .stream_ends import Ended
 

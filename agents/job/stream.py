@@ -19,17 +19,14 @@ from ..records.values.serdes import key as own_key
 from . import steps as s
 from .actors import check_actor
 from .aggregates import Aggregate, plan
+from .arguments import called_from, check_function, check_selector, duration
 from .checks import (
     Selector,
-    called_from,
-    check_function,
     check_migrate,
     check_output_key,
     check_policy,
-    check_selector,
     check_serde,
     check_topic,
-    duration,
     name_of,
     table_name_of,
 )
@@ -41,7 +38,8 @@ from .references import by_reference
 from .refused_verbs import RefusesVerbs, no_verb
 from .result_fields import check_aggregated, check_field, check_written
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
-from .windows import Window, WindowedStream, check_behind_window, check_keyed_by_window, window_key
+from .windowed_stream import WindowedStream, check_behind_window, check_keyed_by_window
+from .windows import Window, window_key
 
 if TYPE_CHECKING:
     from ..records.values.serdes import ArrowSchema, Serde
@@ -578,7 +576,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         Spark's executors read Kafka themselves. `max_rows` then bounds the number of offsets. With `by="size"`, batches of more than a
         million rows are by reference. For columns behind a repartition see `ColumnStream.batch`.
         """
-        reference = by_reference(self.app, self.step, by, max_rows, max_bytes, None)
+        reference = by_reference(self.step, self.app.on_bad_data, by, max_rows, max_bytes, None)
         step = batch_step(self.step, max_rows, max_bytes, max_age, name, reference=reference)
         return BatchedStream(self.app, self.app.add(step))
 

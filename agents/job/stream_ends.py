@@ -9,17 +9,9 @@ from ...core.batching.spark_schema import result_columns
 from ...core.errors import DeclarationError, UnknownName
 from ...core.words import VIEW
 from . import steps as s
+from .arguments import called_from, check_function, check_selector, duration
 from .batch_columns import columns_of_batch
-from .checks import (
-    Selector,
-    called_from,
-    check_function,
-    check_policy,
-    check_selector,
-    check_topic,
-    duration,
-    name_of,
-)
+from .checks import Selector, check_policy, check_topic, name_of
 from .refused_verbs import RefusesVerbs
 from .result_fields import check_field, check_written
 

@@ -27,7 +27,7 @@ from ...core.errors import DeclarationError
 from ..cancellation import passes, said
 from ..records.columns.selecting import Column, column_of
 from ..records.kafka.writable import check_times, whole_ms
-from .checks import check_function, check_selector
+from .arguments import check_function, check_selector
 
 Extract = Callable[[list[Any], list[int]], list[int]]
 

@@ -15,7 +15,7 @@ from ....core.errors import cause_for
 from ...cancellation import Unasked, passes, said
 from ...job import steps as s
 from ...job.actors import Batches
-from ...job.checks import shown
+from ...job.arguments import shown
 from ...patience import Patience
 from ...records.columns.column_batch import ColumnBatch
 from ...records.columns.column_chunk import ColumnChunk

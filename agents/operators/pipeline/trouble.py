@@ -15,7 +15,8 @@ from typing import Any
 from ....core.errors import EnvironmentFault, HeadgateError, causes
 from ...cancellation import Unasked, passes, said
 from ...job import steps as s
-from ...job.checks import POLICIES, shown
+from ...job.arguments import shown
+from ...job.checks import POLICIES
 from ...patience import timed_out_in_drain
 from ...records.columns.arrow_take import NoFrame
 from ...records.frames.chunks import Chunk
