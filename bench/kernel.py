@@ -22,8 +22,8 @@ from typing import Any
 import msgpack
 import orjson
 
-from headgate.agents.job.aggregates import count, plan
-from headgate.agents.job.aggregates import sum as sum_of
+from headgate.agents.job.types.aggregates import count, plan
+from headgate.agents.job.types.aggregates import sum as sum_of
 from headgate.agents.operators.base.key_arrays import Addition, KeyArrays
 from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.columns.encoder import Encoder

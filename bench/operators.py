@@ -22,7 +22,7 @@ import msgpack
 import orjson
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.operators.pipeline.pipeline import Pipeline
 from headgate.agents.process.memory import keep_memory
 from headgate.agents.records.frames.chunks import Chunk

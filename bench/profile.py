@@ -49,7 +49,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
     ("windows", ("window", "core/windows/")),
     ("keyed aggregates", (
-        "agents/job/aggregates.py", "operators/plain/aggregating.py", "operators/base/addends.py", "operators/shuffle/shuffles.py",
+        "agents/job/types/aggregates.py", "operators/plain/aggregating.py", "operators/base/addends.py", "operators/shuffle/shuffles.py",
         "records/columns/groups.py", "(<string>",
     )),
     ("tables and the task log", (

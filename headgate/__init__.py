@@ -17,17 +17,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate import frames, testing
     from headgate.agents.cli.printed import output_schema
-    from headgate.agents.job.actors import Actor, Batches, Context
-    from headgate.agents.job.aggregates import Aggregate, aggregate, collect, count, first, last, max, mean, min, sum
-    from headgate.agents.job.app import App
-    from headgate.agents.job.column_stream import ColumnStream
-    from headgate.agents.job.declared_table import DeclaredTable as Table
-    from headgate.agents.job.spark_stream import SparkStream
-    from headgate.agents.job.stream import Stream
-    from headgate.agents.job.stream_ends import BatchedStream, TableView
-    from headgate.agents.job.timestamps import field
-    from headgate.agents.job.windowed_stream import WindowedStream
-    from headgate.agents.job.windows import Window, hopping, session, tumbling, window_key
+    from headgate.agents.job.declare.actors import Actor, Batches, Context
+    from headgate.agents.job.declare.app import App
+    from headgate.agents.job.declare.column_stream import ColumnStream
+    from headgate.agents.job.declare.declared_table import DeclaredTable as Table
+    from headgate.agents.job.declare.spark_stream import SparkStream
+    from headgate.agents.job.declare.stream import Stream
+    from headgate.agents.job.declare.stream_ends import BatchedStream, TableView
+    from headgate.agents.job.declare.windowed_stream import WindowedStream
+    from headgate.agents.job.types.aggregates import (
+        Aggregate,
+        aggregate,
+        collect,
+        count,
+        first,
+        last,
+        max,
+        mean,
+        min,
+        sum,
+    )
+    from headgate.agents.job.types.timestamps import field
+    from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.requests import drain, drains, metadata, pause, resume, start, stop, withdraw
     from headgate.agents.records.columns.column_batch import ColumnBatch
@@ -107,23 +118,23 @@ __all__ = [
 
 
 _FROM = {
-    "agents.job.actors": "Actor Batches Context",
-    "agents.job.aggregates": "Aggregate aggregate collect count first last max mean min sum",
-    "agents.job.app": "App",
+    "agents.job.declare.actors": "Actor Batches Context",
+    "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min sum",
+    "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
-    "agents.job.column_stream": "ColumnStream",
+    "agents.job.declare.column_stream": "ColumnStream",
     "agents.process.requests": "drain drains metadata pause resume start stop withdraw",
-    "agents.job.declared_table": "Table",
+    "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.column_batch": "ColumnBatch",
     "agents.records.values.record": "Batch Record",
     "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",
-    "agents.job.spark_stream": "SparkStream",
-    "agents.job.stream": "Stream",
-    "agents.job.stream_ends": "BatchedStream TableView",
-    "agents.job.timestamps": "field",
-    "agents.job.windowed_stream": "WindowedStream",
-    "agents.job.windows": "Window hopping session tumbling window_key",
+    "agents.job.declare.spark_stream": "SparkStream",
+    "agents.job.declare.stream": "Stream",
+    "agents.job.declare.stream_ends": "BatchedStream TableView",
+    "agents.job.types.timestamps": "field",
+    "agents.job.declare.windowed_stream": "WindowedStream",
+    "agents.job.types.windows": "Window hopping session tumbling window_key",
     "core.choosing.chooser": "Choice",
     "core.columns.expressions": "Expression col",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",

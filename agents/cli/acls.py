@@ -9,7 +9,7 @@ import shlex
 import click
 
 from ...core.graph.rights import Right, rights
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import ABOUT_PROPERTIES, tool
 from ..process.configuration import NO_BROKER, Configuration

@@ -19,8 +19,8 @@ import click
 from ...core.errors import HeadgateError, NotFound
 from ...core.graph.rights import rights
 from ..broker.java import find_java
-from ..job.declaration import Declared
-from ..job.steps import SparkStep, WriteStep
+from ..job.derive.declaration import Declared
+from ..job.steps.steps import SparkStep, WriteStep
 from ..kafka.allowed import lacking
 from ..kafka.topics import TopicsAdmin
 from ..process.configuration import CommandLine, Configuration

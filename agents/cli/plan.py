@@ -22,10 +22,10 @@ from ...core.graph.grouping import counts as widths
 from ...core.graph.model import JobModel, producer_sets
 from ...core.graph.resolve import shared_widths
 from ...core.names import natural
-from ..job import steps as s
-from ..job.declaration import Declared
-from ..job.in_arrays import makes_rows
-from ..job.named_fields import on_columns
+from ..job.derive.declaration import Declared
+from ..job.derive.in_arrays import makes_rows
+from ..job.derive.named_fields import on_columns
+from ..job.steps import steps as s
 from ..kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
 from ..process.configuration import CommandLine, Configuration
 from ..process.launch import bound_inputs, load_app

@@ -27,7 +27,7 @@ from ...core.names import StreamPartition
 from ...core.orders import skips
 from ...core.settings import offer
 from ...core.task.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
-from ..job.checks import end_meant
+from ..job.declare.checks import end_meant
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.scan import scan_topic
 from ..port.bounds import offset_of

@@ -19,7 +19,7 @@ from ...core.coordination.state import JobState
 from ...core.errors import HeadgateError, NotFound
 from ...core.names import StreamPartition
 from ...core.settings import offer
-from ..job.schemas import AGGREGATE, BATCHES, TABLE, TIMERS
+from ..job.types.schemas import AGGREGATE, BATCHES, TABLE, TIMERS
 from ..process.clearing import Census, Kept, LogContents, leading, put_together, read_logs
 from ..process.reading import shown
 from ..state.opening import OWN

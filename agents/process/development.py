@@ -37,9 +37,9 @@ from ...core.coordination.messages import RunState
 from ...core.errors import HeadgateError, NotFound
 from ...core.graph.fingerprint import differences
 from ...core.names import JobName, Topics
-from ..job.app import App
-from ..job.declaration import Declared
-from ..job.plans import parts
+from ..job.declare.app import App
+from ..job.derive.declaration import Declared
+from ..job.derive.plans import parts
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin, TopicSpec
 from .changes import files_of, until_changed

@@ -34,9 +34,9 @@ from ...core.names import JobName, processor_id
 from ...core.settings import JOB, find, stream_problem
 from ...core.user_rule import called
 from ..by_name import imported
-from ..job.app import App
-from ..job.declaration import Declared
-from ..job.steps import InputStep
+from ..job.declare.app import App
+from ..job.derive.declaration import Declared
+from ..job.steps.steps import InputStep
 from ..worker.options import WorkerOptions
 from .configuration import Configuration
 from .user import user_name

@@ -16,7 +16,7 @@ from ...core.coordination.run_choice import cannot_follow
 from ...core.coordination.state import JobState
 from ...core.errors import DeclarationError, HeadgateError
 from ...core.names import natural
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..kafka.settings import ClientSettings
 from ..state.opening import Judged, judge, told_unowned
 from .clearing import read_logs

@@ -39,7 +39,7 @@ from aiokafka import AIOKafkaProducer
 from ...core.coordination.events import Heartbeat
 from ...core.coordination.liveness import encode_beat
 from ...core.names import processor_id
-from ..job.app import App
+from ..job.declare.app import App
 from ..kafka.connect import closed, started
 from .configuration import Configuration
 from .launch import RUN_FAILED, host_word

@@ -17,7 +17,7 @@ from ...core.progress.frames import NO_TIME
 from ...core.settings import find, parse
 from ...core.task.plan import TaskPlan
 from ..by_name import imported
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from . import intake as i
 from .head_readers import ReadTimes, Time, Value, event_times, head_times, head_values
 

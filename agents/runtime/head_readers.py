@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, FrameError, UserFrame, decode
-from ..job import steps as s
-from ..job.declaration import Declared
-from ..job.timestamps import BadTimestamp, timestamps_of
+from ..job.derive.declaration import Declared
+from ..job.steps import steps as s
+from ..job.types.timestamps import BadTimestamp, timestamps_of
 from ..operators.source.decode import serde_of
 from ..records.frames.arrow_rows import as_batch
 from ..records.frames.chunks import Records

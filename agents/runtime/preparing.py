@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..operators.pipeline.pipeline import Pipeline
 from ..operators.source.key_test import KeyTest
 from ..port.bounds import resolved

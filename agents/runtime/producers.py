@@ -17,7 +17,7 @@ from ...core.names import StreamPartition
 from ...core.task import commit_protocol as ce
 from ...core.task import protocol as t
 from ...core.task.commit import OPEN
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..live_settings import Settings
 from ..logger import Logger
 from ..port.errors import OutboxError

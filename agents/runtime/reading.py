@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...core.names import StreamPartition
 from ...core.task import protocol as t
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..operators.source.decode import value_serdes
 from ..port.port import Offsets
 from ..records.frames.chunks import Chunk

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from ...core.names import StreamPartition
 from ...core.task.plan import TaskPlan
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..live_settings import Settings
 from ..measured import Clocks
 from ..port.absence import Unread

@@ -16,9 +16,9 @@ from ...core.task import protocol as t
 from ...core.task.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
 from ...core.task.rows import pack_rows, unpack_rows
 from ..cancellation import CalledOff
-from ..job.declaration import Declared
-from ..job.schemas import CLOSED
-from ..job.steps import BatchStep, JoinStep, WindowStep
+from ..job.derive.declaration import Declared
+from ..job.steps.steps import BatchStep, JoinStep, WindowStep
+from ..job.types.schemas import CLOSED
 from ..logger import Logger
 from ..operators.joins.joined import BOUND
 from ..operators.windows.floors import FLOOR_ROWS

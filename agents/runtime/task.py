@@ -27,7 +27,7 @@ from ...core.orders import Order, Report, Start, TaskReported, TaskState
 from ...core.task import protocol as t
 from ...core.task.phase import TaskMode
 from ...core.task.plan import TaskPlan
-from ..job.plans import task_settings
+from ..job.derive.plans import task_settings
 from ..measured import Meter
 from ..port.alarm import Alarm
 from .beside import Beside

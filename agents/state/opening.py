@@ -25,8 +25,8 @@ from ...core.graph.schema import (
 )
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
-from ..job.declaration import Declared
-from ..job.schemas import AGGREGATE, CLOSED, NOT_TEXT, Layout, TableSpec, layout_of
+from ..job.derive.declaration import Declared
+from ..job.types.schemas import AGGREGATE, CLOSED, NOT_TEXT, Layout, TableSpec, layout_of
 from ..records.values.serdes import msgpack
 from .cache_memory import CacheMemory
 from .expiry_index import TTL_TABLE

@@ -20,9 +20,9 @@ from ...core.graph.schema import JOIN, SCHEMA_TABLE, WINDOW, History, unpack_his
 from ...core.settings import offer
 from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
-from ..job.declaration import Declared
-from ..job.schemas import CLOSED, STATES
-from ..job.steps import JoinStep, WindowStep
+from ..job.derive.declaration import Declared
+from ..job.steps.steps import JoinStep, WindowStep
+from ..job.types.schemas import CLOSED, STATES
 from ..records.values import keys
 from .expiry_index import TTL_TABLE
 from .join_rows import alone_of, kept_rows, others

@@ -28,7 +28,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ...core.errors import DataError, RowRefused
 from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
-from ..job.schemas import Layout
+from ..job.types.schemas import Layout
 from ..records.memory.record_spans import RecordSpans
 from ..records.values.keys import KeyRefused
 from ..records.values.serdes import Serde, writes_utf8

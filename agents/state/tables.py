@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...core.errors import DeclarationError
 from ...core.graph.schema import SCHEMA_TABLE, pack_history
-from ..job.schemas import Layout
+from ..job.types.schemas import Layout
 from ..records.values.serdes import Serde
 from .cache_memory import CacheMemory
 from .expiry_index import IndexRows

@@ -31,9 +31,9 @@ from ...core.orders import Report, RunView, Start
 from ...core.settings import VirtualTime, duration_ms
 from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
-from ..job import steps as s
-from ..job.declaration import Declared
-from ..job.plans import grouper, task_settings
+from ..job.derive.declaration import Declared
+from ..job.derive.plans import grouper, task_settings
+from ..job.steps import steps as s
 from ..live_settings import Settings
 from ..records.columns.selecting import column_of
 from ..records.values.record import Headers, Record
@@ -50,7 +50,7 @@ from .state import ID, DriverError, MemoryJob
 from .targets import MemoryTargets
 
 if TYPE_CHECKING:
-    from ..job.app import App
+    from ..job.declare.app import App
     from ..runtime.state import TaskStore
     from ..runtime.task import TaskActor
 

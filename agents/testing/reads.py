@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from ...core.windows.results import END_FIELD, START_FIELD
-from ..job import steps as s
+from ..job.steps import steps as s
 from ..records.values.record import Headers, Record
 from ..state.window_rows import WindowFormat
 from .logs import Stored

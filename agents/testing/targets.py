@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from ...core.graph.model import JobModel
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..runtime.buffer import DEFAULT_LIMIT
 from ..runtime.outbox import Outbox
 from .logs import Logs

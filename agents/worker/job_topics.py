@@ -17,9 +17,9 @@ from ...core.names import JobName, Topics, collision, jobs_in, kept_by_others, p
 from ...core.settings import did_you_mean
 from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
-from ..job.declaration import Declared
-from ..job.references import unfetched
-from ..job.steps import ShareStep, ShuffleStep
+from ..job.derive.declaration import Declared
+from ..job.derive.references import unfetched
+from ..job.steps.steps import ShareStep, ShuffleStep
 from ..kafka.connect import CONNECT_S
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings

@@ -9,7 +9,7 @@ from ...core.coordination.leader.plan import LeaderConfig, Plan, Timing
 from ...core.coordination.member.plan import MemberConfig
 from ...core.graph.fingerprint import digest
 from ...core.settings import find, kept_in_run
-from ..job.plans import grouper, parts, placer, seconds
+from ..job.derive.plans import grouper, parts, placer, seconds
 from .options import WorkerOptions
 
 

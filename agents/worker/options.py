@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..job.declaration import Declared
+from ..job.derive.declaration import Declared
 from ..kafka.settings import ClientSettings
 
 _NONE: Mapping[str, Any] = MappingProxyType({})

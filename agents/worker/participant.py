@@ -24,7 +24,7 @@ from ...core.orders import Report, RunView, TaskReported, TaskState
 from ...core.task.plan import TaskPlan
 from ..coordinator.coordination import Coordination
 from ..coordinator.leader_edge import LeaderTopics
-from ..job.plans import task_settings
+from ..job.derive.plans import task_settings
 from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import Clocks

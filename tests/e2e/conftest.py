@@ -30,7 +30,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.requests import Request, ask
 from headgate.agents.runtime import turns

@@ -11,8 +11,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
-from headgate.agents.job.named_fields import on_columns
+from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.derive.named_fields import on_columns
 from headgate.core.progress.frames import BatchFrame, encode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.allowed import lacking
 from headgate.core.graph.rights import rights
 

@@ -9,7 +9,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.broker.acls import Acl
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin
 from headgate.core.graph.rights import rights

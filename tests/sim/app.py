@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 
 from . import branches as b
 from . import columns as c

@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from headgate.agents.job.plans import seconds
+from headgate.agents.job.derive.plans import seconds
 from headgate.core import orders
 from headgate.core.coordination.member.grants import GrantPhase
 from headgate.core.coordination.member.member import MemberState

@@ -16,11 +16,11 @@ from ....core.progress.frames import MAX_TIME
 from ....core.settings import duration_ms
 from ....core.windows.results import END_FIELD, WINDOW_HEADER, result_time
 from ....core.words import CONTEXT
-from ...job import steps as s
-from ...job.actors import Actor, hooks_of
-from ...job.checks import check_target
-from ...job.refused_verbs import RefusesVerbs
-from ...job.schemas import CLOSED
+from ...job.declare.actors import Actor, hooks_of
+from ...job.declare.checks import check_target
+from ...job.declare.refused_verbs import RefusesVerbs
+from ...job.steps import steps as s
+from ...job.types.schemas import CLOSED
 from ...records.kafka.writable import check_headers, whole_ms
 from ...records.values.record import Batch, Headers, Rows
 from ..base.stateless import VALUES, Env, Operator, encode, encode_keys

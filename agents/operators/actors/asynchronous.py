@@ -13,9 +13,9 @@ from typing import Any
 
 from ....core.errors import cause_for
 from ...cancellation import Unasked, passes, said
-from ...job import steps as s
-from ...job.actors import Batches
-from ...job.arguments import shown
+from ...job.declare.actors import Batches
+from ...job.steps import steps as s
+from ...job.types.arguments import shown
 from ...patience import Patience
 from ...records.columns.column_batch import ColumnBatch
 from ...records.columns.column_chunk import ColumnChunk

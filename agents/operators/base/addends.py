@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from ....core.columns.schema import PYTHON
 from ....core.errors import DataError
-from ...job import steps as s
-from ...job.aggregates import NUMERIC, AggregatePlan
+from ...job.steps import steps as s
+from ...job.types.aggregates import NUMERIC, AggregatePlan
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.groups import KeyTable, null_among, numbers_in
 from ...records.frames.arrow_columns import ArrivedColumns

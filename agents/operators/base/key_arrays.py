@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...job.aggregates import NUMERIC, AggregatePlan
+from ...job.types.aggregates import NUMERIC, AggregatePlan
 from ...records.columns.groups import Holding, KeyTable, StateColumns, numbers_in
 from ...records.columns.packing import State, StatePacking
 from ...records.frames.arrow_frames import FrameColumn

@@ -26,7 +26,7 @@ from ....core.errors import DataError, HeadgateError, cause_for
 from ....core.graph.graph import Graph
 from ....core.names import StreamPartition
 from ...cancellation import passes, said
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...measured import Meter
 from ...patience import Patience
 from ...records.columns.column_chunk import ColumnChunk

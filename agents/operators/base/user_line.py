@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ....core.errors import HeadgateError, causes
-from ...job import steps as s
+from ...job.steps import steps as s
 
 MOST_SOURCE = 120
 """Characters of a line that stand in a message."""

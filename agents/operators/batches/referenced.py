@@ -30,7 +30,7 @@ from ....core.batching.ranges import Range, RangeBroken, RangeGone, Ranges, Unde
 from ....core.errors import DataError
 from ....core.names import StreamPartition
 from ....core.progress.frames import NO_TIME
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...logger import Logger
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import Columns

@@ -33,7 +33,7 @@ from ....core.names import StreamPartition
 from ....core.progress.frames import MAX_TIME
 from ....core.windows.results import CLOCK, DRAIN, WATERMARK
 from ....core.windows.spans import Spans
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk, columns_of_values, offsets_at
 from ...records.columns.window_rows import rows_of_times
 from ...records.kafka.columns import pick

@@ -21,7 +21,7 @@ from ....core.batching.batches import BatchInfo, BatchOutcome, Bridge, Closed, C
 from ....core.batching.ranges import RangeBroken, RangeGone
 from ....core.errors import DataError
 from ....core.names import StreamPartition
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.arrow_take import columns_as_they_are
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.values.record import Record, Rows

@@ -20,7 +20,7 @@ from typing import Any
 
 from ....core.batching.batches import BatchOutcome, Closed, SparkStage
 from ....core.batching.publishing import SparkWrite, Undone, series_name
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.values.record import Rows
 from ..base.stateless import Operator
 from .batch_rows import BatchRows

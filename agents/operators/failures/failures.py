@@ -12,8 +12,8 @@ from ....core.batching.ranges import TOPIC_ID
 from ....core.errors import LimitReached, StoreUnreadable, causes
 from ....core.progress.frames import FROM_HEADER
 from ...cancellation import said
-from ...job import steps as s
-from ...job.checks import POLICIES
+from ...job.declare.checks import POLICIES
+from ...job.steps import steps as s
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import OversizedData
 from ...records.kafka.timestamps import EVENT_TIME, TIME_HEADER

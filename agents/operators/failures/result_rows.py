@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...logger import Logger
 from ...records.values.record import Rows
 from ..base.stateless import Operator, UserCodeError

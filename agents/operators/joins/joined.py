@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ....core.progress.frames import MAX_TIME, NO_TIME
 from ....core.windows.joins import SIDES, Unpaired, bound_of, preserves
 from ....core.windows.results import DRAIN
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.kafka.columns import pick
 from ...records.values.record import Headers, Rows
 from ..base.addends import keyed

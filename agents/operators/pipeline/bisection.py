@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.frames.chunks import Chunk
 from ...records.kafka.target_rules import UnknownTarget
 from ..base.stateless import UserCodeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Protocol
 
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.values.record import Batch
 from ..actors.actor import ActorOp
 from ..actors.asynchronous import AgentOp, MapAsyncOp, SinkOp

@@ -17,10 +17,10 @@ from ....core.graph.checks import met
 from ....core.names import StreamPartition
 from ....core.progress.came_from import OffsetRange
 from ...cancellation import passes
-from ...job import steps as s
-from ...job.declaration import Declared
-from ...job.declared_table import bound
-from ...job.schemas import CLOSED
+from ...job.declare.declared_table import bound
+from ...job.derive.declaration import Declared
+from ...job.steps import steps as s
+from ...job.types.schemas import CLOSED
 from ...measured import Meter
 from ...patience import Patience
 from ...records.frames.arrow_frames import FrameRows, FrameWriter

@@ -14,9 +14,9 @@ from typing import Any
 
 from ....core.errors import EnvironmentFault, HeadgateError, causes
 from ...cancellation import Unasked, passes, said
-from ...job import steps as s
-from ...job.arguments import shown
-from ...job.checks import POLICIES
+from ...job.declare.checks import POLICIES
+from ...job.steps import steps as s
+from ...job.types.arguments import shown
 from ...patience import timed_out_in_drain
 from ...records.columns.arrow_take import NoFrame
 from ...records.frames.chunks import Chunk

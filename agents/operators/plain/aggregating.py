@@ -10,7 +10,7 @@ from array import array
 from itertools import islice
 from typing import Any
 
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.selecting import all_mappings
 from ...records.frames.arrow_columns import ArrivedColumns

@@ -13,7 +13,7 @@ from typing import Any
 
 from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import columns_in
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk, columns_of_values
 from ...records.columns.expressions import Computation
 from ...records.columns.selecting import column_of, lacking

@@ -7,7 +7,7 @@ function that returns no frame at all is wrong for every record, so no policy ap
 
 from __future__ import annotations
 
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...logger import Logger
 from ...records.columns.arrow_take import columns_of_frame
 from ...records.columns.column_chunk import ColumnChunk

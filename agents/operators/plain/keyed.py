@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.selecting import column_of
 from ...records.values.record import Rows
 from ..base.addends import keyed

@@ -15,8 +15,8 @@ import orjson
 from ....core.columns.expressions import col
 from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ....core.windows.results import START_FIELD, WINDOW_HEADER
-from ...job import steps as s
-from ...job.windows import window_key
+from ...job.steps import steps as s
+from ...job.types.windows import window_key
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.cut_fields import without_fields
 from ...records.columns.decoder import HAS_WATCHED

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....core.columns.schema import ColumnSchema
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
 from ...records.columns.selecting import column_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core.columns.schema import ColumnSchema
 from ....core.errors import DataError
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
 from ...records.columns.selecting import all_mappings, column_of

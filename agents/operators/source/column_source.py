@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....core.columns.schema import TEXT, ColumnSchema
-from ...job import steps as s
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk, why_bad
 from ...records.columns.decoder import DecodedColumns, Decoder
 from ...records.frames.arrow_columns import ArrivedColumns

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core.columns.schema import INT
 from ....core.errors import DataError
-from ...job.timestamps import BadTimestamp, TimeField, times_of_column
+from ...job.types.timestamps import BadTimestamp, TimeField, times_of_column
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.timestamps import times_of_spans
 from ...records.memory.limits import TIME_LIMIT

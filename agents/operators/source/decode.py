@@ -16,10 +16,10 @@ from ....core.columns.schema import ColumnSchema
 from ....core.errors import DataError
 from ....core.progress.frames import HEADER, FrameError
 from ...cancellation import passes
-from ...job import steps as s
-from ...job.declaration import Declared
-from ...job.schemas import NOT_TEXT
-from ...job.timestamps import TimeField
+from ...job.derive.declaration import Declared
+from ...job.steps import steps as s
+from ...job.types.schemas import NOT_TEXT
+from ...job.types.timestamps import TimeField
 from ...records.columns.selecting import column_of, lacking
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk

@@ -19,9 +19,9 @@ from types import NoneType
 from typing import NamedTuple
 
 from ....core.errors import DataError
-from ...job import steps as s
-from ...job.timestamps import BadTimestamp, Extract, timestamps_of
-from ...job.windows import said
+from ...job.steps import steps as s
+from ...job.types.timestamps import BadTimestamp, Extract, timestamps_of
+from ...job.types.windows import said
 from ...records.memory.limits import NO_TIMESTAMP, TIME_LIMIT
 from ...records.memory.longs import extremes
 

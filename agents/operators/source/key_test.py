@@ -17,8 +17,8 @@ from zlib import crc32
 from ....core.errors import HeadgateError
 from ....core.graph.keying import CRC32, MOST, MURMUR2, OTHER, Sample, disagreement, to_test
 from ....core.task.plan import InputPlan
-from ...job import steps as s
-from ...job.declaration import Declared
+from ...job.derive.declaration import Declared
+from ...job.steps import steps as s
 from ...logger import Logger
 from ...records.frames.chunks import Chunk
 from ...records.kafka.partitioner import partition_of

@@ -14,10 +14,10 @@ from typing import Any
 
 from ....core.progress.frames import NO_TIME
 from ....core.windows.results import END_FIELD
-from ...job import steps as s
-from ...job.aggregates import AggregatePlan, count
-from ...job.aggregates import max as greatest
-from ...job.in_arrays import in_arrays
+from ...job.derive.in_arrays import in_arrays
+from ...job.steps import steps as s
+from ...job.types.aggregates import AggregatePlan, count
+from ...job.types.aggregates import max as greatest
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import rows_of_times
 from ...records.frames.arrow_frames import FrameRows, FrameWriter

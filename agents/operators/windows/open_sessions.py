@@ -14,7 +14,7 @@ from typing import Any
 
 from ....core.windows.sessions import end_of, join
 from ....core.windows.slots import Slots
-from ...job.aggregates import AggregatePlan
+from ...job.types.aggregates import AggregatePlan
 from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from .open_windows import ClosedWindows, OpenCounts, TooLate

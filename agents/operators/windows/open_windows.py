@@ -24,7 +24,7 @@ from ....core.windows import spans as rules
 from ....core.windows.blocks import BLOCK_BYTES
 from ....core.windows.slots import Slots
 from ....core.windows.spans import Spans, due
-from ...job.aggregates import AggregatePlan
+from ...job.types.aggregates import AggregatePlan
 from ...records.columns.selecting import all_mappings
 from ...records.columns.window_rows import WindowedRows
 from ...records.memory.vectors import Buffer, longs

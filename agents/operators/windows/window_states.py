@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ....core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
-from ...job.aggregates import AggregatePlan
+from ...job.types.aggregates import AggregatePlan
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import pieces
 from ...records.memory.vectors import Buffer, longs

@@ -34,8 +34,8 @@ from ....core.windows.results import (
     result_time,
 )
 from ....core.windows.spans import Spans
-from ...job import steps as s
-from ...job.in_arrays import in_arrays
+from ...job.derive.in_arrays import in_arrays
+from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from ...records.frames.arrow_columns import ArrivedColumns

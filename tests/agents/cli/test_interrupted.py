@@ -155,7 +155,7 @@ def test_nothing_is_imported_before_somebody_knows_what_ctrl_c_means() -> None:
     """The front door brings each name when it is used: the first tenth of a second of a command has no traceback in it either."""
     code = (
         "import sys, headgate.agents.cli.begin as c\n"
-        "print([m for m in sys.modules if m in ('click', 'headgate.agents.job.app')], c.begin)"
+        "print([m for m in sys.modules if m in ('click', 'headgate.agents.job.declare.app')], c.begin)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.startswith("[] ")

@@ -21,7 +21,7 @@ STEERING = "status watch drain stop start pause resume move requests seek config
     ("verbs", "without"),
     [
         ("kafka", LOGGING | WORKING | SPARK | {"aiokafka", "urllib.request", "xml.etree.ElementTree"}),
-        (STEERING, LOGGING | WORKING | SPARK | {"headgate.agents.job.app", "urllib.request", "msgspec"}),
+        (STEERING, LOGGING | WORKING | SPARK | {"headgate.agents.job.declare.app", "urllib.request", "msgspec"}),
         (" ".join(sorted(VERBS.keys() - {"run", "dev", "doctor"})), LOGGING | WORKING | SPARK),
         ("run dev", SPARK | {"faust", "aiohttp", "rocksdict", "urllib.request"}),
     ],

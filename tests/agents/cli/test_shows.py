@@ -116,7 +116,7 @@ def test_what_reads_a_job_brings_neither_a_web_client_nor_a_runtime(verb: str) -
     """More than half of a command's second was the import of operators, which it got with one number of the worker's."""
     heavy = {
         *("aiohttp", "faust", "rocksdict", "pyarrow", "headgate.agents.operators", "headgate.agents.runtime.task"),
-        *("headgate.core.task.task", "headgate.agents.job.declaration", "headgate.agents.worker.participant"),
+        *("headgate.core.task.task", "headgate.agents.job.derive.declaration", "headgate.agents.worker.participant"),
     }
     script = f"import sys, headgate.agents.cli.{verb}; print(sorted({heavy!r} & {{*sys.modules}}))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.records.frames.chunks import FetchBuffer
 from headgate.agents.records.kafka.columns import Columns
 from headgate.agents.records.kafka.fetched import RecordBatch

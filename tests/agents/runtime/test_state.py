@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.agents.job.schemas import CLOSED
+from headgate.agents.job.types.schemas import CLOSED
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.runtime.state import TaskStore

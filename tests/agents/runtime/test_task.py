@@ -15,7 +15,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings

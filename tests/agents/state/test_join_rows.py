@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.testing.driver import Driver
 from headgate.core.windows import blocks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.job.declared_table import bound, current_table
+from headgate.agents.job.declare.declared_table import bound, current_table
 from headgate.agents.records.values import serdes as serde
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import BUSY_S, MemoryStore, Owner, StoreBusy

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
 from headgate.agents.measured import Clocks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import ExistingTopic, differences
 from headgate.agents.worker import job_topics

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.operators.joins import joined, kept_rows
 from headgate.agents.records.values.record import Rows
 from headgate.agents.state.cache_memory import CacheMemory

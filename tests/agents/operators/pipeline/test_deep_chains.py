@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import headgate as hg
-from headgate.agents.job import steps as s
-from headgate.agents.job.stream import Stream
+from headgate.agents.job.declare.stream import Stream
+from headgate.agents.job.steps import steps as s
 from headgate.agents.testing.driver import Driver
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.job.aggregates import plan
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.types.aggregates import plan
 from headgate.agents.operators.base.bad_records import BadRecord
 from headgate.agents.operators.base.stateless import UserCodeError
 from headgate.agents.operators.failures.failures import dead_letter, policy_of

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
-from headgate.agents.job.named_fields import on_columns
-from headgate.agents.job.plans import parts
-from headgate.agents.job.steps import InputStep
+from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.derive.named_fields import on_columns
+from headgate.agents.job.derive.plans import parts
+from headgate.agents.job.steps.steps import InputStep
 from headgate.agents.records.native import compiled_part
 from headgate.agents.testing.driver import Driver
 

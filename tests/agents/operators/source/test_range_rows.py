@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from headgate.agents.job.timestamps import field
+from headgate.agents.job.types.timestamps import field
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.operators.source.range_rows import FrameDecoder, RangeDecoder
 from headgate.agents.records.frames.arrow_frames import FrameRows, FrameWriter

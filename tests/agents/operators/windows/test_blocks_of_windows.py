@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.job.aggregates import AggregatePlan
+from headgate.agents.job.types.aggregates import AggregatePlan
 from headgate.agents.operators.base.addends import Addends
 from headgate.agents.operators.pipeline import letter_bounds
 from headgate.agents.operators.windows.open_windows import OpenWindows

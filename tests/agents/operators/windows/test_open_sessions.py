@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 import headgate as hg
-from headgate.agents.job.aggregates import count, plan
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.types.aggregates import count, plan
 from headgate.agents.operators.windows.open_sessions import OpenSessions
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore

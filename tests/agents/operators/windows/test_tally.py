@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.agents.job.aggregates import AggregatePlan
+from headgate.agents.job.types.aggregates import AggregatePlan
 from headgate.agents.operators.base.addends import Addends
 from headgate.agents.operators.windows.open_windows import OpenWindows
 from headgate.agents.operators.windows.window_states import ArrayWindow

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
+from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.operators.windows import windowed
 from headgate.agents.records.values.record import Rows
 from headgate.agents.state.opening import open_tables

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.job import steps as s
-from headgate.agents.job.declaration import Declared
-from headgate.agents.job.steps import WindowStep
+from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.steps import steps as s
+from headgate.agents.job.steps.steps import WindowStep
 from headgate.agents.operators.windows import windowed
 from headgate.agents.records.values.record import Rows
 from headgate.agents.state.opening import open_tables

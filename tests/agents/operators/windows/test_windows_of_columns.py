@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declaration import Declared
-from headgate.agents.job.in_arrays import makes_rows
-from headgate.agents.job.named_fields import on_columns
+from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.derive.in_arrays import makes_rows
+from headgate.agents.job.derive.named_fields import on_columns
 from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError

@@ -1,0 +1,1 @@
+"""What users declare with: the app, its streams and their verbs."""

@@ -1,0 +1,1 @@
+"""What follows from the steps: columns, fields, ranges, and the graph that `core` checks."""

@@ -1,0 +1,174 @@
+"""`batch(…, by="reference")`: which batches may be offset ranges of an input or of a repartition, and which are refused, with the remedy.
+
+Executors read the records themselves, so nothing may happen to a record between the stream and the batch, and its columns must be declared.
+Nothing else may read that stream: of an input no record is fetched by the task, and of a repartition, which carries control messages and is
+fetched as always, no other step may leave out a row that executors will find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ....core.columns.schema import FLOAT
+from ....core.errors import DeclarationError
+from ...records.values.column_types import columns_of_type
+from ...records.values.serdes import is_json
+from ..steps import steps as s
+from ..types.timestamps import TimeField, is_time
+
+if TYPE_CHECKING:
+    from ....core.columns.schema import ColumnSchema
+
+INLINE, REFERENCE, SIZE = "inline", "reference", "size"
+KINDS = (INLINE, REFERENCE, SIZE)
+MANY_ROWS = 1_000_000
+"""`by="size"`: a batch of more rows than these is by reference."""
+
+
+def by_reference(
+    parent: s.Step,
+    on_bad_data: s.Policy,
+    by: Any,
+    max_rows: int | None,
+    max_bytes: int | None,
+    schema: ColumnSchema | None,
+) -> s.ByReference | None:
+    """What a batch by reference needs to know of its input; None for a batch whose rows are collected. `schema`: the columns behind
+    `.columns()`."""
+    if by not in KINDS:
+        raise DeclarationError(f"batch(by={by!r:.60})", remedy="by='inline', by='reference' or by='size'")
+    if by == INLINE or (by == SIZE and (max_rows or 0) <= MANY_ROWS):
+        return None
+    if max_bytes is not None:
+        raise DeclarationError(
+            "batch(by='reference', max_bytes=…): the worker keeps no rows, so it does not know their size",
+            remedy="max_rows=, or max_age=; of an input, max_rows= bounds the number of offsets",
+        )
+    if isinstance(parent, s.ShuffleStep) and parent.by_key and parent.schema is not None:
+        leaves_out = on_bad_data != "fail"
+        return s.ByReference(_columns(parent.schema), None, "skip" if leaves_out else "fail", framed=True)
+    source = parent
+    if isinstance(parent, s.ColumnsStep) and parent.direct:
+        (source,) = parent.parents
+    if isinstance(source, s.InputStep) and source.producers:
+        raise DeclarationError(
+            f"batch(by='reference') of '{source.topic}', a stream of other jobs: its retention does not wait for batches of this one",
+            remedy="leave out by=, or put .columns(…).repartition(…) before the batch: this job's own stream waits",
+        )
+    if not isinstance(source, s.InputStep):
+        raise DeclarationError(
+            f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step, or of columns "
+            "directly behind a repartition",
+            remedy="put it directly behind app.input(…), its .columns(), or .columns(…).repartition(…), and do the rest in the Spark "
+            "function; or leave out by=",
+        )
+    if schema is None:
+        schema = _declared(source)
+    if source.timestamp is not None:
+        check_columns_of(source, schema)
+    policy = source.on_bad_data or on_bad_data
+    if not isinstance(policy, str):
+        raise DeclarationError(
+            f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",
+            remedy="on_bad_data='fail', 'skip' or 'dead_letter'",
+        )
+    return s.ByReference(
+        _columns(schema),
+        source.timestamp,
+        policy,
+        earliest_ms=source.earliest_ms,
+        max_future_ms=source.max_future_ms,
+    )
+
+
+def _columns(schema: ColumnSchema) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((one.name, one.type, one.optional) for one in schema.columns)
+
+
+def _referenced(step: s.Step) -> bool:
+    """Whether this is a batch by reference."""
+    return isinstance(step, s.BatchStep) and step.reference is not None
+
+
+def _declared(source: s.InputStep) -> ColumnSchema:
+    kind = source.serde.type
+    if kind is None or not is_json(source.serde):
+        raise DeclarationError(
+            f"batch(by='reference') does not know the columns of '{source.topic}'",
+            remedy="declare them: app.input(…, serde=hg.json(Order)), or app.input(…).columns(Order).batch(…)",
+        )
+    return columns_of_type(kind)
+
+
+def unfetched(steps: Sequence[s.Step]) -> dict[str, s.BatchStep]:
+    """The inputs of which no record is fetched, each with a batch that is by reference."""
+    batches = [step for step in steps if isinstance(step, s.BatchStep) and step.reference and not step.reference.framed]
+    return {one.topic: step for step in batches for one in s.lineage((step,)) if isinstance(one, s.InputStep)}
+
+
+def check_alone(steps: Sequence[s.Step]) -> None:
+    """Refuse a second reader of a stream that executors read, and an input of that kind that is to be read before the others."""
+    readers = s.readers_of(steps)
+    for step in steps:
+        if not isinstance(step, s.BatchStep) or step.reference is None:
+            continue
+        if step.reference.framed:
+            (between,) = step.parents
+            _alone(step, [one for one in readers.get(id(between), ()) if not _referenced(one)], between.name)
+            continue
+        source = next(one for one in s.lineage((step,)) if isinstance(one, s.InputStep))
+        if source.bootstrap:
+            raise DeclarationError(
+                f"batch '{step.name}' ({step.where}) is by reference, and its input '{source.topic}' has bootstrap=True",
+                remedy="leave out bootstrap=True, or by='reference'",
+            )
+        _alone(step, [one for one in readers.get(id(source), ()) if not _leads_to_ranges(one, readers)], source.topic)
+
+
+def _alone(step: s.BatchStep, others: Sequence[s.Step], stream: str) -> None:
+    if others:
+        other = others[0]
+        raise DeclarationError(
+            f"batch '{step.name}' ({step.where}) is by reference, so only Spark's executors read the records of '{stream}', "
+            f"but {other.verb} ({other.where}) reads it, too",
+            remedy="leave out by='reference', or do both in Spark functions",
+        )
+
+
+def inline(step: s.Step) -> s.Step:
+    """The step, if it is a batch by reference as one whose rows are collected."""
+    return replace(step, reference=None) if isinstance(step, s.BatchStep) and step.reference is not None else step
+
+
+def _leads_to_ranges(step: s.Step, readers: dict[int, list[s.Step]]) -> bool:
+    """Whether this step leads only to batches by reference."""
+    if isinstance(step, s.BatchStep):
+        return _referenced(step)
+    after = readers.get(id(step), [])
+    return isinstance(step, s.ColumnsStep) and bool(after) and all(_leads_to_ranges(one, readers) for one in after)
+
+
+def check_columns_of(step: s.InputStep, schema: ColumnSchema) -> None:
+    """Refuse an input whose time or key is not a column, because no value exists of which a function could make it."""
+    time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
+    for what, given in (("timestamp", time), ("key", step.key)):
+        if given is None:
+            continue
+        if not isinstance(given, str):
+            raise DeclarationError(
+                f"columns(): {what}= of the input '{step.topic}' is a function of a value, which needs rows",
+                remedy=f'name a column: {what}="…"',
+            )
+        column = schema[given]
+        if what == "timestamp" and not is_time(column.type, step.timestamp):
+            raise DeclarationError(
+                f"columns(): timestamp= of the input '{step.topic}' names the column {column}",
+                remedy="a number, or with hg.field(…, unit='iso') text",
+            )
+        if what == "key" and column.type == FLOAT:
+            raise DeclarationError(
+                f"columns(): key= of the input '{step.topic}' names the column {column}, which makes no key",
+                remedy="text, a whole number or a boolean",
+            )

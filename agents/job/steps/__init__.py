@@ -1,0 +1,1 @@
+"""The steps of a declared job, as values."""

@@ -1,0 +1,410 @@
+"""Aggregations by key: what `.agg(n=hg.count(), total=hg.sum("total"))` is made of.
+
+An aggregate is four small functions (start, add, merge, result) over one plain state value. Most built-in ones also carry a line of
+source code: a step compiles one loop for all of its aggregates, instead of calling several functions per row (`dataclasses` writes
+`__init__` in the same way). All built-in ones except `collect`, `first` and `last` merge in any order, so their partial states can be
+combined before a shuffle.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from ....core.errors import DeclarationError
+from ....core.graph.schema import ANY, Field, digest
+from ...records.columns.selecting import column_of, lacking
+from .arguments import check_function, check_selector
+
+Selector = str | Callable[[Any], Any]
+ValueColumns = list[Any]
+Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate. It has a `copy` if `add` or `merge` may change a state in place."""
+
+    name: str
+    of: Selector | None
+    start: Callable[[], Any]
+    add: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any] | None
+    result: Callable[[Any], Any] | None = None
+    source: str = ""
+    """`add` as a statement: `s` is the list of states, `{i}` the index of this aggregate's state, `{x}` the selected value."""
+    copy: Callable[[Any], Any] | None = None
+    join: Callable[[Any, Any], Any] | None = None
+    """Joins the states of two sessions, the earlier one first, where the order of rows counts and there is therefore no `merge`."""
+
+
+def _selected(of: Any, name: str) -> Any:
+    check_selector(of, f"hg.{name}")
+    return of
+
+
+def count() -> Aggregate:
+    """The number of rows."""
+    return Aggregate("count", None, int, lambda s, _x: s + 1, lambda a, b: a + b, None, "s[{i}] += 1")
+
+
+def sum(of: Selector) -> Aggregate:
+    """The sum of a field (`hg.sum("amount")`) or of a function of the value. A sum of whole numbers is exact, however large; one of floats
+    is a float."""
+    return Aggregate("sum", _selected(of, "sum"), int, lambda s, x: s + x, lambda a, b: a + b, None, "s[{i}] += {x}")
+
+
+def _least(a: Any, b: Any) -> Any:
+    return b if a is None or (b is not None and b < a) else a
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return b if a is None or (b is not None and b > a) else a
+
+
+def min(of: Selector) -> Aggregate:
+    """The least value; None before the first row."""
+    source = "x = {x}\n        if s[{i}] is None or x < s[{i}]: s[{i}] = x"
+    return Aggregate("min", _selected(of, "min"), _nothing, _least, _least, None, source)
+
+
+def max(of: Selector) -> Aggregate:
+    """The greatest value; None before the first row."""
+    source = "x = {x}\n        if s[{i}] is None or x > s[{i}]: s[{i}] = x"
+    return Aggregate("max", _selected(of, "max"), _nothing, _greatest, _greatest, None, source)
+
+
+def _nothing() -> Any:
+    return None
+
+
+def mean(of: Selector) -> Aggregate:
+    """The mean. Its state is a pair of count and sum, so that means can be merged."""
+    return Aggregate(
+        "mean",
+        _selected(of, "mean"),
+        lambda: (0, 0),
+        lambda s, x: (s[0] + 1, s[1] + x),
+        lambda a, b: (a[0] + b[0], a[1] + b[1]),
+        lambda s: s[1] / s[0] if s[0] else None,
+    )
+
+
+def first(of: Selector) -> Aggregate:
+    """The value of the first row, in the order of the stream's partition."""
+    return Aggregate(
+        "first",
+        _selected(of, "first"),
+        tuple,
+        lambda s, x: s or (x,),
+        None,
+        lambda s: s[0] if s else None,
+        join=lambda a, b: a or b,
+    )
+
+
+def last(of: Selector) -> Aggregate:
+    """The value of the last row."""
+    return Aggregate(
+        "last", _selected(of, "last"), _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}", join=lambda _a, b: b
+    )
+
+
+def collect(of: Selector) -> Aggregate:
+    """All values, as a list. The list grows without bound: use a window, or make sure that it stays short."""
+    return Aggregate(
+        "collect",
+        _selected(of, "collect"),
+        list,
+        lambda s, x: [*s, x],
+        None,
+        list,
+        "s[{i}].append({x})",
+        list,
+        lambda a, b: [*a, *b],
+    )
+
+
+def aggregate(
+    init: Callable[[], Any],
+    add: Callable[[Any, Any], Any],
+    merge: Callable[[Any, Any], Any] | None = None,
+    *,
+    result: Callable[[Any], Any] | None = None,
+) -> Aggregate:
+    """A custom aggregate: `init()` makes a state, and `add(state, value)` returns the next one.
+
+    With `merge(a, b)`, partial states are combined before a shuffle. msgpack must be able to encode the state. `result(state)` turns the
+    state into the value that is passed on.
+
+    >>> longest = aggregate(str, lambda state, value: max(state, value["name"], key=len), max)
+    """
+    for what, fn, number in (("init", init, 0), ("add", add, 2), ("merge", merge, 2), ("result", result, 1)):
+        if fn is not None:
+            check_function(fn, f"hg.aggregate({what}=…)", number=number, signature=SIGNATURES[what])
+    state = init()
+    try:
+        msgpack.packb(state)
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"hg.aggregate(): init() returns {state!r}, which cannot be stored: {error}",
+            remedy="keep the state in plain values (numbers, text, lists, dicts), and compute the rest in result=",
+        ) from None
+    return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy)
+
+
+SIGNATURES = {"init": "()", "add": "(state, value)", "merge": "(a, b)", "result": "(state)"}
+
+
+class AggregatePlan:
+    """The aggregates of one step, compiled: one loop for all of them."""
+
+    def __init__(self, parts: Mapping[str, Aggregate]) -> None:
+        self.names = tuple(parts)
+        self.parts = tuple(parts.values())
+        self.fields = _fields_of(parts)
+        """The schema of the states."""
+        self.digest = digest(self.fields)
+        """Distinguishes partial states of this plan from those of another: each frame of partial states carries it."""
+        self.reads = frozenset(part.of for part in self.parts if isinstance(part.of, str))
+        """The fields that the aggregates are of."""
+        self.merges = all(part.merge is not None for part in self.parts)
+        """Whether partial states may be combined before a shuffle."""
+        self.joins = [part.merge or part.join for part in self.parts]
+        self.merge: Loop = _compile_merge(self.parts)
+        """Merges partial states in place: `merge(keys, partials, states)`."""
+        self._add_items = _compile_add(self.parts, items=True)
+        self._add_attributes = _compile_add(self.parts, items=False)
+        self.numeric = all(part.name in NUMERIC for part in self.parts)
+        """Whether all aggregates work on numbers alone: then a column of numbers can be added in place, because that cannot fail."""
+        self._add_columns, self._merge_columns = _compile_columns(self.parts) if self.numeric else (None, None)
+        self.select = [column_of(part.of) if part.of is not None else None for part in self.parts]
+        """For each aggregate, what selects its values from rows; None for a count."""
+        self._starts = [part.start for part in self.parts]
+        self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
+        self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
+
+    def add(
+        self, keys: Iterable[Any], values: Iterable[Any], states: dict[Any, list[Any]], *, items: bool = True
+    ) -> None:
+        """Add rows in place: `states[key]` is a list with one state per aggregate. `items`: fields are items, not attributes."""
+        (self._add_items if items else self._add_attributes)(keys, values, states)
+
+    def columns(self, values: list[Any], *, partial: bool = False) -> ValueColumns | None:
+        """The columns of these rows (or partial states) for `add_columns`, one per aggregate; None if not all of them are numbers."""
+        if not self.numeric or not values:
+            return None
+        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self.select]
+        return self._numbers(found, partial=partial)
+
+    def _numbers(self, found: list[Any], *, partial: bool) -> ValueColumns | None:
+        for part, column in zip(self.parts, found, strict=True):
+            if column is None:
+                continue
+            if partial and part.name == "mean":
+                if not all(map(_is_mean, column)):
+                    return None
+            elif not NUMBERS.issuperset(map(type, column)):
+                return None
+            elif part.name in ("sum", "mean"):
+                # a sum that no float can hold fails here, with its record, and not later when it is added to a float
+                float(builtins.sum(column))
+        return found
+
+    def plain(self, states: Sequence[Any]) -> bool:
+        """Whether columns of numbers can be added to these states: there is one state per aggregate, and each is a number (for a mean,
+        a pair of numbers; for `min` and `max`, possibly None).
+        """
+        if len(states) != len(self.parts):
+            return False
+        return all(
+            _is_mean(state)
+            if part.name == "mean"
+            else type(state) in NUMBERS or (state is None and part.name in ("min", "max"))
+            for part, state in zip(self.parts, states, strict=True)
+        )
+
+    def all_plain(self, states: Iterable[Sequence[Any]]) -> bool:
+        """Whether all of these states are plain, checked column by column; False means that some of them may not be."""
+        rows = list(states)
+        try:
+            columns = list(zip(*rows, strict=True))
+        except ValueError:
+            return False
+        if len(columns) != len(self.parts):
+            return not rows
+        return all(
+            all(map(_is_mean, column)) if part.name == "mean" else NUMBERS.issuperset(map(type, column))
+            for part, column in zip(self.parts, columns, strict=True)
+        )
+
+    def add_columns(
+        self, keys: Iterable[Any], columns: ValueColumns, states: dict[Any, list[Any]], *, partial: bool
+    ) -> None:
+        """Add columns of numbers in place. A key without states gets those of its first row."""
+        loop: Any = self._merge_columns if partial else self._add_columns
+        loop(keys, *[column for column in columns if column is not None], states)
+
+    def lacking(self, values: list[Any]) -> Callable[[BaseException], str]:
+        """Explains why adding these rows failed: see `selecting.lacking`."""
+        return lacking([part.of for part in self.parts if isinstance(part.of, str)], values)
+
+    def start(self) -> list[Any]:
+        """The initial states of a new key."""
+        return [start() for start in self._starts]
+
+    def copy(self, states: Sequence[Any]) -> list[Any]:
+        """A copy that may be changed without changing these states."""
+        made = list(states)
+        for i, copy in self._copies:
+            made[i] = copy(made[i])
+        return made
+
+    def joined(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
+        """The states of one session made from those of two."""
+        return [join(a, b) for join, a, b in zip(self.joins, earlier, later, strict=True) if join is not None]
+
+    def results(self, states: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """The results of many keys, as users see them."""
+        names, finished = self.names, self._results
+        if not finished:
+            return [dict(zip(names, state, strict=True)) for state in states]
+        out: list[dict[str, Any]] = []
+        for state in states:
+            made = list(state)
+            for i, result in finished:
+                made[i] = result(made[i])
+            out.append(dict(zip(names, made, strict=True)))
+        return out
+
+
+def plan(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
+    """Compile the aggregates of a step into one loop.
+
+    >>> p = plan({"n": count(), "total": sum("x")})
+    >>> states = {"a": p.start()}
+    >>> p.add(["a", "a"], [{"x": 2}, {"x": 3}], states)
+    >>> p.results([states["a"]])
+    [{'n': 2, 'total': 5}]
+    """
+    if not aggregates:
+        raise DeclarationError("agg() needs at least one aggregate", remedy="for example .agg(n=hg.count())")
+    for name, part in aggregates.items():
+        if not isinstance(part, Aggregate):
+            raise DeclarationError(
+                f"agg({name}=…) is {part!r}, which is not an aggregate",
+                remedy="use hg.count(), hg.sum(…), hg.aggregate(…)",
+            )
+    return AggregatePlan(aggregates)
+
+
+def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
+    scope: dict[str, Any] = {}
+    lines = [
+        "def loop(keys, values, states):",
+        "    for k, v in zip(keys, values, strict=True):",
+        "        s = states[k]",
+    ]
+    for i, part in enumerate(parts):
+        selected = "v"
+        if isinstance(part.of, str):
+            scope[f"name_{i}"] = part.of
+            selected = f"v[name_{i}]" if items else f"getattr(v, name_{i})"
+        elif part.of is not None:
+            scope[f"of_{i}"] = part.of
+            selected = f"of_{i}(v)"
+        if part.source:
+            lines.append("        " + part.source.format(i=i, x=selected))
+        else:
+            scope[f"add_{i}"] = part.add
+            lines.append(f"        s[{i}] = add_{i}(s[{i}], {selected})")
+    exec("\n".join(lines), scope)
+    return scope["loop"]
+
+
+MIN = "if s[{i}] is None or x{i} < s[{i}]: s[{i}] = x{i}"
+MAX = "if s[{i}] is None or x{i} > s[{i}]: s[{i}] = x{i}"
+"""A state can be None, for example if its field was added to the code after the key's first row."""
+ADDS = {
+    "count": ("s[{i}] += 1", "s[{i}] += x{i}", "1", "x{i}"),
+    "sum": ("s[{i}] += x{i}", "s[{i}] += x{i}", "x{i}", "x{i}"),
+    "min": (MIN, MIN, "x{i}", "x{i}"),
+    "max": (MAX, MAX, "x{i}", "x{i}"),
+    "mean": (
+        "s[{i}] = (s[{i}][0] + 1, s[{i}][1] + x{i})",
+        "s[{i}] = (s[{i}][0] + x{i}[0], s[{i}][1] + x{i}[1])",
+        "(1, x{i})",
+        "x{i}",
+    ),
+}
+"""For numbers: the statements that add a row and a partial state in place, and the first state of a key from either."""
+NUMERIC = frozenset(ADDS)
+NUMBERS = frozenset((int, float))
+
+
+def _is_mean(state: Any) -> bool:
+    return type(state) in (tuple, list) and len(state) == 2 and NUMBERS.issuperset(map(type, state))
+
+
+def _compile_columns(parts: Sequence[Aggregate]) -> tuple[Callable[..., None], Callable[..., None]]:
+    loops: list[Callable[..., None]] = []
+    for partial in (False, True):
+        having = [i for i, part in enumerate(parts) if partial or part.of is not None]
+        columns, names = [f"c{i}" for i in having], [f"x{i}" for i in having]
+        begin = ", ".join(ADDS[part.name][2 + partial].format(i=i) for i, part in enumerate(parts))
+        lines = [
+            f"def loop({', '.join(['keys', *columns, 'states'])}):",
+            f"    for {', '.join(['k', *names])}, in zip({', '.join(['keys', *columns])}):",
+            "        try:",
+            "            s = states[k]",
+            "        except KeyError:",
+            f"            states[k] = [{begin}]",
+            "            continue",
+            *("        " + ADDS[part.name][int(partial)].format(i=i) for i, part in enumerate(parts)),
+        ]
+        scope: dict[str, Any] = {}
+        exec("\n".join(lines), scope)
+        loops.append(scope["loop"])
+    return loops[0], loops[1]
+
+
+def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
+    scope: dict[str, Any] = {}
+    lines = [
+        "def loop(keys, partials, states):",
+        "    for k, p in zip(keys, partials, strict=True):",
+        "        s = states[k]",
+    ]
+    for i, part in enumerate(parts):
+        if part.name in ("count", "sum"):
+            lines.append(f"        s[{i}] += p[{i}]")
+        else:
+            scope[f"merge_{i}"] = part.merge
+            lines.append(f"        s[{i}] = merge_{i}(s[{i}], p[{i}])")
+    exec("\n".join(lines), scope)
+    return scope["loop"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- schemas
+
+
+def _fields_of(parts: Mapping[str, Aggregate]) -> tuple[Field, ...]:
+    """The fields of an aggregate's state."""
+    return tuple(Field(name, part.name, _type_of(part), _name_of(part)) for name, part in parts.items())
+
+
+def _type_of(part: Aggregate) -> str:
+    return type(part.start()).__name__ if part.name == "aggregate" else ANY
+
+
+def _name_of(part: Aggregate) -> str:
+    selector: Any = part.add if part.name == "aggregate" else part.of
+    if selector is None or isinstance(selector, str):
+        return selector or ""
+    name = getattr(selector, "__qualname__", "")
+    return "" if "<lambda>" in name else name

@@ -1,0 +1,28 @@
+"""Each kind of step says itself what it is: no list elsewhere has to know of it."""
+
+from __future__ import annotations
+
+from headgate.agents.job.steps import steps as s
+from headgate.core.graph.graph import KEYED, SHARE, SHUFFLES
+from headgate.core.graph.updates import GIVES_EVENTS, NEEDS_EVENTS
+
+KINDS = [one for one in vars(s).values() if isinstance(one, type) and issubclass(one, s.Step) and one is not s.Step]
+
+
+def test_every_kind_of_step_has_a_verb_of_its_own():
+    """A step without one, or with another's, would be taken for something else by the rules of the graph.
+
+    A filter is one whether a function or an expression says what it keeps, and a join whether it is with a table or with a stream.
+    """
+    verbs = [kind.VERB for kind in KINDS if kind not in (s.ShuffleStep, s.FilterColumnsStep, s.JoinTableStep)]
+    assert "" not in verbs
+    assert len(set(verbs)) == len(verbs)
+    assert (s.FilterColumnsStep.VERB, s.JoinTableStep.VERB) == (s.FilterStep.VERB, s.JoinStep.VERB)
+    ways = ({}, {"everyone": True}, {"gathers": True})
+    assert {s.ShuffleStep(by="k", serde=None, key_serde=None, **one).verb for one in ways} == SHUFFLES
+
+
+def test_the_rules_of_the_graph_name_verbs_that_there_are():
+    """A verb that is misspelt there would turn a rule off without a word."""
+    verbs = {kind.VERB for kind in KINDS} | {"broadcast", "repartition", "gather"}
+    assert (KEYED | SHUFFLES | NEEDS_EVENTS | GIVES_EVENTS | {SHARE}) - verbs == set()
