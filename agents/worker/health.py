@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...core.machine import Now
 from ...core.orders import RESTING, WORKING
@@ -26,8 +26,9 @@ from ..runtime.at_work import AtWork
 from .lags import Owned
 
 if TYPE_CHECKING:
+    from ..coordinator.coordination import Coordination
+    from ..runtime.runtime import Runtime
     from ..runtime.task import TaskActor
-    from .participant import Participant
 
 log = Logger("headgate.worker")
 AWAY_S = 5.0
@@ -105,7 +106,24 @@ class Health:
         self.slow = tuple(one for actor in actors if (one := actor.under_way.doing.look()) is not None)
 
 
-def readiness(one: Participant) -> tuple[bool, str]:
+class WorkerFacts(Protocol):
+    """What is asked of a worker to know whether it works; `Participant` has it."""
+
+    exit_code: int | None
+    exit_why: str
+    ready: bool
+    why: str
+    health: Health
+    coordination: Coordination
+    runtime: Runtime
+
+    @property
+    def actors(self) -> Mapping[str, TaskActor]: ...
+
+    def owned(self) -> Owned: ...
+
+
+def readiness(one: WorkerFacts) -> tuple[bool, str]:
     """Whether the worker works now, and if not, why not."""
     if one.exit_code is not None:
         return False, one.exit_why or "exiting"

@@ -16,22 +16,21 @@ incarnations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from ...core.graph.keying import VERDICTS
 from ...core.orders import RESTING, WORKING, TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from .batch_load import batch_load, batches_of, load_of_step, spark_load, summed_batches
 from .drain_load import drain_load
-from .health import readiness
+from .health import WorkerFacts, readiness
 from .join_load import join_load, joins_of
-from .lags import total
-from .times import time_load
+from .lags import TaskLags, total
+from .times import Times, time_load
 from .window_load import window_load, windows_of
 
 if TYPE_CHECKING:
     from ..runtime.task import TaskActor
-    from .participant import Participant
 
 STATES = tuple(TaskState)
 """By number. Workers of different versions read each other's heartbeats, so `TaskState` may only be appended to."""
@@ -60,7 +59,20 @@ def watermarks(actor: TaskActor) -> dict[str, int]:
     return machine.view.watermarks if machine.phase in (*WORKING, *RESTING) else {}
 
 
-def load_of(one: Participant, now_ms: int) -> dict[str, float]:
+class LoadFacts(WorkerFacts, Protocol):
+    """What is asked of a worker to know its load; `Participant` has it."""
+
+    times: Times
+
+    @property
+    def overrides(self) -> Any:
+        """The settings that it has taken, with their offset."""
+        ...
+
+    def lags_now(self) -> dict[str, TaskLags]: ...
+
+
+def load_of(one: LoadFacts, now_ms: int) -> dict[str, float]:
     """The load of a worker now. It reads plain values, on the main loop."""
     ready, _ = readiness(one)
     committing = one.runtime.producers.committing

@@ -122,7 +122,7 @@ DOORS: dict[str, frozenset[str]] = {
     }.items()
 }
 # The rooms in which files still import each other in a circle. No room is added here.
-CIRCLES = frozenset({"agents/job/declare", "agents/process", "agents/worker"})
+CIRCLES = frozenset({"agents/job/declare", "agents/process"})
 # The rooms with more than twenty files. No room is added here.
 CROWDED = frozenset({"agents/cli", "agents/runtime", "agents/worker", "core/task", "spark_bridge"})
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
