@@ -13,7 +13,7 @@ from ...core.coordination.state import JobState
 from ...core.names import JobName, natural
 from ...core.orders import RESTING, TaskState
 from ..process.reading import shown
-from ..worker.drain_load import owes
+from ..worker.load.drain_load import owes
 
 MOST_NAMED = 5
 """At most this many tasks are named in a line for people."""

@@ -24,12 +24,12 @@ from ..process.reading import Hearing, following, heard, pauses, shown
 from ..status.batches import load_documents, memory_documents
 from ..status.documents import job, join_documents, time_documents, time_of, window_documents
 from ..web.stuck import AFTER_S
-from ..worker.batch_load import batches_of_load, memory_of_load, spark_of_load, summed_batches
-from ..worker.health import letters_of_load
-from ..worker.join_load import joins_of_load, joins_summed
-from ..worker.load import key_load, task_load
-from ..worker.times import merged, times_of_load
-from ..worker.window_load import summed, windows_of_load
+from ..worker.load.batch_load import batches_of_load, memory_of_load, spark_of_load, summed_batches
+from ..worker.load.health import letters_of_load
+from ..worker.load.join_load import joins_of_load, joins_summed
+from ..worker.load.load import key_load, task_load
+from ..worker.load.times import merged, times_of_load
+from ..worker.load.window_load import summed, windows_of_load
 from .draining import drain_of, progress_lines
 from .options import Target, broker_options, run_async, target
 from .output import megabytes, output_option, show_fields, show_json, show_table, show_text

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...core.batching.batch_progress import READY, STATES, BatchSeen, StepBatches
-from ..worker.batch_load import batches_of, load_of_step, summed_batches
+from ..worker.load.batch_load import batches_of, load_of_step, summed_batches
 from .metric import COUNTER, GAUGE, Metric, MetricSample
 
 if TYPE_CHECKING:

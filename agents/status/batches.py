@@ -19,7 +19,7 @@ from ...core.batching.batch_progress import (
 )
 from ...core.orders import TaskState
 from ...core.secrets import masked
-from ..worker.batch_load import BatchLoad, batches_of
+from ..worker.load.batch_load import BatchLoad, batches_of
 from .documents import time_of
 
 if TYPE_CHECKING:

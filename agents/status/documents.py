@@ -17,12 +17,12 @@ from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.secrets import masked
 from ...core.settings import find, shown
 from ...core.task.view import STEP
-from ..worker.health import LONG_S, readiness
-from ..worker.join_load import JoinRows, joins_of
-from ..worker.lags import total
-from ..worker.load import key_tests, watermarks
-from ..worker.times import PlaceTime
-from ..worker.window_load import StepWindows, windows_of
+from ..worker.load.health import LONG_S, readiness
+from ..worker.load.join_load import JoinRows, joins_of
+from ..worker.load.lags import total
+from ..worker.load.load import key_tests, watermarks
+from ..worker.load.times import PlaceTime
+from ..worker.load.window_load import StepWindows, windows_of
 
 if TYPE_CHECKING:
     from ..process.configuration import Configuration

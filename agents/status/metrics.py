@@ -17,11 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.task.view import STEP
-from ..worker.health import readiness
-from ..worker.join_load import JoinRows, joins_of
-from ..worker.load import watermarks
-from ..worker.times import PlaceTime, times_of
-from ..worker.window_load import StepWindows, windows_of
+from ..worker.load.health import readiness
+from ..worker.load.join_load import JoinRows, joins_of
+from ..worker.load.load import watermarks
+from ..worker.load.times import PlaceTime, times_of
+from ..worker.load.window_load import StepWindows, windows_of
 from .batch_metrics import BATCH_METRICS
 from .documents import leads
 from .metric import COUNTER, GAUGE, Metric, MetricSample

@@ -26,7 +26,7 @@ from ..process.configuration import Configuration
 from ..state.scan import NoSuchTable
 from ..status import documents
 from ..status.batches import batches
-from ..worker.health import readiness
+from ..worker.load.health import readiness
 from .door import PageDoor, keeper
 from .stuck import Stuck
 from .tables import Elsewhere, table_document

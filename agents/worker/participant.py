@@ -30,13 +30,13 @@ from ..logger import Logger
 from ..measured import Clocks
 from ..port.port import Offsets, Port
 from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
-from .health import LONG_S, Health, letter_load
-from .lags import Lags, Owned, TaskLags, owned_by
-from .load import load_of
+from .load.health import LONG_S, Health, letter_load
+from .load.lags import Lags, Owned, TaskLags, owned_by
+from .load.load import load_of
+from .load.times import Times
 from .machine_settings import leader_config, member_config
 from .options import WorkerOptions
 from .settings_taken import Overrides
-from .times import Times
 
 log = Logger("headgate.worker")
 

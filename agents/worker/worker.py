@@ -39,7 +39,7 @@ from .faust_app import new_app
 from .faust_life import FaustLife
 from .housekeeping import Upkeep
 from .job_topics import JobTopics
-from .lags import look_up
+from .load.lags import look_up
 from .logs import set_level
 from .options import WorkerOptions
 from .participant import Participant

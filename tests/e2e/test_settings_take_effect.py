@@ -20,7 +20,7 @@ import headgate as hg
 from headgate.agents.coordinator import machine_edge as driven
 from headgate.agents.process.requests import AnsweredFailed
 from headgate.agents.worker import logs
-from headgate.agents.worker.health import readiness
+from headgate.agents.worker.load.health import readiness
 from headgate.core.choosing.chooser import Choice
 from headgate.core.names import StreamPartition
 from headgate.core.settings import DYNAMIC, SETTINGS

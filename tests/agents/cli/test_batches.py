@@ -11,7 +11,7 @@ from headgate.agents.cli import batches as verb
 from headgate.agents.cli import draining
 from headgate.agents.status import batches as documents
 from headgate.agents.status.batches import batch_documents, load_documents, spark_document
-from headgate.agents.worker import batch_load
+from headgate.agents.worker.load import batch_load
 from headgate.core.batching.batch_progress import (
     BatchDone,
     BatchSeen,

@@ -21,11 +21,11 @@ from headgate.agents.runtime.unreadable import Unreadable
 from headgate.agents.status import documents
 from headgate.agents.status.metric import COUNTER
 from headgate.agents.status.metrics import METRICS, render
-from headgate.agents.worker.health import Health
-from headgate.agents.worker.lags import Lags
-from headgate.agents.worker.load import MOST_BYTES, key_load, load_of, task_load
+from headgate.agents.worker.load.health import Health
+from headgate.agents.worker.load.lags import Lags
+from headgate.agents.worker.load.load import MOST_BYTES, key_load, load_of, task_load
+from headgate.agents.worker.load.times import Times
 from headgate.agents.worker.sensors import Counting
-from headgate.agents.worker.times import Times
 from headgate.core.batching.batch_progress import (
     AtSpark,
     BatchSeen,

@@ -14,7 +14,7 @@ from headgate.agents.records.native import compiled_part
 from headgate.agents.state import tables
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.join_load import join_load, joins_of, joins_of_load
+from headgate.agents.worker.load.join_load import join_load, joins_of, joins_of_load
 
 ROWS, PAD = 4_000, "x" * 1_000
 LIMIT = 300_000

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...core.orders import WORKING
-from ...core.progress.frames import MAX_TIME, NO_TIME
-from ...core.progress.producers import BEHIND, RELAYED, Holder
-from ...core.task.view import STEP
+from ....core.orders import WORKING
+from ....core.progress.frames import MAX_TIME, NO_TIME
+from ....core.progress.producers import BEHIND, RELAYED, Holder
+from ....core.task.view import STEP
 
 if TYPE_CHECKING:
-    from ..runtime.task import TaskActor
+    from ...runtime.task import TaskActor
 
 MOST_HOLDERS = 3
 OPEN_TRANSACTION, NOT_ANSWERED, AT_END = "open-transaction", "not-answered", "at-end"

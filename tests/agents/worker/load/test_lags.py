@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.worker.lags import FRESH_S, KNOWN_S, Lags, look_up, owned_by, total
+from headgate.agents.worker.load.lags import FRESH_S, KNOWN_S, Lags, look_up, owned_by, total
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.state import JobState
 from headgate.core.graph.model import JobModel

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ...core.coordination.state import JobState
-from ...core.names import StreamPartition
-from ..cancellation import answered
-from ..logger import Logger
-from ..port.port import Clock, Offsets
-from ..port.waiting import in_time, pause
+from ....core.coordination.state import JobState
+from ....core.names import StreamPartition
+from ...cancellation import answered
+from ...logger import Logger
+from ...port.port import Clock, Offsets
+from ...port.waiting import in_time, pause
 
 if TYPE_CHECKING:
-    from ..runtime.task import TaskActor
+    from ...runtime.task import TaskActor
 
 log = Logger("headgate.lags")
 ASK_S = 2.0

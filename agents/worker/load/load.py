@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-from ...core.graph.keying import VERDICTS
-from ...core.orders import RESTING, WORKING, TaskState
-from ...core.progress.frames import MAX_TIME, NO_TIME
+from ....core.graph.keying import VERDICTS
+from ....core.orders import RESTING, WORKING, TaskState
+from ....core.progress.frames import MAX_TIME, NO_TIME
 from .batch_load import batch_load, batches_of, load_of_step, spark_load, summed_batches
 from .drain_load import drain_load
 from .health import WorkerFacts, readiness
@@ -30,7 +30,7 @@ from .times import Times, time_load
 from .window_load import window_load, windows_of
 
 if TYPE_CHECKING:
-    from ..runtime.task import TaskActor
+    from ...runtime.task import TaskActor
 
 STATES = tuple(TaskState)
 """By number. Workers of different versions read each other's heartbeats, so `TaskState` may only be appended to."""

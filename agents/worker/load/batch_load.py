@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from ...core.batching.batch_progress import CLOSED, OPEN, RETURNED, RUNNING, SESSION_STATES, SparkMemory, StepBatches
+from ....core.batching.batch_progress import CLOSED, OPEN, RETURNED, RUNNING, SESSION_STATES, SparkMemory, StepBatches
 from .times import fitting
 
 if TYPE_CHECKING:
-    from ...core.batching.batches import Bridge
-    from ..runtime.task import TaskActor
+    from ....core.batching.batches import Bridge
+    from ...runtime.task import TaskActor
 
 FRONT = "batches."
 SPARK = "spark"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.worker.batch_load import (
+from headgate.agents.worker.load.batch_load import (
     BatchLoad,
     batch_load,
     batches_of_load,

@@ -6,7 +6,7 @@ from typing import Any
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.times import MOST_HOLDERS, PlaceTime, Times, merged, time_load, times_of, times_of_load
+from headgate.agents.worker.load.times import MOST_HOLDERS, PlaceTime, Times, merged, time_load, times_of, times_of_load
 from headgate.core.progress.frames import MAX_TIME, NO_TIME
 from headgate.core.progress.producers import Holder
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ...core.orders import TaskState
+from ....core.orders import TaskState
 
 if TYPE_CHECKING:
-    from ..runtime.task import TaskActor
+    from ...runtime.task import TaskActor
 
 
 def drain_load(actors: Iterable[TaskActor], most_bytes: int) -> dict[str, float]:

@@ -18,17 +18,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...core.machine import Now
-from ...core.orders import RESTING, WORKING
-from ..logger import Logger
-from ..port.absence import FIRST_S, LONGEST_S, WatchedTime
-from ..runtime.at_work import AtWork
+from ....core.machine import Now
+from ....core.orders import RESTING, WORKING
+from ...logger import Logger
+from ...port.absence import FIRST_S, LONGEST_S, WatchedTime
+from ...runtime.at_work import AtWork
 from .lags import Owned
 
 if TYPE_CHECKING:
-    from ..coordinator.coordination import Coordination
-    from ..runtime.runtime import Runtime
-    from ..runtime.task import TaskActor
+    from ...coordinator.coordination import Coordination
+    from ...runtime.runtime import Runtime
+    from ...runtime.task import TaskActor
 
 log = Logger("headgate.worker")
 AWAY_S = 5.0

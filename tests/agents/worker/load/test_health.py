@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from headgate.agents.runtime.at_work import AtWork
-from headgate.agents.worker.health import AWAY_S, COMMIT_S, Contact, Health, letter_load, letters_of_load, readiness
+from headgate.agents.worker.load.health import (
+    AWAY_S,
+    COMMIT_S,
+    Contact,
+    Health,
+    letter_load,
+    letters_of_load,
+    readiness,
+)
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
 from headgate.core.orders import TaskState

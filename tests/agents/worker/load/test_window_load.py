@@ -8,7 +8,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.window_load import StepWindows, summed, window_load, windows_of, windows_of_load
+from headgate.agents.worker.load.window_load import StepWindows, summed, window_load, windows_of, windows_of_load
 
 
 def row(ts: int, k: str) -> dict[str, Any]:
