@@ -25,7 +25,7 @@ from ..operators.windows.floors import FLOOR_ROWS
 from ..port.port import Port
 from ..state.cache_memory import CacheMemory
 from ..state.marks import Marks
-from ..state.opening import open_tables, told_unowned
+from ..state.opening import OWN, open_tables, told_unowned
 from ..state.store import Disk, Owner, Store, StoreBusy, StoreUnusable
 from ..state.table import NOTHING_EXPIRED, Expired
 from ..state.tables import TaskTables
@@ -92,7 +92,9 @@ class TaskStore:
 
     async def _opened(self) -> Store:
         """Open the store in a thread. A thread cannot be cancelled: `close` waits for it, and closes the store that it opened."""
-        work = self.port.beside(partial(self._disk.open, self.owner))
+        work = self.port.beside(
+            partial(self._disk.open, self.owner, (*OWN, *(spec.name for spec in self.declared.tables())))
+        )
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
         found = await asyncio.shield(self._opening)
         if self._closing is not None:

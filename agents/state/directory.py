@@ -11,6 +11,7 @@ the store of another.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...core.names import task_directory
@@ -33,9 +34,9 @@ class Directory:
         self._opened = self._own
         self._memory = memory
 
-    def open(self, owner: Owner) -> RocksStore:
+    def open(self, owner: Owner, tables: Iterable[str] = ()) -> RocksStore:
         """See `store.Disk`."""
-        found = open_best(self._own, self._spares, self._memory, owner)
+        found = open_best(self._own, self._spares, self._memory, owner, tables)
         self._opened = found.path
         return found
 
@@ -48,14 +49,14 @@ class Directory:
         return opened(self._letters, grant)
 
 
-def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner) -> RocksStore:
+def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables: Iterable[str]) -> RocksStore:
     """Open the best store. Raises `StoreUnusable` if the task's own directory is the only one and cannot be used."""
     best: RocksStore | None = None
     broken: StoreUnusable | None = None
     held = False
     for candidate in (own, *_numbered(spares)):
         try:
-            found = open_rocks(candidate, memory, owner)
+            found = open_rocks(candidate, memory, owner, tables)
         except StoreHeld:
             held = True
             log.warning("a store is held by another process", path=str(candidate))
@@ -75,7 +76,7 @@ def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner) -> Roc
         return best
     if broken is not None and not held:
         raise broken
-    return open_rocks(_fresh(spares), memory, owner)
+    return open_rocks(_fresh(spares), memory, owner, tables)
 
 
 def _numbered(spares: Path) -> list[Path]:

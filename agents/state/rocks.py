@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -111,7 +111,7 @@ class StoreMemory:
 class RocksStore(GuardedStore):
     """The RocksDB database of one task. Made by `open_rocks`."""
 
-    def __init__(self, path: Path, memory: StoreMemory, meta: StoreMeta, lock: int) -> None:
+    def __init__(self, path: Path, memory: StoreMemory, meta: StoreMeta, lock: int, tables: Iterable[str] = ()) -> None:
         super().__init__(meta)
         self._path = path
         self._memory = memory
@@ -122,14 +122,16 @@ class RocksStore(GuardedStore):
         self._db: Any = None
         self._scans: WeakSet[Generator[Any, None, None]] = WeakSet()
         """Iterators that may not be exhausted. RocksDB keeps its lock while one of them exists."""
-        self._open()
+        self._open(tables)
 
-    def _open(self) -> None:
+    def _open(self, tables: Iterable[str]) -> None:
+        """`tables` get their column families here: each takes a write to the disk, and the first commit has no time for that."""
         path = str(self._path / DATABASE)
         options = self._memory.options()
         known = Rdict.list_cf(path, Options(raw_mode=True)) if (self._path / DATABASE / "CURRENT").exists() else []
-        self._db = Rdict(path, options, column_families={n: self._memory.options() for n in known if n != "default"})
-        for name in known:
+        names = [*known, *(name for table in tables if (name := _TABLE + table) not in known)]
+        self._db = Rdict(path, options, column_families={n: self._memory.options() for n in names if n != "default"})
+        for name in names:
             if name.startswith(_TABLE):
                 self._families[name[len(_TABLE) :]] = self._handles(name)
 
@@ -394,7 +396,7 @@ def _lock(path: Path) -> int:
     return held
 
 
-def open_rocks(path: Path, memory: StoreMemory, owner: Owner) -> RocksStore:
+def open_rocks(path: Path, memory: StoreMemory, owner: Owner, tables: Iterable[str] = ()) -> RocksStore:
     """The store in this directory, or a new one. Raises `StoreUnusable` (wipe it) or `StoreHeld` (another process uses it)."""
     lock = _lock(path)
     try:
@@ -402,7 +404,7 @@ def open_rocks(path: Path, memory: StoreMemory, owner: Owner) -> RocksStore:
         fresh = not (path / DATABASE / "CURRENT").exists()
         _recover_elsewhere(path / DATABASE, lock)
         try:
-            store = RocksStore(path, memory, StoreMeta(owner), lock)
+            store = RocksStore(path, memory, StoreMeta(owner), lock, tables)
         except Exception as error:  # rocksdict raises plain Exception for a damaged database
             raise StoreUnusable(str(path), f"RocksDB cannot open it ({error})") from error
         if fresh:

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Protocol
@@ -125,7 +125,7 @@ class Store(Protocol):
         ...
 
     def tables(self) -> list[str]:
-        """The tables that were ever written to."""
+        """The tables that were ever written to, or were to be."""
         ...
 
     def clear(self, table: str) -> None:
@@ -144,8 +144,9 @@ class Store(Protocol):
 class Disk(Protocol):
     """Where the store of one task is kept. Both calls may take long and run in a thread."""
 
-    def open(self, owner: Owner) -> Store:
-        """The existing store, or a new one. Raises `StoreUnusable` if the store must be wiped."""
+    def open(self, owner: Owner, tables: Iterable[str] = ()) -> Store:
+        """The existing store, or a new one. Raises `StoreUnusable` if the store must be wiped. `tables` will be written to: what the first
+        write to one takes is done here, not on the loop."""
         ...
 
     def wipe(self) -> None:
@@ -323,7 +324,7 @@ class MemoryStore(GuardedStore):
 class NoDisk:
     """Stores in memory: each opening starts empty."""
 
-    def open(self, owner: Owner) -> Store:
+    def open(self, owner: Owner, tables: Iterable[str] = ()) -> Store:
         """See `Disk`."""
         return MemoryStore(owner)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.agents.state.marks import Marks, NoMarks
@@ -98,7 +99,7 @@ class TaskDisk:
         self._name = (process.job.name, task)
         self._opened: Files | None = None
 
-    def open(self, owner: Owner) -> SimStore:
+    def open(self, owner: Owner, tables: Iterable[str] = ()) -> SimStore:
         """Open the store that is furthest in the log, among those that nobody holds; remove the others."""
         there = self._location.files.setdefault(self._name, [])
         free = [one for one in there if not one.held]

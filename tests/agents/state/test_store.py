@@ -97,6 +97,23 @@ def test_a_range_that_nobody_has_read_to_its_end_holds_no_store(tmp_path):
             next(one)
 
 
+def test_the_first_commit_makes_no_column_family(tmp_path, monkeypatch):
+    """Each takes a write to the disk: they are made when the store is opened, in a thread. A table of an older version keeps its own."""
+    memory = StoreMemory(8 << 20)
+    before = open_rocks(tmp_path / "t", memory, Owner("u"), ["old"])
+    before.write({"old": {b"k": b"v"}})
+    before.close()
+    store = open_rocks(tmp_path / "t", memory, Owner("u"), ["new", "old"])
+    monkeypatch.setattr(store, "_handles", None)
+    store.write({"new": {b"k": b"v"}, "old": {b"l": b"w"}})
+    assert (store.tables(), dict(store.range("old")), store.get("new", b"k")) == (
+        ["new", "old"],
+        {b"k": b"v", b"l": b"w"},
+        b"v",
+    )
+    store.close()
+
+
 def test_ranges_in_both_directions(store):
     """From a key up to but not including another, also as new keys come in one by one."""
     for key in (b"d", b"a", b"c", b"b"):
