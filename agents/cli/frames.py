@@ -35,7 +35,7 @@ from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Group
 from .options import broker_options, configured, run_async
-from .output import as_typed, output_option, plain, show_json, show_text
+from .output import as_typed, output_option, plain, said_left_out, show_json, show_text
 
 BAD = "bad"
 CONTROL = TYPE_NAMES[1:4]
@@ -79,7 +79,14 @@ def cat(
         found: list[dict[str, Any]] = []
         good = bad = shown = 0
         async for record in scan_topic(
-            client, topic, partition=partition, first=first, last=last, committed=not uncommitted, follow=follow
+            client,
+            topic,
+            partition=partition,
+            first=first,
+            last=last,
+            committed=not uncommitted,
+            follow=follow,
+            left_out=said_left_out,
         ):
             one = frame_document(record)
             good, bad = good + (one["type"] != BAD), bad + (one["type"] == BAD)

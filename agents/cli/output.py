@@ -25,6 +25,11 @@ def output_option(command: F) -> F:
     )(command)
 
 
+def said_left_out(what: str) -> None:
+    """Say that records are not shown."""
+    click.echo(f"Note: not shown: {what}", err=True)
+
+
 def show_json(document: Any) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(document, indent=2, default=str))

@@ -35,7 +35,7 @@ from ..state.scan import guess, guess_key
 from ..status.documents import time_of
 from .group import Mistyped
 from .options import broker_options, configured, run_async
-from .output import json_line, output_option, show_json
+from .output import json_line, output_option, said_left_out, show_json
 
 MOST_LINE = 64 << 20
 """The longest line that is taken from standard input."""
@@ -247,7 +247,14 @@ def tail(
     async def show() -> None:
         only = None if everything or since_ms is not None else last
         async for record in scan_topic(
-            client, topic, partition=partition, last=only, since_ms=since_ms, committed=not uncommitted, follow=follow
+            client,
+            topic,
+            partition=partition,
+            last=only,
+            since_ms=since_ms,
+            committed=not uncommitted,
+            follow=follow,
+            left_out=said_left_out,
         ):
             one = document_of(record)
             if all(_at(one["value"], path) == value for path, value in wanted):

@@ -320,10 +320,12 @@ def _whole_part(self: Any, max_records: int | None = None) -> list[Any]:
             if max_records is not None and len(found) >= max_records:
                 self._update_position()
                 return found
-    except Exception:
+    except Exception as error:
         if not found:
             self._update_position()
             self._partition_records = None
+            if isinstance(error, OversizedBatch):
+                error.at = StreamPartition(*self._topic_partition)
             raise
     self._update_position()
     self._partition_records = None

@@ -1,12 +1,12 @@
 """Reads the records of a topic for commands.
 
 The ends are looked up once, at the start, so a scan ends even while others write. It joins no group, commits nothing, and does not create a
-topic that does not exist.
+topic that does not exist. A batch that is too large once it is decompressed ends it, or is left out and named, if the command wants that.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...core.errors import NotFound
 from ...core.settings import offer
+from ..records.columns import OversizedBatch
 from .connect import CONNECT_S, closed, retried, started
 from .settings import ClientSettings
 from .topics import TopicsAdmin
@@ -45,9 +46,11 @@ async def scan_topic(
     since_ms: int | None = None,
     committed: bool = True,
     follow: bool = False,
+    left_out: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Any]:
     """The records of a topic, in the order of each partition. `first`: the offset to start at; `last`: only so many records from the end of
-    each partition; `since_ms`: from the first record of this time on; `follow`: continue behind the end without limit.
+    each partition; `since_ms`: from the first record of this time on; `follow`: continue behind the end without limit. `left_out` is told
+    of each batch that is left out because it is too large; without it, such a batch raises.
     """
     width = await width_of(client, topic)
     wanted = [TopicPartition(topic, n) for n in range(width) if partition in (None, n)]
@@ -61,6 +64,7 @@ async def scan_topic(
     consumer = await started(partial_of(options), topic, deadline_s=CONNECT_S)
     try:
         consumer.assign(wanted)
+        reads = _Reads(consumer, left_out)
         starts = await retried(lambda: consumer.beginning_offsets(wanted), topic, deadline_s=CONNECT_S)
         ends = await retried(lambda: consumer.end_offsets(wanted), topic, deadline_s=CONNECT_S)
         found: dict[TopicPartition, Any] = {}
@@ -72,11 +76,11 @@ async def scan_topic(
             if since_ms is not None:
                 start = ends[at] if found[at] is None else max(start, found[at].offset)
             consumer.seek(at, start)
-            for record in [] if last is None else await _last(consumer, at, start, ends[at], last):
+            for record in [] if last is None else await _last(reads, at, start, ends[at], last):
                 yield record
         left = {at for at in wanted if await consumer.position(at) < ends[at]}
         while left or follow:
-            answer = await consumer.getmany(*(wanted if follow else left), timeout_ms=500)
+            answer = await reads.more(*(wanted if follow else left))
             for at, records in answer.items():
                 for record in records:
                     if follow or record.offset < ends[at]:
@@ -87,16 +91,42 @@ async def scan_topic(
         await closed(consumer.stop)
 
 
-async def _last(consumer: AIOKafkaConsumer, at: TopicPartition, start: int, end: int, count: int) -> list[Any]:
+class _Reads:
+    """The fetches of one scan."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, left_out: Callable[[str], None] | None) -> None:
+        self.consumer = consumer
+        self._left_out = left_out
+        self._told: set[str] = set()
+
+    async def more(self, *wanted: TopicPartition) -> dict[TopicPartition, Any]:
+        """The next records of these partitions; nothing, where a batch was left out."""
+        before = {at: await self.consumer.position(at) for at in wanted}
+        try:
+            return await self.consumer.getmany(*wanted, timeout_ms=500)
+        except OversizedBatch as error:
+            if self._left_out is None or error.at is None:
+                raise
+            for at, position in before.items():  # what was taken of the others with it is lost
+                self.consumer.seek(at, error.following if at == error.at else position)
+            told = str(error.as_data(str(error.at), error.base))
+            if told not in self._told:
+                self._told.add(told)
+                self._left_out(told)
+            return {}
+
+
+async def _last(reads: _Reads, at: TopicPartition, start: int, end: int, count: int) -> list[Any]:
     """The last records of a partition below its end. Offsets without records (the markers of transactions, what was compacted) do not
     count, so it looks back further until there are enough."""
+    consumer = reads.consumer
     span, found = max(count, 1), list[Any]()
     while True:
         begin = max(start, end - span)
         consumer.seek(at, begin)
         found.clear()
         while await consumer.position(at) < end:
-            for record in (await consumer.getmany(at, timeout_ms=500)).get(at, ()):
+            for record in (await reads.more(at)).get(at, ()):
                 if record.offset < end:
                     found.append(record)
         if len(found) >= count or begin == start:

@@ -198,11 +198,18 @@ class Inputs:
             return True
         return reached
 
-    def cut(self, at: StreamPartition, end: int | None) -> None:
-        """The log of this partition is another one, or lacks records. If it ends before the end that must be read before anything else,
-        that is never reached: the end that it has now counts instead."""
-        if at in self.bootstrap and end is not None:
+    def cut(self, at: StreamPartition, end: int | None) -> bool:
+        """The log of this partition is another one, or lacks records. If it ends before the end that must be read before anything else, or
+        that was resolved for the run, that is never reached: the end that it has now counts instead. An offset that was declared stays.
+        Returns whether the run ends elsewhere now."""
+        if end is None:
+            return False
+        if at in self.bootstrap:
             self.bootstrap[at] = min(self.bootstrap[at], end)
+        if self.by_stream[at.stream].until is None or end >= self.until.get(at, end):
+            return False
+        self.until[at] = end
+        return True
 
     def identify(self, at: StreamPartition, topic: str) -> bool:
         """Note to which topic the position belongs, if that was unknown. Returns whether it was."""

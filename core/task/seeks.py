@@ -34,7 +34,7 @@ from .completion import Completion
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import FOREIGN, INTERMEDIATE
-from .protocol import Lost, ResolveOffsets, SeekConsumer, SendReport, SkipRecord, TaskInstruction, TaskNote
+from .protocol import Bounds, Lost, ResolveOffsets, SeekConsumer, SendReport, SkipRecord, TaskInstruction, TaskNote
 from .work import Work
 
 
@@ -261,8 +261,9 @@ class Seeks:
         """Continue at the beginning of the log, or at its end, as the input declares."""
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
         self._found[event.at] = event.topic
-        self.inputs.cut(event.at, event.log_end)
         said: list[TaskInstruction] = [TaskNote("lost", f"{gone}; continuing at the {on_lost}")]
+        if self.inputs.cut(event.at, event.log_end):
+            said.append(Bounds(dict(self.inputs.until), dict(self.inputs.bootstrap)))
         said += [self.refused(one, gone) for one in self._take_skips(event.at)]  # the record may be another one now
         if on_lost == "oldest":
             return said + self._go(event.at, None, event.log_start)

@@ -121,6 +121,30 @@ async def test_an_input_that_is_made_anew_and_is_shorter_is_named_so(job, topic)
     assert f"{inp} was deleted and made again" in degraded_notes(worker)["lost"]
 
 
+async def test_a_bounded_run_over_an_input_that_is_made_anew_and_shorter_ends(job, topic):
+    """Its end was fixed when the run began, and the new topic has no such offset: the run waited for it for ever."""
+    inp, out = f"in-{uuid.uuid4().hex[:8]}", topic("out")
+    await made(job, inp)
+    await job.write(inp, rows(0, 10))
+
+    async def slow(value):
+        if 2 <= value["n"] < 100:
+            await asyncio.Event().wait()
+        return value
+
+    app = hg.App(job.name, settings={"chunk.max-records": 1})
+    app.input(inp, until="newest", on_lost="oldest").map_async(slow).to(out)
+    worker = await job.start(app)
+    await job.records(out, 2)
+    await worker.crash()
+    await gone(job, inp)
+    await made(job, inp)
+    await job.write(inp, rows(100, 103))
+    again = await job.start(app)
+    assert await again.ended() == 0
+    assert [v["n"] for v in await job.values(out, 5)] == [0, 1, 100, 101, 102]
+
+
 async def test_an_input_that_is_deleted_while_it_is_read_is_said(job, topic):
     """The status names the topic; the worker and its other inputs go on."""
     inp, other, out = f"in-{uuid.uuid4().hex[:8]}", topic("other"), topic("out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import struct
@@ -19,6 +20,7 @@ import headgate as hg
 from headgate.agents.kafka.record_batch import CODECS
 
 from .scenes import why
+from .test_first_hour import typed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -31,7 +33,7 @@ SETTINGS = {"fetch.max-batch-bytes": "256KiB"}
 
 
 async def send(job, topic, codec, size):
-    producer = AIOKafkaProducer(**job.client.producer(compression_type=codec, max_request_size=64 << 20))
+    producer = AIOKafkaProducer(**job.client.producer(compression_type=codec, max_request_size=1 << 30))
     await producer.start()
     try:
         await producer.send_and_wait(topic, b'{"v":"' + b"x" * size + b'"}', partition=0)
@@ -87,6 +89,21 @@ class Text(TypedDict):
 app = hg.App("JOB", on_bad_data="dead_letter")
 app.input("IN", serde=hg.json(Text), start="oldest")COLUMNS.to("OUT")
 """
+
+
+async def test_commands_that_show_records_leave_it_out_and_say_so(job, topic):
+    """`headgate tail` ended with an error there, and never showed what stands behind it."""
+    name = topic("in", 2)
+    for partition in (0, 1):
+        await job.write(name, [{"v": "a"}], partition=partition)
+    await send(job, name, "zstd", 65 << 20)
+    for partition in (0, 1):
+        await job.write(name, [{"v": "b"}], partition=partition)
+    for words in (["--all"], ["-n", "2"]):
+        out, err, code = await typed(job, "tail", name, *words)
+        shown = sorted((one["partition"], one["value"]["v"]) for one in map(json.loads, out.splitlines()))
+        assert (code, shown) == (0, [(0, "a"), (0, "b"), (1, "a"), (1, "b")]), err
+        assert err.count(f"the records at {name}:0 offsets 1 to 1 are one batch of ") == 1
 
 
 def varint(value):

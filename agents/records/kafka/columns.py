@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from ....core.errors import DataError, EnvironmentFault
+from ....core.names import StreamPartition
 from ..memory.limits import LIMIT, MOST_BYTES
 from ..native import compiled_part
 
@@ -49,6 +50,8 @@ class OversizedBatch(DamagedBatch):
         self.packed = packed
         """The batch as it was received."""
         self.most = most
+        self.at: StreamPartition | None = None
+        """Where it stands, if whoever read it knows."""
         self.greatest_ms: int = head[8]
 
     def as_data(self, at: str, first: int) -> OversizedData:

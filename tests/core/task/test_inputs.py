@@ -83,6 +83,24 @@ def test_a_bootstrap_input_whose_log_ends_earlier_now_is_read_to_its_new_end(end
     assert (rig.task.phase == "running") == goes_on
 
 
+@pytest.mark.parametrize(
+    ("until", "end", "reads"),
+    [("newest", 4, 4), (("time", 7), 4, 4), ("newest", 30, 9), ("newest", None, 9), (None, 4, 9)],
+)
+def test_an_input_whose_log_ends_earlier_now_ends_there(until, end, reads):
+    """The end of the run was resolved in the log of before: nobody waits for an offset that the new one does not have. An offset that was
+    declared may still come."""
+    rig = Rig(source_plan(start=0, until=until, until_of={0: 9}, on_lost="oldest")).start()
+    rig.feed(Identified(ORDERS0, "one"))
+    rig.chunk(ORDERS0, 6)
+    rig.feed(Lost(ORDERS0, 6, 0, end, "another"))
+    rig.chunk(ORDERS0, reads - 1)
+    assert rig.told() == ["running"]
+    rig.chunk(ORDERS0, reads)
+    assert rig.told() == ["running", "ended"]
+    assert rig.task.inputs.until == {ORDERS0: reads}
+
+
 def test_an_empty_bootstrap_input_counts_as_read():
     rig = Rig(bootstrap_plan(), offset=0)
     rig.handle(o.Start(ME, 1, run_view(), 0))
