@@ -4,7 +4,7 @@ If the process dies meanwhile, no other letter can be to blame. Both sides wait 
 holds up nothing: a suspected letter runs all the same when the others have not ended within `PATIENCE_S`, and the others go on when a
 suspected letter, or one row of it, has taken longer than `SHARED_AFTER_S`. While others run, too, it is not alone, and a death is not
 counted against it. When the last of them has ended, it is alone again: a letter that waits for long before it ends its process is to blame
-all the same.
+all the same. So is one whose own code blocks the main loop, whatever others wait for meanwhile.
 
 Promises: before another letter begins beside it, its mark says that it is not alone, wherever the mark is known.
 """
@@ -30,6 +30,8 @@ class Alone:
         self._began_s = clock.now().mono
         self._mark: Callable[[bool], None] | None = None
         self._say: Callable[[bool], Awaitable[None]] | None = None
+        self._task: asyncio.Task[object] | None = None
+        """In which it runs."""
         self.holds = True
         self.gives_way = False
         """It has run for so long that the others go on as soon as its marks say so."""
@@ -39,6 +41,7 @@ class Alone:
         `say` tells other locations; there it counts as alone only if it has been from its beginning.
         """
         self._began_s, self._mark, self._say = self._clock.now().mono, None, say
+        self._task = asyncio.current_task()
         holds = self.holds and not self.gives_way
         await say(holds)
         if holds and not self.holds:
@@ -56,6 +59,11 @@ class Alone:
             self.holds = holds
             if self._mark is not None:
                 self._mark(holds)
+
+    def blocks(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop, if its code runs there at this moment. Any thread may ask."""
+        loop = None if self._task is None else self._task.get_loop()
+        return loop if loop is not None and asyncio.current_task(loop) is self._task else None
 
     async def shares(self) -> None:
         """Other letters will run, too. Returns when that is known."""
@@ -86,6 +94,15 @@ class Solitude:
     def leave(self) -> None:
         """A letter has ended."""
         self._count(-1)
+
+    def blocked(self) -> None:
+        """The main loop does not turn, says the thread that watches it. If the code of a suspected letter runs there, it is the only one to
+        blame until the loop turns again: the others only wait.
+        """
+        for one in tuple(self._shared):
+            if (loop := one.blocks()) is not None:
+                one.stays(True)
+                loop.call_soon_threadsafe(self._count, 0)
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[Alone]:

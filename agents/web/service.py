@@ -103,7 +103,13 @@ class Page:
             web.route(pattern, made)
         await web.start()
         pulse = worker.coordination.pulse
-        self._stuck = Stuck(self._socket, lambda: pulse.turned_s, lambda: documents.work_under_way(worker), self._door)
+        self._stuck = Stuck(
+            self._socket,
+            lambda: pulse.turned_s,
+            lambda: documents.work_under_way(worker),
+            self._door,
+            blocked=lambda: worker.runtime.solitude.blocked(),
+        )
         self._stuck.start()
 
     async def stop(self) -> None:

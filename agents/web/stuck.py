@@ -64,7 +64,9 @@ class HeldUp:
 
 
 class Stuck:
-    """The thread. It calls `turned_s()` for the time of the main loop's last turn, and `work()` for what is under way."""
+    """The thread. It calls `turned_s()` for the time of the main loop's last turn, `work()` for what is under way, and `blocked()` when the
+    loop is blocked.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,10 @@ class Stuck:
         turned_s: Callable[[], float],
         work: Callable[[], str] = lambda: "",
         door: PageDoor | None = None,
+        *,
+        blocked: Callable[[], None] = lambda: None,
     ) -> None:
+        self._tell_blocked = blocked
         self._door = door if door is not None else PageDoor()
         self._socket = listening.dup()
         self._turned_s = turned_s
@@ -115,6 +120,7 @@ class Stuck:
                     "the main loop is ready to turn but does not: processor time is short", for_s=round(held_s, 1)
                 )
             else:
+                self._tell_blocked()
                 log.error("the main loop is blocked", for_s=round(held_s, 1), by=self._work(), where=main_stack())
         return not waits
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -119,3 +120,34 @@ async def test_two_suspects_beside_each_other_are_not_alone(monkeypatch: pytest.
             assert (first.marked[-1], second.marked) == (False, [False])
         solitude.leave()
         assert (first.marked[-1], first.said) == (True, [True, False])
+
+
+async def test_a_suspect_that_blocks_the_loop_is_to_blame_whoever_waits_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A letter beside it that awaits for ever kept it from being alone, so it blocked worker after worker, for ever."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    solitude, noted = Solitude(CLOCK), Noted()
+    await solitude.enter()
+    await solitude.enter()
+
+    def block() -> None:
+        """The running code blocks the loop, and the thread that watches it notices."""
+        watching = threading.Thread(target=solitude.blocked)
+        watching.start()
+        watching.join()
+
+    async def another() -> None:
+        block()
+
+    async with solitude.alone() as alone:
+        await noted.row(alone)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(another())
+        assert (noted.marked, noted.said) == ([False], [False])
+        block()
+        assert noted.marked == [False, True]
+        await asyncio.sleep(0)  # it turns again
+        assert noted.marked == [False, True, False]
+    block()
+    assert noted.marked == [False, True, False]

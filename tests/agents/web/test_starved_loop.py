@@ -28,7 +28,7 @@ class Watched:
         monkeypatch.setattr(stuck, "log", SimpleNamespace(**log))
         monkeypatch.setattr(stuck, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setattr(stuck, "main_frame_file", lambda: self.runs)
-        self.thread = Stuck(listening, lambda: self.turned_s)
+        self.thread = Stuck(listening, lambda: self.turned_s, blocked=lambda: self.said.append(TOLD))
 
     def looks(self, seconds: float) -> bool:
         """It looks twice a second for so long. Whether it answers requests at the end."""
@@ -48,6 +48,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 
 STARVED = ("warning", "the main loop is ready to turn but does not: processor time is short")
+TOLD = ("told", "blocked")
 BLOCKED = ("error", "the main loop is blocked")
 
 
@@ -68,7 +69,7 @@ def test_a_starved_loop_that_then_runs_user_code_for_long_is_blocked(watched: Wa
     assert watched.looks(1.0)
     watched.runs = selectors.__file__
     assert not watched.looks(1.0)
-    assert watched.said == [STARVED, BLOCKED]
+    assert watched.said == [STARVED, TOLD, BLOCKED]
     watched.turned_s = watched.now_s
     assert not watched.looks(0.5)
-    assert watched.said == [STARVED, BLOCKED, ("info", "the main loop turns again")]
+    assert watched.said == [STARVED, TOLD, BLOCKED, ("info", "the main loop turns again")]
