@@ -38,7 +38,9 @@ PYTEST := $(PY) -m pytest -p no:cacheprovider --durations=15 --durations-min=0.5
 help: ## what can be made (this list)
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
+# A demo is over before a worker of it could have prepared what makes a start of Spark cost half.
 demo: $(VENV)/.made-run java ## orders, a join, Spark, Kafka, a kill -9 on the way, and a count of what was lost or doubled
+	@$(PY) -m headgate.agents.worker.spark_jvm
 	@$(PY) examples/demo.py
 
 test: venv ## the tests (rules, simulator, and every feature against a real Kafka)

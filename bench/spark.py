@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 import uuid
@@ -34,8 +33,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from headgate.agents.broker.broker import Broker
-from headgate.agents.broker.java import find_java
-from headgate.agents.worker.spark_jvm import archive_of_spark
+from headgate.agents.worker.spark_jvm import prepare
 
 from . import report, spark_streaming, tumbling
 from .batch_windows import BASE_MS, LAG_MS, PARTITIONS, WINDOW_MS, Windows, amount, completed, rate, user
@@ -125,17 +123,6 @@ def wait_for(program: Program, enough: Callable[[], bool], what: str, patience_s
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {patience_s:.0f} s:\n{program.told()}")
         time.sleep(0.2)
-
-
-def prepare() -> None:
-    """Create the archive of the classes of Spark's JVM, so that no program does it while it is measured."""
-    archive = archive_of_spark()
-    if not archive.exists():
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "JAVA_HOME": str(find_java().home)}
-        words = [sys.executable, "-m", "headgate.spark_bridge.training", str(archive)]
-        with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE) as made:
-            made.wait()
 
 
 def ends_of(bench: Bench, topic: str) -> int:

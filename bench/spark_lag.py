@@ -23,12 +23,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.agents.worker.spark_jvm import java_home
+from headgate.agents.worker.spark_jvm import java_home, prepare
 from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge.session import Spark
 
 from . import report
-from .spark import prepare
 
 TICK_S = 0.005
 ROWS = 20_000

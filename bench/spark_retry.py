@@ -23,13 +23,12 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from headgate.agents.worker.spark_jvm import java_home
+from headgate.agents.worker.spark_jvm import java_home, prepare
 from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
 from headgate.spark_bridge.session import Spark
 from headgate.spark_bridge.terms import Terms
 
 from . import report
-from .spark import prepare
 
 PROBE_S = 5.0
 MOST_S = 10.0

@@ -1,9 +1,9 @@
 """The Java of a worker's Spark session, and what makes its JVM start quickly.
 
 Decides: Spark's JVM maps an archive of its classes, which halves the CPU time until its first result. The first worker on a machine creates
-it, beside its own work and with the least priority, and never beyond its own end; from the next start on it is used. The options are set in
-the environment variables of Spark's launcher, so that a user's own settings of Spark and its JVM stay as they are. Promise: whatever goes
-wrong costs time only.
+it, beside its own work and with the least priority, and never beyond its own end; from the next start on it is used. Whoever starts workers
+that end sooner creates it before them: `python -m headgate.agents.worker.spark_jvm`. The options are set in the environment variables of
+Spark's launcher, so that a user's own settings of Spark and its JVM stay as they are. Promise: whatever goes wrong costs time only.
 """
 
 from __future__ import annotations
@@ -56,18 +56,34 @@ def java_home() -> str:
             if found and "SharedArchiveFile" not in before:
                 os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*before.split(), *found, QUIET])
         elif not _training:
-            archive.parent.mkdir(parents=True, exist_ok=True)
-            quickstart.prepare(archive, _jars())
-            command = [sys.executable, "-m", "headgate.spark_bridge.training", str(archive)]
-            # it and its JVM end with this process, whose end closes its standard input
-            made = Popen(
-                command,
-                env={**os.environ, "JAVA_HOME": str(java.home)},
-                stdin=PIPE,
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-                start_new_session=True,
-            )
+            made = _begin(archive, java)
             _training.append(made)
             log.info("preparing faster starts of Spark with this Java, once", pid=made.pid, archive=str(archive))
     return str(java.home)
+
+
+def prepare() -> None:
+    """Create the archive at once, unless it is there, and wait until it has been created."""
+    archive = archive_of_spark()
+    if not archive.exists():
+        print("Preparing faster starts of Spark with this Java (once, half a minute)", file=sys.stderr, flush=True)
+        with _begin(archive, _java(), "--at-once") as made:
+            made.wait()
+
+
+def _begin(archive: Path, java: Java, *more: str) -> Popen[bytes]:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    quickstart.prepare(archive, _jars())
+    # it and its JVM end with this process, whose end closes its standard input
+    return Popen(
+        [sys.executable, "-m", "headgate.spark_bridge.training", str(archive), *more],
+        env={**os.environ, "JAVA_HOME": str(java.home)},
+        stdin=PIPE,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        start_new_session=True,
+    )
+
+
+if __name__ == "__main__":
+    prepare()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from headgate.agents.broker import quickstart
 from headgate.agents.worker import spark_jvm
+from headgate.spark_bridge.training import GROUP
 
 
 @pytest.fixture
@@ -55,6 +57,25 @@ def test_it_is_created_once_and_then_used(started: list[Any], monkeypatch: pytes
     assert (len(homes), len(started)) == (1, 1)
 
 
+def test_whoever_waits_for_it_has_it_at_once(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The demo is over before a worker could have created it. The second time there is nothing to do."""
+    archive = tmp_path / "classes.jsa"
+
+    def start(command: list[str], **_: Any) -> Any:
+        started.append(command)
+        archive.touch()
+        return contextlib.nullcontext(SimpleNamespace(wait=lambda: 0))
+
+    monkeypatch.setattr(quickstart, "archive_of", lambda *_: archive)
+    monkeypatch.setattr(spark_jvm, "Popen", start)
+    spark_jvm.prepare()
+    spark_jvm.prepare()
+    assert [command[-2:] for command in started] == [[str(archive), "--at-once"]]
+    assert capsys.readouterr().err.count("Preparing") == 1
+
+
 def test_java_is_looked_for_once(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM that takes the place of one that died does not wait for it; one that was removed meanwhile is looked for again."""
     looked: list[int] = []
@@ -92,10 +113,13 @@ def test_who_creates_it_ends_with_its_worker_and_so_does_its_jvm(tmp_path: Path)
     """A JVM that is left alone writes its archive first, for a minute, and nobody would take it."""
     archive = tmp_path / "classes.jsa"
     command = [sys.executable, "-c", TRAINING, str(archive)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as made:
         assert made.stdin is not None
         assert made.stdout is not None
         jvm = psutil.Process(int(made.stdout.readline()))
+        assert [psutil.Process(made.pid).nice(), jvm.nice()] == [19, 19]
+        if GROUP.exists():  # Linux: within a session of its own, no priority counts against others
+            assert Path(f"/proc/{jvm.pid}/autogroup").read_text().endswith(" nice 19\n")
         made.stdin.close()
         assert made.wait(60) == -signal.SIGKILL
     _, alive = psutil.wait_procs([jvm], timeout=60)
