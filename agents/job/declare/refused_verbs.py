@@ -26,6 +26,12 @@ class RefusesVerbs:
                 raise AttributeError(name)
             raise brought(name, self.KIND) or self._refused(name)
 
+        def __getitem__(self, item: object) -> NoReturn:
+            raise brought("[…]", self.KIND) or TypeError(f"{type(self).__name__!r} object is not subscriptable")
+
+        def __setitem__(self, item: object, value: object) -> NoReturn:
+            self[item]
+
     def _refused(self, verb: str) -> UnknownName:
         """Why this verb cannot follow, and what to write instead."""
         return no_verb(verb, type(self), self.KIND)

@@ -86,6 +86,18 @@ def test_a_name_that_nobody_brings_is_answered_with_what_there_is() -> None:
         THINGS[words.VIEW].rows  # noqa: B018
 
 
+def test_a_stream_is_no_frame_with_brackets() -> None:
+    """`sdf[sdf["a"] > 1]` and `sdf["total"] = …` are the first lines of whoever comes from Quix or pandas."""
+    for on in words.STREAMS:
+        stream = THINGS[on]
+        with pytest.raises(hg.DeclarationError, match=r"has no '\[…\]', which Quix, Spark, pandas have"):
+            stream["amount"]
+        with pytest.raises(hg.DeclarationError, match=r"\.filter\("):
+            stream["total"] = 1
+    with pytest.raises(TypeError, match="not subscriptable"):
+        THINGS[words.APP]["orders"]
+
+
 def test_a_window_of_columns_knows_the_words_of_windows() -> None:
     """Both kinds of window are one thing to users."""
     columns = THINGS[words.COLUMNS].repartition("user", name="again").window(hg.tumbling("1m"))
