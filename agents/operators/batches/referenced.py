@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from ..base.stateless import Operator
 
 log = Logger("headgate.referenced")
-DECODER, OF_FRAMES = (f"headgate.agents.operators.source.range_rows:{name}" for name in ("RangeDecoder", "FrameDecoder"))
+DECODER, OF_FRAMES = (
+    f"headgate.agents.operators.source.range_rows:{name}" for name in ("RangeDecoder", "FrameDecoder")
+)
 NAMED = 20
 """So many skipped records of a batch are named in the log; all are counted."""
 
