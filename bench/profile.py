@@ -32,7 +32,7 @@ IN_COLUMNS = {"A": 10_000_000, "B": 14_000_000, "C": 20_000_000, "W": 4_000_000}
 PER_SECOND = 200
 WARM = 1_500_000
 """Sampling begins after this many records."""
-MAIN = "agents/cli/run.py"
+MAIN = "agents/cli/start/run.py"
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("JSON to columns", ("records/columns/decoder.py",)),

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...core.errors import NotFound
 from ...core.settings import offer
-from ..records.columns import OversizedBatch
+from ..records.kafka.columns import OversizedBatch
 from .connect import CONNECT_S, closed, retried, started
 from .settings import ClientSettings
 from .topics import TopicsAdmin

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.status import read
+from headgate.agents.cli.see.status import read
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.core.names import JobName
 

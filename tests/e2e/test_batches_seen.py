@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 import headgate as hg
-from headgate.agents.cli import batches as verb
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.status import read as read_status
-from headgate.agents.cli.status import show as show_status
+from headgate.agents.cli.see import batches as verb
+from headgate.agents.cli.see.status import read as read_status
+from headgate.agents.cli.see.status import show as show_status
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.web.service import Page
 from headgate.core.names import JobName

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 import headgate as hg
+from headgate.agents.cli.data.reset import _look
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.reset import _look
 from headgate.agents.process.configuration import CommandLine, configure
 from headgate.agents.process.requests import Refused
 from headgate.core.names import JobName, StreamPartition

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from click.testing import CliRunner
 
 import headgate as hg
-from headgate.agents.cli.tables import tables
+from headgate.agents.cli.data.tables import tables
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 

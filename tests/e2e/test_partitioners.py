@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import headgate as hg
-from headgate.agents.cli.status import keys, read
+from headgate.agents.cli.see.status import keys, read
 from headgate.agents.records.kafka.partitioner import partition_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]

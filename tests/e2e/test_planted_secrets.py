@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from headgate.agents.cli.batches import batches
-from headgate.agents.cli.config import config
-from headgate.agents.cli.status import status
-from headgate.agents.cli.tables import tables
+from headgate.agents.cli.data.tables import tables
+from headgate.agents.cli.see.batches import batches
+from headgate.agents.cli.see.status import status
+from headgate.agents.cli.steer.config import config
 from headgate.agents.kafka.scan import scan_topic
 
 from .test_probes import asked

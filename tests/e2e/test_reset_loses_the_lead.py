@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 import headgate as hg
-from headgate.agents.cli import reset, unattended
+from headgate.agents.cli.data import reset, unattended
 from headgate.agents.cli.options import Target
 from headgate.agents.coordinator.coordinator_stream import LeaderLost, LeaderWriter
 from headgate.agents.kafka.port import KafkaPort

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
-from headgate.agents.cli import batches as verb
+from headgate.agents.cli.see import batches as verb
 
 from ..chaos.spark_processes import CONF, ON_REQUEST, ConnectServer, Standalone
 from .scenes import files_below

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 from click.testing import CliRunner
 
-from headgate.agents.cli.status import status
+from headgate.agents.cli.see.status import status
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 

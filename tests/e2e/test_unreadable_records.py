@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import headgate as hg
-from headgate.agents.cli.dead_letters import letter_document
+from headgate.agents.cli.data.dead_letters import letter_document
 from headgate.agents.kafka.scan import scan_topic
 from headgate.agents.process.reading import following, heard
 from headgate.agents.status.documents import status

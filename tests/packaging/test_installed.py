@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agents.cli.new import write
+from headgate.agents.cli.start.new import write
 
 from ..docs.container_files import dockerfile
 from .conftest import ROOT, Environment, fresh, run

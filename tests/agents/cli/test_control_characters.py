@@ -15,11 +15,13 @@ import structlog
 from click.testing import CliRunner, Result
 
 from headgate.agents import printable
-from headgate.agents.cli import config as config_verb
-from headgate.agents.cli import coordinator, dead_letters, frames, output, records, tables
+from headgate.agents.cli import output
+from headgate.agents.cli.data import dead_letters, frames, records, tables
 from headgate.agents.cli.group import fail
-from headgate.agents.cli.status import show_why
-from headgate.agents.cli.steering import show_outcome
+from headgate.agents.cli.see.status import show_why
+from headgate.agents.cli.steer import config as config_verb
+from headgate.agents.cli.steer import coordinator
+from headgate.agents.cli.steer.steering import show_outcome
 from headgate.agents.process.requests import Outcome, Request
 from headgate.core.coordination.state import JobState
 from headgate.core.errors import HeadgateError

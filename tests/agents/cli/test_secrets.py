@@ -7,9 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from headgate.agents.cli import steering
-from headgate.agents.cli.config import config
-from headgate.agents.cli.coordinator import coordinator
+from headgate.agents.cli.steer import steering
+from headgate.agents.cli.steer.config import config
+from headgate.agents.cli.steer.coordinator import coordinator
 from headgate.agents.process.requests import Request
 from headgate.core.coordination import messages as c
 from headgate.core.coordination.wire import encode

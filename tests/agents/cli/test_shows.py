@@ -9,12 +9,12 @@ import pytest
 from aiokafka.errors import TopicAuthorizationFailedError
 from click.testing import CliRunner
 
-from headgate.agents.cli import model
-from headgate.agents.cli.coordinator import INSTEAD, TYPES, request_of
 from headgate.agents.cli.group import LazyGroup, Mistyped, show_error
 from headgate.agents.cli.output import show_table
-from headgate.agents.cli.run import last_words
 from headgate.agents.cli.sections import section_of
+from headgate.agents.cli.see import model
+from headgate.agents.cli.start.run import last_words
+from headgate.agents.cli.steer.coordinator import INSTEAD, TYPES, request_of
 from headgate.agents.status.documents import whole_model
 from headgate.core.coordination.member.admission import refusal
 from headgate.core.coordination.member.plan import MemberConfig
@@ -118,7 +118,7 @@ def test_what_reads_a_job_brings_neither_a_web_client_nor_a_runtime(verb: str) -
         *("aiohttp", "faust", "rocksdict", "pyarrow", "headgate.agents.operators", "headgate.agents.runtime.task"),
         *("headgate.core.task.task", "headgate.agents.job.derive.declaration", "headgate.agents.worker.participant"),
     }
-    script = f"import sys, headgate.agents.cli.{verb}; print(sorted({heavy!r} & {{*sys.modules}}))"
+    script = f"import sys, headgate.agents.cli.see.{verb}; print(sorted({heavy!r} & {{*sys.modules}}))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

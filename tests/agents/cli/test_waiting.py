@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.cli.run import Waiting
+from headgate.agents.cli.start.run import Waiting
 
 CLOSED = "run r1 is drained"
 SAID = (

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from headgate.agents.cli.data.tables_clear import ClearPlan, outcome, plan_of, text
 from headgate.agents.cli.options import Target
-from headgate.agents.cli.tables_clear import ClearPlan, outcome, plan_of, text
 from headgate.agents.port.errors import Fenced, OutcomeUnknown
 from headgate.agents.process.clearing import Census, Kept, LogContents, Part, put_together, told
 from headgate.core.coordination.messages import Entry, SetRun, key_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.agents.cli.status import show_why
+from headgate.agents.cli.see.status import show_why
 from headgate.agents.runtime.notes import DEGRADED, FAILURE, RETRY, Note, StatusNotes
 from headgate.agents.status.documents import note_of
 

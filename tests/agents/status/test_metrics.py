@@ -10,7 +10,7 @@ from types import SimpleNamespace as Bag
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.agents.cli.run import restore_line
+from headgate.agents.cli.start.run import restore_line
 from headgate.agents.operators.joins.joined import SideRows
 from headgate.agents.operators.joins.kept_rows import SideCounts
 from headgate.agents.operators.windows.open_windows import OpenCounts

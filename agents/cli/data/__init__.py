@@ -1,0 +1,1 @@
+"""Verbs for what lies in topics and tables."""

@@ -1,0 +1,393 @@
+"""`headgate status JOB [--why TASK]`: run, leader, workers and tasks, from the coordinator stream and recent heartbeats.
+
+The stream contains what is decided and reported; heartbeats contain what changes all the time (state, lag, watermark). A worker without a
+heartbeat for a whole session is shown as silent. Exit codes: 0, or 4 if the job does not exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ....core.coordination.member.admission import goes_on
+from ....core.coordination.state import JobState
+from ....core.errors import NotFound
+from ....core.graph.keying import ENOUGH, OTHER, UNKNOWN
+from ....core.names import JobName, StreamPartition, natural
+from ....core.orders import RESTING, WORKING
+from ....core.settings import offer
+from ...process.reading import Hearing, following, heard, pauses, shown
+from ...status.batches import load_documents, memory_documents
+from ...status.documents import job, join_documents, time_documents, time_of, window_documents
+from ...web.stuck import AFTER_S
+from ...worker.load.batch_load import batches_of_load, memory_of_load, spark_of_load, summed_batches
+from ...worker.load.health import letters_of_load
+from ...worker.load.join_load import joins_of_load, joins_summed
+from ...worker.load.load import key_load, task_load
+from ...worker.load.times import merged, times_of_load
+from ...worker.load.window_load import summed, windows_of_load
+from ..options import Target, broker_options, run_async, target
+from ..output import megabytes, output_option, show_fields, show_json, show_table, show_text
+from ..pages import page, refusal, token_option
+from .draining import drain_of, progress_lines
+
+MOST_SHOWN = 5
+"""At most this many holders of a watermark are named."""
+SILENT = "silent"
+"""The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--why",
+    "task",
+    default="",
+    metavar="TASK",
+    help="Show why this task failed, or what it is waiting for, with the traceback.",
+)
+@token_option
+@broker_options
+@output_option
+def status(
+    job: str,
+    task: str,
+    web_token: str | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Show the leader, the workers, the tasks with state, lag and watermark, and the progress of a drain."""
+    to = target(job, bootstrap, pairs, config, web_token=web_token)
+    document = run_async(why_of(to, task) if task else read(to))
+    if output == "json":
+        show_json(document)
+    elif task:
+        show_why(document)
+    else:
+        show(document)
+
+
+async def read(to: Target) -> dict[str, Any]:
+    """The status as a document; its schema is `schemas/status.json`."""
+    async with following(to.client, to.topics) as stream:
+        beats = await heard(to.client, to.topics.heartbeat, stream.job)
+        await stream.to_end()
+        return document(to, stream.job, beats)
+
+
+async def why_of(to: Target, name: str) -> dict[str, Any]:
+    """Why a task is in its state; the schema is `schemas/status-why.json`. The stream contains the reason, and the worker has the
+    traceback.
+    """
+    found = await read(to)
+    tasks = {one["task"]: one for one in found["tasks"]}
+    if name not in tasks:
+        raise NotFound(f"{to.job} has no task '{name}'", remedy=offer(name, tasks))
+    task = tasks[name]
+    url = next((one["url"] for one in found["workers"] if one["processor"] == task["worker"]), "")
+    code, answer = await page(to, url, "status") if url else (0, None)
+    mine = answer["worker"]["tasks"] if answer and answer.get("job") == str(to.job) else []
+    said = next((one for one in mine if one["task"] == name), None)
+    failure: dict[str, Any] = {} if said is None else said["notes"].get("failure", {})
+    return {
+        "job": str(to.job),
+        "task": name,
+        "state": task["state"] if said is None else said["state"],
+        "worker": task["worker"],
+        "asked": said is not None,
+        "refused": refusal(task["worker"] or "", code),
+        "why": (said["why"] if said is not None else "") or task["why"],
+        "failure": failure.get("detail", ""),
+        "failure_since": failure.get("since"),
+        "failure_until": failure.get("until"),
+        "traceback": failure.get("traceback", ""),
+    }
+
+
+def show_why(found: dict[str, Any]) -> None:
+    """Print it for people: what is known about the task, followed by the traceback as Python prints it."""
+    fields = [("task", found["task"]), ("state", found["state"]), ("worker", found["worker"] or "-")]
+    fields.append(("why", found["why"] or "-"))
+    if found["failure"] and found["failure"] != found["why"]:
+        fields.append(("last failure", found["failure"]))
+    if found["failure"]:
+        until = found["failure_until"]
+        fields.append(
+            ("when", f"{found['failure_since']} until {until}" if until else f"since {found['failure_since']}")
+        )
+    show_fields(fields)
+    if found["traceback"]:
+        show_text("\n" + found["traceback"].rstrip())
+    elif not found["asked"]:
+        told = f"{found['worker']} cannot be reached" if found["worker"] else "no worker runs it"
+        told = found["refused"] or told
+        show_text(
+            f"Note: {told}: this is what the coordinator stream says; the log of the worker has the traceback",
+            err=True,
+        )
+
+
+def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
+    """The status from the stream and the heartbeats together."""
+    now_ms = int(time.time() * 1000)
+    found = job(state)
+    loads: dict[str, Any] = {}
+    present: dict[str, Any] = {}
+    """Only of workers with a recent heartbeat: an older one may be outdated."""
+    blocked: set[str] = set()
+    """Workers whose main loop is blocked: what only it knows, it knew when it last turned."""
+    for worker in found["workers"]:
+        beat = hearing.beats.get(worker["process"])
+        silent = beat is None or not beat.lives
+        worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
+        worker["alive"] = not silent
+        worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0
+        worker["spark"] = None if beat is None else spark_of_load(beat.beat.load)
+        worker["spark_memory"] = [] if beat is None or silent else memory_documents(memory_of_load(beat.beat.load))
+        worker["applied_config"] = None if beat is None else int(beat.beat.load.get("config", -1))
+        if beat is not None and not silent and beat.beat.turn_age_s >= AFTER_S:
+            worker["ready"] = False
+            where = f"; {worker['url']}/livez shows where it is blocked" if worker["url"] else ""
+            found["warnings"].append(
+                f"the main loop of {worker['processor']} has been blocked for {beat.beat.turn_age_s:.0f} s{where}"
+            )
+        if beat is not None and not silent:
+            loads[worker["processor"]] = beat.beat.load
+            if beat.beat.turn_age_s >= AFTER_S:
+                blocked.add(worker["processor"])
+            if beat.age_s <= beat.pace.speaks_s:
+                present[worker["processor"]] = beat.beat.load
+    silent = {worker["processor"] for worker in found["workers"] if not worker["alive"]}
+    run_state = "" if found["run"] is None else found["run"]["state"]
+    over = run_state if run_state in RESTING else ""
+    """What all tasks of a closed run have come to, although the last that each of them has reported is its release."""
+    for task in found["tasks"]:
+        said = task_load(loads.get(task["worker"] or "", {}), task["task"])
+        task["state"] = said["state"] or over or task["said"] or ("granted" if task["worker"] else "waiting")
+        if task["worker"] in silent:
+            task["why"] = task["why"] or f"no heartbeats from {task['worker']}; its last state was {task['state']}"
+            task["state"] = SILENT
+        task["since"] = time_of(said["since_ms"])
+        task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
+        task["lag"] = None if task["worker"] in blocked else said["lag"]
+        letter = letters_of_load(loads.get(task["worker"] or "", {}), now_ms).get(task["task"])
+        task["letter"] = None if letter is None else {"what": letter.what, "for_s": round(letter.for_s, 1)}
+        task["watermark"] = time_of(said["watermark_ms"])
+        task["restore_left"] = said["restore_left"]
+    tasks = found["tasks"]
+    found["drain"] = None
+    if found["run"] is not None and found["run"]["state"] == "draining":
+        found["drain"] = drain_of(to.job, state, tasks, loads)
+    known = [task["lag"] for task in tasks if task["lag"] is not None]
+    found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
+    found["keys"] = key_load(loads.values())
+    found["times"] = times_of(state, found["tasks"], present, now_ms)
+    found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_of_load(load)))
+    collected = summed_batches(one for load in loads.values() for one in batches_of_load(load))
+    found["batches"] = load_documents(collected, now_ms)
+    found["joins"] = join_documents(joins_summed(one for load in loads.values() for one in joins_of_load(load)))
+    return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
+
+
+def times_of(
+    state: JobState, tasks: list[dict[str, Any]], loads: Mapping[str, Mapping[str, float]], now_ms: int
+) -> list[dict[str, Any]]:
+    """The times of all workers merged. Each holder has its worker and state; so has a task that cannot report its time."""
+    found = time_documents(merged([one for load in loads.values() for one in times_of_load(load)]), now_ms)
+    known = {task["task"]: task for task in tasks}
+    mute = {name: task["state"] for name, task in known.items() if task["state"] not in (*WORKING, *RESTING)}
+    mute |= {name: SILENT for name, task in known.items() if task["worker"] and task["worker"] not in loads}
+    owned = state.model.tasks if state.model is not None else {}
+    for one in found:
+        holding = {held["who"] for held in one["held_by"]}
+        for name in sorted(mute, key=natural):
+            if name not in holding and any(at.stream == one["place"] for at in owned.get(name, ())):
+                one["held_by"].append({"who": name, "why": mute[name], "at": None})
+        for held in one["held_by"]:
+            task = known.get(held["who"]) or next((t for t in tasks if _reads(owned, t["task"], held["who"])), None)
+            held["task"], held["worker"] = (None, None) if task is None else (task["task"], task["worker"])
+            held["state"] = None if task is None else mute.get(task["task"], task["state"])
+        one["more_holders"] += max(0, len(one["held_by"]) - MOST_SHOWN)
+        del one["held_by"][MOST_SHOWN:]
+    return found
+
+
+def _reads(owned: Mapping[str, tuple[StreamPartition, ...]], task: str, partition: str) -> bool:
+    return any(str(at) == partition for at in owned.get(task, ()))
+
+
+def holder(held: dict[str, Any]) -> str:
+    """Who holds a watermark, and why, in a few words.
+
+    >>> holder({"who": "Partition 2", "why": "behind", "task": "Partition 2", "worker": "w1", "state": "silent"})
+    'Partition 2 on w1 (silent)'
+    >>> holder({"who": "orders:2", "why": "paused", "task": "Partition 2", "worker": "w1", "state": "running"})
+    'orders:2 on w1 (paused)'
+    """
+    state = held["state"] if held["state"] not in (None, "running") else held["why"]
+    where = f" on {held['worker']}" if held["worker"] else ""
+    return f"{held['who']}{where} ({state})" if held["who"] else state
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print the status for people."""
+    run = found["run"]
+    paused = pauses(run["paused"], run["paused_streams"]) if run else ""
+    leader = found["leader"]
+    quiet = {w["processor"] for w in found["workers"] if not w["alive"]}
+    gone = f", {SILENT}" if leader is not None and leader["processor"] in quiet else ""
+    fields: list[tuple[str, object]] = [
+        ("job", found["job"]),
+        ("run", "none yet" if run is None else f"{run['id']}, {run['state']}{', ' + paused if paused else ''}"),
+        ("leader", "none" if leader is None else f"{leader['processor']}, term {leader['term']}{gone}"),
+        ("lag", lag(found)),
+    ]
+    if found["drain"]:
+        drain = found["drain"]
+        by = f", requested by {drain['by']}" if drain["by"] else ""
+        fields.append(("drain", f"{drain['done']} of {drain['of']} tasks{by}"))
+        fields += [("failed", f"{one['task']}: {one['why']}") for one in drain["failed"]]
+        fields += [("waits", line) for line in progress_lines(drain, found["tasks"], found["batches"])]
+        fields += [("to do", drain["todo"])] if drain["todo"] else []
+    if run is not None and run["why"]:
+        fields.append(("why", run["why"]))
+    if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):
+        fields.append(("to continue", helps))
+    fields += [(f"keys of {stream}", keys(tasks)) for stream, tasks in sorted(found["keys"].items())]
+    fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
+    if found["problems"]:
+        told = f"{found['problems']} records of the coordinator stream cannot be decoded: headgate coordinator cat {found['job']}"
+        fields.append(("unreadable", told))
+    if found["unreadable_heartbeats"]["records"]:
+        heartbeats = found["unreadable_heartbeats"]
+        fields.append(("unreadable", f"{heartbeats['records']} recent heartbeats: {heartbeats['why']}"))
+    fields += [
+        (f"Spark of {w['processor']}", ", ".join(one["told"] for one in w["spark_memory"]))
+        for w in found["workers"]
+        if w["spark_memory"]
+    ]
+    fields += [("warning", one) for one in found["warnings"]]
+    show_fields(fields)
+    if found["workers"]:
+        click.echo()
+        sparks = any(w["spark"] for w in found["workers"])
+        show_table(
+            ["WORKER", "STATE", "READY", "HEARD", "TASKS", "INCARNATION", *(["SPARK"] if sparks else []), "PAGE"],
+            (
+                (w["processor"], w["state"] if w["alive"] else SILENT, "yes" if w["ready"] else "no",
+                 "-" if w["heard_s"] is None else f"{w['heard_s']:g}s", len(w["tasks"]), w["incarnation"],
+                 *([w["spark"] or "-"] if sparks else []), w["url"] or "-")
+                for w in found["workers"]
+            ),
+        )  # fmt: skip
+    if found["tasks"]:
+        click.echo()
+        show_table(
+            ["TASK", "STATE", "FOR", "WORKER", "LAG", "WATERMARK", "WHY"],
+            (
+                (t["task"], t["state"], "-" if t["for_s"] is None else age(t["for_s"]), t["worker"] or "-",
+                 "-" if t["lag"] is None else t["lag"], t["watermark"] or "-", t["why"] or why(t))
+                for t in found["tasks"]
+            ),
+        )  # fmt: skip
+    show_steps(found)
+
+
+def show_steps(found: dict[str, Any]) -> None:
+    """Print what the steps of the job wait for and keep: event time, windows, batches, joins."""
+    if found["times"]:
+        click.echo()
+        show_table(
+            ["EVENT TIME", "WATERMARK", "BEHIND NOW", "BEHIND NEWEST", "STANDS FOR", "HELD BY"],
+            (
+                (t["place"], t["watermark"] or "-", *(seconds(t[name]) for name in ("lag_s", "behind_newest_s", "stands_s")),
+                 ", ".join([*map(holder, t["held_by"]), *([f"{t['more_holders']} more"] if t["more_holders"] else [])]) or "-")
+                for t in found["times"]
+            ),
+        )  # fmt: skip
+
+    if found["windows"]:
+        click.echo()
+        names = ("step", "windows", "entries", "oldest_ends", "late_rows", "late_for_some_windows")
+        show_table(
+            ["WINDOWS", "OPEN", "KEYS", "OLDEST ENDS", "LATE ROWS", "LATE FOR SOME"],
+            (["-" if w[name] is None else w[name] for name in names] for w in found["windows"]),
+        )
+    if found["batches"]:
+        click.echo()
+        names = ("step", "open", "closed", "running", "returned", "failing", "rows")
+        counts = ("done", "rows_done", "retried", "poisoned")
+        show_table(
+            ["BATCHES", "OPEN", "CLOSED", "RUNNING", "RETURNED", "FAILING", "ROWS", "BYTES", "OLDEST WAITS",
+             "DONE", "ROWS DONE", "RETRIED", "POISONED ROWS"],
+            ([*(b[name] for name in names), megabytes(b["bytes"]), seconds(b["oldest_s"]), *(b[name] for name in counts)]
+             for b in found["batches"]),
+        )  # fmt: skip
+
+    if found["joins"]:
+        click.echo()
+        names = ("step", "side", "rows", "bytes", "rows_in_memory", "oldest", "late_rows", "without_partner")
+        show_table(
+            ["JOIN", "SIDE", "ROWS KEPT", "BYTES", "IN MEMORY", "OLDEST", "LATE ROWS", "WITHOUT PARTNER"],
+            (["-" if j[name] is None else j[name] for name in names] for j in found["joins"]),
+        )
+
+
+def keys(tasks: dict[str, int]) -> str:
+    """The partitioner of an input's keys, as its tasks have found.
+
+    >>> keys({"murmur2": 3}), keys({"unknown": 1, "crc32": 2})
+    ('murmur2', 'crc32 in 2 tasks, unknown (fewer than 50 keys) in 1')
+    """
+    said = {UNKNOWN: f"unknown (fewer than {ENOUGH} keys)", OTHER: "neither murmur2 nor crc32"}
+    if len(tasks) == 1:
+        return said.get(one := next(iter(tasks)), one)
+    most = sorted(tasks.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{said.get(one, one)} in {n}{' tasks' if not at else ''}" for at, (one, n) in enumerate(most))
+
+
+def lag(found: dict[str, Any]) -> str:
+    """How many records wait, as far as it is known.
+
+    >>> lag({"lag": 7, "tasks": [{"lag": 7}, {"lag": None}]}), lag({"lag": None, "tasks": [{"lag": None}]})
+    ('7 records, unknown for 1 of 2 tasks', 'unknown: no task reports it')
+    """
+    if found["lag"] is None:
+        return "unknown: no task reports it"
+    silent = sum(1 for task in found["tasks"] if task["lag"] is None)
+    return f"{found['lag']:,} records" + (f", unknown for {silent} of {len(found['tasks'])} tasks" if silent else "")
+
+
+def why(task: dict[str, Any]) -> str:
+    """Additional information about a task."""
+    if task["letter"]:
+        return f"working on {task['letter']['what']} for {age(task['letter']['for_s'])}"
+    if task["restore_left"]:
+        return f"{task['restore_left']:,} records to replay"
+    if task["wanted"] and task["worker"] and task["wanted"] != task["worker"]:
+        return f"moving to {task['wanted']}"
+    return "-"
+
+
+def seconds(apart: float | None) -> str:
+    """A difference in time for people. It may be negative, because event time may be ahead of the clock."""
+    return "-" if apart is None else f"-{age(-apart)}" if apart < 0 else age(apart)
+
+
+def age(seconds: float) -> str:
+    """A duration for people.
+
+    >>> age(59), age(90 * 60), age(400 * 86_400)
+    ('59s', '1.5h', '400.0d')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f}m"
+    return f"{seconds / 3600:.1f}h" if seconds < 86_400 else f"{seconds / 86_400:.1f}d"

@@ -1,0 +1,1 @@
+"""Verbs before and at the start of a job: what it needs, and the worker itself."""

@@ -1,0 +1,370 @@
+"""`headgate plan MODULE:app` and `headgate topics plan MODULE:app`: what would be created and placed, and what a start would be refused
+with. They change nothing, and judge by the functions by which a worker and its tasks do (`process.planning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ....core.coordination.leader.assignment import tasks_of
+from ....core.coordination.leader.plan import Plan
+from ....core.coordination.placement import asked
+from ....core.coordination.state import JobState
+from ....core.errors import DeclarationError, HeadgateError, NotFound
+from ....core.graph.graph import Graph, Input
+from ....core.graph.grouping import Grouping
+from ....core.graph.grouping import counts as widths
+from ....core.graph.model import JobModel, producer_sets
+from ....core.graph.resolve import shared_widths
+from ....core.names import natural
+from ...job.derive.declaration import Declared
+from ...job.derive.in_arrays import makes_rows
+from ...job.derive.named_fields import on_columns
+from ...job.steps import steps as s
+from ...kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
+from ...process.configuration import CommandLine, Configuration
+from ...process.launch import bound_inputs, load_app
+from ...process.planning import StateChange, joins, misfits, state_changes
+from ...process.reading import OtherJob, folded
+from ...worker.job_topics import TO_COME, JobTopics, NotThere, no_outputs, widest
+from ...worker.machine_settings import leader_config, member_config
+from ...worker.options import WorkerOptions
+from ..group import Group
+from ..options import app_dir_option, broker_options, configured, run_async
+from ..output import output_option, show_fields, show_json, show_table
+from ..steer.adopt import adopt
+from .acls import show_acls
+from .topic_verbs import create, delete, describe, list_topics
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:app")
+@click.option("--bounded", is_flag=True, help="Plan a run that stops at the offsets where the inputs end now.")
+@click.option(
+    "--workers", type=click.IntRange(1, 1000), default=1, show_default=True, help="Place tasks on this many workers."
+)
+@app_dir_option
+@broker_options
+@output_option
+def plan(
+    target: str,
+    bounded: bool,
+    workers: int,
+    app_dir: Path | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Show what would be created and placed if this job ran now. Changes nothing."""
+    app = load_app(target, app_dir)
+    if bounded:
+        bound_inputs(app)
+    configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
+    found, refused = run_async(_plan(Declared(app), configuration, workers, bounded=bounded))
+    if output == "json":
+        show_json(found)
+    else:
+        show_plan(found, workers)
+    refuse(refused)
+
+
+def refuse(errors: list[HeadgateError]) -> None:
+    """Raise what the start would be refused with, if there is anything."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        remedies = dict.fromkeys(one.remedy for one in errors if one.remedy)
+        raise HeadgateError("\n".join(one.what for one in errors), remedy="\n".join(remedies))
+
+
+def show_plan(found: dict[str, Any], workers: int) -> None:
+    """Print the plan for people."""
+    show_fields(
+        [("job", found["job"]), ("deployment", found["deployment"]), ("state", "yes" if found["stateful"] else "no")]
+    )
+    click.echo()
+    show_table(
+        ["TOPIC", "ROLE", "PARTITIONS", "NOW"],
+        ([t["topic"], t["role"], t["partitions"], t["now"]] for t in found["topics"]),
+    )
+    click.echo()
+    show_table(
+        ["TASK", "WORKER", "PARTITIONS"], ([t["task"], t["worker"], ", ".join(t["partitions"])] for t in found["tasks"])
+    )
+    if found["ends"]:
+        click.echo()
+        show_table(
+            ["INPUT", "ENDS AT", "THEN ITS TIME"], ([one["input"], one["at"], one["time"]] for one in found["ends"])
+        )
+    click.echo()
+    show_table(["STEP", "WORKS ON"], ([one["step"], one["works_on"]] for one in found["steps"]))
+    for one in found["steps"]:
+        if one["why"]:
+            click.echo(f"Note: '{one['step']}' works on rows: {one['why']}", err=True)
+    if (idle := workers - len(found["tasks"])) > 0:
+        click.echo(
+            f"Note: {len(found['tasks'])} tasks keep {workers - idle} workers busy; {idle} would be idle", err=True
+        )
+    for one in found["state"]:
+        if not one["refused"]:
+            click.echo(f"Note: the state of {', '.join(one['tasks'])}: {one['what']}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a leader of this code would create now, and what exists already."""
+
+    plan: Plan
+    before: JobModel | None
+    inputs: Mapping[str, int]
+    tasks: Grouping
+    own: list[TopicSpec]
+    outputs: list[TopicSpec]
+    found: Mapping[str, ExistingTopic]
+    compared: Compared
+    commands: list[str]
+    refused: list[HeadgateError]
+    """What the start would be refused with."""
+    lacking: list[HeadgateError]
+    """The same of what `commands` create, and the job does not."""
+
+
+def _options(declared: Declared, configuration: Configuration, *, bounded: bool = False) -> WorkerOptions:
+    """The options of a worker that this plan is about."""
+    given = configuration.given
+    return WorkerOptions(declared, configuration.client, "plan", "", "plan", "plan", settings=given, bounded=bounded)
+
+
+async def _intended(
+    declared: Declared, configuration: Configuration, state: JobState | None
+) -> tuple[JobTopics, Intended]:
+    creates = bool(configuration.value("topic.create-outputs"))
+    topics = JobTopics(configuration.client, declared, create_outputs=creates)
+    plan = leader_config(_options(declared, configuration), configuration.given).plan
+    before = None if state is None else state.model
+    refused: list[HeadgateError] = []
+    lacking: list[HeadgateError] = []
+    await topics.start()
+    try:
+        await topics.refuse_names()
+        if missing := await topics.streams_to_come():
+            raise NotThere(f"{TO_COME}: {', '.join(missing)}", remedy="start these jobs, then plan again")
+        inputs = await topics.input_counts()
+        if (missing := await topics.refuse_targets()) and not creates:
+            lacking.append(no_outputs(missing, widest(inputs)))
+        tasks = tasks_of(plan, inputs, before)
+        assert tasks is not None, "every input was counted"
+        streams = widths(tasks)
+        shared = shared_widths(plan.graph, streams, {} if before is None else before.shared)
+        own, outputs = topics.all_specs(inputs, {**streams, **shared}, len(tasks))
+        found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
+        try:
+            await topics.check_widths({} if before is None else before.widths)
+        except HeadgateError as error:
+            refused.append(error)
+    finally:
+        await topics.stop()
+    commands = [spec.command(configuration.client) for spec in (*own, *outputs) if spec.name not in found]
+    judged = compared(own, found, configuration.client)
+    try:
+        judged.must_fit(configuration.client)
+    except HeadgateError as error:
+        refused.append(error)
+    return topics, Intended(plan, before, inputs, tasks, own, outputs, found, judged, commands, refused, lacking)
+
+
+async def _plan(
+    declared: Declared, configuration: Configuration, workers: int, *, bounded: bool
+) -> tuple[dict[str, Any], list[HeadgateError]]:
+    """The plan, and what the start would be refused with."""
+    state = await _state(configuration, declared)
+    topics, made = await _intended(declared, configuration, state)
+    changes: tuple[StateChange, ...] = ()
+    refused = [*made.refused, *made.lacking]
+    if state is not None:
+        options = _options(declared, configuration, bounded=bounded)
+        refused += joins(state.run, member_config(options, configuration.given))
+        changes = await state_changes(configuration.client, topics.names.log, state, declared)
+        refused += misfits(changes)
+    return _document(declared, topics, made, changes, refused, workers), refused
+
+
+def _document(
+    declared: Declared,
+    topics: JobTopics,
+    made: Intended,
+    changes: tuple[StateChange, ...],
+    refused: list[HeadgateError],
+    workers: int,
+) -> dict[str, Any]:
+    intended, before, grouping, found = made.plan, made.before, made.tasks, made.found
+    rows = [
+        {"topic": name, "role": "input", "partitions": n, "now": "there"} for name, n in sorted(made.inputs.items())
+    ]
+    for spec, role in [
+        *((one, _role(topics, one.name)) for one in made.own),
+        *((one, "output") for one in made.outputs),
+    ]:
+        there, made_now = spec.name in found, role != "output" or topics.create_outputs
+        rows.append(
+            {
+                "topic": spec.name,
+                "role": role,
+                "partitions": found[spec.name].partitions if there else spec.partitions,
+                "now": "to be widened"
+                if spec in made.compared.narrow
+                else "there"
+                if there
+                else "to be created"
+                if made_now
+                else "missing",
+            }
+        )
+    wanted = dict(before.wanted) if before is not None else {}
+    names = list(before.processors) if before is not None and len(before.processors) == workers else []
+    names = names or [f"worker-{number}" for number in range(workers)]
+    placer = intended.placer_name, intended.placer
+    placed = asked(*placer, list(grouping), dict.fromkeys(grouping), dict.fromkeys(names, ""), wanted)
+    owner = {task: worker for worker, tasks in placed.items() for task in tasks}
+    return {
+        "job": str(declared.app.job),
+        "deployment": intended.deployment,
+        "stateful": intended.stateful,
+        "topics": rows,
+        "tasks": [
+            {"task": task, "worker": owner.get(task), "partitions": [f"{s}[{p}]" for s, p in grouping[task]]}
+            for task in sorted(grouping, key=natural)
+        ],
+        "ends": [_end(intended.graph, one) for one in intended.graph.counted if one.until is not None],
+        "steps": [_step(declared, step, columns) for step, columns in on_columns(declared.steps)],
+        "producers": [
+            {"stream": one.stream, "tasks": sorted(one.tasks, key=natural)}
+            for one in producer_sets(intended.graph.fed, grouping, {}).values()
+        ],
+        "state": [{"what": one.what, "tasks": list(one.tasks), "refused": one.refused} for one in changes],
+        "problems": [one.what for one in refused],
+    }
+
+
+def _end(graph: Graph, one: Input) -> dict[str, str]:
+    """Where an input ends, and what becomes of its time then."""
+    endless = next((other.stream for other in graph.counted if other.until is None), None)
+    if one.until == "producers":
+        time = "does not count: the run of its jobs is over"
+    elif endless is not None:
+        time = f"does not count: '{endless}' has no end"
+    else:
+        stops = " and ".join(f"'{name}'" for name in graph.stopped_by(one.stream))
+        time = f"counts until every part has ended{f', unless {stops} stops reading it' if stops else ''}"
+    at = one.until if isinstance(one.until, str) else "offsets" if isinstance(one.until, tuple) else f"{one.until} ms"
+    return {"input": one.stream, "at": at, "time": time}
+
+
+def _step(declared: Declared, step: s.Step, columns: bool) -> dict[str, str | None]:
+    """What a step works on, and why on rows where columns were to be expected."""
+    why = declared.why_rows.get(step.topic) if isinstance(step, s.InputStep) else None
+    if columns and (inside := makes_rows(step)) is not None:
+        columns, why = False, inside
+    return {"step": declared.name(step), "works_on": "columns" if columns else "rows", "why": why}
+
+
+def _role(topics: JobTopics, name: str) -> str:
+    names = topics.names
+    fixed = {names.coordinator: "coordinator", names.heartbeat: "heartbeat", names.log: "task log"}
+    return fixed.get(name) or ("dead letters" if name == names.dead_letters else "between stages")
+
+
+async def _state(configuration: Configuration, declared: Declared) -> JobState | None:
+    """The job's current state; None if it never ran."""
+    try:
+        return await folded(configuration.client, declared.topics)
+    except OtherJob as error:
+        raise DeclarationError(error.what, remedy=error.remedy) from None
+    except NotFound:
+        return None
+
+
+@click.group(cls=Group)
+def topics() -> None:
+    """Create, list, show and delete topics; print the commands that create those of a job; adopt a copy of a topic."""
+
+
+for verb in (create, list_topics, describe, delete, adopt):
+    topics.add_command(verb)
+
+
+@topics.command(name="plan")
+@click.argument("target", metavar="MODULE:app")
+@click.option(
+    "--acls", is_flag=True, help="Print the commands that grant the rights of the job instead. Asks no broker."
+)
+@click.option("--principal", metavar="NAME", help="With --acls: whom. [default: User: and the user of -X or [client]]")
+@click.option("--no-create", is_flag=True, help="With --acls: somebody else creates the job's topics.")
+@app_dir_option
+@broker_options
+@output_option
+def topics_plan(
+    target: str,
+    acls: bool,
+    principal: str | None,
+    no_create: bool,
+    app_dir: Path | None,
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    config: Path | None,
+    output: str,
+) -> None:
+    """Print the commands that create missing topics, for teams whose applications may not create topics; with --acls, those that grant the
+    rights of the job.
+
+    Inputs are not among them, because a missing one may be mistyped: all others are printed, the inputs are named, and the command exits
+    with 1. It does so, too, when a topic is there and is not as the job needs it.
+    """
+    if (principal is not None or no_create) and not acls:
+        raise click.UsageError("--principal and --no-create say more about --acls")
+    app = load_app(target, app_dir)
+    if acls:
+        configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings, need_broker=False)
+        show_acls(Declared(app), configuration, principal, create=not no_create, output=output)
+        return
+    configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
+    commands, refused = run_async(_topics_plan(Declared(app), configuration))
+    if output == "json":
+        show_json({"job": str(app.job), "commands": commands, "problems": [one.what for one in refused]})
+    else:
+        for command in commands:
+            click.echo(command)
+        if not commands:
+            click.echo("All topics exist.", err=True)
+        elif configuration.client.guarded:
+            click.echo(f"Note: {ABOUT_PROPERTIES}", err=True)
+    refuse(refused)
+
+
+async def _topics_plan(declared: Declared, configuration: Configuration) -> tuple[list[str], list[HeadgateError]]:
+    """The commands that create what is missing, and what the start would be refused with all the same."""
+    try:
+        _, made = await _intended(declared, configuration, await _state(configuration, declared))
+    except NotThere as error:
+        told = "N is how many partitions that topic is to have; once the inputs exist, this command says it"
+        remedy = f"{error.remedy}\n  {told}"
+        return await _without_inputs(declared, configuration), [NotThere(error.what, remedy=remedy)]
+    return made.commands, made.refused
+
+
+async def _without_inputs(declared: Declared, configuration: Configuration) -> list[str]:
+    """The commands for all but the inputs, which may be mistyped."""
+    topics = JobTopics(configuration.client, declared)
+    await topics.start()
+    try:
+        own, outputs = topics.specs_of_unknown_width()
+        found = await topics.topics.find([spec.name for spec in (*own, *outputs)])
+    finally:
+        await topics.stop()
+    return [spec.command(configuration.client) for spec in (*own, *outputs) if spec.name not in found]

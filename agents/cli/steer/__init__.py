@@ -1,0 +1,1 @@
+"""Verbs that change what a running job does."""
