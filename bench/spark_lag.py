@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from headgate.agents.worker.spark_jvm import java_home, prepare
 from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
-from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.session.session import Spark
 
 from . import report
 

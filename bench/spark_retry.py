@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from headgate.agents.worker.spark_jvm import java_home, prepare
 from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
-from headgate.spark_bridge.session import Spark
-from headgate.spark_bridge.terms import Terms
+from headgate.spark_bridge.data.terms import Terms
+from headgate.spark_bridge.session.session import Spark
 
 from . import report
 

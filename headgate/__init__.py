@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headgate.core.choosing.chooser import Choice
     from headgate.core.columns.expressions import Expression, col
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
-    from headgate.spark_bridge.publish import published
+    from headgate.spark_bridge.data.publish import published
 
     bytes = raw
     """The bytes, unchanged: the same as `hg.raw`."""
@@ -138,7 +138,7 @@ _FROM = {
     "core.choosing.chooser": "Choice",
     "core.columns.expressions": "Expression col",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
-    "spark_bridge.publish": "published",
+    "spark_bridge.data.publish": "published",
 }
 """Module → the names that are imported from it."""
 _MODULES = ("frames", "testing")

@@ -14,7 +14,9 @@ from headgate.agents.broker.java import find_java
 
 def warm_sessions(**settings: str) -> Iterator[Any]:
     """Sessions that have started, and are stopped at the end: the body of a fixture."""
-    from headgate.spark_bridge.jvm import Sessions  # most tests that know this file have nothing to do with Spark
+    from headgate.spark_bridge.process.jvm import (
+        Sessions,  # most tests that know this file have nothing to do with Spark
+    )
 
     sessions = Sessions("local[2]", settings, java_home=lambda: str(find_java().home))
     sessions.get()

@@ -567,7 +567,7 @@ def _spark(declared: Declared, session: Any) -> Any:
             remedy="Driver(app, spark=session), with a session of your own: "
             'SparkSession.builder.master("local[1]").getOrCreate(), once for all tests',
         )
-    from ...spark_bridge.session import Spark
+    from ...spark_bridge.session.session import Spark
 
     return Spark("local[1]", session=session)
 

@@ -255,11 +255,11 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
     """The worker's Spark session. It is imported and started only if the job has a Spark step."""
     if not any(isinstance(step, SparkStep) for step in declared.steps):
         return None
-    from ...spark_bridge.package import paths_of
-    from ...spark_bridge.session import Spark
-    from ...spark_bridge.spool import Spool, path_of
-    from ...spark_bridge.tables import Carrier
-    from ...spark_bridge.terms import Terms
+    from ...spark_bridge.data.spool import Spool, path_of
+    from ...spark_bridge.data.tables import Carrier
+    from ...spark_bridge.data.terms import Terms
+    from ...spark_bridge.process.package import paths_of
+    from ...spark_bridge.session.session import Spark
     from .spark_jvm import java_home
 
     master, remote, shared = (settings.text(name) for name in ("spark.master", "spark.remote", "spark.spool"))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_totals import totals
 
 from headgate.agents.broker.java import find_java
-from headgate.spark_bridge.conf import CONF, HERE
+from headgate.spark_bridge.process.conf import CONF, HERE
 
 ROWS, SECONDS = int(os.environ["BENCH_ROWS"]), float(os.environ["BENCH_SECONDS"])
 os.environ["JAVA_HOME"] = str(find_java().home)

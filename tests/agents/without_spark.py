@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headgate.core.batching.batches import BatchInfo, BatchOutcome, Inline, SparkStage
 from headgate.core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
-from headgate.spark_bridge.files import LocalFiles
-from headgate.spark_bridge.publish import Publisher
-from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.data.files import LocalFiles
+from headgate.spark_bridge.data.publish import Publisher
+from headgate.spark_bridge.session.session import Spark
 
 Rows = list[dict[str, Any]]
 

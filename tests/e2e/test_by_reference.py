@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import headgate as hg
 from headgate.agents.cli.group import main
 from headgate.core.names import StreamPartition
-from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.process.jvm import Sessions
 
 from .scenes import why
 from .test_spark_line import PATIENCE_S, Line, counted, lend, orders, totals

@@ -24,7 +24,7 @@ from headgate.agents.worker.load.health import readiness
 from headgate.core.choosing.chooser import Choice
 from headgate.core.names import StreamPartition
 from headgate.core.settings import DYNAMIC, SETTINGS
-from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.session.session import Spark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PROVEN: dict[str, str] = {}

@@ -341,11 +341,11 @@ import pyarrow as pa
 import structlog
 from headgate.agents.broker.java import find_java
 from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
-from headgate.spark_bridge import columns
-from headgate.spark_bridge.errors import SparkError
-from headgate.spark_bridge.session import Spark
-from headgate.spark_bridge.spool import Spool
-from headgate.spark_bridge.tables import Carrier
+from headgate.spark_bridge.data import columns
+from headgate.spark_bridge.base.errors import SparkError
+from headgate.spark_bridge.session.session import Spark
+from headgate.spark_bridge.data.spool import Spool
+from headgate.spark_bridge.data.tables import Carrier
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 given = json.loads(sys.argv[1])
@@ -440,8 +440,8 @@ import asyncio, sys
 import pyarrow as pa
 import structlog
 from headgate.core.batching.batches import BatchInfo, Inline, SparkStage
-from headgate.spark_bridge import columns
-from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.data import columns
+from headgate.spark_bridge.session.session import Spark
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 cached = []

@@ -18,8 +18,8 @@ from headgate.agents.coordinator.coordinator_stream import fence
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.status.batches import batches as batches_of
 from headgate.core.names import JobName
-from headgate.spark_bridge import session
-from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.process.jvm import Sessions
+from headgate.spark_bridge.session import session
 
 from ..spark_in_process import on_a_loop, sent_to_jvm
 from .scenes import life, why

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 import headgate as hg
-from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.process.jvm import Sessions
 
 from .test_spark_line import PATIENCE_S, Line, lend
 

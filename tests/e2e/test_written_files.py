@@ -28,9 +28,9 @@ PATIENCE_S = 240.0
 STEPS = """
 import os, signal, threading
 import headgate as hg
-from headgate.spark_bridge import publish
-from headgate.spark_bridge.files import LocalFiles
-from headgate.spark_bridge.publish import Publisher
+from headgate.spark_bridge.data import publish
+from headgate.spark_bridge.data.files import LocalFiles
+from headgate.spark_bridge.data.publish import Publisher
 
 def at(step, where=""):
     if os.environ.get("AT") == step:
@@ -61,7 +61,7 @@ after(Publisher, "publish", lambda *_: "published")
 
 PLAIN = """
 import asyncio, json, pathlib
-from headgate.spark_bridge import session
+from headgate.spark_bridge.session import session
 
 class Frame:
     columns = ["country", "n", "batch"]

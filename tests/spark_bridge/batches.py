@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.core.batching.batches import BatchInfo, BatchOutcome, Inline, SparkStage
-from headgate.spark_bridge.session import Spark
+from headgate.spark_bridge.session.session import Spark
 
 PATIENCE_S = 240.0
 INFO = BatchInfo("Partition 0", "daily", 1, 3, "rows")

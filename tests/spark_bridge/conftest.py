@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.process.jvm import Sessions
 
 from ..spark_in_process import warm_sessions
 

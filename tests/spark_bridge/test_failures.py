@@ -16,8 +16,7 @@ import pytest_asyncio
 
 from headgate.core.batching.batches import BatchInfo, SparkStage
 from headgate.core.errors import causes
-from headgate.spark_bridge import session as bridge_module
-from headgate.spark_bridge.errors import (
+from headgate.spark_bridge.base.errors import (
     SparkAway,
     SparkDown,
     SparkError,
@@ -26,9 +25,10 @@ from headgate.spark_bridge.errors import (
     SparkRowError,
     lost_session,
 )
-from headgate.spark_bridge.jvm import Sessions
-from headgate.spark_bridge.session import Spark
-from headgate.spark_bridge.terms import Terms
+from headgate.spark_bridge.data.terms import Terms
+from headgate.spark_bridge.process.jvm import Sessions
+from headgate.spark_bridge.session import session as bridge_module
+from headgate.spark_bridge.session.session import Spark
 
 from ..spark_in_process import on_a_loop, sent_to_jvm
 from .batches import INFO, PATIENCE_S, ROWS, contents, doubled, passed, rows_of

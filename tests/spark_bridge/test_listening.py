@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.spark_bridge.gateway import process_of
-from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.process.gateway import process_of
+from headgate.spark_bridge.process.jvm import Sessions
 
 from ..spark_in_process import warm_sessions
 

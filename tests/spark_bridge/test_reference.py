@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.spark_bridge.jvm import Sessions
+from headgate.spark_bridge.process.jvm import Sessions
 
 from ..docs.api import Example, examples_of
 

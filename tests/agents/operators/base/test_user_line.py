@@ -18,7 +18,7 @@ from headgate.agents.job.steps.steps import MapStep
 from headgate.agents.operators.base import user_line as module
 from headgate.agents.operators.base.user_line import own_traceback, user_line
 from headgate.agents.testing.driver import Driver
-from headgate.spark_bridge.errors import SparkRowError
+from headgate.spark_bridge.base.errors import SparkRowError
 
 
 class Order(msgspec.Struct):

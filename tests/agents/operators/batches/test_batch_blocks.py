@@ -15,7 +15,7 @@ from headgate.agents.operators.batches import batch_blocks
 from headgate.agents.operators.batches.batch_blocks import BatchBlocks, NewRows
 from headgate.core.batching import origins
 from headgate.core.errors import DataError
-from headgate.spark_bridge import columns
+from headgate.spark_bridge.data import columns
 
 
 class Bridge:

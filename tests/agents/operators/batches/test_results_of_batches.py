@@ -12,7 +12,7 @@ import pytest
 import headgate as hg
 from headgate.agents.testing import driver as drivers
 from headgate.core.batching.batches import BatchOutcome
-from headgate.spark_bridge import columns
+from headgate.spark_bridge.data import columns
 
 PLAIN = pa.table({"user": ["a", None, "ü"], "n": [1, 2, 3], "share": [0.5, 1e300, None], "on": [True, None, False]})
 SMALL = PLAIN.select(["user", "n"]).cast(pa.schema([("user", pa.large_string()), ("n", pa.int16())]))

@@ -12,7 +12,7 @@ import headgate as hg
 from headgate.agents.testing import driver
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
-from headgate.spark_bridge.writing import FilesDown
+from headgate.spark_bridge.data.writing import FilesDown
 
 from ...without_spark import Rows, WithoutSpark
 
