@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.types.timestamps import field
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
-    from headgate.agents.process.requests import drain, drains, metadata, pause, resume, start, stop, withdraw
+    from headgate.agents.process.calls import drain, drains, metadata, pause, resume, start, stop, withdraw
     from headgate.agents.records.columns.column_batch import ColumnBatch
     from headgate.agents.records.values.record import Batch, Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
@@ -123,7 +123,7 @@ _FROM = {
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
     "agents.job.declare.column_stream": "ColumnStream",
-    "agents.process.requests": "drain drains metadata pause resume start stop withdraw",
+    "agents.process.calls": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.column_batch": "ColumnBatch",

@@ -18,24 +18,24 @@ import asyncio
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from ...core.coordination import messages as c
 from ...core.coordination import requests as r
 from ...core.coordination.drains import Meaning, drain_verdict, open_drains
-from ...core.coordination.metadata import MetadataStore, open_requests
+from ...core.coordination.metadata import open_requests
 from ...core.coordination.state import FINAL, JobState
 from ...core.errors import DeadlinePassed, HeadgateError, NotFound
 from ...core.names import JobName, Topics
 from ...core.orders import RESTING
-from ...core.settings import duration_ms, offer
+from ...core.settings import offer
 from ..coordinator.coordinator_stream import OwnWriter
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
-from .reading import Follower, folded, following, heard, pauses, shown
+from .reading import Follower, following, heard, pauses, shown
 from .user import user_name
 
 TIMEOUT_S = 25.0
@@ -44,7 +44,6 @@ ShowAnswer = Callable[[c.SetAnswer, JobState], None]
 Look = Callable[[JobState], Awaitable[None]]
 LOOK_S = 1.0
 """How often the caller may look at the progress of an accepted request."""
-T = TypeVar("T")
 
 
 class Refused(HeadgateError):
@@ -377,109 +376,3 @@ def to_withdraw(state: JobState, request: str, job: JobName, verb: str = "") -> 
         else f"there are {len(meant) or 'no'} {whose}",
         remedy=f"name one of {', '.join(meant)}" if meant else offer(request, ids) or "no request is pending",
     )
-
-
-# ---------------------------------------------------------------------------------------------- the requests as functions
-
-
-def _ask_now(job: str, request: Request, bootstrap: str, wait: bool, timeout: float | str) -> Outcome:
-    client, topics = _reached(job, bootstrap)
-    return _run(ask(client, topics, request, wait=wait, timeout_s=duration_ms(timeout) / 1000))
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    work.close()
-    raise HeadgateError(
-        "an event loop runs in this thread, and this call would block it",
-        remedy="call it in another thread: `await asyncio.to_thread(hg.drain, job)`",
-    )
-
-
-def _reached(job: str, bootstrap: str) -> tuple[ClientSettings, Topics]:
-    from .configuration import CommandLine, configure
-
-    configuration = configure(CommandLine(bootstrap=bootstrap))
-    return configuration.client, Topics(JobName.parse(job), str(configuration.value("topic.prefix")))
-
-
-def metadata(job: str, *, bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> MetadataStore:
-    """The metadata of a job: overrides, workers, tasks and requests, by namespace and key.
-
-    >>> sales = hg.metadata("sales")
-    >>> sales.get("assignments", "Partition 0")["worker"]
-    >>> sales.put("config", "commit.interval", "500ms")
-    """
-    client, topics = _reached(job, bootstrap)
-    limit_s = duration_ms(timeout) / 1000
-
-    def carried(request: c.SetRequest) -> None:
-        _run(ask(client, topics, Request.of(request), wait=False, timeout_s=limit_s))
-
-    return MetadataStore(lambda: _run(folded(client, topics)), carried)
-
-
-def drain(
-    job: str,
-    *,
-    run_id: str = "",
-    mode: str = r.DEFAULT_MODE,
-    bootstrap: str = "",
-    wait: bool = True,
-    timeout: float | str = TIMEOUT_S,
-    cascade: bool = False,
-) -> Outcome:
-    """Drain a job: stop reading, finish what was read, close the run. The same as `headgate drain JOB`.
-
-    With `cascade`, wait, then drain the jobs that read what this one shares, and so on; the outcome is that of the last job that was
-    drained.
-
-    >>> hg.drain("sales", timeout="5m")
-    """
-    if cascade:
-        from .cascade import drained
-
-        client, topics = _reached(job, bootstrap)
-        limit_s = duration_ms(timeout) / 1000
-        return _run(drained(client, topics, {"mode": mode}, run_id=run_id, timeout_s=limit_s))
-    return _ask_now(job, Request(r.DRAIN, run_id, {"mode": mode}), bootstrap, wait, timeout)
-
-
-def drains(job: str, *, bootstrap: str = "") -> list[dict[str, Any]]:
-    """The drains of a job that are pending or in progress, oldest first. The same as `headgate drain JOB --list`."""
-    client, topics = _reached(job, bootstrap)
-    return drains_of(_run(folded(client, topics)))
-
-
-def withdraw(
-    job: str, request: str, *, bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
-) -> Outcome:
-    """Withdraw a pending request, such as a drain of a run that has not begun. The same as `headgate requests withdraw`."""
-    return _ask_now(job, Request(r.WITHDRAW, arguments={"request": request}), bootstrap, wait, timeout)
-
-
-def stop(
-    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
-) -> Outcome:
-    """Stop a job: its workers commit and leave. `start` resumes the run."""
-    return _ask_now(job, Request(r.STOP, run_id), bootstrap, wait, timeout)
-
-
-def start(
-    job: str, *, run_id: str = "", bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
-) -> Outcome:
-    """Begin a run, or resume the stopped one. A worker must be running."""
-    return _ask_now(job, Request(r.START, run_id), bootstrap, wait, timeout)
-
-
-def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
-    """Stop reading the whole job or one stream, until `resume`."""
-    return _ask_now(job, Request(r.PAUSE, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
-
-
-def resume(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
-    """Continue reading after `pause`."""
-    return _ask_now(job, Request(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)

@@ -134,7 +134,7 @@ DOORS: dict[str, frozenset[str]] = {
     }.items()
 }
 # The rooms in which files still import each other in a circle. No room is added here.
-CIRCLES = frozenset({"agents/job/declare", "agents/process"})
+CIRCLES = frozenset({"agents/job/declare"})
 # The rooms with more than twenty files. No room is added here.
 CROWDED = frozenset({"agents/runtime", "core/task"})
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
