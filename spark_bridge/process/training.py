@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.batches import BatchInfo, Inline, SparkStage
+from ...core.batching.batches import BatchInfo, Inline, SparkStage
+from ..session.session import Spark
 from .conf import CONF
-from .session import Spark
 
 END_S = 300.0
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
