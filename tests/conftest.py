@@ -246,6 +246,6 @@ def _command(process: psutil.Process) -> str:
 def _is_ours_to_keep(process: psutil.Process) -> bool:
     """The broker and its guard go with the run. Spark's JVM, Python's resource tracker, and what creates the archive of Spark's classes
     (with the least priority, so that it takes minutes on a busy machine) end when our pipe to them closes."""
-    kept = (os.environ[ROOT], "resource_tracker", "pyspark", "spark_bridge.process.training", "execnet")
+    kept = (os.environ[ROOT], "resource_tracker", "pyspark", "spark_bridge.session.training", "execnet")
     command = _command(process)
     return not command or any(part in command for part in kept)

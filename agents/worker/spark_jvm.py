@@ -76,7 +76,7 @@ def _begin(archive: Path, java: Java, *more: str) -> Popen[bytes]:
     quickstart.prepare(archive, _jars())
     # it and its JVM end with this process, whose end closes its standard input
     return Popen(
-        [sys.executable, "-m", "headgate.spark_bridge.process.training", str(archive), *more],
+        [sys.executable, "-m", "headgate.spark_bridge.session.training", str(archive), *more],
         env={**os.environ, "JAVA_HOME": str(java.home)},
         stdin=PIPE,
         stdout=DEVNULL,

@@ -17,7 +17,7 @@ import pytest
 
 from headgate.agents.broker import quickstart
 from headgate.agents.worker import spark_jvm
-from headgate.spark_bridge.process.training import GROUP
+from headgate.spark_bridge.session.training import GROUP
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_it_is_created_once_and_then_used(started: list[Any], monkeypatch: pytes
 
     monkeypatch.setattr(quickstart, "archive_of", archive_of)
     homes = {spark_jvm.java_home(), spark_jvm.java_home()}
-    assert [command[-2:] for command in started] == [["headgate.spark_bridge.process.training", str(made[0])]]
+    assert [command[-2:] for command in started] == [["headgate.spark_bridge.session.training", str(made[0])]]
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dmine=1"
     made[0].write_bytes(b"classes")
     homes |= {spark_jvm.java_home(), spark_jvm.java_home()}
@@ -97,7 +97,7 @@ def test_java_is_looked_for_once(started: list[Any], monkeypatch: pytest.MonkeyP
 TRAINING = """
 import subprocess, sys
 from pathlib import Path
-from headgate.spark_bridge.process import training
+from headgate.spark_bridge.session import training
 
 def run():
     jvm = subprocess.Popen(["sleep", "600"])

@@ -1,4 +1,4 @@
-"""Creates an archive of the classes that Spark's JVM needs: `python -m headgate.spark_bridge.process.training ARCHIVE [--at-once]`.
+"""Creates an archive of the classes that Spark's JVM needs: `python -m headgate.spark_bridge.session.training ARCHIVE [--at-once]`.
 
 Spark runs once, with the batches that are usual, and its JVM writes the archive when it ends. Promises: the archive is there completely or
 not at all; only one process creates it; it and its JVM, which would take a minute to write the archive, end when its standard input is
@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...core.batching.batches import BatchInfo, Inline, SparkStage
-from ..session.session import Spark
-from .conf import CONF
+from ..process.conf import CONF
+from .session import Spark
 
 END_S = 300.0
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
