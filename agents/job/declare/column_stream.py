@@ -31,7 +31,7 @@ from ..types.arguments import called_from, check_function
 from ..types.windows import Window
 from .checks import check_migrate, check_policy, check_serde, check_topic, name_of
 from .gathered import GatheredStream, gather_step
-from .refused_verbs import RefusesVerbs, no_verb
+from .refused_verbs import RefusesVerbs, no_verb, unbounded
 from .stream_ends import BatchedStream, Ended, batch_step, share_step
 from .windowed_stream import WindowedStream
 
@@ -91,7 +91,8 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
 
         if verb in vars(Stream):
             return UnknownName(f".{verb}() needs rows, and this is a stream of columns", remedy=f".rows().{verb}(…)")
-        return no_verb(verb, ColumnStream, COLUMNS, "; what they cannot say, a function of a frame can: .frame(…)")
+        more = "; what they cannot say, a function of a frame can: .frame(…)"
+        return unbounded(verb) or no_verb(verb, ColumnStream, COLUMNS, more)
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return self._stream._then(step)

@@ -41,3 +41,13 @@ def no_verb(verb: str, of: type[Any], what: str, more: str = "", without: tuple[
     """The error of a verb that nothing has: the verb that was probably meant, or those that there are."""
     verbs = [name for name in vars(of) if not name.startswith("_") and name not in ("KIND", *without)]
     return UnknownName(f"{what} has no .{verb}()", remedy=f"{offer(verb, verbs, most=len(verbs))}{more}")
+
+
+def unbounded(verb: str) -> UnknownName | None:
+    """The error of the verb of a batch on a stream, which has no end; None for any other verb."""
+    if verb != "spark":
+        return None
+    return UnknownName(
+        ".spark() needs a bounded batch, and a stream has no end",
+        remedy='.window(hg.tumbling("1m")).spark(fn, schema=…), or .batch(max_rows=…).spark(…) (docs/spark.md#what-a-batch-is)',
+    )

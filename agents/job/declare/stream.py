@@ -37,7 +37,7 @@ from .checks import (
 from .column_stream import ColumnStream, columns_behind, condition
 from .gathered import GatheredStream, gather_step
 from .joins import JoinDistance, join_step, refuse_other
-from .refused_verbs import RefusesVerbs, no_verb
+from .refused_verbs import RefusesVerbs, no_verb, unbounded
 from .stream_ends import BatchedStream, Ended, TableView, batch_step, share_step
 from .windowed_stream import WindowedStream, check_behind_window, check_keyed_by_window
 
@@ -78,7 +78,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
     def _refused(self, verb: str) -> UnknownName:
         if verb in vars(ColumnStream):
             return UnknownName(f".{verb}() needs columns, and this is a stream of rows", remedy=f".columns().{verb}(…)")
-        return no_verb(verb, Stream, ROWS)
+        return unbounded(verb) or no_verb(verb, Stream, ROWS)
 
     def _then(self, step: s.Step) -> Stream[Any, Any]:
         return Stream(self.app, self.app.add(step))

@@ -98,6 +98,13 @@ def test_a_stream_is_no_frame_with_brackets() -> None:
         THINGS[words.APP]["orders"]
 
 
+@pytest.mark.parametrize("on", words.STREAMS)
+def test_spark_says_that_it_wants_batches(on: str) -> None:
+    """It is the verb that brings people here, and the first one that they type; 'did you mean share' sends them away."""
+    with pytest.raises(hg.DeclarationError, match=r"needs a bounded batch.*\n?.*\.window\(.*\.batch\("):
+        THINGS[on].spark(print)
+
+
 def test_a_window_of_columns_knows_the_words_of_windows() -> None:
     """Both kinds of window are one thing to users."""
     columns = THINGS[words.COLUMNS].repartition("user", name="again").window(hg.tumbling("1m"))
