@@ -251,6 +251,12 @@ class Seeks:
             return f"{count} records of {at} are lost: the position was {position}, the log begins at {event.log_start}"
         return ""
 
+    def _ends_before(self, event: Lost) -> bool:
+        """Whether the log is another one, which may end before the run does. Of the same log, the end in the answer is only older than that
+        of the run."""
+        is_shorter = event.log_end is not None and event.position > event.log_end
+        return is_shorter or self.inputs.is_other(event.at, event.topic)
+
     def otherwise(self, event: Lost) -> str:
         """What else an operator can do about a lost position."""
         if not self.inputs.is_other(event.at, event.topic):
@@ -262,7 +268,7 @@ class Seeks:
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
         self._found[event.at] = event.topic
         said: list[TaskInstruction] = [TaskNote("lost", f"{gone}; continuing at the {on_lost}")]
-        if self.inputs.cut(event.at, event.log_end):
+        if self._ends_before(event) and self.inputs.cut(event.at, event.log_end):
             said.append(Bounds(dict(self.inputs.until), dict(self.inputs.bootstrap)))
         said += [self.refused(one, gone) for one in self._take_skips(event.at)]  # the record may be another one now
         if on_lost == "oldest":

@@ -101,6 +101,16 @@ def test_an_input_whose_log_ends_earlier_now_ends_there(until, end, reads):
     assert rig.task.inputs.until == {ORDERS0: reads}
 
 
+def test_an_end_that_was_asked_for_before_the_log_grew_ends_no_run():
+    """Records of the same log are gone. What the answer says of its end is older than the end of the run."""
+    rig = Rig(source_plan(start=0, until="newest", until_of={0: 9}, on_lost="oldest")).start()
+    rig.feed(Identified(ORDERS0, "one"))
+    rig.feed(Lost(ORDERS0, 0, 2, 4, "one"))
+    assert rig.task.inputs.until == {ORDERS0: 9}
+    rig.chunk(ORDERS0, 4)
+    assert rig.told() == ["running"]
+
+
 def test_an_empty_bootstrap_input_counts_as_read():
     rig = Rig(bootstrap_plan(), offset=0)
     rig.handle(o.Start(ME, 1, run_view(), 0))
