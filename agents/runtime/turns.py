@@ -22,7 +22,7 @@ from ...core.turns import QUIET_NS, TURN_NS, LetterCosts
 from ..measured import Clocks
 
 SPARE = 8
-KEPT = 8
+KEPT_TURNS = 8
 """Within so many turns of the loop, a task with a backlog asks for its next letter."""
 SHIFT_NS = 50_000_000
 
@@ -58,7 +58,7 @@ class LoopTurns:
         self._on_shift = Share()
         """The task that had the last turn."""
         self._behind_ns = 0
-        """What the task that is most behind has had."""
+        """What the task that was most behind among those that wait has had."""
         self._turn = 0
         """The number of this turn of the loop, of those in which letters run."""
         self._left_ns = 0
@@ -103,9 +103,8 @@ class LoopTurns:
         try:
             await share.granted
         finally:
-            self._asked.pop(
-                share, None
-            )  # if it was called off after its turn was granted, the next turn comes all the same
+            # if it was called off after its turn was granted, the next turn comes all the same
+            self._asked.pop(share, None)
             share.granted = None
         return self._turn
 
@@ -114,6 +113,7 @@ class LoopTurns:
         if self._spare or not self._asked:
             return None
         best, on_shift = min(self._asked, key=_had), self._on_shift
+        self._behind_ns = max(self._behind_ns, best.ns)
         if on_shift.ns - best.ns <= SHIFT_NS:
             if on_shift in self._asked:
                 best = on_shift
@@ -122,12 +122,11 @@ class LoopTurns:
         return best if not self._began or best.expected_ns <= self._left_ns else None
 
     def _take(self, share: Share) -> None:
-        self._behind_ns = max(self._behind_ns, min(one.ns for one in self._asked))
         del self._asked[share]
         if not self._began:
             self._began, self._left_ns = True, self._turn_ns()
         self._left_ns -= share.expected_ns
-        self._on_shift, share.kept = share, KEPT * share.more
+        self._on_shift, share.kept = share, KEPT_TURNS * share.more
         self._see()
 
     def used(self, share: Share, turn: int, expected_ns: int, ns: int) -> None:
@@ -140,7 +139,7 @@ class LoopTurns:
     def ended(self, share: Share, ns: int) -> None:
         """A letter of this task has ended, which has held the loop for so long."""
         share.ns += ns
-        share.kept = KEPT * share.more
+        share.kept = KEPT_TURNS * share.more
 
     def _see(self) -> None:
         if not self._waiting:

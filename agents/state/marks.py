@@ -167,5 +167,5 @@ def mark_of(fields: Any) -> Mark:
         fields  # a file of an older version has no id of the topic
     )
     at = StreamPartition(str(stream), int(partition)) if stream else None
-    topic, rows = (*more, "", 1)[:2] if len(more) != 1 else (more[0], 1)
+    topic, rows = (*more, *("", 1)[len(more) :])
     return Mark(at, int(first), int(upto), int(row), int(deaths), str(what), str(topic), int(rows))

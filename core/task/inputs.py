@@ -199,9 +199,9 @@ class Inputs:
         return reached
 
     def cut(self, at: StreamPartition, end: int | None) -> bool:
-        """The log of this partition is another one. If it ends before the end that must be read before anything else, or
-        that was resolved for the run, that is never reached: the end that it has now counts instead. An offset that was declared stays.
-        Returns whether the run ends elsewhere now."""
+        """The log of this partition is another one. If it ends before the end that must be read before anything else, or that was resolved
+        for the run, that is never reached: the end that it has now counts instead. An offset that was declared stays. Returns whether the
+        run ends elsewhere now."""
         if end is None:
             return False
         if at in self.bootstrap:

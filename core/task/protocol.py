@@ -208,6 +208,11 @@ class Lost:
     topic: str = ""
     """The id of the topic; if the position belongs to another one, the log is another, whatever offsets it has."""
 
+    @property
+    def ends_before(self) -> bool:
+        """Whether the log ends before the position."""
+        return self.log_end is not None and self.position > self.log_end
+
 
 @dataclass(frozen=True, slots=True)
 class Identified:

@@ -242,7 +242,7 @@ class Seeks:
                 f"{at.stream} was deleted and made again: the position {position} of {at} belongs to the topic of id "
                 f"{self.inputs.topics[at]}, and its id is {event.topic} now"
             )
-        if event.log_end is not None and event.position > event.log_end:
+        if event.ends_before:
             return (
                 f"{at} was recreated or truncated: the position was {event.position}, the log ends at {event.log_end}"
             )
@@ -250,12 +250,6 @@ class Seeks:
             count = event.log_start - position
             return f"{count} records of {at} are lost: the position was {position}, the log begins at {event.log_start}"
         return ""
-
-    def _ends_before(self, event: Lost) -> bool:
-        """Whether the log is another one, which may end before the run does. Of the same log, the end in the answer is only older than that
-        of the run."""
-        is_shorter = event.log_end is not None and event.position > event.log_end
-        return is_shorter or self.inputs.is_other(event.at, event.topic)
 
     def otherwise(self, event: Lost) -> str:
         """What else an operator can do about a lost position."""
@@ -268,7 +262,9 @@ class Seeks:
         on_lost = self.inputs.by_stream[event.at.stream].on_lost
         self._found[event.at] = event.topic
         said: list[TaskInstruction] = [TaskNote("lost", f"{gone}; continuing at the {on_lost}")]
-        if self._ends_before(event) and self.inputs.cut(event.at, event.log_end):
+        # of the same log, the end in the answer is only older than that of the run
+        another = event.ends_before or self.inputs.is_other(event.at, event.topic)
+        if another and self.inputs.cut(event.at, event.log_end):
             said.append(Bounds(dict(self.inputs.until), dict(self.inputs.bootstrap)))
         said += [self.refused(one, gone) for one in self._take_skips(event.at)]  # the record may be another one now
         if on_lost == "oldest":

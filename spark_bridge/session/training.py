@@ -27,7 +27,7 @@ from .session import Spark
 END_S = 300.0
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A quarter less CPU time, for a JVM that loads classes and computes next to nothing. Whoever uses the archive has a compiler and a
-collector of his own.
+collector of their own.
 """
 GROUP = Path("/proc/self/autogroup")
 """Linux shares the CPU among sessions of processes first, so that within a session of its own no priority counts against others."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from headgate.agents.measured import Clocks, Meter, clocks_of_thread
-from headgate.agents.runtime.turns import KEPT, SHIFT_NS, SPARE, LoopTurns, Share
+from headgate.agents.runtime.turns import KEPT_TURNS, SHIFT_NS, SPARE, LoopTurns, Share
 from headgate.core.turns import EVERY, QUIET_NS, TURN_NS
 
 MS = 1_000_000
@@ -127,7 +127,7 @@ async def test_the_shift_is_not_kept_for_a_letter_that_waits() -> None:
     turns.ended(share, MS)
     began = loop.turn
     await letters(turns, loop, "c", [MS], ran)
-    assert KEPT - 1 <= loop.turn - began <= KEPT + 4
+    assert KEPT_TURNS - 1 <= loop.turn - began <= KEPT_TURNS + 4
 
 
 @looped
