@@ -140,7 +140,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("intermediate.trim", "flag", True, DYNAMIC, JOB, "Delete records of intermediate streams that are no longer needed."),
     # ---------------------------------------------------------------------------------------------------- committing
     ("guarantee", "text", "exactly_once", NEXT_RUN, JOB, "Delivery guarantee of the outputs.", ("exactly_once", "at_least_once")),
-    ("commit.interval", "duration", "200ms", DYNAMIC, JOB, "How often completed work is committed."),
+    ("commit.interval", "duration", "200ms", DYNAMIC, JOB, "How often completed work is committed. Tasks with a backlog may wait for 2s."),
     ("transaction.timeout", "duration", "1m", NEXT_RUN, JOB, "The broker aborts a transaction that is open for longer."),
     ("error.retries", "count", 3, DYNAMIC, JOB, "How often a failed chunk is retried."),
     ("letter.warn-after", "duration", "30s", DYNAMIC, JOB, "A letter that takes longer is reported, and its worker not ready; 0s: never."),

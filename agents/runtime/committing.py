@@ -45,6 +45,11 @@ class Writer(Protocol):
         ...
 
     @property
+    def patient(self) -> bool:
+        """Whether it has worked on little since it took part last, with a backlog behind it."""
+        ...
+
+    @property
     def arriving(self) -> bool:
         """Whether it still processes what it gathered for the commit that is due."""
         ...
@@ -79,6 +84,7 @@ class CommitHost(Protocol):
     def crash(self, error: BaseException) -> None: ...
     def incarnation_over(self, incarnation: str, order: e.IncarnationOver) -> None: ...
     def arriving(self) -> bool: ...
+    def patient(self) -> frozenset[str]: ...
 
 
 class Committing:
@@ -164,14 +170,17 @@ class Committing:
         if self.host.arriving():
             self._patience = self.host.port.clock.call_later(GRACE_S, self._begun, txn)
         else:
-            self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn)))
+            self._free(txn)
 
     def _begun(self, txn: int) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
         if self.machine.state == CommitterState.BEGINNING and self.machine.txn == txn:
-            self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn)))
+            self._free(txn)
+
+    def _free(self, txn: int) -> None:
+        self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn, self.host.patient())))
 
     def gather_until(self) -> float | None:
         """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all."""

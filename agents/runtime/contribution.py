@@ -20,6 +20,7 @@ from .due import Due
 from .failures import Failures
 from .site import Site
 from .suspicion import Suspicion
+from .turns import SHIFT_NS
 
 
 class Transactions(Protocol):
@@ -49,6 +50,8 @@ class Contribution:
         """A buffer of their own: markers join the transaction even while a chunk awaits, and its partial output must not join with them."""
         self._unsealed = False
         """The open transaction holds something of this task without the task's positions."""
+        self._worked_ns = 0
+        """For how long letters have held the loop since this task took part last."""
         self._spoilt = ""
         """Why nothing of this task may be committed any more."""
         self._sealing = False
@@ -79,6 +82,15 @@ class Contribution:
             return None
         self._unsealed = True
         return wants
+
+    def letter_ended(self, ns: int) -> None:
+        """A letter has ended, which has held the loop for so long."""
+        self._worked_ns += ns
+
+    @property
+    def small(self) -> bool:
+        """Whether letters have held the loop for less than a shift since this task took part last."""
+        return self._worked_ns < SHIFT_NS
 
     def _spoil(self, why: str) -> None:
         """Exclude this task from all further commits. From now on it holds nothing back, so that the same records do not fail again."""
@@ -125,7 +137,7 @@ class Contribution:
             self._site.pipeline.sealed()
             needed = self._site.pipeline.needed()
             self._done = {at: min(n, needed.get(at, n)) for at, n in self._positions.items()}
-        self._unsealed = False
+        self._unsealed, self._worked_ns = False, 0
         return writes
 
     def mark(self, order: t.SendControl) -> None:

@@ -127,6 +127,10 @@ class PartitionHead:
     topic: str = ""
     """The id of the topic that is read."""
 
+    def more(self, position: int) -> bool:
+        """Whether there is more to read from this position on, as far as the last answer tells."""
+        return self.stable is not None and self.stable > position and not (self.paused or self.end_reached)
+
     @property
     def lag(self) -> int | None:
         """Records between the position and the high watermark; None until an answer has told the high watermark."""

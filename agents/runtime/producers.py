@@ -217,6 +217,10 @@ class Producers:
         """Whether a task still processes what it gathered for the commit that is due."""
         return any(writer.arriving for writer in self._writers.values())
 
+    def patient(self) -> frozenset[str]:
+        """The tasks that have worked on little since they took part last, with a backlog behind it."""
+        return frozenset(name for name, writer in self._writers.items() if writer.patient)
+
     def hurried(self) -> bool:
         """Whether a transaction is under way: its own steps go before letters."""
         return self.committing is not None and self.committing.machine.state in OPEN

@@ -64,6 +64,8 @@ class Site:
         self.idle = asyncio.Event()
         """Set while there is no current letter: the intake may hand out the next one."""
         self.idle.set()
+        self.behind = False
+        """Whether more of what it may read is there already, as far as it knows."""
         self.gone = False
         """The task has ended or is ending: it handles no more events."""
 

@@ -209,6 +209,11 @@ class TaskActor:
         return 0 if store is None else store.meta.position or 0
 
     @property
+    def patient(self) -> bool:
+        """See `committing.Writer`."""
+        return self.site.behind and self.contribution.small
+
+    @property
     def arriving(self) -> bool:
         """See `committing.Writer`."""
         return self.reading.arriving

@@ -7,7 +7,7 @@ that the machine allows, the chunk goes into the actor's mailbox, and the next o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, Protocol
 
 from ...core.names import StreamPartition
@@ -216,11 +216,13 @@ class TaskIntake:
         if full:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
+            self._site.behind = self._behind(heads, full)
             self.chooser.nothing(f"{', '.join(sorted(full))}: batches wait for Spark" if full else "")
             self._nothing("full" if full else self._closed(heads))
             return False
         choice = self.chooser.choose(heads, ready, view.closed, self._clock.now())
         if choice is None:
+            self._site.behind = False
             self._nothing(self.chooser.reason)
             return False
         chunk = self._cut(choice, bulk=ready[choice.at].bulk)
@@ -230,6 +232,7 @@ class TaskIntake:
         chunk.now_ms = self._broker.ms(self._clock.now())
         chunk.so_far_ms = view.time_of(choice.at)
         chunk.followed = len(ready) > 1 or ready[choice.at].count > len(chunk)
+        self._site.behind = self._behind(heads, full, chunk)
         self._waits = ""
         self._site.count(f"chosen.{self.chooser.tier(choice.at.stream)}")
         if chunk.control is not None:
@@ -241,6 +244,18 @@ class TaskIntake:
             chunk.taken_ns = clocks.cpu_ns() - began_ns
         await self._hand(chunk)
         return True
+
+    def _behind(
+        self, heads: Mapping[StreamPartition, PartitionHead], full: Container[str], taken: Chunk | None = None
+    ) -> bool:
+        """Whether more can be read at once, behind what is taken now."""
+        may_take = self._site.machine.may_take
+        return any(
+            head.more(head.position if taken is None or at != taken.at else taken.next_position)
+            and at.stream not in full
+            and may_take(at)
+            for at, head in heads.items()
+        )
 
     def _cut(self, choice: Taking, *, bulk: bool) -> Chunk | None:
         """Take the next letter from its buffer: as many rows as a turn of the loop permits."""

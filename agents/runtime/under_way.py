@@ -159,6 +159,7 @@ class UnderWay:
             self.doing.ends()
             self._solitude.leave()
             turns.ended(self._share, meter.ns)
+            self._contribution.letter_ended(meter.ns)
             if isinstance(letter, ChunkLetter) and not isinstance(letter.chunk.columns, UnreadRecords):
                 turns.learn(letter.chunk.at.stream, len(letter.chunk), meter.ns + letter.chunk.taken_ns)
 

@@ -9,6 +9,8 @@ What this machine decides and promises:
 
 - A transaction begins at most every `interval_s`, at once for an urgent request, and never without a request. Requests during a transaction
   share the next one.
+- A task that takes part sends a frame to each partition that it writes to, whatever is in it. So one that has worked on little so far, and
+  has a backlog (it is *patient*), waits for up to `PATIENCE_S`. If only such tasks ask, the one that has waited longest takes part.
 - *Sealing* divides: everything that a task has completed by then is in this transaction; what completes later is in the next one.
 - `Commit` is given only after every send has returned and every future has succeeded (a client that commits although a batch has failed
   commits the rest, and loses that batch).
@@ -61,6 +63,8 @@ class CommitterState(StrEnum):
     OVER = "over"
 
 
+PATIENCE_S = 2.0
+"""How long a patient task waits at most, beyond the commits that it takes part in anyway."""
 OPEN = (CommitterState.BEGINNING, CommitterState.SEALING, CommitterState.FLUSHING, CommitterState.COMMITTING)
 """The producer has a transaction whose outcome is not known."""
 LIVE = (CommitterState.IDLE, *OPEN, CommitterState.APPLYING)
@@ -124,8 +128,10 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         """The number of the current transaction, or of the last one."""
         self.tasks: frozenset[str] = frozenset()
         """The tasks that contributed to it and are waited for."""
-        self._wanted: dict[str, None] = {}
-        self._urgent = False
+        self._wanted: dict[str, float] = {}
+        """The tasks that asked, and since when they wait."""
+        self._pressing: set[str] = set()
+        """Those that asked urgently."""
         self._begun_s = float("-inf")
         self._positions: dict[str, int] = {}
         self._gone: set[str] = set()
@@ -144,22 +150,27 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     # ------------------------------------------------------------------------------------------------- wanting, beginning
 
     def on_Wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
-        self._want(event)
+        self._want(event, now)
         return self._rest(now)
 
     def note_wanted(self, event: Wanted, now: Now) -> list[CommitInstruction]:
         """A task wants a commit while one is under way."""
-        self._want(event)
+        self._want(event, now)
         return []
 
-    def _want(self, event: Wanted) -> None:
-        self._wanted[event.task] = None
-        self._urgent = self._urgent or event.urgent
+    def _want(self, event: Wanted, now: Now) -> None:
+        self._wanted.setdefault(event.task, now.mono)
+        if event.urgent:
+            self._pressing.add(event.task)
 
     def on_TaskGone(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
-        self._wanted.pop(event.task, None)
+        self._satisfied(event.task)
         self.tasks -= {event.task}
         return []
+
+    def _satisfied(self, task: str) -> None:
+        self._wanted.pop(task, None)
+        self._pressing.discard(task)
 
     def gone_while_sealing(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
         """It may have contributed already."""
@@ -185,10 +196,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def _rest(self, now: Now) -> list[CommitInstruction]:
         """Begin the next transaction if it is due; otherwise wait."""
         self.state = CommitterState.IDLE
-        if not self._wanted:
-            self._urgent = False
-            return []
-        if not (self._urgent or now.mono >= self.due_s):
+        if not self._wanted or not (self._pressing or now.mono >= self.due_s):
             return []
         self.state = CommitterState.BEGINNING
         self.txn += 1
@@ -200,7 +208,12 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def on_Begun(self, event: Begun, now: Now) -> list[CommitInstruction]:
         self._current(event, event.txn)
         self.state = CommitterState.SEALING
-        asked, self._wanted, self._urgent = tuple(self._wanted), {}, False
+        waits = event.patient - self._pressing
+        long_ago = now.mono - PATIENCE_S
+        asked = tuple(task for task, since_s in self._wanted.items() if task not in waits or since_s <= long_ago)
+        asked = asked or tuple(self._wanted)[:1]
+        for task in asked:
+            self._satisfied(task)
         self.tasks = frozenset(asked)
         self._gone.clear()
         return [Seal(self.txn, asked)]
@@ -208,6 +221,8 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def on_Sealed(self, event: Sealed, now: Now) -> list[CommitInstruction]:
         self._current(event, event.txn)
         self.tasks = event.tasks - self._gone
+        for task in event.tasks:  # whoever has written contributes, also if it was to wait
+            self._satisfied(task)
         if not event.tasks:
             return self._rest(now)
         self.state = CommitterState.FLUSHING
@@ -258,6 +273,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self.state = CommitterState.OVER
         self.tasks = frozenset()
         self._wanted.clear()
+        self._pressing.clear()
         return [IncarnationOver(failure.why, failure.kind, failure.target, self.blamed(failure), failure.refused)]
 
     def blamed(self, failure: ProducerFailed) -> frozenset[str]:

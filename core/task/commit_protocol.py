@@ -31,9 +31,10 @@ class TaskGone:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Answers `Begin`: the producer is free."""
+    """Answers `Begin`: the producer is free. `patient`: the tasks that have worked on little so far, with a backlog behind it."""
 
     txn: int
+    patient: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from ...job.types.aggregates import max as greatest
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import rows_of_times
 from ...records.frames.arrow_frames import FrameRows, FrameWriter
-from ...records.memory.vectors import Buffer, Vector, longs
+from ...records.memory.taking import join, spans_of, take_spans
+from ...records.memory.vectors import Buffer, Kind, Vector
 from ...records.values.record import Rows
 from ..base.addends import Addends, ColumnAddends
 from ..base.key_arrays import KeyArrays
@@ -110,10 +111,7 @@ class WindowCombineOp(ShuffleOp):
         if not kept.open.ends:
             return
         self.kept = self._empty()
-        for end in kept.open.ends:
-            window = kept.open.live[end]
-            if isinstance(window, ArrayWindow):
-                self._send_arrays(end, window.arrays)
+        self._send_arrays(kept)
         self._send_lists(kept)
 
     def _send_lists(self, kept: OpenWindows) -> None:
@@ -133,11 +131,22 @@ class WindowCombineOp(ShuffleOp):
         with blaming(step):
             self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
 
-    def _send_arrays(self, end: int, arrays: KeyArrays) -> None:
+    def _send_arrays(self, kept: OpenWindows) -> None:
+        """Send the states of all windows together: a frame for each window would have few rows."""
         step = self.shuffle_step
-        changed = arrays.changed()
-        keys, (states, times) = arrays.keys.keys(changed)[0], arrays.cells.take(changed)
-        ends = Vector("int64", size := len(longs(changed)), array("q", [end]) * size)
-        batch = self.sent.batch([ends, *states])
-        with blaming(step):
-            self.env.shuffle_columns(step.name, step.everyone, self.partials, FrameRows(keys, times, batch))
+        together: dict[tuple[Kind, ...], list[tuple[Vector, Buffer, list[Vector]]]] = {}
+        for end in kept.open.ends:
+            window = kept.open.live[end]
+            if not isinstance(window, ArrayWindow):
+                continue
+            changed = window.arrays.changed()
+            keys = take_spans(window.arrays.keys.keys(changed)[0])
+            states, times = window.arrays.cells.take(changed)
+            ends = Vector("int64", keys.length, array("q", [end]) * keys.length)
+            together.setdefault(tuple(one.kind for one in states), []).append((keys, times, [ends, *states]))
+        for parts in together.values():
+            keys = spans_of(join([keys for keys, _, _ in parts]))
+            times = b"".join(times for _, times, _ in parts)
+            batch = self.sent.batch([join(column) for column in zip(*(states for _, _, states in parts), strict=True)])
+            with blaming(step):
+                self.env.shuffle_columns(step.name, step.everyone, self.partials, FrameRows(keys, times, batch))

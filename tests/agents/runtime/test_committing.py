@@ -75,7 +75,7 @@ class Odd(MemoryProducer):
 class Task:
     """A task that has one record and its checkpoint in each transaction (`committing.Writer`)."""
 
-    log_end, arriving = 0, False
+    log_end, arriving, patient = 0, False, False
 
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig, self.name = rig, name
@@ -142,6 +142,9 @@ class Rig:
 
     def arriving(self) -> bool:
         return self.gathered
+
+    def patient(self) -> frozenset[str]:
+        return frozenset()
 
     async def _own(self, outbox: Outbox) -> None:
         try:

@@ -147,6 +147,52 @@ def test_who_asks_while_one_is_under_way_shares_the_next_one():
     assert committer.handle(Begun(2), T) == [Seal(2, (A, B))]
 
 
+def asked(committer: Committer, wanted: str, patient: str, seconds: float) -> str:
+    """Who takes part in the next transaction, which begins at this time; one letter a task, a capital is urgent."""
+    for name in wanted:
+        committer.handle(Wanted(name.lower(), urgent=name.isupper()), at(seconds))
+    committer.handle(Tick(), at(seconds))
+    (seal,) = committer.handle(Begun(committer.txn, frozenset(patient)), at(seconds))
+    assert isinstance(seal, Seal)
+    committer.handle(Sealed(committer.txn, frozenset()), at(seconds))
+    return "".join(seal.tasks)
+
+
+def test_a_task_with_a_backlog_that_has_done_little_waits_for_a_while():
+    committer = Committer()
+    assert asked(committer, "abc", "bc", 10.0) == "a"
+    assert asked(committer, "a", "bc", 11.0) == "a"
+    assert asked(committer, "a", "bc", 11.8) == "a"
+    assert asked(committer, "a", "bc", 12.0) == "bca"
+    assert committer.deadline() is None
+
+
+def test_a_task_waits_no_longer_once_it_has_done_enough_or_asks_urgently():
+    committer = Committer()
+    assert asked(committer, "abc", "bc", 10.0) == "a"
+    assert asked(committer, "", "c", 10.2) == "b"
+    assert asked(committer, "aC", "c", 10.4) == "ca"
+
+
+def test_if_only_patient_tasks_ask_the_one_that_has_waited_longest_takes_part():
+    committer = Committer()
+    assert [asked(committer, one, "abc", 10 + at / 5) for at, one in enumerate(("abc", "a", "", ""))] == list("abca")
+
+
+def test_a_patient_task_that_has_written_takes_part_and_is_not_asked_again():
+    committer = Committer()
+    for name in (A, B):
+        committer.handle(Wanted(name), T)
+    assert committer.handle(Begun(1, frozenset({B})), T) == [Seal(1, (A,))]
+    assert committer.handle(Sealed(1, AB), T) == [Flush(1)]
+    committer.handle(Flushed(1, AT), T)
+    committer.handle(Committed(1), T)
+    committer.handle(Applied(1, A), T)
+    committer.handle(Applied(1, B), T)
+    assert committer.state == "idle"
+    assert committer.deadline() is None
+
+
 def test_nothing_contributed_is_nothing_committed():
     committer = reach("sealing")
     assert committer.handle(Sealed(1, frozenset()), T) == []
@@ -270,7 +316,7 @@ def test_in_any_order_of_events_nothing_is_told_before_it_is_durable(data):
         now += data.draw(st.sampled_from([0.0, 0.05, 0.3]))
         txn = committer.txn
         answers: dict[str, list[object]] = {
-            "beginning": [Begun(txn)],
+            "beginning": [Begun(txn), Begun(txn, AB), Begun(txn, frozenset({A}))],
             "sealing": [Sealed(txn, frozenset({A})), Sealed(txn, AB), Sealed(txn, frozenset())],
             "flushing": [Flushed(txn, {A: txn, B: txn})],
             "committing": [Committed(txn)],

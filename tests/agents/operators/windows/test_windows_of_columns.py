@@ -177,19 +177,21 @@ def test_what_needs_rows_is_refused_at_its_line() -> None:
 
 
 def test_partial_states_travel_as_frames_of_columns() -> None:
-    """One for each window, and what is late among them is counted by its rows."""
+    """One for all windows of a commit, and what is late among them is counted by its rows."""
     app = hg.App("job")
     orders = app.input("orders", serde=hg.json(Order), timestamp="ts").columns()
     orders.repartition("user").window(hg.tumbling("1s")).agg(n=hg.count(), mean=hg.mean("size")).to("out")
     base = 1_700_000_000_000
     with Driver(app) as d:
-        for second in (0, 5, 0):
+        for seconds in ((0, 5), (0,)):
             rows = [
-                {"user": f"u{i % 100}", "amount": 1.0, "size": i, "ts": base + second * 1000 + i} for i in range(200)
+                {"user": f"u{i % 100}", "amount": 1.0, "size": i, "ts": base + second * 1000 + i}
+                for second in seconds
+                for i in range(200)
             ]
             d.send_all("orders", rows)
         frames = [decode(one.value or b"") for one in d.topics.records(StreamPartition("job-1-by-user", 0))]
-        assert [type(one).__name__ for one in frames if not isinstance(one, ControlFrame)] == ["ArrowFrame"] * 3
+        assert [type(one).__name__ for one in frames if not isinstance(one, ControlFrame)] == ["ArrowFrame"] * 2
         d.drain()
         results = [(one.value["window_start"] - base, one.value["n"], one.value["mean"]) for one in d.read("out")]
         assert sorted(results) == sorted((at, 2, i + 50.0) for at in (0, 5000) for i in range(100))
