@@ -182,9 +182,11 @@ class Committing:
     def _free(self, txn: int) -> None:
         self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn, self.host.patient())))
 
-    def gather_until(self) -> float | None:
-        """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all."""
-        return self._gathering.until(self.host.port.clock.now().mono, self.machine.due_s, self.machine.interval_s)
+    def gather_until(self, behind: bool) -> float | None:
+        """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all. `behind`: the task that
+        fetches has a backlog."""
+        now_s = self.host.port.clock.now().mono
+        return self._gathering.until(now_s, self.machine.due_s, self.machine.interval_s, behind)
 
     def arrived(self, took_s: float) -> None:
         """What a gathered fetch of a task brought is processed, this long after it was sent."""

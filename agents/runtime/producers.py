@@ -200,13 +200,13 @@ class Producers:
         if self.committing is not None:
             self.committing.want(task, urgent)
 
-    def gather_until(self) -> float | None:
+    def gather_until(self, behind: bool) -> float | None:
         """Until when a fetch is held back, so that it brings all that can join the next commit; None: not at all. Under `at_least_once`
-        outputs do not wait for a commit, so nothing is held back.
+        outputs do not wait for a commit, so nothing is held back. `behind`: the task that fetches has a backlog.
         """
         if self.committing is None or self.direct is not None or not self.port.silent:
             return None
-        return self.committing.gather_until()
+        return self.committing.gather_until(behind)
 
     def arrived(self, took_s: float) -> None:
         """What a gathered fetch of a task brought is processed, this long after it was sent."""

@@ -92,7 +92,7 @@ class Reading:
             buffer_bytes=room,
             fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=settings.seconds("fetch.watchdog"),
-            gather_until=lambda: gather_until() if site.runs_on else None,
+            gather_until=lambda: gather_until(site.behind) if site.runs_on else None,
             offsets=self._needs.offsets,
         )
         return TaskIntake(site, self._needs, intake, chooser, positions, self._take)

@@ -216,7 +216,7 @@ class TaskActor:
     @property
     def arriving(self) -> bool:
         """See `committing.Writer`."""
-        return self.reading.arriving
+        return self.reading.arriving and not self.site.behind
 
     # ---------------------------------------------------------------------------------------------------------------- ticks
 

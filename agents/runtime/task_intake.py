@@ -35,7 +35,7 @@ class Room(Protocol):
     """The transactions that what is read will join; see `Producers`."""
 
     async def room(self) -> None: ...
-    def gather_until(self) -> float | None: ...
+    def gather_until(self, behind: bool) -> float | None: ...
     def arrived(self, took_s: float) -> None: ...
 
 
@@ -216,13 +216,13 @@ class TaskIntake:
         if full:
             ready = {at: head for at, head in ready.items() if at.stream not in full}
         if not ready:
-            self._site.behind = self._behind(heads, full)
+            self._caught_up(behind=self._behind(heads, full))
             self.chooser.nothing(f"{', '.join(sorted(full))}: batches wait for Spark" if full else "")
             self._nothing("full" if full else self._closed(heads))
             return False
         choice = self.chooser.choose(heads, ready, view.closed, self._clock.now())
         if choice is None:
-            self._site.behind = False
+            self._caught_up(behind=False)
             self._nothing(self.chooser.reason)
             return False
         chunk = self._cut(choice, bulk=ready[choice.at].bulk)
@@ -256,6 +256,12 @@ class TaskIntake:
             and may_take(at)
             for at, head in heads.items()
         )
+
+    def _caught_up(self, *, behind: bool) -> None:
+        """Nothing can be handed out now, and perhaps nothing is left: then whatever was held back meanwhile is fetched."""
+        if self._site.behind and not behind:
+            self.intake.go_on()
+        self._site.behind = behind
 
     def _cut(self, choice: Taking, *, bulk: bool) -> Chunk | None:
         """Take the next letter from its buffer: as many rows as a turn of the loop permits."""

@@ -24,13 +24,14 @@ from headgate.agents.operators.pipeline.trouble import may_pass
 from headgate.agents.port.absence import Unread as Absent
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.runtime.buffer import Joining, Listed, Spanned, TaskBuffer
+from headgate.agents.runtime.intake import PartitionHead
 from headgate.agents.runtime.notes import StatusNotes
 from headgate.agents.runtime.old_reads import OldReads
 from headgate.agents.runtime.solitude import Solitude
 from headgate.agents.runtime.state import TaskStore
 from headgate.agents.runtime.task import TaskActor
 from headgate.agents.runtime.task_intake import TaskIntake
-from headgate.agents.runtime.turns import LoopTurns
+from headgate.agents.runtime.turns import SHIFT_NS, LoopTurns
 from headgate.agents.state.marks import FileMarks, read
 from headgate.agents.state.store import NoDisk
 from headgate.agents.worker.faust_app import new_app
@@ -136,7 +137,7 @@ class Producers:
         return self.outbox.buffer(task)
 
     async def room(self) -> None: ...
-    def gather_until(self) -> float | None: ...
+    def gather_until(self, behind: bool) -> float | None: ...
     def arrived(self, took_s: float) -> None: ...
 
     async def learn(self, topic: str) -> None:
@@ -746,6 +747,55 @@ async def test_answers_with_a_long_time_between_them_do_not_say_that_nothing_cam
     at_end = t.AtEnd(IN, 7, False, 0.1)
     assert [type(one) for one in told] == [t.AtEnd, t.AtEnd, t.NotAnswered, t.AtEnd, t.AtEnd]
     assert told[-1] == at_end
+
+
+OTHER = StreamPartition("other", 0)
+
+
+def head(at: StreamPartition, position: int, stable: int | None, **more: Any) -> PartitionHead:
+    """A partition whose log can be read up to `stable`."""
+    known: dict[str, Any] = dict.fromkeys(PartitionHead.__dataclass_fields__)
+    return PartitionHead(**{**known, "at": at, "position": position, "stable": stable, **more})
+
+
+async def test_a_task_is_behind_while_it_may_read_more_and_then_fetches_what_was_held_back() -> None:
+    """A commit need not wait for it, and it need not take part in each one."""
+    gone_on: list[bool] = []
+    site: Any = SimpleNamespace(plan=SimpleNamespace(inputs=()), behind=False)
+    site.machine = SimpleNamespace(may_take=lambda at: at != OTHER)
+    reads: Any = Reads()
+    reads.go_on = lambda: gone_on.append(True)
+    intake = TaskIntake(site, Host(naming()), reads, NO_CHOOSER, {}, nobody)
+    taken = Chunk.of(IN, [b"1", b"2"], base=5)
+    for more, stable, full, chunk, behind in (
+        ({}, 5, (), None, False),
+        ({}, 6, (), None, True),
+        ({}, None, (), None, False),
+        ({}, 6, ("in",), None, False),
+        ({"paused": True}, 6, (), None, False),
+        ({"end_reached": True}, 6, (), None, False),
+        ({}, 7, (), taken, False),
+        ({}, 8, (), taken, True),
+    ):
+        heads = {IN: head(IN, 5, stable, **more), OTHER: head(OTHER, 0, 9)}
+        assert intake._behind(heads, full, chunk) is behind
+    for behind in (True, True, False, False):
+        intake._caught_up(behind=behind)
+    assert site.behind is False
+    assert gone_on == [True]
+
+
+async def test_a_task_with_a_backlog_waits_with_its_commit_until_it_has_worked_for_a_shift() -> None:
+    async with running(naming()) as host:
+        actor = host.actor
+        assert not actor.patient
+        actor.site.behind = True
+        assert actor.patient
+        actor.contribution.letter_ended(SHIFT_NS)
+        assert not actor.patient
+        host.give(b'{"n": 1}')
+        await until(lambda: host.values())
+        assert actor.patient
 
 
 async def test_degraded_is_withdrawn_once_every_input_answers_again_and_when_the_task_goes() -> None:
