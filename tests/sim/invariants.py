@@ -45,6 +45,7 @@ from headgate.core.task.inputs import JUST_NOW_S
 from .branches import REMINDERS, Reminded
 from .job import LAG_MS, PARTIAL, SHARED, Row, framed, stray
 from .log import COMMITTED, Producer, Record
+from .shares import writer_of
 from .waiting import AFTER_S
 from .windows import TOPICS, Windows
 
@@ -93,6 +94,11 @@ class Reference:
         """By step: the time last committed as told to the step."""
 
 
+def _job_in(at: StreamPartition, frame: Any) -> str:
+    """The job of a frame, as `Wire` names it."""
+    return frame.job.partition("/")[0] if at.stream == SHARED else ""
+
+
 class Wire:
     """One partition of a framed stream: what each producer has announced in it, as far as it was read."""
 
@@ -100,8 +106,9 @@ class Wire:
 
     def __init__(self) -> None:
         self.upto = 0
-        self.closed: dict[tuple[str, str, str | None], int] = {}
-        self.marks: dict[tuple[str, str | None], int] = {}
+        self.closed: dict[tuple[str, str, str, str | None], int] = {}
+        self.marks: dict[tuple[str, str, str | None], int] = {}
+        """By job, run and task. Only in a shared stream, a job has a name: runs of two jobs may have the same id."""
 
 
 class Truth:
@@ -423,25 +430,26 @@ class Invariants:
                 for row, ts in value:
                     self._data_on_wire(at, wire, record.by, row, ts)
             elif type(value) is Watermark:
-                mark = (value.run, value.task)
+                mark = (_job_in(at, value), value.run, value.task)
                 if value.ts < wire.marks.get(mark, value.ts):
                     self.fail(f"the watermark of {value.task} in {at} goes back to {value.ts}")
                 if not value.idle:
                     wire.marks[mark] = value.ts
             else:
-                mark = (value.run, value.task)
+                mark = (_job_in(at, value), value.run, value.task)
                 if isinstance(value, EndOfStream) and (value.left or wire.marks.get(mark, NO_TIME) == NO_TIME):
                     self.windows.left.add((at.stream, value.task))
-                wire.closed[value.run, type(value).__name__, value.task] = record.offset
+                wire.closed[(*mark[:2], type(value).__name__, value.task)] = record.offset
         wire.upto = max(wire.upto, stop)
 
     def _data_on_wire(self, at: StreamPartition, wire: Wire, by: tuple[str, str], row: Row, ts: int) -> None:
         writer, run = by
+        job = writer_of(row) if at.stream == SHARED else ""
         for task in (writer, None):
             for what in ("EndOfStream", "Drain"):
-                if (run, what, task) in wire.closed:
+                if (job, run, what, task) in wire.closed:
                     self.fail(f"{row} of {by} stands in {at} behind the {what} of {task or 'all producers'}")
-            mark = wire.marks.get((run, task))
+            mark = wire.marks.get((job, run, task))
             behind = mark is not None and ts < mark and not self.may_be_late(row)
             if behind and self.world.shares is not None and at.stream != SHARED and self.passed(row):
                 self.excuse(row)  # it was late where it came from
