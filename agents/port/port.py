@@ -149,8 +149,8 @@ class Producer(Protocol):
         """Hand a batch over. Waits while the client has no room, silently if the topic is gone or the partition has no leader.
 
         The future gives the offset of the batch's first record, or -1 if the broker had the batch already and its offset is not known.
-        Raises `NotSent`. Only `explain` can interpret what this method or the future raises; the future's error need not be retrieved. The
-        log of a partition contains the batches in the order in which they were handed over.
+        Raises `NotSent`, and `ProducerBroken` once it is discarded. Only `explain` can interpret what this method or the future raises; the
+        future's error need not be retrieved. The log of a partition contains the batches in the order in which they were handed over.
         """
         ...
 

@@ -99,6 +99,8 @@ class MemoryConsumer:
         self._fetch_bytes = fetch_bytes
         self._positions: dict[StreamPartition, int] = {}
         self._paused: set[StreamPartition] = set()
+        self._asked: set[StreamPartition] = set()
+        """The partitions of which no answer has been reported since the last request: nothing of them is taken."""
         self._ends: list[Callable[[], None]] = []
 
     async def start(self, where: Callable[[], Mapping[StreamPartition, int]], *, deadline_s: float) -> None:
@@ -110,11 +112,13 @@ class MemoryConsumer:
             self._ask(at)
 
     def _ask(self, at: StreamPartition) -> None:
+        self._asked.add(at)
         asyncio.get_running_loop().call_soon(self.answer, at)
 
     def answer(self, at: StreamPartition) -> None:
         """Report a broker's answer for this partition as of now."""
         if at in self._positions and at not in self._paused:
+            self._asked.discard(at)
             log = self._port.logs.log(at)
             self._answered(at, FetchAnswer(self._port.clock.now().mono, "", log.end, log.stable, 0))
 
@@ -128,7 +132,7 @@ class MemoryConsumer:
         found: list[Taken] = []
         for at, position in self._positions.items():
             log = self._port.logs.log(at)
-            if at in self._paused:
+            if at in self._paused or at in self._asked:
                 continue
             if position > log.end:
                 found.append(Taken(at, position, error=OutOfRange(f"{at} ends at {log.end}")))

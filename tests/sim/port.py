@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headgate.agents.cancellation import Unasked, answered
 from headgate.agents.kafka.port import WallClock
 from headgate.agents.port.broker_clock import BrokerClock
-from headgate.agents.port.errors import GONE, Cause, NotSent, OutboxError, OutcomeUnknown, ProducerBroken
+from headgate.agents.port.errors import GONE, Cause, OutboxError, OutcomeUnknown, ProducerBroken
 from headgate.agents.port.errors import Fenced as ProducerFenced
 from headgate.agents.records.kafka.columns import Columns, DamagedBatch
 from headgate.agents.records.kafka.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
@@ -157,7 +157,7 @@ class SimProducer:
     async def send(self, at: StreamPartition, batch: Any) -> asyncio.Future[int]:
         """See `port`."""
         if self._gone:
-            raise NotSent(f"nothing is sent to {at}: the producer is thrown away")
+            raise ProducerBroken(f"nothing is sent to {at}: the producer is thrown away")
         future: asyncio.Future[int] = self.process.loop.create_future()
         queue = self._queues.setdefault(at, deque())
         queue.append((batch, future))
