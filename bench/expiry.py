@@ -27,7 +27,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.records.values import serdes as serde
-from headgate.agents.runtime.log import log_write
+from headgate.agents.runtime.store.log import log_write
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import Owner, StoreBusy
 from headgate.agents.state.tables import TaskTables

@@ -29,10 +29,10 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TASK_LOG, TopicsAdmin, TopicSpec
 from headgate.agents.port.errors import OutboxError
 from headgate.agents.records.values import serdes as serde
-from headgate.agents.runtime.buffer import LogWrite
-from headgate.agents.runtime.intake import Intake, PartitionSource
-from headgate.agents.runtime.log import log_write, restore
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.reading.intake import Intake, PartitionSource
+from headgate.agents.runtime.store.log import log_write, restore
+from headgate.agents.runtime.writing.buffer import LogWrite
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import MemoryStore, Owner
 from headgate.agents.state.tables import TaskTables

@@ -46,14 +46,14 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "columns_of", "read_batch", "_RawTaker", "_describe", "_sound", "records/frames/chunks.py", "columns.c", "records/kafka/spans.py",
         "records/kafka/fetched.py",
     )),
-    ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/buffer.py")),
+    ("columns to record batches", ("agents/kafka/record_batch.py", "runtime/writing/buffer.py")),
     ("windows", ("window", "core/windows/")),
     ("keyed aggregates", (
         "agents/job/types/aggregates.py", "operators/plain/aggregating.py", "operators/base/addends.py", "operators/shuffle/shuffles.py",
         "records/columns/groups.py", "(<string>",
     )),
     ("tables and the task log", (
-        "agents/state/table.py", "agents/state/tables.py", "agents/runtime/log.py", "agents/runtime/state.py", "records/columns/packing.py",
+        "agents/state/table.py", "agents/state/tables.py", "runtime/store/log.py", "runtime/store/state.py", "records/columns/packing.py",
     )),
     ("RocksDB", ("state/rocks.py",)),
     ("shuffle: partitions and frames", (
@@ -62,9 +62,9 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "Pipeline.shuffle", "Pipeline._frames",
     )),
     ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py", "column_chunk.py", "vectors.py")),
-    ("commits and the producer", ("agents/runtime/outbox.py", "committing.py", "runtime/producers.py", "task/commit", "aiokafka/producer")),
+    ("commits and the producer", ("writing/outbox.py", "committing.py", "writing/producers.py", "task/commit", "aiokafka/producer")),
     ("Kafka client", (
-        "aiokafka/", "kafka/private.py", "kafka/receiving.py", "kafka/connection.py", "agents/runtime/intake.py", "async_timeout",
+        "aiokafka/", "kafka/private.py", "kafka/receiving.py", "kafka/connection.py", "runtime/reading/intake.py", "async_timeout",
     )),
     ("actors, choosers, machines", ("core/", "agents/", "faust/", "mode/")),
     ("event loop and sockets", ("asyncio/", "selectors.py")),
@@ -74,7 +74,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 def stage_of(stack: list[str]) -> str:
     """The stage for which a sample counts.
 
-    >>> stage_of(["run (asyncio/runners.py:1)", "take (agents/runtime/intake.py:3)", "Buffer.take (agents/records/frames/chunks.py:9)"])
+    >>> stage_of(["run (asyncio/runners.py:1)", "take (runtime/reading/intake.py:3)", "Buffer.take (agents/records/frames/chunks.py:9)"])
     'record batches to columns'
     """
     for frame in reversed(stack):

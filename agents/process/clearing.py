@@ -29,9 +29,9 @@ from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
 from ..kafka.topics import TopicsAdmin
 from ..port.errors import OutboxError
-from ..runtime.buffer import LogWrite
-from ..runtime.log import log_write, restore
-from ..runtime.outbox import Outbox
+from ..runtime.store.log import log_write, restore
+from ..runtime.writing.buffer import LogWrite
+from ..runtime.writing.outbox import Outbox
 from ..state.expiry_index import TTL_TABLE, IndexRows
 from ..state.opening import OWN
 from ..state.store import Changes, MemoryStore, StoreMeta

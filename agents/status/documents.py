@@ -26,8 +26,8 @@ from ..worker.load.window_load import StepWindows, windows_of
 
 if TYPE_CHECKING:
     from ..process.configuration import Configuration
-    from ..runtime.notes import Note
-    from ..runtime.task import TaskActor
+    from ..runtime.task.notes import Note
+    from ..runtime.task.task import TaskActor
     from ..worker.worker import Worker
 
 

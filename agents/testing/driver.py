@@ -37,7 +37,7 @@ from ..job.steps import steps as s
 from ..live_settings import Settings
 from ..records.columns.selecting import column_of
 from ..records.values.record import Headers, Record
-from ..runtime.runtime import Runtime
+from ..runtime.host.runtime import Runtime
 from .clock import VirtualClock
 from .life import Life
 from .logs import Logs, in_columns
@@ -51,8 +51,8 @@ from .targets import MemoryTargets
 
 if TYPE_CHECKING:
     from ..job.declare.app import App
-    from ..runtime.state import TaskStore
-    from ..runtime.task import TaskActor
+    from ..runtime.store.state import TaskStore
+    from ..runtime.task.task import TaskActor
 
 __tracebackhide__ = True
 """pytest leaves out the driver's frames: a failed test shows the line of the test, and before it that of the job."""

@@ -18,7 +18,7 @@ from ..records.kafka.fetched import RecordBatch
 from ..records.kafka.partitioner import Partitioner
 from ..records.kafka.spans import SpannedRecords
 from ..records.memory.vectors import Buffer
-from ..runtime.buffer import Spanned
+from ..runtime.writing.buffer import Spanned
 
 Bytes = bytes | None
 

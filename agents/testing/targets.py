@@ -7,8 +7,8 @@ from functools import partial
 
 from ...core.graph.model import JobModel
 from ..job.derive.declaration import Declared
-from ..runtime.buffer import DEFAULT_LIMIT
-from ..runtime.outbox import Outbox
+from ..runtime.writing.buffer import DEFAULT_LIMIT
+from ..runtime.writing.outbox import Outbox
 from .logs import Logs
 
 OWN_LIMIT = 8 << 20

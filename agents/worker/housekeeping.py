@@ -24,7 +24,7 @@ from ..logger import Logger
 from .positions import PositionPublisher
 
 if TYPE_CHECKING:
-    from ..runtime.task import TaskActor
+    from ..runtime.task.task import TaskActor
 
 R = TypeVar("R")
 log = Logger("headgate.upkeep")

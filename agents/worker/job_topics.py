@@ -35,7 +35,7 @@ from ..kafka.topics import (
     TopicSpec,
 )
 from ..logger import Logger
-from ..runtime.outbox import Outbox
+from ..runtime.writing.outbox import Outbox
 
 log = Logger("headgate.topics")
 LOOK_S = 1.0

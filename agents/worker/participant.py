@@ -29,7 +29,7 @@ from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import Clocks
 from ..port.port import Offsets, Port
-from ..runtime.runtime import Runtime, RuntimeHost, TargetTopics
+from ..runtime.host.runtime import Runtime, RuntimeHost, TargetTopics
 from .load.health import LONG_S, Health, letter_load
 from .load.lags import Lags, Owned, TaskLags, owned_by
 from .load.load import load_of

@@ -29,8 +29,8 @@ from ..kafka.range_client import RANGE_CLIENT
 from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import clocks_of_thread
-from ..runtime.chooser import own_chooser
-from ..runtime.committing import Committing
+from ..runtime.reading.chooser import own_chooser
+from ..runtime.writing.committing import Committing
 from ..state.directory import Directory
 from ..state.rocks import StoreMemory
 from ..state.store import Disk, NoDisk

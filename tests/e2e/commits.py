@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.agents.runtime.buffer import LogWrite
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.writing.buffer import LogWrite
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.core.names import StreamPartition
 
 

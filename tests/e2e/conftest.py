@@ -33,7 +33,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.process.requests import Request, ask
-from headgate.agents.runtime import turns
+from headgate.agents.runtime.task import turns
 from headgate.agents.worker.options import WorkerOptions
 from headgate.agents.worker.worker import Worker
 from headgate.core.names import JobName, Topics

@@ -91,7 +91,7 @@ async def asked_in_vain(job, one, said, written, good, guilty):
 async def test_a_deleted_output_holds_up_its_writers_and_not_the_neighbour(job, topic, monkeypatch, guarantee):
     """Three tasks write to it, one after the other, and one task does not. The worker begins one new incarnation, and no more: the
     target is asked again and again beside, and when it is there again its writers go on, in the same incarnation."""
-    monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("headgate.agents.runtime.writing.outbox.GONE_AFTER_S", 1.0)
     inp = topic("in", 4)
     bad, good = named("bad", "good")
     await made(job.client, (bad, 3), (good, 1))
@@ -190,7 +190,7 @@ async def test_a_probe_of_a_broker_that_is_away_is_a_reason(monkeypatch):
 
 async def test_a_job_stops_and_starts_while_a_target_is_broken(job, topic, monkeypatch):
     """Nobody who waits for a target holds up a stop, and the task that failed is begun anew when the job starts again."""
-    monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("headgate.agents.runtime.writing.outbox.GONE_AFTER_S", 1.0)
     inp = topic("in", 4)
     bad, good = named("bad", "good")
     await made(job.client, (bad, 1), (good, 1))
@@ -219,7 +219,7 @@ def cluster(guarded):
 @pytest.mark.slow
 async def test_a_partition_without_a_leader_holds_up_its_writer_and_not_the_neighbour(job_on, cluster, monkeypatch):
     """The only broker that has the partition dies; everything else has copies. When it is back, the writer goes on."""
-    monkeypatch.setattr("headgate.agents.runtime.outbox.LEADERLESS_AFTER_S", 2.0)
+    monkeypatch.setattr("headgate.agents.runtime.writing.outbox.LEADERLESS_AFTER_S", 2.0)
     async with job_on(cluster) as job:
         inp, bad, good = named("in", "bad", "good")
         async with job.admin() as admin:

@@ -11,8 +11,8 @@ import pytest
 import headgate as hg
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.runtime.intake import Intake, PartitionSource
-from headgate.agents.runtime.log import restore
+from headgate.agents.runtime.reading.intake import Intake, PartitionSource
+from headgate.agents.runtime.store.log import restore
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition

@@ -18,7 +18,7 @@ from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.native import compiled_part
 from headgate.agents.records.values.serdes import json
-from headgate.agents.runtime.intake import Intake, PartitionSource
+from headgate.agents.runtime.reading.intake import Intake, PartitionSource
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
 

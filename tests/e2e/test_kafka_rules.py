@@ -20,9 +20,9 @@ from headgate.agents.kafka.topic_ids import IdentifyingRequest
 from headgate.agents.port.bounds import log_ends, offset_of
 from headgate.agents.port.errors import Fenced, OutboxError, OutcomeUnknown, ProducerBroken, TargetFailed
 from headgate.agents.records.kafka.target_rules import TooLarge
-from headgate.agents.runtime.buffer import LogWrite
-from headgate.agents.runtime.intake import Intake, LostPosition, PartitionSource
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.reading.intake import Intake, LostPosition, PartitionSource
+from headgate.agents.runtime.writing.buffer import LogWrite
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.worker.positions import PositionPublisher
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
@@ -385,7 +385,7 @@ async def test_an_open_transaction_blocks_and_is_named(kafka, topic):
 @pytest.mark.asyncio
 async def test_a_deleted_topic_is_noticed_by_reader_and_writer(kafka, topic, monkeypatch):
     """aiokafka logs it and looks idle (reader), or tries for ever (writer)."""
-    monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("headgate.agents.runtime.writing.outbox.GONE_AFTER_S", 1.0)
     name, other = topic(), topic("other")
     at = StreamPartition(name, 0)
     async with (

@@ -14,8 +14,8 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutboxError, ProducerBroken
 from headgate.agents.records.kafka.partitioner import partition_of
-from headgate.agents.runtime.buffer import LogWrite
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.writing.buffer import LogWrite
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 

@@ -23,7 +23,7 @@ def trouble(one, task="Partition 0"):
 @pytest.mark.parametrize("which", ["between", "log"])
 async def test_a_deleted_topic_of_the_jobs_own_is_said(job, topic, monkeypatch, which):
     """The stream between two stages, and the task log."""
-    monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("headgate.agents.runtime.writing.outbox.GONE_AFTER_S", 1.0)
     inp, out = topic("in", 1), topic("out", 1)
     app = hg.App(job.name, settings={"fetch.watchdog": "2s"})
     app.input(inp).repartition("k").agg(n=hg.count()).to(out)

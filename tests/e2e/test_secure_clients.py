@@ -14,8 +14,8 @@ from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
 from headgate.agents.port.errors import OutboxError, TargetFailed
-from headgate.agents.runtime.intake import Intake, PartitionSource
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.reading.intake import Intake, PartitionSource
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 

@@ -49,7 +49,7 @@ async def test_a_broker_that_restarts_holds_a_job_up_and_breaks_nothing(job_on, 
 
 async def test_a_deleted_output_topic_fails_those_who_write_to_it_and_comes_back(job, topic, monkeypatch):
     """The tasks that wrote to it say so, with the remedy; when the topic is there again they go on, and nothing is lost."""
-    monkeypatch.setattr("headgate.agents.runtime.outbox.GONE_AFTER_S", 1.0)
+    monkeypatch.setattr("headgate.agents.runtime.writing.outbox.GONE_AFTER_S", 1.0)
     inp = topic("in", 1)
     out, other = named("gone", "other")
     await made(job.client, (out, 1), (other, 1))

@@ -12,9 +12,9 @@ from headgate.agents.kafka.port import KafkaPort, WallClock
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.port.errors import OutboxError
 from headgate.agents.records.values import serdes as serde
-from headgate.agents.runtime import log as tasklog
-from headgate.agents.runtime.log import log_write, restore
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.store import log as tasklog
+from headgate.agents.runtime.store.log import log_write, restore
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import MemoryStore, Owner
 from headgate.agents.state.tables import TaskTables

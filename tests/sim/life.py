@@ -17,8 +17,8 @@ from headgate.agents.cancellation import Unasked, answered
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.live_settings import Settings
 from headgate.agents.port.port import Background
-from headgate.agents.runtime.outbox import Outbox
-from headgate.agents.runtime.task import TaskActor
+from headgate.agents.runtime.task.task import TaskActor
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.testing.port import MemoryMailbox
 from headgate.agents.worker.options import WorkerOptions
 from headgate.agents.worker.participant import Participant

@@ -18,7 +18,7 @@ from headgate.agents.operators.joins import joined
 from headgate.agents.operators.windows import window_states, windowed
 from headgate.agents.port import bounds
 from headgate.agents.records.frames import arrow_frames
-from headgate.agents.runtime import log
+from headgate.agents.runtime.store import log
 from headgate.core.windows import blocks
 
 from .faults import REQUESTS

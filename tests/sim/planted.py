@@ -120,7 +120,7 @@ def _aggregating_owner_waits_for_siblings() -> list[tuple[Any, str, Any]]:
 
 
 def _idle_guessed_from_silence() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.runtime import task_intake
+    from headgate.agents.runtime.task import task_intake
     from headgate.core.task.inputs import Inputs
 
     def is_idle(self: Inputs, at: Any, clock: Any, now: Any) -> bool:
@@ -281,7 +281,7 @@ def _tried_instead_of_asked() -> list[tuple[Any, str, Any]]:
 
 def _half_a_chunk_completed() -> list[tuple[Any, str, Any]]:
     from headgate.agents.operators.pipeline.trouble import Failed
-    from headgate.agents.runtime.contribution import Contribution
+    from headgate.agents.runtime.task.contribution import Contribution
 
     original = Contribution.complete
 
@@ -303,7 +303,7 @@ def _cancelled_await_taken_for_asked() -> list[tuple[Any, str, Any]]:
 
 
 def _refused_write_forgotten() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.runtime.committing import Committing
+    from headgate.agents.runtime.writing.committing import Committing
     from headgate.agents.state.store import GuardedStore
     from headgate.core.task import commit_protocol as commits
 
@@ -323,7 +323,7 @@ def _refused_write_forgotten() -> list[tuple[Any, str, Any]]:
 
 
 def _stale_fetch_behind_a_seek() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.runtime.intake import Intake
+    from headgate.agents.runtime.reading.intake import Intake
 
     async def absorb(self: Any, taken: Any) -> None:
         for one in taken:
@@ -349,7 +349,7 @@ def _flag_outlives_its_letter() -> list[tuple[Any, str, Any]]:
 
 
 def _damaged_and_never_read_again() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.runtime.intake import Intake
+    from headgate.agents.runtime.reading.intake import Intake
 
     original = Intake._damaged
 
@@ -361,7 +361,7 @@ def _damaged_and_never_read_again() -> list[tuple[Any, str, Any]]:
 
 
 def _damaged_and_passed() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.runtime.intake import Intake
+    from headgate.agents.runtime.reading.intake import Intake
 
     def look(self: Any, part: Any) -> None:
         if part.buffer.damaged is not None:
@@ -679,7 +679,7 @@ def _changed_states_evicted() -> list[tuple[Any, str, Any]]:
 
 def _last_row_not_written() -> list[tuple[Any, str, Any]]:
     from headgate.agents.records.memory.vectors import longs
-    from headgate.agents.runtime.buffer import TaskBuffer
+    from headgate.agents.runtime.writing.buffer import TaskBuffer
 
     original = TaskBuffer.emit_spans
 
@@ -770,7 +770,7 @@ def _own_gap_is_the_silence_of_others() -> list[tuple[Any, str, Any]]:
 
 def _unanswered_end_counts() -> list[tuple[Any, str, Any]]:
     from headgate.agents.port.errors import OutcomeUnknown
-    from headgate.agents.runtime.outbox import Outbox
+    from headgate.agents.runtime.writing.outbox import Outbox
 
     original = Outbox._commit_transaction
 
@@ -797,7 +797,7 @@ def _dropped_while_markers_are_under_way() -> list[tuple[Any, str, Any]]:
 
 def _log_without_an_answer_is_empty() -> list[tuple[Any, str, Any]]:
     from headgate.agents.port import bounds
-    from headgate.agents.runtime import runtime
+    from headgate.agents.runtime.host import runtime
 
     original = bounds.log_ends
 

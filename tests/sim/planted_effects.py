@@ -260,7 +260,7 @@ def withdrawal_done_without_effect() -> Patches:
 
 
 def skip_not_obeyed() -> Patches:
-    from headgate.agents.runtime.skips import Skips
+    from headgate.agents.runtime.reading.skips import Skips
 
     return [(Skips, "mark", lambda self, chunk: None)]
 
@@ -346,7 +346,7 @@ def leader_transaction_left_open() -> Patches:
 
 
 def outputs_after_their_positions() -> Patches:
-    from headgate.agents.runtime.buffer import TaskBuffer
+    from headgate.agents.runtime.writing.buffer import TaskBuffer
 
     def complete(self: Any) -> None:
         emitted, self._emitted = self._emitted, []
@@ -362,7 +362,7 @@ def outputs_after_their_positions() -> Patches:
 
 
 def store_left_open() -> Patches:
-    from headgate.agents.runtime.state import TaskStore
+    from headgate.agents.runtime.store.state import TaskStore
 
     original = TaskStore._close
 
@@ -375,7 +375,7 @@ def store_left_open() -> Patches:
 
 def transaction_left_open() -> Patches:
     from headgate.agents.port.errors import OutboxError
-    from headgate.agents.runtime.outbox import Outbox
+    from headgate.agents.runtime.writing.outbox import Outbox
     from headgate.core.names import StreamPartition
 
     original = Outbox.stop

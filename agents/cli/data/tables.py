@@ -23,7 +23,7 @@ from ...kafka.offsets import KafkaOffsets
 from ...kafka.port import KafkaPort
 from ...port.bounds import log_ends
 from ...process.reading import following
-from ...runtime.log import restore
+from ...runtime.store.log import restore
 from ...state.scan import CHECKPOINT, RowDecoder, kind_of, scan
 from ...state.store import MemoryStore
 from ..group import WithVerbs

@@ -16,7 +16,7 @@ from .times import fitting
 
 if TYPE_CHECKING:
     from ....core.batching.batches import Bridge
-    from ...runtime.task import TaskActor
+    from ...runtime.task.task import TaskActor
 
 FRONT = "batches."
 SPARK = "spark"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ....core.orders import TaskState
 
 if TYPE_CHECKING:
-    from ...runtime.task import TaskActor
+    from ...runtime.task.task import TaskActor
 
 
 def drain_load(actors: Iterable[TaskActor], most_bytes: int) -> dict[str, float]:

@@ -22,13 +22,13 @@ from ....core.machine import Now
 from ....core.orders import RESTING, WORKING
 from ...logger import Logger
 from ...port.absence import FIRST_S, LONGEST_S, WatchedTime
-from ...runtime.at_work import AtWork
+from ...runtime.task.at_work import AtWork
 from .lags import Owned
 
 if TYPE_CHECKING:
     from ...coordinator.coordination import Coordination
-    from ...runtime.runtime import Runtime
-    from ...runtime.task import TaskActor
+    from ...runtime.host.runtime import Runtime
+    from ...runtime.task.task import TaskActor
 
 log = Logger("headgate.worker")
 AWAY_S = 5.0

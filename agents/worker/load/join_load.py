@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .times import fitting
 
 if TYPE_CHECKING:
-    from ...runtime.task import TaskActor
+    from ...runtime.task.task import TaskActor
 
 SIDE_NAMES = ("left", "right")
 NUMBERS = ("rows", "bytes", "memory", "late", "alone")

@@ -20,7 +20,7 @@ from ...port.port import Clock, Offsets
 from ...port.waiting import in_time, pause
 
 if TYPE_CHECKING:
-    from ...runtime.task import TaskActor
+    from ...runtime.task.task import TaskActor
 
 log = Logger("headgate.lags")
 ASK_S = 2.0

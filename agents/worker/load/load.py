@@ -30,7 +30,7 @@ from .times import Times, time_load
 from .window_load import window_load, windows_of
 
 if TYPE_CHECKING:
-    from ...runtime.task import TaskActor
+    from ...runtime.task.task import TaskActor
 
 STATES = tuple(TaskState)
 """By number. Workers of different versions read each other's heartbeats, so `TaskState` may only be appended to."""

@@ -20,7 +20,7 @@ from ....core.progress.producers import BEHIND, RELAYED, Holder
 from ....core.task.view import STEP
 
 if TYPE_CHECKING:
-    from ...runtime.task import TaskActor
+    from ...runtime.task.task import TaskActor
 
 MOST_HOLDERS = 3
 OPEN_TRANSACTION, NOT_ANSWERED, AT_END = "open-transaction", "not-answered", "at-end"

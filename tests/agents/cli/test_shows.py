@@ -115,7 +115,7 @@ def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_request_or_not
 def test_what_reads_a_job_brings_neither_a_web_client_nor_a_runtime(verb: str) -> None:
     """More than half of a command's second was the import of operators, which it got with one number of the worker's."""
     heavy = {
-        *("aiohttp", "faust", "rocksdict", "pyarrow", "headgate.agents.operators", "headgate.agents.runtime.task"),
+        *("aiohttp", "faust", "rocksdict", "pyarrow", "headgate.agents.operators", "headgate.agents.runtime.task.task"),
         *("headgate.core.task.task", "headgate.agents.job.derive.declaration", "headgate.agents.worker.participant"),
     }
     script = f"import sys, headgate.agents.cli.see.{verb}; print(sorted({heavy!r} & {{*sys.modules}}))"

@@ -16,8 +16,8 @@ from headgate.agents.operators.joins.kept_rows import SideCounts
 from headgate.agents.operators.windows.open_windows import OpenCounts
 from headgate.agents.operators.windows.windowed import LateCounts
 from headgate.agents.port.broker_clock import BrokerClock
-from headgate.agents.runtime.at_work import AtWork
-from headgate.agents.runtime.unreadable import Unreadable
+from headgate.agents.runtime.host.unreadable import Unreadable
+from headgate.agents.runtime.task.at_work import AtWork
 from headgate.agents.status import documents
 from headgate.agents.status.metric import COUNTER
 from headgate.agents.status.metrics import METRICS, render

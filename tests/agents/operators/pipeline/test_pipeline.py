@@ -21,7 +21,7 @@ from headgate.agents.records.frames.framing import frame_cuts
 from headgate.agents.records.kafka.columns import Columns
 from headgate.agents.records.kafka.fetched import RecordBatch
 from headgate.agents.records.values.serdes import json, msgpack
-from headgate.agents.runtime.buffer import Joining, Listed, Spanned
+from headgate.agents.runtime.writing.buffer import Joining, Listed, Spanned
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.port.waiting import pause
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.testing import driver
 
 from ...forms import Form

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.runtime.at_work import AtWork
+from headgate.agents.runtime.task.at_work import AtWork
 from headgate.agents.worker.load.health import (
     AWAY_S,
     COMMIT_S,

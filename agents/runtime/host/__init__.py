@@ -1,0 +1,1 @@
+"""The runtime of one process: its tasks, each under its grant, and what they share."""

@@ -1,0 +1,144 @@
+"""The runtime carries out the instructions of tasks and of their committer. Worker, test driver and simulator run the same code.
+
+    actors      the tasks that run, each under its grant
+    granted     starts them, gives them their orders, and restarts them
+    producers   the producer of the current incarnation, its committer, and the buffers that tasks write to
+    settings    the current settings
+    targets     topics that are written to: their partition counts, and what they accept
+    offsets     where logs start and end
+    port        Kafka's bytes, the clock, threads
+    job         the job that the process takes part in, and that gives it its orders
+    life        the process around the runtime, which runs its coroutines
+
+It only puts them together: each part says in a protocol of its own, `…Needs`, what it takes from here, and none knows the runtime.
+A worker gives it Kafka, RocksDB and the wall clock; a test driver gives it memory and virtual time. It does not depend on Faust,
+heartbeats or web pages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from ....core.names import StreamPartition
+from ....core.task.plan import TaskPlan
+from ...job.derive.declaration import Declared
+from ...live_settings import Settings
+from ...measured import Clocks
+from ...port.absence import Unread
+from ...port.bounds import log_ends
+from ...port.outlasting import outlasted
+from ...port.port import Offsets, Port, Process
+from ...state.store import Disk
+from ..reading.old_reads import OldReads
+from ..store.state import TaskStore
+from ..task.solitude import Solitude
+from ..task.task import TaskActor
+from ..task.turns import LoopTurns
+from ..writing.outbox import brokers_ms
+from ..writing.producers import Learning, ProducerJob, Producers
+from .granted import Granted, JobOfTasks
+from .unreadable import Unreadable
+
+
+class TargetTopics(Learning, Protocol):
+    """What is known about the topics that are written to."""
+
+    async def check_widths(self, widths: Mapping[str, int]) -> None:
+        """Raise if a stream between stages does not have as many partitions as the leader wrote."""
+        ...
+
+    def limit(self, topic: str) -> int | None:
+        """The topic's max.message.bytes, if known."""
+        ...
+
+    def kept_ms(self, topic: str) -> int | None:
+        """How long the topic keeps records, if it is known and deletes them by their age."""
+        ...
+
+
+class Job(JobOfTasks, ProducerJob, Protocol):
+    """The job that the process takes part in, as its tasks and producers see it. It starts and ends incarnations, and gives tasks their
+    orders."""
+
+
+class RuntimeHost(Process, Protocol):
+    """The process around a runtime, which also says where stores lie."""
+
+    def disk(self, task: str) -> Disk:
+        """Where the store of a task lies."""
+        ...
+
+
+class Runtime:
+    """The tasks of one process, and what they share."""
+
+    def __init__(
+        self,
+        name: str,
+        life: RuntimeHost,
+        job: Job,
+        port: Port,
+        declared: Declared,
+        settings: Settings,
+        targets: TargetTopics,
+        offsets: Offsets,
+        *,
+        spark: Any = None,
+        memory: Any = None,
+        compression: str | None = None,
+        clocks: Clocks | None = None,
+    ) -> None:
+        """`name`: the name of its clients. `memory`: what the stores on disk may use. `compression`: used when no setting is given.
+        `clocks`: those by which the length of letters is measured; None in virtual time.
+        """
+        self.name = name
+        self.life = life
+        self.job = job
+        self.port = port
+        self.declared = declared
+        self.settings = settings
+        self.targets = targets
+        self.offsets = offsets
+        self.spark = spark
+        self.memory = memory
+        self.old_reads = OldReads(declared.graph, offsets, targets.kept_ms, partial(brokers_ms, port))
+        self.unread = Unread()
+        self.unreadable = Unreadable()
+        self.solitude = Solitude(port.clock)
+        self.counters: dict[str, Counter[str]] = {}
+        """By task; the counters outlive the task's actor."""
+        self.actors: dict[str, TaskActor] = {}
+        self.producers = Producers(self, self.actors, compression=compression)
+        self.turns = LoopTurns(clocks, self.producers.hurried)
+        self.granted = Granted(
+            self.actors, life, job, self.producers, lambda plan, start: TaskActor(self, self.granted, plan, start)
+        )
+
+    async def check_streams(self, plan: TaskPlan) -> None:
+        """Check that the streams between stages and those for other jobs have as many partitions as the leader wrote, before the task reads
+        or writes them."""
+        widths = {
+            one.stream: one.width for one in (*plan.outputs, *plan.inputs) if one.stream in self.declared.graph.framed
+        }
+        await outlasted(partial(self.targets.check_widths, widths))
+
+    def open_state(self, task: str, log_partition: int) -> TaskStore:
+        """The store and the tables of a task."""
+        run = self.job.run_view()
+        topics = self.declared.topics
+        return TaskStore(
+            self.port,
+            self.declared,
+            task,
+            StreamPartition(topics.log, log_partition),
+            job_uuid=run.job_uuid if run is not None else "",
+            disk=self.life.disk(task),
+            decoded=None if self.memory is None else self.memory.decoded,
+            clock=lambda: self.port.clock.now().wall,
+            ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),
+            log_limit=self.targets.limit(topics.log),
+            unread=self.unreadable.passed,
+        )

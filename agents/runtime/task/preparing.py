@@ -1,0 +1,112 @@
+"""Prepares a task before it runs: opens, wipes or restores its store, builds its operators, and asks the broker for offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from ....core.task import protocol as t
+from ....core.task.plan import TaskPlan
+from ...job.derive.declaration import Declared
+from ...operators.pipeline.pipeline import Pipeline
+from ...operators.source.key_test import KeyTest
+from ...port.bounds import resolved
+from ...port.outlasting import outlasted
+from ...port.port import Offsets
+from ...records.memory.limits import LIMIT
+from ..writing.buffer import TaskBuffer
+from .contribution import Transactions
+from .site import Site
+from .suspicion import Suspicion
+
+
+class PreparingNeeds(Protocol):
+    """What preparing needs of the process."""
+
+    declared: Declared
+    offsets: Offsets
+    spark: Any
+
+    @property
+    def producers(self) -> Transactions: ...
+    async def check_streams(self, plan: TaskPlan) -> None: ...
+
+
+class Preparing:
+    """Carries out the machine's instructions for the store before the first letter. Each of these runs beside the actor."""
+
+    def __init__(self, site: Site, needs: PreparingNeeds, suspicion: Suspicion, poke: Callable[[], None]) -> None:
+        """Operators call `poke` when they may have work due."""
+        self._site = site
+        self._needs = needs
+        self._suspicion = suspicion
+        self._buffer = needs.producers.buffer(site.name)
+        """What the current letter emits."""
+        self._poke = poke
+
+    async def open(self, _: t.OpenStore) -> None:
+        """Open the store that is on disk."""
+        site = self._site
+        opened = await site.state.open()
+        self._suspicion.remember(await site.state.marks(site.grant))
+        site.feed(opened)
+
+    async def log_ends(self, _: t.AskLogEnds) -> None:
+        """Ask where the task's log starts and ends."""
+        self._site.feed(await self._site.state.log_ends())
+
+    async def wipe(self, order: t.WipeStore) -> None:
+        """Replace the store by an empty one."""
+        self._site.log.warning("local store is rebuilt", why=order.why)
+        await self._site.state.wipe()
+        self._site.feed(t.StoreWiped())
+
+    async def restore(self, order: t.Restore) -> None:
+        """Replay the log into the store, and build the pipeline."""
+        site, machine = self._site, self._site.machine
+        await self._needs.check_streams(site.plan)
+        restored = await site.state.restore(order, site.feed)
+        before = restored.checkpoint
+        if before is not None and before.run != machine.run.run_id:
+            # durable with the first commit of the run, before anything is read
+            site.state.begin_run(reopens=machine.run.reopens)
+        site.pipeline = pipeline = assembled(site, self._needs, self._buffer, self._poke)
+        site.feed(replace(restored, owed=pipeline.owed()))
+        pipeline.knows(machine.step_times)
+
+    async def resolve(self, order: t.ResolveOffsets) -> None:
+        """Ask the broker which offsets the bounds stand for."""
+        self._site.feed(await outlasted(partial(resolved, self._needs.offsets, order)))
+
+
+def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Callable[[], None]) -> Pipeline:
+    """The pipeline of a task, of the declared job, the task's buffer and tables, and the current settings."""
+    settings, state, name = site.settings, site.state, site.name
+    made = Pipeline(
+        needs.declared,
+        name,
+        buffer=buffer,
+        seal_buffer=needs.producers.buffer(name),
+        table=state.table,
+        widths={one.stream: one.width for one in site.plan.outputs},
+        now_ms=site.wall_ms,
+        count=site.count,
+        streams=[one.stream for one in site.plan.inputs],
+        prepare=state.prepare,
+        careful=name in needs.producers.careful,
+        patience=site.patience,
+    )
+    made.meter = site.meter
+    made.keys = KeyTest(needs.declared, name, site.plan.inputs, site.count)
+    made.spark = needs.spark
+    made.spark_in_flight = settings.value("spark.in-flight")
+    made.gather_max_bytes = settings.value("gather.max-bytes")
+    made.batch_max_bytes = settings.value(LIMIT)
+    made.spark_timeout_s = settings.seconds("spark.batch-timeout")
+    made.topic_id = site.topic_of
+    made.adopted = lambda: site.view.adopted
+    made.poke = poke
+    made.durable()
+    return made

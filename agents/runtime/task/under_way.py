@@ -1,0 +1,284 @@
+"""The current letter of a task: at most one, from the decision to run it until it has ended or is called off.
+
+It decides what the machine leaves to the runtime: which records of a failing chunk are skipped or become dead letters. If a letter writes
+to a topic that is not known yet, the broker is asked for it, and the letter runs again from its beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+from ....core.names import StreamPartition
+from ....core.task import protocol as t
+from ....core.turns import TURN_NS
+from ...cancellation import CalledOff, answered
+from ...operators.pipeline.pipeline import Pipeline
+from ...operators.pipeline.trouble import Failed, Recovered, because, recover, told
+from ...port.port import MailboxClosed, Process
+from ...records.frames.chunks import Chunk
+from ...records.frames.range_buffer import UnreadRecords
+from ...records.kafka.target_rules import UnknownTarget
+from ..reading.old_reads import OldReads
+from .beside import Beside
+from .contribution import Contribution
+from .doing import ChunkLetter, Doing, Letter, StepLetter, named
+from .due import Due
+from .failures import Failures
+from .site import Site
+from .solitude import Solitude
+from .suspicion import Suspicion, mark_of
+from .turns import LoopTurns, Share
+
+R = TypeVar("R")
+
+
+class LateTopics(Protocol):
+    """The topics that are written to; see `Producers`."""
+
+    async def learn(self, topic: str) -> None: ...
+
+
+class LetterNeeds(Protocol):
+    """What the letters of a task need of the process."""
+
+    old_reads: OldReads
+    solitude: Solitude
+    turns: LoopTurns
+
+    @property
+    def life(self) -> Process: ...
+    @property
+    def producers(self) -> LateTopics: ...
+
+
+class UnderWay:
+    """Runs the letters of one task, one at a time, in its actor."""
+
+    def __init__(
+        self,
+        site: Site,
+        needs: LetterNeeds,
+        failures: Failures,
+        suspicion: Suspicion,
+        beside: Beside,
+        contribution: Contribution,
+        due: Due,
+        on_gone: Callable[[BaseException | None], None],
+        on_again: Callable[[], None],
+    ) -> None:
+        """`on_gone` is called when the actor has stopped, `on_again` when its agent was started again."""
+        self._site = site
+        self._targets = needs.producers
+        self._old_reads = needs.old_reads
+        self._solitude = needs.solitude
+        self._turns = needs.turns
+        self._share = Share()
+        self._failures = failures
+        self._suspicion = suspicion
+        self._beside = beside
+        self._contribution = contribution
+        self._due = due
+        self.doing = Doing(site)
+        self._letter: Letter | None = None
+        self._learnt: set[str] = set()
+        """Topics that user code writes to and no step declares; the broker has been asked for them."""
+        self.mailbox = needs.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
+
+    # ------------------------------------------------------------------------------------------------------ what is next
+
+    async def take(self, chunk: Chunk) -> None:
+        """The intake has taken a chunk from its buffer: it is the next letter."""
+        if self._site.feed(t.ChunkTaken(chunk.at, chunk.next_position)):
+            await self._put(self._next(ChunkLetter(chunk)))
+
+    def step(self, order: t.RunStep) -> None:
+        """Run a step as the next letter."""
+        letter = self._next(StepLetter(order))
+        self._beside.run(partial(self._put, letter), "step")
+
+    def again(self, order: t.RunAgain) -> None:
+        """Run the failed letter again."""
+        assert self._letter is not None, "the failed letter is kept for this"
+        letter = self._next(replace(self._letter, attempt=order.attempt))
+        self._beside.run(partial(self._put, letter), "run again")
+
+    def drop(self, _: t.DropChunk) -> None:
+        """Call the letter off, whether it runs or still waits."""
+        letter = self.call_off()
+        self._site.drop()
+        self._site.idle.set()
+        self._failures.over()
+        if letter is not None:
+            at = letter.chunk.at if isinstance(letter, ChunkLetter) else StreamPartition("", 0)
+            self._site.feed_later(t.ChunkDropped(at))
+
+    def call_off(self) -> Letter | None:
+        """Call the current letter off, and return it: nothing that it does counts any more."""
+        letter, self._letter = self._letter, None
+        return letter
+
+    def _next(self, letter: Letter) -> Letter:
+        """Make this the current letter: from now on it can be called off, whether it has begun or not."""
+        self._site.idle.clear()
+        self._letter = letter
+        return letter
+
+    async def _put(self, letter: Letter) -> None:
+        if not self._called_off(letter):
+            with contextlib.suppress(MailboxClosed):
+                await self.mailbox.put(letter)
+
+    def _called_off(self, letter: Letter) -> bool:
+        return self._site.gone or letter is not self._letter
+
+    # -------------------------------------------------------------------------------------------------------- at work
+
+    async def _run(self, letter: Letter) -> None:
+        if self._called_off(letter):
+            return
+        turns, meter = self._turns, self._site.meter
+        expected_ns = self._expected_ns(letter)
+        if isinstance(letter, ChunkLetter):
+            self._share.more = letter.chunk.followed
+        turn = await turns.enter(self._share, expected_ns)
+        await self._solitude.enter()
+        self.doing.begins(letter)
+        meter.begin()
+        try:
+            self._unless_called_off(letter)
+            work = self._chunk(letter) if isinstance(letter, ChunkLetter) else self._step(letter)
+            await meter.of(work, lambda: turns.used(self._share, turn, expected_ns, meter.ns))
+        except CalledOff:
+            self._site.drop()
+        finally:
+            self._suspicion.ended()
+            self.doing.ends()
+            self._solitude.leave()
+            turns.ended(self._share, meter.ns)
+            self._contribution.letter_ended(meter.ns)
+            if isinstance(letter, ChunkLetter) and not isinstance(letter.chunk.columns, UnreadRecords):
+                turns.learn(letter.chunk.at.stream, len(letter.chunk), meter.ns + letter.chunk.taken_ns)
+
+    def _expected_ns(self, letter: Letter) -> int:
+        """For how long a letter will hold the loop; a step may take a whole turn."""
+        if isinstance(letter, ChunkLetter):
+            return self._turns.expected_ns(letter.chunk.at.stream, len(letter.chunk))
+        return TURN_NS
+
+    async def _chunk(self, letter: ChunkLetter) -> None:
+        chunk = letter.chunk
+        outcome = await self._learning(letter, partial(self._ran, letter))
+        if isinstance(outcome, Failed):
+            self._failures.letter_failed(outcome)
+        elif outcome is not None:
+            for index, cause in outcome.left_out.items():
+                self._site.log.warning(
+                    "record is skipped", at=str(chunk.at), offset=chunk.columns.offset(index), why=str(cause)
+                )
+            if (wants := self._contribution.complete()) is not None:
+                commit, ends = wants
+                upto, greatest = chunk.next_position, outcome.greatest
+                self._old_reads.read(chunk.at, greatest)
+                self._end(t.ChunkDone(chunk.at, upto, greatest, commit=commit, ends=ends, owed=self._pipeline.owed()))
+
+    async def _ran(self, letter: ChunkLetter) -> Recovered | Failed:
+        """Run a chunk. If it fails, run it again without the records that the policy lets it leave out, or fail."""
+        pipeline, suspicion, chunk = self._pipeline, self._suspicion, letter.chunk
+        check, drop = partial(self._unless_called_off, letter), partial(self._try_anew, letter)
+        mark = mark_of(chunk, self._site.topic_of(chunk.at))
+        if before := suspicion.of(mark):
+            return await suspicion.chunk(pipeline, chunk, before, mark.topic, check=check, drop=drop)
+        try:
+            await suspicion.begins(mark, check)
+            return Recovered(await pipeline.chunk(chunk))
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
+            return await recover(pipeline, chunk, error, drop=drop)
+
+    async def _step(self, letter: StepLetter) -> None:
+        self._due.begins(letter.step.key)
+        more = await self._learning(letter, partial(self._stepped, letter))
+        if isinstance(more, Failed):
+            self._failures.letter_failed(more)
+        elif more is not None and (wants := self._contribution.complete()) is not None:
+            commit, ends = wants
+            owed, seen = self._pipeline.owed(), self._pipeline.seen()
+            self._end(t.StepDone(letter.step.letter, more, commit=commit, ends=ends, owed=owed, seen=seen))
+
+    async def _stepped(self, letter: StepLetter) -> bool | Failed:
+        """Run a step. Returns whether there is more of it to run, or why it failed."""
+        step, check = letter.step, partial(self._unless_called_off, letter)
+        run = partial(self._pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause, step.times)
+        try:
+            return await self._suspicion.step(named(letter), run, check=check)
+        except UnknownTarget:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _ran
+            self._try_anew(letter)
+            final = bool(getattr(error.__cause__, "final", False))
+            return Failed(because(f"{step.kind} {step.stream or step.key}", error), error, final)
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        assert self._site.pipeline is not None, "a task is prepared before it works"
+        return self._site.pipeline
+
+    def _end(self, event: t.ChunkDone | t.StepDone) -> None:
+        self._letter = None
+        self._site.idle.set()
+        self._failures.over()
+        self._site.feed(event)
+        self._contribution.expiry.go_on()
+        self._due.watch()
+
+    def _try_anew(self, letter: Letter) -> None:
+        """Discard the letter's changes to state; raise `CalledOff` if the letter has been called off."""
+        self._site.state.drop()
+        self._unless_called_off(letter)
+
+    def _unless_called_off(self, letter: Letter) -> None:
+        if self._called_off(letter):
+            raise CalledOff(self._site.name)
+
+    # ---------------------------------------------------------------------------------------- topics that are not known yet
+
+    async def _learning(self, letter: Letter, run: Callable[[], Awaitable[R]]) -> R | None:
+        """Run a letter. If it writes to a topic that is not known yet, ask the broker once, and run it again from its beginning.
+
+        None if the topic's metadata cannot be fetched: no record is to blame, so this fails the task instead of the letter, and the task
+        restarts by itself. Raises `CalledOff` if the letter has been called off.
+        """
+        while True:
+            try:
+                result = await run()
+                if self._called_off(letter):
+                    raise CalledOff(self._site.name)
+                return result
+            except UnknownTarget as unknown:
+                self._try_anew(letter)
+                why = await self._learn(unknown)
+                self._try_anew(letter)
+                if why is not None:
+                    self._site.log.error(
+                        "the metadata of a topic cannot be fetched", topic=unknown.topic, why=told(why), exc_info=why
+                    )
+                    what = f"the topic {unknown.topic}, which user code writes to, has no metadata: {told(why)}"
+                    self._site.feed(t.Broken(what, passing=True))
+                    return None
+
+    async def _learn(self, unknown: UnknownTarget) -> BaseException | None:
+        """Ask the broker for a topic; returns the error if that failed."""
+        if unknown.topic in self._learnt:
+            return unknown
+        try:
+            with answered("the question"):
+                await self._targets.learn(unknown.topic)
+        except Exception as error:  # noqa: BLE001 - an unreachable broker, a missing permission, a bug in a library
+            return error
+        self._learnt.add(unknown.topic)
+        return None

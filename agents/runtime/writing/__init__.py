@@ -1,0 +1,1 @@
+"""What tasks write: whole letters, in transactions that one coroutine owns, through the producers of an incarnation."""
