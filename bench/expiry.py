@@ -32,7 +32,7 @@ from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import Owner, StoreBusy
 from headgate.agents.state.tables import TaskTables
 from headgate.core.names import StreamPartition
-from headgate.core.task.checkpoint import table_prefix
+from headgate.core.task.stored.checkpoint import table_prefix
 
 from . import report
 from .filling import Record, write

@@ -34,7 +34,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.kafka.topics import TASK_LOG
-from headgate.core.task.checkpoint import table_prefix
+from headgate.core.task.stored.checkpoint import table_prefix
 from headgate.core.windows.slots import holds_window
 
 from . import report

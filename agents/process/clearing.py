@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ...core.errors import EnvironmentFault
 from ...core.graph.schema import SCHEMA_TABLE, unpack_history
 from ...core.names import JobName, StreamPartition, leader_id
-from ...core.task.checkpoint import decode_checkpoint, parse_log_value
+from ...core.task.stored.checkpoint import decode_checkpoint, parse_log_value
 from ..job.types.schemas import TABLE
 from ..kafka.connect import CONNECT_S
 from ..kafka.offsets import KafkaOffsets

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgpack as _msgpack
 
-from ...core.task.checkpoint import expiry_bytes
+from ...core.task.stored.checkpoint import expiry_bytes
 from .packed_rows import PackedRows
 from .store import Changes, Store
 

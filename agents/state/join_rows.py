@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from ...core.errors import HeadgateError
 from ...core.graph.schema import JOIN
-from ...core.task.checkpoint import parse_log_value
+from ...core.task.stored.checkpoint import parse_log_value
 from ...core.windows.joins import SIDES, preserves
 from ...core.windows.slots import holds_window
 from ..records.values.serdes import stored as blocks

@@ -23,7 +23,7 @@ from ...core.graph.schema import (
     pack_history,
     unpack_history,
 )
-from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
+from ...core.task.stored.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.derive.declaration import Declared
 from ..job.types.schemas import AGGREGATE, CLOSED, NOT_TEXT, Layout, TableSpec, layout_of

@@ -10,7 +10,7 @@ from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from functools import cached_property
 from typing import Any
 
-from ...core.task.checkpoint import expiring_heads
+from ...core.task.stored.checkpoint import expiring_heads
 from ..records.columns.latest import latest_rows
 from ..records.memory.record_spans import RecordSpans, marked, picked_spans, pieces
 from ..records.memory.vectors import longs

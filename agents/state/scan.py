@@ -18,7 +18,7 @@ import orjson
 from ...core.errors import DataError, HeadgateError
 from ...core.graph.schema import JOIN, SCHEMA_TABLE, WINDOW, History, unpack_history
 from ...core.settings import offer
-from ...core.task.checkpoint import CONTROL_TABLE, parse_log_value
+from ...core.task.stored.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.derive.declaration import Declared
 from ..job.steps.steps import JoinStep, WindowStep

@@ -27,7 +27,7 @@ from types import NoneType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ...core.errors import DataError, RowRefused
-from ...core.task.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
+from ...core.task.stored.checkpoint import expiring_heads, log_head, log_value, parse_log_value, table_prefix
 from ..job.types.schemas import Layout
 from ..records.memory.record_spans import RecordSpans
 from ..records.values.keys import KeyRefused

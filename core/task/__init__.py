@@ -1,1 +1,1 @@
-"""One task under one grant, and the commits of the worker that runs it."""
+"""One task under one grant."""

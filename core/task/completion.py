@@ -7,8 +7,8 @@ in the transaction of their outputs. The task reports once that it has drained o
 from __future__ import annotations
 
 from ..orders import RunView, TaskState
-from .checkpoint import Checkpoint
 from .ledger import Ledger
+from .stored.checkpoint import Checkpoint
 
 
 class Completion:

@@ -23,8 +23,8 @@ from ..orders import Abandon, Release, Report, RunChanged, Seek, Start
 
 if TYPE_CHECKING:
     from ..progress.frames import ControlFrame
-    from .checkpoint import Checkpoint
     from .plan import Bound, TaskSettings
+    from .stored.checkpoint import Checkpoint
 
 ControlRows = Mapping[tuple[Any, ...], tuple[Any, ...]]
 """Rows of the control table: what the machine must find after a restart, beside the checkpoint. Keys and values are tuples of plain values;

@@ -13,7 +13,6 @@ from dataclasses import replace
 from ..machine import Now
 from ..names import StreamPartition
 from ..orders import RunView, Start
-from .checkpoint import Checkpoint
 from .completion import resumes_draining
 from .inputs import Inputs
 from .ledger import Ledger
@@ -33,6 +32,7 @@ from .protocol import (
     WipeStore,
 )
 from .store_trust import Beginning, beginning, distrust
+from .stored.checkpoint import Checkpoint
 
 BEGINNING = 0
 """The number of the `ResolveOffsets` at the start; seeks and lost positions have others."""

@@ -29,12 +29,12 @@ from typing import Any, cast
 
 from ..names import StreamPartition
 from ..orders import HERE, NO_POSITION, Seek, SeekApplied, skips
-from .checkpoint import MAX_APPLIED
 from .completion import Completion
 from .inputs import Inputs
 from .ledger import Ledger
 from .plan import FOREIGN, INTERMEDIATE
 from .protocol import Bounds, Lost, ResolveOffsets, SeekConsumer, SendReport, SkipRecord, TaskInstruction, TaskNote
+from .stored.checkpoint import MAX_APPLIED
 from .work import Work
 
 

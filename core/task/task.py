@@ -37,7 +37,6 @@ from ..orders import RESTING, Abandon, Release, RunChanged, RunView, Seek, Start
 from ..progress.producers import HEARD
 from . import protocol as t
 from .announcer import Announcer
-from .checkpoint import Checkpoint
 from .completion import Completion, resumes_draining
 from .draining import Draining
 from .inputs import NEVER, Inputs
@@ -49,6 +48,7 @@ from .protocol import TaskEvent, TaskInstruction
 from .restoring import BEGINNING, Restoring
 from .seeks import Seeks
 from .stillness import Stillness
+from .stored.checkpoint import Checkpoint
 from .time import Pace, TaskTime
 from .view import TaskView
 from .work import Work

@@ -15,7 +15,7 @@ import msgpack
 import orjson
 
 from headgate.core.progress.frames import BatchFrame, UserFrame, decode
-from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
+from headgate.core.task.stored.checkpoint import CHECKPOINT_KEY, decode_checkpoint, parse_log_key
 
 from .reader import read_all
 from .windows import KINDS, Record

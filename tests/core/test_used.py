@@ -19,8 +19,8 @@ from headgate.core.coordination.leader.leader import Leader
 from headgate.core.coordination.leader.protocol import LeaderEvent, LeaderInstruction
 from headgate.core.coordination.member.member import Member
 from headgate.core.coordination.member.protocol import MemberEvent, MemberInstruction
-from headgate.core.task.commit import Committer
-from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction
+from headgate.core.task.committer.commit import Committer
+from headgate.core.task.committer.commit_protocol import CommitEvent, CommitInstruction
 from headgate.core.task.protocol import TaskEvent, TaskInstruction
 from headgate.core.task.task import Task
 

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
 from headgate.core.names import incarnation_order
-from headgate.core.task.checkpoint import CHECKPOINT_KEY, decode_checkpoint
+from headgate.core.task.stored.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 
 COUNTS = """
 import headgate as hg

@@ -21,7 +21,7 @@ from headgate.agents.state.tables import TaskTables
 from headgate.core.errors import EnvironmentFault
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
-from headgate.core.task.checkpoint import table_prefix
+from headgate.core.task.stored.checkpoint import table_prefix
 
 from .commits import committed
 

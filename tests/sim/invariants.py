@@ -39,8 +39,14 @@ from headgate.core.names import StreamPartition, incarnation_order, worker_id
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, EndOfStream, Watermark, is_control
 from headgate.core.progress.producers import StreamPhase
 from headgate.core.task import protocol as facts
-from headgate.core.task.checkpoint import CHECKPOINT_KEY, MAX_APPLIED, Checkpoint, decode_checkpoint, parse_log_key
 from headgate.core.task.inputs import JUST_NOW_S
+from headgate.core.task.stored.checkpoint import (
+    CHECKPOINT_KEY,
+    MAX_APPLIED,
+    Checkpoint,
+    decode_checkpoint,
+    parse_log_key,
+)
 
 from .branches import REMINDERS, Reminded
 from .job import LAG_MS, PARTIAL, SHARED, Row, framed, stray

@@ -32,7 +32,7 @@ from headgate.core.graph.model import JobModel
 from headgate.core.machine import Tick
 from headgate.core.names import StreamPartition
 from headgate.core.task import protocol as facts
-from headgate.core.task.commit import Committer
+from headgate.core.task.committer.commit import Committer
 from headgate.core.task.task import Task
 
 from .disk import TaskDisk

@@ -305,7 +305,7 @@ def _cancelled_await_taken_for_asked() -> list[tuple[Any, str, Any]]:
 def _refused_write_forgotten() -> list[tuple[Any, str, Any]]:
     from headgate.agents.runtime.writing.committing import Committing
     from headgate.agents.state.store import GuardedStore
-    from headgate.core.task import commit_protocol as commits
+    from headgate.core.task.committer import commit_protocol as commits
 
     original = GuardedStore.write
 

@@ -19,7 +19,7 @@ from headgate.core import orders
 from headgate.core.coordination import messages
 from headgate.core.names import StreamPartition
 from headgate.core.orders import RunView, skips
-from headgate.core.task.checkpoint import Checkpoint
+from headgate.core.task.stored.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from .life import Watched

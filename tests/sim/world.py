@@ -22,7 +22,7 @@ from headgate.core.coordination.state import FINAL
 from headgate.core.coordination.wire import encode
 from headgate.core.graph.grouping import by_partition, by_stream_partition
 from headgate.core.names import JobName, StreamPartition, leader_id
-from headgate.core.task.checkpoint import parse_log_value
+from headgate.core.task.stored.checkpoint import parse_log_value
 
 from . import branches as b
 from . import columns as c

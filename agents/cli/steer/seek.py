@@ -26,7 +26,7 @@ from ....core.errors import CheckpointError, HeadgateError, NotFound
 from ....core.names import StreamPartition
 from ....core.orders import skips
 from ....core.settings import offer
-from ....core.task.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
+from ....core.task.stored.checkpoint import CHECKPOINT_KEY, Checkpoint, decode_checkpoint
 from ...job.declare.checks import end_meant
 from ...kafka.offsets import KafkaOffsets
 from ...kafka.scan import scan_topic

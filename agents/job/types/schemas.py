@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....core.errors import DataError
 from ....core.graph.schema import BATCHES_OF, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
-from ....core.task.checkpoint import log_head
+from ....core.task.stored.checkpoint import log_head
 from ....core.windows.slots import SlotKey, pack_slot, unpack_slot
 from ...cancellation import passes, said
 from ...records.values import serdes

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ....core.errors import CheckpointError, EnvironmentFault
 from ....core.names import StreamPartition
-from ....core.task.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
+from ....core.task.stored.checkpoint import CHECKPOINT_KEY, parse_log_key, table_prefix
 from ...port.port import Port
 from ...records.columns.latest import latest_rows
 from ...records.frames.chunks import Chunk

@@ -13,8 +13,8 @@ from typing import Any
 
 from ....core.names import StreamPartition
 from ....core.task import protocol as t
-from ....core.task.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
-from ....core.task.rows import pack_rows, unpack_rows
+from ....core.task.stored.checkpoint import CONTROL_TABLE, Checkpoint, decode_checkpoint, encode_checkpoint
+from ....core.task.stored.rows import pack_rows, unpack_rows
 from ...cancellation import CalledOff
 from ...job.derive.declaration import Declared
 from ...job.steps.steps import BatchStep, JoinStep, WindowStep

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from ....core.machine import Tick
 from ....core.names import StreamPartition
-from ....core.task import commit_protocol as e
-from ....core.task.commit import Committer, CommitterState
+from ....core.task.committer import commit_protocol as e
+from ....core.task.committer.commit import Committer, CommitterState
 from ....core.task.protocol import ApplyFailed
 from ...cancellation import said
 from ...logger import Logger

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from ....core.coordination.member import protocol as mw
 from ....core.names import StreamPartition
-from ....core.task import commit_protocol as ce
 from ....core.task import protocol as t
-from ....core.task.commit import OPEN
+from ....core.task.committer import commit_protocol as ce
+from ....core.task.committer.commit import OPEN
 from ...job.derive.declaration import Declared
 from ...live_settings import Settings
 from ...logger import Logger

@@ -16,7 +16,7 @@ from headgate.core.coordination.state import JobState
 from headgate.core.errors import HeadgateError, NotFound
 from headgate.core.graph.schema import SCHEMA_TABLE, Schema, adopt, pack_history
 from headgate.core.names import JobName, StreamPartition, Topics
-from headgate.core.task.checkpoint import CONTROL_TABLE, Checkpoint, encode_checkpoint, log_value
+from headgate.core.task.stored.checkpoint import CONTROL_TABLE, Checkpoint, encode_checkpoint, log_value
 
 ORDERS = StreamPartition("orders", 0)
 JOB = JobName("shop")

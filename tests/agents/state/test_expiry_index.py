@@ -6,7 +6,7 @@ from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.state.expiry_index import BLOCK, TTL_TABLE, ExpiryIndex, indexed
 from headgate.agents.state.packed_rows import PackedRows
 from headgate.agents.state.store import MemoryStore
-from headgate.core.task.checkpoint import log_value
+from headgate.core.task.stored.checkpoint import log_value
 
 INDEX = TTL_TABLE + "counts"
 KEYS = [b"user %05d" % n for n in range(2 * BLOCK + 500)]

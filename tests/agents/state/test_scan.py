@@ -16,7 +16,7 @@ from headgate.agents.state import scan as scanning
 from headgate.agents.state.scan import RowDecoder, scan
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver
-from headgate.core.task.checkpoint import log_value
+from headgate.core.task.stored.checkpoint import log_value
 from headgate.core.windows.slots import pack_slot
 
 

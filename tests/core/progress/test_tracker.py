@@ -15,7 +15,7 @@ from headgate.core.orders import ProducerSet
 from headgate.core.progress.frames import MAX_TIME, NO_TIME, Drain, EndOfStream, Watermark
 from headgate.core.progress.producers import SILENT, ForeignProducers, Said, Sources, StreamPhase, StreamStatus
 from headgate.core.progress.tracker import ALL, Progress
-from headgate.core.task.rows import pack_rows, unpack_rows
+from headgate.core.task.stored.rows import pack_rows, unpack_rows
 
 JOB, RUN, S = "sales/1", "r2", "sales-1-by"
 

@@ -7,7 +7,6 @@ import pytest
 from headgate.core import orders as o
 from headgate.core.names import StreamPartition as SP
 from headgate.core.progress.frames import Watermark
-from headgate.core.task.checkpoint import MAX_APPLIED
 from headgate.core.task.plan import FOREIGN, InputPlan, TaskPlan
 from headgate.core.task.protocol import (
     BeginAgain,
@@ -27,6 +26,7 @@ from headgate.core.task.protocol import (
     TaskNote,
     WorkFailed,
 )
+from headgate.core.task.stored.checkpoint import MAX_APPLIED
 
 from ..task_rig import BY, BY0, JOB, ME, ORDERS, ORDERS0, Rig, drain, run_view, source_plan, two_inputs
 

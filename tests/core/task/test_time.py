@@ -15,7 +15,7 @@ from headgate.core.progress.producers import StreamPhase
 from headgate.core.task.inputs import NEVER
 from headgate.core.task.plan import FOREIGN, INTERMEDIATE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from headgate.core.task.protocol import AtEnd, RunStep, WorkDue
-from headgate.core.task.rows import pack_rows, unpack_rows
+from headgate.core.task.stored.rows import pack_rows, unpack_rows
 from headgate.core.task.time import Through, least, passed_on, passing
 
 from ..task_rig import (

@@ -22,7 +22,7 @@ from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
 from headgate.core.names import StreamPartition
-from headgate.core.task.checkpoint import CHECKPOINT_KEY, log_value, table_prefix
+from headgate.core.task.stored.checkpoint import CHECKPOINT_KEY, log_value, table_prefix
 
 AT = StreamPartition("log", 0)
 A, B, AB = map(table_prefix, ("a", "b", "ab"))

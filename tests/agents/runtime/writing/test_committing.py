@@ -20,7 +20,7 @@ from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort, MemoryProducer
 from headgate.core.names import StreamPartition
-from headgate.core.task import commit_protocol as e
+from headgate.core.task.committer import commit_protocol as e
 
 pytestmark = pytest.mark.asyncio
 

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar
 
-from ..machine import IGNORED, IllegalEvent, Machine, Now, TableRow, Tick, rules
+from ...machine import IGNORED, IllegalEvent, Machine, Now, TableRow, Tick, rules
 from .commit_protocol import (
     Applied,
     Apply,

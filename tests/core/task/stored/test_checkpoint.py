@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headgate.core.errors import CheckpointError, DeclarationError
 from headgate.core.names import StreamPartition
 from headgate.core.orders import TaskState
-from headgate.core.task import checkpoint as module
-from headgate.core.task.checkpoint import (
+from headgate.core.task.stored import checkpoint as module
+from headgate.core.task.stored.checkpoint import (
     CHECKPOINT_KEY,
     CONTROL_TABLE,
     PHASES,

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
-from ..errors import CheckpointError, DeclarationError
-from ..names import StreamPartition
-from ..orders import TaskState
+from ...errors import CheckpointError, DeclarationError
+from ...names import StreamPartition
+from ...orders import TaskState
 
 VERSION = 1
 MAX_APPLIED = 256

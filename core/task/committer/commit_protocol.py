@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..machine import Tick
+from ...machine import Tick
 
 # ---------------------------------------------------------------------------------------------------------------- events
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from headgate.core.task.commit_protocol import CommitEvent, CommitInstruction, Wanted
+from headgate.core.task.committer.commit_protocol import CommitEvent, CommitInstruction, Wanted
 
 
 def test_every_word_is_a_frozen_slotted_dataclass_with_a_docstring():

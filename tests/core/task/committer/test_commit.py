@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.machine import IllegalEvent, Now, Tick, diagram, replay
-from headgate.core.task.commit import LIVE, OPEN, Committer, CommitterState
-from headgate.core.task.commit_protocol import (
+from headgate.core.task.committer.commit import LIVE, OPEN, Committer, CommitterState
+from headgate.core.task.committer.commit_protocol import (
     Applied,
     Apply,
     Begin,
@@ -31,7 +31,7 @@ from headgate.core.task.commit_protocol import (
     Wanted,
 )
 
-from ..whole import everything
+from ...whole import everything
 
 A, B = "Partition 0", "Partition 1"
 AB = frozenset({A, B})

@@ -14,7 +14,7 @@ from headgate.core.errors import CheckpointError
 from headgate.core.progress.frames import NO_TIME
 from headgate.core.progress.markers import Announcement
 from headgate.core.progress.producers import Said, StreamPhase, StreamStatus
-from headgate.core.task.rows import VERSION, pack_rows, unpack_rows
+from headgate.core.task.stored.rows import VERSION, pack_rows, unpack_rows
 
 ROWS = {
     (":heard", "s"): ("r", 5, 0),

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
-from ..errors import CheckpointError
+from ...errors import CheckpointError
 
 VERSION = 1
 """The version of all rows; each begins with it."""
