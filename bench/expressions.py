@@ -34,8 +34,9 @@ import pyarrow.compute as pc
 import headgate as hg
 from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.records.columns.expressions import Computation
-from headgate.agents.records.memory.vectors import Vector, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.layout import longs
+from headgate.agents.records.memory.vectors import Vector
+from headgate.agents.records.native import chosen
 from headgate.core.columns.evaluate import NotComputable
 from headgate.core.columns.schema import ColumnSchema, ColumnSpec
 
@@ -147,7 +148,7 @@ def ns_a_row(call: Call, size: int) -> float:
 
 def main(rounds: int = ROUNDS) -> int:
     """Print the table."""
-    if compiled_part.compiled is None:
+    if chosen.COMPILED is None:
         print("the compiled part is not built here")
         return 1
     libraries = f"pyarrow {pa.__version__}" + ("" if pl is None else f", polars {pl.__version__}")

@@ -30,7 +30,7 @@ from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.columns.groups import KeyTable, StateColumns
 from headgate.agents.records.columns.packing import StatePacking
 from headgate.agents.records.memory.vectors import Vector, VectorBatch
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.core.columns.schema import ColumnSpec
 
 ROUNDS = 11
@@ -139,7 +139,7 @@ def held(keys: int) -> dict[str, float]:
 
 def main(size: int) -> int:
     """Print the tables."""
-    if compiled_part.compiled is None:
+    if chosen.COMPILED is None:
         print("the compiled part is not built here")
         return 1
     table: dict[str, dict[str, list[float]]] = {}

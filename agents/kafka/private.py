@@ -57,12 +57,11 @@ from aiokafka.structs import ConsumerRecord
 from ...core.errors import EnvironmentFault
 from ...core.names import StreamPartition
 from ..records.kafka import columns
-from ..records.kafka.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, OversizedBatch, Raw, columns_of, crc32c
+from ..records.kafka.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, OversizedBatch, Raw, crc32c
 from ..records.kafka.fetched import FetchAnswer, OutOfRange, RecordBatch, Taken
-from ..records.kafka.plain_records import PlainRecord, records_of, records_plainly
+from ..records.kafka.plain_records import PlainRecord, records_of
 from ..records.kafka.spans import SpannedRecords, read_run, read_spans
 from ..records.kafka.visible import CONTROL, TRANSACTIONAL
-from ..records.native import compiled_part
 from . import contract as rawcontract
 from .connection import Connection
 from .receiving import Protocol
@@ -522,7 +521,7 @@ def _ends_abort(batch: Any) -> bool:
 
 def _sound(batch: Any, raw: Raw, start: int, end: int) -> bool:
     """Whether the checksum is right."""
-    if compiled_part.compiled is None or raw[start + 16] != 2:
+    if raw[start + 16] != 2:
         return batch.validate_crc()
     return HEAD.unpack_from(raw, start)[4] == columns.crc32c(raw, start + CHECKED_FROM, end)
 
@@ -538,15 +537,9 @@ def _describe(batch: Any, size: int, raw: Raw, start: int, end: int) -> RecordBa
     times = batch.first_timestamp, batch.max_timestamp
     spans = partial(read_spans, raw, start, end)
     return RecordBatch(
-        partial(_listed, raw, start, end), base, batch.next_offset, count, *times, size, spans=spans,
+        partial(columns.read_batch, raw, start, end), base, batch.next_offset, count, *times, size, spans=spans,
         transactional=batch.is_transactional,
     )  # fmt: skip
-
-
-def _listed(raw: Raw, start: int, end: int, most: int) -> Columns:
-    if compiled_part.compiled is None:
-        return columns_of(records_plainly(raw, start, end, most))
-    return columns.read_batch(raw, start, end, most)
 
 
 class _PlainTaker:

@@ -15,9 +15,9 @@ from ..records.kafka import columns
 from ..records.kafka.codecs import ENCODERS
 from ..records.kafka.columns import CHECKED_FROM, HEAD, pick
 from ..records.kafka.spans import SpannedRecords
+from ..records.layout import Buffer, longs
 from ..records.memory.memory import fresh
-from ..records.memory.vectors import Buffer, longs
-from ..records.native import compiled_part
+from ..records.native import chosen
 from ..records.values.record import Headers
 from . import contract as rawcontract
 
@@ -41,7 +41,7 @@ class Builder:
         self._first_ms = 0
         self.parts: list[tuple[int, str]] = []
         """Which task wrote which part: for each part, the index behind its last record, and the task."""
-        plain = rawcontract.SHORTCOMINGS or compiled_part.compiled is None
+        plain = rawcontract.SHORTCOMINGS
         kind, most = (
             (BatchBuilder, limit + 1) if plain else (_Packed, limit)
         )  # `add` decides what fits: aiokafka's two builders differ
@@ -125,11 +125,11 @@ class _Packed(BatchBuilder):
             self._first_ms = self._max_ms = stamps if isinstance(stamps, int) else stamps[start]
         more = count, self._first_ms, self._limit - self._size
         try:
-            part, at, max_ms = compiled_part.compiled.write(keys, values, stamps, headers, start, *more)
+            part, at, max_ms = chosen.part.write(keys, values, stamps, headers, start, *more)
         except TypeError:
             listed = _listed(keys), _listed(values), stamps if isinstance(stamps, int) else list(stamps)
             named = None if headers is None else [[(n, _plain(v)) for n, v in one] for one in headers]
-            part, at, max_ms = compiled_part.compiled.write(*listed, named, start, *more)
+            part, at, max_ms = chosen.part.write(*listed, named, start, *more)
         self._take(part, at - start, max_ms)
         return at
 
@@ -141,7 +141,7 @@ class _Packed(BatchBuilder):
         if count == 0 and start < (len(stamps) if rows is None else len(longs(rows))):
             self._first_ms = self._max_ms = stamps[start if rows is None else longs(rows)[start]]
         more = count, self._first_ms, self._limit - self._size
-        part, at, max_ms = compiled_part.compiled.write_spans(
+        part, at, max_ms = chosen.part.write_spans(
             records.keys, records.values, records.timestamps, records.headers, rows, start, *more
         )
         self._take(part, at - start, max_ms)

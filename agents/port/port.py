@@ -18,7 +18,7 @@ from ...core.machine import Now
 from ...core.names import StreamPartition
 from ..records.kafka.fetched import FetchAnswer, Taken
 from ..records.kafka.spans import SpannedRecords
-from ..records.memory.vectors import Buffer
+from ..records.layout import Buffer
 from .broker_clock import BrokerClock
 from .errors import Cause
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...core.task.stored.checkpoint import expiring_heads
 from ..records.columns.latest import latest_rows
+from ..records.layout import longs
 from ..records.memory.record_spans import RecordSpans, marked, picked_spans, pieces
-from ..records.memory.vectors import longs
 
 
 class PackedRows(Mapping[bytes, bytes | None]):

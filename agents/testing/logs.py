@@ -17,7 +17,7 @@ from ..records.kafka.columns import Columns
 from ..records.kafka.fetched import RecordBatch
 from ..records.kafka.partitioner import Partitioner
 from ..records.kafka.spans import SpannedRecords
-from ..records.memory.vectors import Buffer
+from ..records.layout import Buffer
 from ..runtime.writing.buffer import Spanned
 
 Bytes = bytes | None

@@ -16,7 +16,7 @@ from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.records.frames.chunks import Chunk
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
 from headgate.core.names import StreamPartition
@@ -258,7 +258,7 @@ async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monk
         assert intake.head(at).degraded is None
 
 
-@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 @pytest.mark.parametrize("raw", [True, False])
 async def test_the_name_of_a_header_may_be_any_bytes(kafka, topic, raw):
     """Brokers accept it, and other clients read it. The whole batch was damaged, and nothing behind it was ever read."""

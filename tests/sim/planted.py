@@ -652,7 +652,7 @@ def _failed_additions_stay() -> list[tuple[Any, str, Any]]:
 
 def _numbers_of_before_the_seal() -> list[tuple[Any, str, Any]]:
     from headgate.agents.operators.base.key_arrays import KeyArrays
-    from headgate.agents.records.memory.vectors import longs
+    from headgate.agents.records.layout import longs
 
     original = KeyArrays.number
 
@@ -678,7 +678,7 @@ def _changed_states_evicted() -> list[tuple[Any, str, Any]]:
 
 
 def _last_row_not_written() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.records.memory.vectors import longs
+    from headgate.agents.records.layout import longs
     from headgate.agents.runtime.writing.buffer import TaskBuffer
 
     original = TaskBuffer.emit_spans

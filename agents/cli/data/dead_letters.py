@@ -35,7 +35,7 @@ from ...kafka.topics import TopicsAdmin
 from ...process.reading import following, must_exist, shown
 from ...records.kafka.target_rules import Rules
 from ...records.kafka.timestamps import EVENT_TIME, TIME_HEADER, accepted
-from ...records.memory.limits import LIMIT
+from ...records.limits import LIMIT
 from ...state.scan import guess, guess_key
 from ...status.documents import time_of
 from ..group import Group

@@ -25,7 +25,7 @@ from ...kafka.allowed import lacking
 from ...kafka.topics import TopicsAdmin
 from ...process.configuration import CommandLine, Configuration
 from ...process.launch import load_app
-from ...records.native import compiled_part
+from ...records.native import chosen
 from ...worker.job_topics import JobTopics
 from ..options import app_dir_option, broker_options, configured, run_async
 from ..output import output_option, show_json, show_table, show_text
@@ -84,7 +84,7 @@ def versions() -> Iterable[Finding]:
             yield Finding(name, WRONG, "is not installed", "pip install headgate")
     slow = (
         ""
-        if compiled_part.compiled is not None
+        if chosen.part.FAST
         else "columns take several times as long; a wheel, or an install with a C compiler, has it"
     )
     yield Finding("compiled part", WARNING if slow else OK, "is missing" if slow else "is there", slow)

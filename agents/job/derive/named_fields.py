@@ -24,7 +24,7 @@ from ....core.columns.expressions import columns_in
 from ....core.columns.schema import BOOL, FLOAT, TEXT, ColumnSchema
 from ....core.columns.typing import NUMBERS
 from ....core.errors import DeclarationError
-from ...records.native import compiled_part
+from ...records.native import chosen
 from ...records.values.column_types import columns_alone, columns_instead, writes_as_columns
 from ...records.values.serdes import OUTPUT_KEY, Serde, is_json, json, named_only
 from ..steps import steps as s
@@ -184,7 +184,7 @@ def _as_columns(
 ) -> tuple[s.InputStep, dict[int, s.Step]]:
     """The input, read as columns, and the outputs and windows behind it, by their former ids, with the columns that come in. Raises
     `_NeedsValue` if rows are needed."""
-    if compiled_part.compiled is None:
+    if not chosen.part.FAST:
         raise _NeedsValue(step, "is decoded faster as rows: the compiled part is not installed")
     kind = step.serde.type
     schema = columns_instead(kind)

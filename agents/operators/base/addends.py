@@ -18,8 +18,9 @@ from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.groups import KeyTable, null_among, numbers_in
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.kafka.columns import pick
+from ...records.layout import Buffer, longs
 from ...records.memory.record_spans import RecordSpans
-from ...records.memory.vectors import Buffer, Vector, longs
+from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
 from ...records.values.serdes import KEY, writes_utf8
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays

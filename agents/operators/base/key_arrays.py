@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...job.types.aggregates import NUMERIC, AggregatePlan
-from ...records.columns.groups import Holding, KeyTable, StateColumns, numbers_in
+from ...records.columns.groups import KeyTable, StateColumns, numbers_in
 from ...records.columns.packing import State, StatePacking
 from ...records.frames.arrow_frames import FrameColumn
+from ...records.layout import Buffer, longs
 from ...records.memory.record_spans import RecordSpans, pieces
-from ...records.memory.vectors import Buffer, Vector, VectorBatch, longs
+from ...records.memory.vectors import Vector, VectorBatch
+from ...records.native.plain.groups import Holding
 
 _HELD: dict[str, tuple[Holding, ...]] = {
     "count": ("rows",),

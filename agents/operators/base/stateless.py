@@ -35,7 +35,7 @@ from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.arrow_frames import FrameRows, FrameWriter
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import check_headers, check_times
-from ...records.memory.vectors import Buffer
+from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
 from ...records.values.record import Headers, Record, Rows
 from ...records.values.serdes import KEY, OUTPUT_KEY

@@ -15,7 +15,7 @@ from typing import Any
 
 from ....core.batching import origins
 from ....core.batching.batches import FIRST_ROW, LAST_ROW, META, Book, Bridge, Closed
-from ...records.memory.vectors import longs
+from ...records.layout import longs
 from .batch_blocks import BatchBlocks
 
 

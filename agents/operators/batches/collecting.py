@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from ....core.batching import origins
 from ....core.batching.batches import BYTES, ROWS, Bridge, Limits, WindowBounds
+from ...records.layout import Buffer
 from ...records.memory.longs import extremes
-from ...records.memory.vectors import Buffer
 from .batch_blocks import NewRows
 from .batch_rows import BatchRows
 

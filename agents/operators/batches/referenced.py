@@ -34,8 +34,8 @@ from ...job.steps import steps as s
 from ...logger import Logger
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import Columns
+from ...records.layout import Buffer, longs
 from ...records.memory.longs import extremes
-from ...records.memory.vectors import Buffer, longs
 from ..base.bad_records import BadRecord
 from ..failures.failures import dead_letter
 from ..failures.letters import bury

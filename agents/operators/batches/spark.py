@@ -37,8 +37,9 @@ from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk, columns_of_values, offsets_at
 from ...records.columns.window_rows import rows_of_times
 from ...records.kafka.columns import pick
+from ...records.layout import Buffer, longs
 from ...records.memory.longs import gathered
-from ...records.memory.vectors import Buffer, Vector, VectorBatch, longs
+from ...records.memory.vectors import Vector, VectorBatch
 from ...records.values.record import Rows
 from ..base.stateless import BYTES, Env, Operator, UserCodeError, failing
 from ..windows.floors import Floor

@@ -28,8 +28,8 @@ from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.target_rules import UnknownTarget
-from ...records.memory.limits import MOST_BYTES
-from ...records.memory.vectors import Buffer
+from ...records.layout import Buffer
+from ...records.limits import MOST_BYTES
 from ...records.values.record import Batch, Headers, Rows
 from ..actors.asynchronous import Deferred
 from ..base.bad_records import BadRecord, NoColumns

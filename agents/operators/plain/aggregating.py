@@ -14,8 +14,8 @@ from ...job.steps import steps as s
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.selecting import all_mappings
 from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.layout import longs
 from ...records.memory.record_spans import packed, pieces
-from ...records.memory.vectors import longs
 from ...records.values.record import Rows
 from ..base.addends import (
     Addends,

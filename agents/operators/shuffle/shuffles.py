@@ -16,9 +16,10 @@ from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
 from ...records.columns.selecting import all_mappings, column_of
 from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.layout import Buffer, longs
 from ...records.memory.record_spans import RecordSpans, packed
 from ...records.memory.taking import spans_of
-from ...records.memory.vectors import Buffer, Vector, longs
+from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
 from ...records.values.serdes import stored, writes_utf8
 from ..base.addends import (

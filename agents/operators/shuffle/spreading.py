@@ -16,7 +16,7 @@ from ...records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, Fr
 from ...records.frames.framing import FRAME_RECORDS, frame_cuts
 from ...records.kafka.columns import pick
 from ...records.kafka.partitioner import Partitioner
-from ...records.memory.limits import NO_TIMESTAMP
+from ...records.limits import NO_TIMESTAMP
 from ...records.memory.longs import distances
 
 

@@ -20,9 +20,9 @@ from ...records.columns.decoder import DecodedColumns, Decoder
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ...records.kafka.spans import SpannedColumns, SpannedRecords, as_spans
+from ...records.layout import Buffer, longs
 from ...records.memory.longs import extremes, gathered
 from ...records.memory.record_spans import piece, pieces
-from ...records.memory.vectors import Buffer, longs
 from ...records.values.record import Rows
 from ..base.bad_records import NoColumns, refuse
 from ..base.stateless import VALUES, Operator

@@ -14,9 +14,10 @@ from ....core.errors import DataError
 from ...job.types.timestamps import BadTimestamp, TimeField, times_of_column
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.timestamps import times_of_spans
-from ...records.memory.limits import TIME_LIMIT
+from ...records.layout import Buffer, longs
+from ...records.limits import TIME_LIMIT
 from ...records.memory.longs import extremes, scaled
-from ...records.memory.vectors import Buffer, Vector, longs
+from ...records.memory.vectors import Vector
 from .event_times import BadRows, EventLimits
 
 FACTORS = {"ms": (1, 1), "s": (1000, 1), "us": (1, 1000), "ns": (1, 1_000_000)}

@@ -25,10 +25,10 @@ from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ...records.kafka.timestamps import times_of
-from ...records.memory.limits import TIME_LIMIT
+from ...records.layout import longs
+from ...records.limits import TIME_LIMIT
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import RecordSpans, is_text, pieces
-from ...records.memory.vectors import longs
 from ...records.values.record import Rows
 from ...records.values.serdes import writes_utf8
 from ..base.bad_records import BadRecord, named, refuse

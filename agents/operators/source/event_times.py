@@ -22,7 +22,7 @@ from ....core.errors import DataError
 from ...job.steps import steps as s
 from ...job.types.timestamps import BadTimestamp, Extract, timestamps_of
 from ...job.types.windows import said
-from ...records.memory.limits import NO_TIMESTAMP, TIME_LIMIT
+from ...records.limits import NO_TIMESTAMP, TIME_LIMIT
 from ...records.memory.longs import extremes
 
 BadRows = list[tuple[int, BaseException]]

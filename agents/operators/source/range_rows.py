@@ -24,10 +24,11 @@ from ...records.frames.arrow_rows import as_batch
 from ...records.kafka.columns import OversizedBatch
 from ...records.kafka.spans import SpannedRecords, headers_of
 from ...records.kafka.visible import FetchedRange
-from ...records.memory.limits import MOST_BYTES
+from ...records.layout import Buffer, longs
+from ...records.limits import MOST_BYTES
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import packed, piece, pieces
-from ...records.memory.vectors import Buffer, VectorBatch, longs
+from ...records.memory.vectors import VectorBatch
 from ...records.values.serdes import json
 from .column_times import ColumnTimes
 from .event_times import EventLimits

@@ -21,8 +21,9 @@ from ...job.types.aggregates import max as greatest
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import rows_of_times
 from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.layout import Buffer, Kind
 from ...records.memory.taking import join, spans_of, take_spans
-from ...records.memory.vectors import Buffer, Kind, Vector
+from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
 from ..base.addends import Addends, ColumnAddends
 from ..base.key_arrays import KeyArrays

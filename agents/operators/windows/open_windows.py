@@ -27,7 +27,7 @@ from ....core.windows.spans import Spans, due
 from ...job.types.aggregates import AggregatePlan
 from ...records.columns.selecting import all_mappings
 from ...records.columns.window_rows import WindowedRows
-from ...records.memory.vectors import Buffer, longs
+from ...records.layout import Buffer, longs
 from ..base.addends import Addend
 from ..base.key_arrays import Addition, KeyArrays
 from .kept_windows import KeptWindows, LiveWindow

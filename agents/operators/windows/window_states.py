@@ -13,9 +13,9 @@ from typing import Any
 
 from ....core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
 from ...job.types.aggregates import AggregatePlan
+from ...records.layout import Buffer, longs
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import pieces
-from ...records.memory.vectors import Buffer, longs
 from ..base.key_arrays import Addition, KeyArrays
 
 States = dict[bytes, list[Any]]

@@ -40,7 +40,7 @@ from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.kafka.columns import pick
-from ...records.memory.vectors import Buffer, longs
+from ...records.layout import Buffer, longs
 from ...records.values.record import Headers, Rows
 from ..base.addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from ..base.key_arrays import KeyArrays

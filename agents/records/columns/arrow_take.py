@@ -17,29 +17,28 @@ Without the compiled part, pyarrow reads the frame, with the same results.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
-from math import isfinite
 from typing import Any, NamedTuple
 
 from ....core.columns.schema import ColumnKind, ColumnSpec
 from ....core.errors import DataError
 from ....core.settings import offer
-from ..memory.vectors import KINDS, Vector, VectorBatch
-from ..native import compiled_part
+from ..layout import KINDS
+from ..memory.vectors import Vector, VectorBatch
+from ..native import chosen
+from ..native.plain.frames import WHOLE_FORMS
 
-_WHOLE = {
-    "c": "int8",
-    "C": "uint8",
-    "s": "int16",
-    "S": "uint16",
-    "i": "int32",
-    "I": "uint32",
-    "l": "int64",
-    "L": "uint64",
+_TYPES = {
+    **WHOLE_FORMS,
+    "f": "float32",
+    "g": "float64",
+    "b": "bool",
+    "u": "text",
+    "U": "text",
+    "vu": "text",
+    "n": "null",
 }
-_TYPES = {**_WHOLE, "f": "float32", "g": "float64", "b": "bool", "u": "text", "U": "text", "vu": "text", "n": "null"}
 """Arrow's formats that are taken over → their names."""
 _OTHERS = {
     "z": "binary",
@@ -52,8 +51,8 @@ _OTHERS = {
     "+s": "struct",
 }
 _FITTING: dict[ColumnKind, frozenset[str]] = {
-    "int64": frozenset((*_WHOLE, "n")),
-    "float64": frozenset((*_WHOLE, "f", "g", "n")),
+    "int64": frozenset((*WHOLE_FORMS, "n")),
+    "float64": frozenset((*WHOLE_FORMS, "f", "g", "n")),
     "bool": frozenset("bn"),
     "text": frozenset(("u", "U", "vu", "n")),
 }
@@ -159,28 +158,20 @@ def _opened(frame: Any) -> tuple[list[_Field], _Take]:
     if array is None and stream is None:
         raise _no_frame(frame)
     try:
-        built = compiled_part.compiled
-        if built is None:
-            return _plainly(frame)
-        if array is not None:
-            schema, *arrays = array()
-        else:
-            assert stream is not None
-            schema, arrays = built.arrow_drain(stream())
-        own, fields = built.arrow_fields(schema)
+        is_table, found, taken = chosen.part.open_frame(frame)
     except (ValueError, TypeError) as error:
         raise FrameRefused(f"the frame that it returned cannot be read: {error}") from error
-    if own[1] != "+s":
+    if not is_table:
         raise NoFrame(f"it returned a single column ({type(frame).__name__}), not a frame", remedy=_A_FRAME)
 
     def take(at: int, kind: ColumnKind) -> tuple[Vector, int]:
         try:
-            *parts, flawed = built.arrow_take(arrays, at, fields[at][1], KINDS.index(kind))
+            *parts, flawed = taken(at, KINDS.index(kind))
         except (ValueError, OverflowError) as error:
-            raise FrameRefused(f"the column '{fields[at][0]}' that it returned cannot be read: {error}") from error
+            raise FrameRefused(f"the column '{found[at][0]}' that it returned cannot be read: {error}") from error
         return Vector(kind, *parts), flawed
 
-    return [_Field(*one) for one in fields], take
+    return [_Field(*one) for one in found], take
 
 
 def _no_frame(value: Any) -> NoFrame:
@@ -193,54 +184,3 @@ def _no_frame(value: Any) -> NoFrame:
         return NoFrame(f"it returned a lazy frame ({type(value).__name__})", remedy="return frame.collect()")
     what = value.__name__ + " itself" if isinstance(value, type) else type(value).__name__
     return NoFrame(f"it returned {what}, not a frame", remedy=_A_FRAME)
-
-
-# ------------------------------------------------------------------------------------------------- without the compiled part
-
-_FORMATS = {**{name: form for form, name in _WHOLE.items()}, "float": "f", "double": "g", "bool": "b", "null": "n"}
-_FORMATS |= {"string": "u", "large_string": "U", "string_view": "vu"}
-
-
-def _plainly(frame: Any) -> tuple[list[_Field], _Take]:
-    """As `_opened`, by pyarrow."""
-    pa: Any = importlib.import_module("pyarrow")
-    try:
-        table: Any = pa.table(frame)
-    except pa.ArrowInvalid as error:
-        if "non-struct" not in str(error):
-            raise
-        raise NoFrame(f"it returned a single column ({type(frame).__name__}), not a frame", remedy=_A_FRAME) from None
-
-    def take(at: int, kind: ColumnKind) -> tuple[Vector, int]:
-        column = table.column(at)
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            flawed = _not_utf8(pa, column) if kind == "text" else None
-            if flawed is None:
-                raise FrameRefused(
-                    f"the column '{table.column_names[at]}' that it returned cannot be read: {error}"
-                ) from error
-            return Vector.of(kind, []), flawed
-        values: list[Any] = column.to_pylist()
-        flawed = next((i for i, value in enumerate(values) if value is not None and not _held(value, kind)), -1)
-        if kind == "float64":
-            values = [None if value is None else float(value) for value in values]
-        return Vector.of(kind, [] if flawed >= 0 else values), flawed
-
-    fields = [(one.name, _FORMATS.get(str(one.type), str(one.type)), one.type) for one in table.schema]
-    return [_Field(name, form, pa.types.is_dictionary(kind)) for name, form, kind in fields], take
-
-
-def _held(value: Any, kind: ColumnKind) -> bool:
-    return isfinite(value) if kind == "float64" else kind != "int64" or -(2**63) <= value < 2**63
-
-
-def _not_utf8(pa: Any, column: Any) -> int | None:
-    """The first row whose text is no UTF-8."""
-    for index, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
-        try:
-            (value or b"").decode()
-        except UnicodeDecodeError:
-            return index
-    return None

@@ -28,9 +28,10 @@ from ....core.columns.schema import BOOL, FLOAT, INT, LEAST, MOST, PYTHON, TEXT,
 from ....core.errors import DataError
 from ..kafka.columns import pick
 from ..kafka.spans import headers_of, packed_headers
+from ..layout import Buffer, longs
 from ..memory.longs import gathered, scaled
 from ..memory.record_spans import RecordSpans, packed, pieces
-from ..memory.vectors import Buffer, Vector, VectorBatch, dicts_of, longs
+from ..memory.vectors import Vector, VectorBatch, dicts_of
 from ..values.record import Headers, Rows
 from .decoder import BadSpan, RecordFlaw
 from .selecting import field_of

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 
+from ..layout import longs
 from ..memory.record_spans import RecordSpans
-from ..memory.vectors import longs
 
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _KEY = re.compile(rb"[\s,{]*(" + _TEXT + rb")\s*:\s*", re.DOTALL)

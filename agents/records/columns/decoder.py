@@ -23,20 +23,17 @@ What it decides: which records are bad. Promises:
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
-
 from ....core.columns.schema import ColumnSpec
-from ..memory.limits import MOST_TEXT
+from ..layout import KINDS, Buffer
 from ..memory.record_spans import RecordSpans
-from ..memory.vectors import KINDS, Buffer, Vector, VectorBatch, longs
-from ..native import compiled_part
+from ..memory.vectors import Vector, VectorBatch
+from ..native import chosen
 
 HAS_OTHER, HAS_WATCHED = 1, 2
 
@@ -90,95 +87,15 @@ class Decoder:
         if len(set(everything)) != len(everything):
             raise ValueError("a column is declared twice")
         self._names = tuple(names)
-        self._known, self._watched = frozenset([*names, *known]), frozenset(watched)
-        self._compiled: Any = None
-        if (built := compiled_part.compiled) is not None:
-            wanted = [(one.name.encode(), KINDS.index(one.type), one.optional) for one in self.columns]
-            wanted += [(name.encode(), len(KINDS), True) for name in known]
-            wanted += [(name.encode(), len(KINDS) + 1, True) for name in watched]
-            self._compiled = partial(built.decode, built.decoder(wanted))
+        wanted = [(one.name.encode(), KINDS.index(one.type), one.optional) for one in self.columns]
+        wanted += [(name.encode(), len(KINDS), True) for name in known]
+        wanted += [(name.encode(), len(KINDS) + 1, True) for name in watched]
+        self._decode: Any = partial(chosen.part.decode, chosen.part.decoder(wanted))
 
     def decode(self, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> DecodedColumns:
         """The columns of these records."""
-        if self._compiled is None:
-            return self._slowly(buffer, offsets, lengths)
-        length, found, bad, tombstones, rows, own, sizes, others = self._compiled(buffer, offsets, lengths)
+        length, found, bad, tombstones, rows, own, sizes, others = self._decode(buffer, offsets, lengths)
         vectors = tuple(Vector(column.type, length, *parts) for column, parts in zip(self.columns, found, strict=True))
         flaws = [BadSpan(i, RecordFlaw(flaw), None if at < 0 else self._names[at]) for i, flaw, at in bad]
         spans = RecordSpans(buffer, offsets, lengths) if rows is None else RecordSpans(buffer, own, sizes)
         return DecodedColumns(VectorBatch(self._names, vectors, length), spans, flaws, tombstones, rows, others)
-
-    def _slowly(self, buffer: Buffer, offsets: Buffer, lengths: Buffer) -> DecodedColumns:
-        """As `decode`, by orjson."""
-        starts, sizes, view = longs(offsets), longs(lengths), memoryview(buffer).cast("B")
-        if len(starts) != len(sizes):
-            raise ValueError(f"{len(starts)} offsets and {len(sizes)} lengths")
-        rows: list[int] = []
-        others = bytearray()
-        bad: list[BadSpan] = []
-        tombstones: list[int] = []
-        found: list[list[Any]] = []
-        for index, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-            if size == -1:
-                tombstones.append(index)
-                continue
-            if start < 0 or size < 0 or start + size > len(view):
-                raise ValueError(f"record {index} lies outside of the buffer")
-            row = self._row(view[start : start + size], others)
-            if isinstance(row, list):
-                rows.append(index)
-                found.append(row)
-            else:
-                bad.append(BadSpan(index, *row))
-        made = self._made(RecordSpans(buffer, offsets, lengths), found, rows, bad, tombstones)
-        made.others = bytes(others) if any(others) else None
-        return made
-
-    def _row(self, data: memoryview, others: bytearray) -> list[Any] | tuple[RecordFlaw, str | None]:
-        try:
-            value: Any = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            return RecordFlaw.NOT_JSON, None
-        if type(value) is not dict:
-            return RecordFlaw.NOT_OBJECT, None
-        row: list[Any] = []
-        for column in self.columns:
-            name, kind, optional = column.name, column.type, column.optional
-            one = value.get(name)
-            if one is None:
-                if not optional:
-                    return RecordFlaw.NULL if name in value else RecordFlaw.MISSING, name
-            elif kind == "float64":
-                if type(one) not in (float, int):
-                    return RecordFlaw.WRONG_TYPE, name
-                one = float(one)
-            elif kind == "int64":
-                if type(one) not in (float, int):
-                    return RecordFlaw.WRONG_TYPE, name
-                if type(one) is float:
-                    return RecordFlaw.WRONG_TYPE if abs(one) < 2**63 else RecordFlaw.OUT_OF_RANGE, name
-                if not -(2**63) <= one < 2**63:
-                    return RecordFlaw.OUT_OF_RANGE, name
-            elif type(one) is not (str if kind == "text" else bool):
-                return RecordFlaw.WRONG_TYPE, name
-            row.append(one)
-        others.append(0)
-        if not self._known.issuperset(value):
-            fields = value.keys() - self._known
-            others[-1] = (HAS_WATCHED if fields & self._watched else 0) | (HAS_OTHER if fields - self._watched else 0)
-        return row
-
-    def _made(
-        self, spans: RecordSpans, found: list[list[Any]], rows: list[int], bad: list[BadSpan], tombstones: list[int]
-    ) -> DecodedColumns:
-        by_column: list[Any] = list(map(list, zip(*found, strict=True))) if found else [[] for _ in self.columns]
-        vectors = tuple(Vector.of(column.type, values) for column, values in zip(self.columns, by_column, strict=True))
-        for vector in vectors:
-            if vector.kind == "text" and len(vector.data) > MOST_TEXT:
-                raise ValueError("more than 2 GiB of text in one column")
-        batch = VectorBatch(self._names, vectors, len(found))
-        starts, sizes = longs(spans.offsets), longs(spans.lengths)
-        if len(rows) == len(starts):
-            return DecodedColumns(batch, spans, bad, tombstones)
-        own = RecordSpans(spans.buffer, array("q", [starts[i] for i in rows]), array("q", [sizes[i] for i in rows]))
-        return DecodedColumns(batch, own, bad, tombstones, array("q", rows))

@@ -25,8 +25,9 @@ from ....core.columns import expressions as e
 from ....core.columns.evaluate import Compute, NotComputable, compiled
 from ....core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema
 from ....core.columns.typing import Typed, typed
-from ..memory.vectors import KINDS, Buffer, Vector, longs
-from ..native import compiled_part
+from ..layout import KINDS, Buffer, longs
+from ..memory.vectors import Vector
+from ..native import chosen
 from .column_chunk import ColumnChunk
 
 _COMPARISONS = (e.EQUAL, e.UNEQUAL, e.LESS, e.AT_MOST, e.MORE, e.AT_LEAST)
@@ -70,14 +71,9 @@ class Computation:
         self._plain = compiled(node, schema)
         self._column = node.name if isinstance(node, e.ColumnRef) else None
         self._names = tuple(dict.fromkeys(e.columns_in(node)))
-        self._program: Any = None
-        self._slow: list[tuple[str, Compute]] = []
-        built = compiled_part.compiled
-        if built is None:
-            return
         writer = _Writer(schema, self._names)
         writer.put(tree)
-        self._program = built.program(writer.ops, len(self._names) + len(writer.slow))
+        self._program: Any = chosen.part.program(writer.ops, len(self._names) + len(writer.slow))
         self._slow = writer.slow
 
     def vector(self, chunk: ColumnChunk) -> Vector:
@@ -104,8 +100,7 @@ class Computation:
             (KINDS.index(one.kind), one.data, one.offsets, one.validity)
             for one in (*map(chunk.vector, self._names), *slow)
         ]
-        built = compiled_part.compiled
-        first, found, places = built.compute(self._program, vectors, chunk.base_length, chunk.picked, condition)
+        first, found, places = chosen.part.compute(self._program, vectors, chunk.base_length, chunk.picked, condition)
         if first >= 0:
             explained = self._explained(chunk, longs(places).tolist())
             explained[first].all = explained

@@ -19,10 +19,11 @@ from typing import Any
 
 from ....core.columns.schema import INT, ColumnSchema, ColumnSpec
 from ....core.progress.arrow import TIMESTAMP
-from ..memory.limits import TIME_LIMIT
+from ..layout import Buffer, longs
+from ..limits import TIME_LIMIT
 from ..memory.record_spans import RecordSpans
 from ..memory.taking import take, take_batch, take_longs
-from ..memory.vectors import Buffer, Vector, VectorBatch, longs
+from ..memory.vectors import Vector, VectorBatch
 from .arrow_take import FrameRefused
 from .column_chunk import ColumnChunk
 

@@ -33,18 +33,14 @@ What it decides: what the state of a key becomes. Promises:
 from __future__ import annotations
 
 import secrets
-from array import array
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
+from ..layout import Buffer, kind_of, longs, number_of
 from ..memory.record_spans import RecordSpans
-from ..memory.vectors import Buffer, Vector, kind_of, longs, number_of
-from ..native import compiled_part
-from ..values.keys import encode
-
-Holding = Literal["rows", "values", "sum", "min", "max"]
-_HELD: tuple[Holding, ...] = ("rows", "values", "sum", "min", "max")
+from ..memory.vectors import Vector
+from ..native import chosen
+from ..native.plain.groups import HELD, Holding
 
 
 class KeyTable:
@@ -58,9 +54,8 @@ class KeyTable:
     __slots__ = ("_made",)
 
     def __init__(self) -> None:
-        built = compiled_part.compiled
         # the seed is secret, so that nobody can choose keys that collide
-        self._made: Any = _PlainKeys() if built is None else built.Keys(secrets.randbits(64))
+        self._made: Any = chosen.part.Keys(secrets.randbits(64))
 
     def __len__(self) -> int:
         return len(self._made)
@@ -98,9 +93,7 @@ class StateColumns:
 
     def __init__(self, cells: Sequence[Holding]) -> None:
         self.cells = tuple(cells)
-        built = compiled_part.compiled
-        wanted = [_HELD.index(held) for held in self.cells]
-        self._made: Any = _PlainCells(wanted) if built is None else built.Cells(wanted)
+        self._made: Any = chosen.part.Cells([HELD.index(held) for held in self.cells])
 
     def add(
         self,
@@ -181,12 +174,7 @@ def numbers_in(values: Sequence[Any]) -> Vector | None:
     >>> [numbers_in(one).kind for one in ([1, None], [1.5], [1, 1.5])]
     ['int64', 'float64', 'number']
     """
-    if compiled_part.compiled is None:
-        found = list(values)
-        if not all(one is None or type(one) is float or _is_long(one) for one in found):
-            return None
-        return _narrow(found)
-    made: Any = compiled_part.compiled.numbers(values)
+    made: Any = chosen.part.numbers(values)
     return None if made is None else Vector(kind_of(made[0]), len(values), *made[1:])
 
 
@@ -194,21 +182,7 @@ def null_among(vector: Vector, rows: Buffer | None) -> int | None:
     """The first of these rows that is null, by its place among them."""
     if vector.validity is None and vector.kind != "number":
         return None
-    if compiled_part.compiled is None:
-        values = vector.values()
-        found = values if rows is None else [values[row] for row in longs(rows)]
-        return found.index(None) if None in found else None
-    return compiled_part.compiled.null_among(_parts(vector), vector.length, rows)
-
-
-def _is_long(one: Any) -> bool:
-    return type(one) is int and -(2**63) <= one < 2**63
-
-
-def _narrow(values: list[Any]) -> Vector:
-    types: set[type] = set(map(type, values))
-    is_float = float in types
-    return Vector.of("number" if is_float and int in types else "float64" if is_float else "int64", values)
+    return chosen.part.null_among(_parts(vector), vector.length, rows)
 
 
 def _addition(
@@ -219,186 +193,3 @@ def _addition(
         raise ValueError("columns have different lengths")
     size = lengths.pop() if lengths else len(longs(numbers if times is None else times))
     return keys, numbers, [None if one is None else _parts(one) for one in columns], size, rows, times
-
-
-# ------------------------------------------------------------------------------------------------ without the compiled part
-
-
-def _values(parts: Any, length: int) -> list[Any]:
-    kind, data, offsets, validity = parts
-    return Vector(kind_of(kind), length, data, offsets, validity, 0).values()
-
-
-def _checked(numbers: Buffer, below: int) -> list[int]:
-    found = longs(numbers).tolist()
-    if any(not 0 <= one < below for one in found):
-        raise ValueError("no such key or row")
-    return found
-
-
-class _PlainKeys:
-    """As `Keys` of the compiled part, with a dict."""
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.known)
-
-    def _numbered(self, keys: Sequence[bytes | None]) -> array[int]:
-        known = self.known
-        return array("q", [-1 if key is None else known.setdefault(key, len(known)) for key in keys])
-
-    def numbers(self, vector: Any, length: int, rows: Buffer | None) -> array[int]:
-        if kind_of(vector[0]) in ("float64", "number"):
-            raise ValueError("a float64 is no key")
-        values = _values(vector, length)
-        found = values if rows is None else [values[row] for row in _checked(rows, length)]
-        return self._numbered([None if one is None else encode(one) for one in found])
-
-    def numbers_of(self, buffer: Buffer, offsets: Buffer, lengths: Buffer, rows: Buffer | None) -> array[int]:
-        starts, sizes, data = longs(offsets).tolist(), longs(lengths).tolist(), bytes(buffer)
-        if len(starts) != len(sizes):
-            raise ValueError("offsets and lengths are not as many")
-        for start, size in zip(starts, sizes, strict=True):
-            if size != -1 and (start < 0 or size < 0 or start + size > len(data)):
-                raise ValueError("a key lies outside of its column")
-        found = [None if size == -1 else data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-        return self._numbered(found if rows is None else [found[row] for row in _checked(rows, len(found))])
-
-    def numbers_listed(self, keys: list[Any]) -> array[int]:
-        found = [one.encode() if isinstance(one, str) else one for one in keys]
-        if not all(one is None or isinstance(one, bytes) for one in found):
-            raise TypeError("a key is bytes or text")
-        return self._numbered(found)
-
-    def keys(self, numbers: Buffer, prefix: bytes) -> tuple[Any, ...]:
-        listed = list(self.known)
-        found = [prefix + listed[one] for one in _checked(numbers, len(listed))]
-        sizes, before = array("q", map(len, found)), len(prefix)
-        starts = array("q", [0, *accumulate(sizes)][: len(found)])
-        own = array("q", [one + before for one in starts]), array("q", [one - before for one in sizes])
-        return b"".join(found), *own, starts, sizes
-
-    def retain(self, numbers: Buffer) -> None:
-        listed = list(self.known)
-        found = [listed[one] for one in _checked(numbers, len(listed))]
-        if len(set(found)) != len(found):
-            raise ValueError("a key comes twice")
-        self.known = {key: number for number, key in enumerate(found)}
-
-    def memory(self) -> int:
-        return sum(100 + len(key) for key in self.known)
-
-
-class _PlainCells:
-    """As `Cells` of the compiled part, with a list for each cell; a state of None is null."""
-
-    def __init__(self, cells: list[int]) -> None:
-        self.cells: list[Holding] = [_HELD[held] for held in cells]
-        self.states: list[list[Any]] = [[] for _ in cells]
-        self.changed: dict[int, int] = {}
-        self.times: list[int] = []
-
-    def _columns(self, args: tuple[Any, ...], merging: bool) -> Any:
-        """(key, row) of each addition, the values of each column, and the times."""
-        keys, numbers, columns, length, rows, times = args
-        if len(columns) != len(self.cells):
-            raise ValueError("there are other columns than cells")
-        found = _checked(numbers, keys)
-        chosen = range(length) if rows is None else _checked(rows, length)
-        if len(found) != len(chosen) or (times is not None and len(longs(times)) < length):
-            raise ValueError("columns have different lengths")
-        values: list[Any] = []
-        for held, column in zip(self.cells, columns, strict=True):
-            if column is None and (merging or held != "rows"):
-                raise TypeError("a cell without a column")
-            counts = held in ("rows", "values")
-            allowed = ("int64",) if counts else ("int64", "float64", "number")
-            if column is not None and (merging or held != "values") and kind_of(column[0]) not in allowed:
-                raise ValueError("a cell gets a column of another type")
-            values.append(None if column is None else _values(column, length))
-        for held, states in zip(self.cells, self.states, strict=True):
-            states.extend([0 if held in ("rows", "values") else None] * (keys - len(states)))
-        self.times.extend([0] * (keys - len(self.times)))
-        return list(zip(found, chosen, strict=True)), values, None if times is None else longs(times)
-
-    def _added(self, held: Holding, merging: bool, state: Any, value: Any) -> Any:
-        """A state with a value added."""
-        if held == "rows" and not merging:
-            return state + 1
-        if value is None:
-            return state
-        if held == "values" and not merging:
-            return state + 1
-        if state is None:
-            return value
-        if held == "min":
-            return value if value < state else state
-        if held == "max":
-            return value if value > state else state
-        return state + value
-
-    def _touch(self, number: int, time: int) -> None:
-        self.changed[number] = self.times[number] = max(self.changed.get(number, time), time)
-
-    def _go(self, args: Any, merging: bool, looking: bool) -> list[int]:
-        pairs, values, times = self._columns(args, merging)
-        states = [list(one) for one in self.states] if looking else self.states
-        left_out: list[int] = []
-        for number, row in pairs:
-            made: list[Any] = []
-            for held, mine, column in zip(self.cells, states, values, strict=True):
-                one = self._added(held, merging, mine[number], None if column is None else column[row])
-                if type(one) is int and not -(2**63) <= one < 2**63:
-                    left_out.append(row)
-                    break
-                made.append(one)
-            else:
-                for mine, one in zip(states, made, strict=True):
-                    mine[number] = one
-                if not looking:
-                    self._touch(number, 0 if times is None else times[row])
-        return left_out
-
-    def add(self, *args: Any) -> list[int]:
-        return self._go(args, False, False)
-
-    def overflows(self, *args: Any) -> list[int]:
-        return self._go(args, False, True)
-
-    def merge(self, *args: Any) -> list[int]:
-        return self._go(args, True, False)
-
-    def merge_overflows(self, *args: Any) -> list[int]:
-        return self._go(args, True, True)
-
-    def put(self, *args: Any) -> None:
-        pairs, values, times = self._columns(args, True)
-        for held, states, column in zip(self.cells, self.states, values, strict=True):
-            for number, row in pairs:
-                states[number] = 0 if column[row] is None and held in ("rows", "values") else column[row]
-        if times is not None:
-            for number, row in pairs:
-                self._touch(number, times[row])
-
-    def take(self, numbers: Buffer) -> tuple[list[Any], array[int]]:
-        found = _checked(numbers, len(self.times))
-        made = [_narrow([states[one] for one in found]) for states in self.states]
-        parts = [(number_of(one.kind), one.data, one.offsets, one.validity, one.nulls) for one in made]
-        return parts, array("q", [self.times[one] for one in found])
-
-    def dirty(self) -> array[int]:
-        return array("q", self.changed)
-
-    def settle(self) -> None:
-        self.changed = {}
-
-    def retain(self, numbers: Buffer) -> None:
-        found = _checked(numbers, len(self.times))
-        self.states = [[states[one] for one in found] for states in self.states]
-        self.times = [self.times[one] for one in found]
-        self.changed = {new: self.changed[old] for new, old in enumerate(found) if old in self.changed}
-
-    def memory(self) -> int:
-        return len(self.times) * (16 + 40 * len(self.cells))

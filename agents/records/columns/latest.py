@@ -6,11 +6,9 @@ part makes no object for a record.
 
 from __future__ import annotations
 
-from array import array
-
-from ..memory.record_spans import RecordSpans, pieces
-from ..memory.vectors import Buffer
-from ..native import compiled_part
+from ..layout import Buffer
+from ..memory.record_spans import RecordSpans
+from ..native import chosen
 
 
 def latest_rows(keys: RecordSpans) -> Buffer:
@@ -19,7 +17,4 @@ def latest_rows(keys: RecordSpans) -> Buffer:
     >>> array("q", latest_rows(RecordSpans(b"bab", array("q", [0, 1, 2, 0]), array("q", [1, 1, 1, -1])))).tolist()
     [3, 1, 2]
     """
-    if compiled_part.compiled is not None:
-        return compiled_part.compiled.latest(*keys)
-    latest = {key or b"": row for row, key in enumerate(pieces(keys))}
-    return array("q", [latest[key] for key in sorted(latest)])
+    return chosen.part.latest(*keys)

@@ -1,4 +1,4 @@
-"""The index by which a join finds its rows: the compiled one (`matching.c`), or the plain one of `core.windows.matching`.
+"""The index by which a join finds its rows: that of the compiled part (`matching.c`), or its twin (`core.windows.matching`).
 
 What it decides: nothing. Promise: both find the same rows.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....core.windows.matching import PLAIN, Matches, Matching, SearchedSlice
-from ..native import compiled_part
+from ....core.windows.matching import Matches, Matching, SearchedSlice
+from ..native import chosen
 
 
 def matching() -> Matching:
@@ -16,13 +16,11 @@ def matching() -> Matching:
 
     A row that is not packed is two `bytes` in two lists. Packed or not, the index takes up to 20 bytes for it, its time and its flag nine.
     """
-    compiled = compiled_part.compiled
-    if compiled is None:
-        return PLAIN
+    find_pairs = chosen.part.find_pairs
 
     def find(
         parts: Sequence[SearchedSlice], keys: Sequence[bytes], times: Sequence[int], back: int, ahead: int
     ) -> Matches:
-        return Matches(*compiled.find_pairs(parts, keys, times, back, ahead))
+        return Matches(*find_pairs(parts, keys, times, back, ahead))
 
-    return Matching(compiled.RowIndex, find, row_bytes=80, packed_bytes=29)
+    return Matching(chosen.part.RowIndex, find, row_bytes=chosen.part.ROW_BYTES, packed_bytes=chosen.part.PACKED_BYTES)

@@ -21,9 +21,10 @@ from typing import Any
 
 import msgpack
 
-from ..memory.record_spans import RecordSpans, packed, pieces
-from ..memory.vectors import Kind, Vector, VectorBatch, number_of
-from ..native import compiled_part
+from ..layout import Kind, number_of
+from ..memory.record_spans import RecordSpans
+from ..memory.vectors import Vector, VectorBatch
+from ..native import chosen
 
 State = tuple[str, Kind]
 
@@ -53,67 +54,17 @@ class StatePacking:
 
     def pack(self, batch: VectorBatch) -> RecordSpans:
         """The record of each row."""
-        if compiled_part.compiled is None:
-            columns = [batch[name].values() for name, _ in self.states]
-            return packed([self.head + self._packed(list(row)) for row in zip(*columns, strict=True)])
         vectors = [(number_of(one.kind), one.data, one.offsets, one.validity) for one in batch.vectors]
         places = [
             (batch.names.index(name), prefix) for (name, _), prefix in zip(self.states, self._prefixes, strict=True)
         ]
         return RecordSpans(
-            *compiled_part.compiled.encode(
-                vectors, batch.length, places, [], False, None, None, None, None, None, 0, True
-            )
+            *chosen.part.encode(vectors, batch.length, places, [], False, None, None, None, None, None, 0, True)
         )
-
-    def _packed(self, row: list[Any]) -> bytes:
-        made: list[Any] = []
-        for states, nested in zip(self.shape, self._nested, strict=True):
-            part, row = row[: len(states)], row[len(states) :]
-            made.append(part if nested else part[0])
-        library: Any = msgpack
-        return library.packb(made)
 
     def unpack(self, records: RecordSpans) -> tuple[list[Vector], list[int]]:
         """The states of each record, and the indexes of those that hold something else."""
-        if compiled_part.compiled is None:
-            return self._unpack_slowly(records)
         wanted = [(number_of(kind), prefix) for (_, kind), prefix in zip(self.states, self._prefixes, strict=True)]
-        found, odd = compiled_part.compiled.unpack(wanted, *records)
+        found, odd = chosen.part.unpack(wanted, *records)
         vectors = [Vector(kind, len(odd), *parts) for (_, kind), parts in zip(self.states, found, strict=True)]
         return vectors, [at for at, is_odd in enumerate(odd) if is_odd] if any(odd) else []
-
-    def _unpack_slowly(self, records: RecordSpans) -> tuple[list[Vector], list[int]]:
-        odd: list[int] = []
-        rows: list[list[Any]] = []
-        for at, data in enumerate(pieces(records)):
-            row = self._row(data or b"")
-            if row is None:
-                odd.append(at)
-            rows.append([None] * len(self.states) if row is None else row)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.states)
-        return [Vector.of(kind, list(one)) for (_, kind), one in zip(self.states, columns, strict=True)], odd
-
-    def _row(self, data: bytes) -> list[Any] | None:
-        """The states of one record; None if it is something else."""
-        library: Any = msgpack
-        if not data.startswith(self._prefixes[0]):
-            return None
-        try:
-            value: Any = library.unpackb(data[len(self.head) :], strict_map_key=False)
-        except (ValueError, TypeError, RecursionError, library.UnpackException):
-            return None
-        found: list[Any] = []
-        for part, states, nested in zip(value, self.shape, self._nested, strict=True):
-            if nested and (type(part) is not list or len(part) != len(states)):
-                return None
-            found += part if nested else [part]
-        pairs: list[tuple[Any, Kind]] = [(one, kind) for one, (_, kind) in zip(found, self.states, strict=True)]
-        if not all(one is None or _fits(one, kind) for one, kind in pairs):
-            return None
-        return [float(one) if kind == "float64" and one is not None else one for one, kind in pairs]
-
-
-def _fits(one: Any, kind: Kind) -> bool:
-    is_long = type(one) is int and one < 2**63
-    return {"float64": type(one) in (int, float), "number": is_long or type(one) is float}.get(kind, is_long)

@@ -9,13 +9,11 @@ What it decides: nothing; the rules are those of `core.windows.spans`. Promises:
 
 from __future__ import annotations
 
-from array import array
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ....core.windows.spans import Assigned, Spans, assign_ends
-from ..memory.limits import TIME_LIMIT
-from ..memory.vectors import Buffer, longs
-from ..native import compiled_part
+from ....core.windows.spans import Spans
+from ..layout import Buffer
+from ..native import chosen
 
 
 class WindowedRows(NamedTuple):
@@ -36,35 +34,9 @@ def rows_of_times(spans: Spans, times: Buffer, rows: Buffer | None, closed: int)
     >>> [(end, longs(rows).tolist()) for end, rows in found.open], longs(found.late).tolist()
     ([(20, [0, 2])], [1])
     """
-    if compiled_part.compiled is None:
-        return _slowly(times, rows, lambda chosen: spans.assign_open(_in_range(chosen), closed))
-    return WindowedRows(*compiled_part.compiled.window_rows(times, rows, spans.size, spans.every, spans.offset, closed))
+    return WindowedRows(*chosen.part.window_rows(times, rows, spans.size, spans.every, spans.offset, closed))
 
 
 def rows_of_ends(ends: Buffer, closed: int) -> WindowedRows:
     """Assign partial states of tumbling windows, each to the window with its end."""
-    if compiled_part.compiled is None:
-        return _slowly(ends, None, lambda chosen: assign_ends(chosen, closed))
-    return WindowedRows(*compiled_part.compiled.window_rows(ends, None, 0, 1, 0, closed))
-
-
-def _in_range(times: list[int]) -> list[int]:
-    if min(times) <= -TIME_LIMIT or max(times) >= TIME_LIMIT:
-        raise ValueError("no such time")
-    return times
-
-
-def _slowly(times: Buffer, rows: Buffer | None, assign: Any) -> WindowedRows:
-    every = longs(times).tolist()
-    chosen = list(range(len(every))) if rows is None else longs(rows).tolist()
-    if not all(0 <= row < len(every) for row in chosen):
-        raise ValueError("no such row")
-    found: Assigned = assign([every[row] for row in chosen]) if chosen else Assigned({}, [], 0)
-
-    def of(places: list[int] | None) -> Buffer | None:
-        return None if places is None or len(places) == len(chosen) else array("q", [chosen[place] for place in places])
-
-    open_ = [(end, of(places)) for end, places in found.open.items()]
-    return WindowedRows(
-        open_, array("q", [chosen[place] for place in found.late]) if found.late else None, found.partly
-    )
+    return WindowedRows(*chosen.part.window_rows(ends, None, 0, 1, 0, closed))

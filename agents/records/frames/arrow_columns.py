@@ -24,11 +24,12 @@ from ....core.progress.arrow import HEADERS, KEY, TIMESTAMP, ArrowField, ArrowPa
 from ....core.progress.frames import ArrowFrame, FrameError
 from ..kafka.columns import Bytes, Columns, Header
 from ..kafka.spans import headers_of, packed_headers
-from ..memory.limits import TIME_LIMIT
+from ..layout import Buffer, longs
+from ..limits import TIME_LIMIT
 from ..memory.longs import extremes
 from ..memory.record_spans import RecordSpans, pieces
 from ..memory.taking import join, spans_of
-from ..memory.vectors import Buffer, Vector, VectorBatch, longs
+from ..memory.vectors import Vector, VectorBatch
 from ..values.serdes import Serde
 
 LITTLE = sys.byteorder == "little"

@@ -41,9 +41,10 @@ from ....core.progress.frames import encode as encode_frame
 from ..columns.column_chunk import offsets_at
 from ..kafka.columns import Header
 from ..kafka.spans import headers_of
+from ..layout import Buffer, longs
 from ..memory.record_spans import RecordSpans, pieces
 from ..memory.taking import spans_of, take_batch, take_longs, take_spans
-from ..memory.vectors import Buffer, Vector, VectorBatch, longs
+from ..memory.vectors import Vector, VectorBatch
 from .arrow_columns import LITTLE
 from .framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
 

@@ -41,9 +41,9 @@ from ....core.progress.frames import (
 from ..kafka.columns import Bytes, Columns, DamagedBatch, Header, OversizedBatch, joined
 from ..kafka.fetched import RecordBatch
 from ..kafka.spans import SpannedColumns, joined_spans
-from ..memory.limits import MOST_BYTES
+from ..layout import longs
+from ..limits import MOST_BYTES
 from ..memory.longs import first_above
-from ..memory.vectors import longs
 from ..values.serdes import Serde
 from .arrow_columns import ArrivedColumns, in_vectors
 from .arrow_rows import as_batch

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ....core.progress.came_from import ROWS_HEADER, OffsetRange, listed, ranges_of
 from ....core.progress.frames import FROM_HEADER, MOST_FROM, said_of
+from ..layout import Buffer, longs
 from ..memory.longs import extremes, scaled, summed
-from ..memory.vectors import Buffer, longs
 
 MOST_BYTES = 10
 """A varint of 64 bits has at most so many bytes."""

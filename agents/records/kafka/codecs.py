@@ -26,7 +26,7 @@ import cramjam
 from aiokafka import codec
 from aiokafka.codec import snappy_decode as _trusting
 
-from ..memory.limits import MOST_BYTES
+from ..limits import MOST_BYTES
 from ..memory.memory import fresh
 
 MOST_FOR_A_BYTE = 22

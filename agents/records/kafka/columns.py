@@ -1,6 +1,6 @@
 """Records in columns: record batches are read into them and written from them, without an object per record.
 
-What it decides: nothing; where the compiled part is not used, Python does the same work, more slowly (`plain_records`). Promises:
+What it decides: nothing; where the compiled part is not used, its twin does the same work, more slowly. Promises:
 
 - Both ways give the same columns, the same bytes and the same partitions; every test of them runs both.
 - A column without content is None: no record has a key, no record has headers, or the offsets are consecutive.
@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from ....core.errors import DataError, EnvironmentFault
 from ....core.names import StreamPartition
-from ..memory.limits import LIMIT, MOST_BYTES
-from ..native import compiled_part
+from ..limits import LIMIT, MOST_BYTES
+from ..native import chosen
 
 Bytes = bytes | None
 Raw = bytes | memoryview
@@ -214,8 +214,8 @@ def columns_of(records: Iterable[Any]) -> Columns:
 
 
 def read_batch(raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> Columns:
-    """The records of the version 2 batch at `start` of these bytes. Needs the compiled part."""
-    return Columns(*read_by(compiled_part.compiled.read, raw, start, end, most)[1])
+    """The records of the version 2 batch at `start` of these bytes. Raises `OversizedBatch` for more than `most` bytes."""
+    return Columns(*read_by(chosen.part.read, raw, start, end, most)[1])
 
 
 def read_by(read: Any, raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> tuple[Raw, Any]:
@@ -249,11 +249,7 @@ def crc32c(data: Raw | bytearray, start: int, end: int) -> int:
     >>> hex(crc32c(b"-123456789-", 1, 10))
     '0xe3069283'
     """
-    if compiled_part.compiled is not None:
-        return compiled_part.compiled.crc32c(data, start, end)
-    from aiokafka.record.util import calc_crc32c
-
-    return calc_crc32c(bytes(data[start:end]))
+    return chosen.part.crc32c(data, start, end)
 
 
 # ------------------------------------------------------------------------------------------------------------- picking
@@ -265,6 +261,4 @@ def pick(column: Sequence[Any], indexes: list[int]) -> list[Any]:
     >>> pick(["a", "b", "c"], [2, 0])
     ['c', 'a']
     """
-    if compiled_part.compiled is None or type(column) is not list:
-        return [column[i] for i in indexes]
-    return compiled_part.compiled.pick(column, indexes)
+    return chosen.part.pick(column if type(column) is list else list(column), indexes)

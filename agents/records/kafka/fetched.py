@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ....core.errors import EnvironmentFault
 from ....core.names import StreamPartition
-from ..memory.limits import MOST_BYTES
+from ..limits import MOST_BYTES
 from .columns import Columns, DamagedBatch, columns_of
 from .spans import SpannedRecords, spanned
 

@@ -9,39 +9,14 @@ What it decides: `(murmur2(key) & 0x7fffffff) % partitions`, like Java's default
 
 from __future__ import annotations
 
-import struct
-from array import array
 from collections.abc import Sequence
 
-from ..memory.record_spans import RecordSpans, pieces
-from ..memory.vectors import Buffer, longs
-from ..native import compiled_part
+from ..layout import Buffer
+from ..memory.record_spans import RecordSpans
+from ..native import chosen
+from ..native.plain.spans import murmur2
 
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
 REMEMBERED = 1 << 17
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's murmur2, as an unsigned 32-bit number.
-
-    >>> murmur2(b"21") - 2**32
-    -973932308
-    """
-    length = len(key)
-    h = _SEED ^ length
-    words = length >> 2
-    for k in struct.unpack_from(f"<{words}I", key):
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ (((k ^ (k >> 24)) * _M) & _MASK)
-    tail = length & 3
-    if tail:
-        h ^= int.from_bytes(key[words << 2 :], "little")
-        h = (h * _M) & _MASK
-    h ^= h >> 13
-    h = (h * _M) & _MASK
-    return h ^ (h >> 15)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -97,15 +72,10 @@ class Partitioner:
         """For each partition, the indexes of its records in order."""
         if self.partitions == 1:
             return [list(range(len(keys)))]
-        if compiled_part.compiled is not None and type(keys) is list:
-            turn = (self._turn + 1) % self.partitions
-            parts, some_none = compiled_part.compiled.split(keys, self.partitions, turn)
-            if some_none:
-                self._turn = turn
-            return parts
-        parts: list[list[int]] = [[] for _ in range(self.partitions)]
-        for index, partition in enumerate(self.many(keys)):
-            parts[partition].append(index)
+        turn = (self._turn + 1) % self.partitions
+        parts, some_none = chosen.part.split(keys if type(keys) is list else list(keys), self.partitions, turn)
+        if some_none:
+            self._turn = turn
         return parts
 
     def split_spans(self, keys: RecordSpans, rows: Buffer | None = None) -> list[Buffer]:
@@ -115,17 +85,11 @@ class Partitioner:
         >>> [list(longs(one)) for one in Partitioner(4).split_spans(packed([b"21", b"abc", b"21"]))]
         [[0, 2], [], [], [1]]
         """
-        if compiled_part.compiled is not None:
-            turn = (self._turn + 1) % self.partitions
-            parts, some_null = compiled_part.compiled.split_spans(*keys, rows, self.partitions, turn)
-            if some_null:
-                self._turn = turn
-            return parts
-        found = pieces(keys)
-        wanted = range(len(found)) if rows is None else longs(rows).tolist()
-        if any(not 0 <= row < len(found) for row in wanted):
-            raise ValueError("a row lies outside of its column")
-        return [array("q", [wanted[at] for at in part]) for part in self.split([found[row] for row in wanted])]
+        turn = (self._turn + 1) % self.partitions
+        parts, some_null = chosen.part.split_spans(*keys, rows, self.partitions, turn)
+        if some_null:
+            self._turn = turn
+        return parts
 
     def _learn(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         learned = {key: partition_of(key, self.partitions) for key in keys}

@@ -21,13 +21,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from ..memory.limits import MOST_BYTES
+from ..layout import Buffer, longs
+from ..limits import MOST_BYTES
 from ..memory.longs import gathered, scaled
 from ..memory.record_spans import RecordSpans, cut_spans, packed, picked_spans, piece, pieces
-from ..memory.vectors import Buffer, longs
-from ..native import compiled_part
-from .columns import Bytes, Columns, Header, Raw, RecordLists, columns_of, read_by
-from .plain_records import name_of, records_plainly
+from ..native import chosen
+from ..native.plain.records import name_of
+from .columns import Bytes, Columns, Header, Raw, RecordLists, read_by
 
 
 @dataclass(slots=True)
@@ -251,9 +251,7 @@ def spanned(records: RecordLists) -> SpannedRecords:
 
 def read_spans(raw: Raw, start: int, end: int, most: int = MOST_BYTES) -> SpannedRecords:
     """The records of the version 2 batch at `start` of these bytes. Raises `OversizedBatch` for more than `most` bytes."""
-    if compiled_part.compiled is None:
-        return spanned(columns_of(records_plainly(raw, start, end, most)))
-    data, found = read_by(compiled_part.compiled.read_spans, raw, start, end, most)
+    data, found = read_by(chosen.part.read_spans, raw, start, end, most)
     return _placed(data, *found)
 
 
@@ -266,12 +264,10 @@ def read_run(raw: Raw, start: int) -> tuple[int, int, SpannedRecords] | None:
     """The records of two or more small batches that lie one behind the other from `start` on, with the end of the last batch in these bytes
     and the offset behind it. A producer that waits for nothing sends many batches of one or a few records, and each has a cost of its own.
 
-    None if there is no such run, or no compiled part. A run consists of sound batches of version 2 that are not compressed and belong to no
-    transaction; whoever reads what follows it finds out what that is.
+    None if there is no such run, or nothing that reads one. A run consists of sound batches of version 2 that are not compressed and
+    belong to no transaction; whoever reads what follows it finds out what that is.
     """
-    if compiled_part.compiled is None:
-        return None
-    found = compiled_part.compiled.read_run(raw, start)
+    found = chosen.part.read_run(raw, start)
     return None if found is None else (found[0], found[1], _placed(raw, *found[3:]))
 
 

@@ -16,10 +16,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..memory.limits import NO_TIMESTAMP, TIME_LIMIT
+from ..layout import Buffer, longs
+from ..limits import NO_TIMESTAMP, TIME_LIMIT
 from ..memory.longs import extremes
 from ..memory.record_spans import RecordSpans, pieces
-from ..memory.vectors import Buffer, longs
 from .columns import Header, RecordLists
 from .spans import SpannedColumns, SpannedRecords, headers_of
 from .target_rules import Rules

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ....core.errors import EnvironmentFault
-from ..memory.limits import MOST_BYTES
-from ..memory.vectors import longs
+from ..layout import longs
+from ..limits import MOST_BYTES
 from .columns import CHECKED_FROM, HEAD, DamagedBatch, OversizedBatch, crc32c
 from .spans import SpannedRecords, joined_spans, read_run, read_spans
 

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ....core.errors import DataError
-from ..memory.limits import NO_TIMESTAMP, TIME_LIMIT
-from ..memory.record_spans import RecordSpans
-from ..memory.vectors import Buffer, longs
-from ..native import compiled_part
+from ..layout import Buffer
+from ..limits import NO_TIMESTAMP, TIME_LIMIT
+from ..native import chosen
 from ..values.record import Headers
 from .columns import HEAD, Header
 from .spans import SpannedRecords
@@ -182,14 +181,12 @@ def writable(
     headers: Sequence[Any] | None,
 ) -> Writable:
     """The columns in the form that a batch needs; raises `Unwritable` for the first record that cannot be written."""
-    measure: Any = getattr(compiled_part.compiled, "measure", None)  # None if not compiled, or an older build
-    if measure is not None:
-        try:
-            size, largest = measure(keys, values, timestamps, headers, _OVERHEAD)
-        except (TypeError, ValueError, OverflowError):
-            pass  # the slow path below says which record it is, and accepts bytes-like values
-        else:
-            return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or `measure` would have raised
+    try:
+        size, largest = chosen.part.measure(keys, values, timestamps, headers, _OVERHEAD)
+    except (TypeError, ValueError, OverflowError):
+        pass  # the slow path below says which record it is, and accepts bytes-like values
+    else:
+        return Writable(keys, values, timestamps, headers, size, largest)  # type: ignore[arg-type]  # lists, or `measure` would have raised
     return _slowly(topic, keys, values, timestamps, headers)
 
 
@@ -207,22 +204,10 @@ class Extent(NamedTuple):
 
 def extent_of(records: SpannedRecords, rows: Buffer | None) -> Extent:
     """Measure these rows, of which there is at least one, in one pass."""
-    if compiled_part.compiled is not None:
-        size, largest, earliest, newest, oldest, keyless = compiled_part.compiled.measure_spans(
-            records.keys, records.values, records.timestamps, records.headers, rows
-        )
-        return Extent(size, largest + _OVERHEAD, earliest, newest, None if oldest > newest else oldest, keyless)
-    chosen = range(len(records)) if rows is None else longs(rows)
-
-    def lengths(spans: RecordSpans | None) -> list[int]:
-        return [-1] * len(chosen) if spans is None else [longs(spans.lengths)[row] for row in chosen]
-
-    keys, values, times = lengths(records.keys), lengths(records.values), [longs(records.timestamps)[r] for r in chosen]
-    own = [max(key, 0) + max(value, 0) for key, value in zip(keys, values, strict=True)]
-    more = [max(size, 0) * 11 for size in lengths(records.headers)]  # each header has at least two bytes
-    oldest = min((time for time in times if time != NO_TIMESTAMP), default=None)
-    largest = max(map(sum, zip(own, more, strict=True)))
-    return Extent(sum(own), largest + _OVERHEAD, min(times), max(times), oldest, -1 in keys)
+    size, largest, earliest, newest, oldest, keyless = chosen.part.measure_spans(
+        records.keys, records.values, records.timestamps, records.headers, rows
+    )
+    return Extent(size, largest + _OVERHEAD, earliest, newest, None if oldest > newest else oldest, keyless)
 
 
 def _slowly(topic: str, keys: Any, values: Any, timestamps: Any, headers: Any) -> Writable:

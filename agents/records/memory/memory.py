@@ -13,7 +13,7 @@ Promises:
 
 from __future__ import annotations
 
-from ..native import compiled_part
+from ..native import chosen
 
 
 def fresh(size: int) -> memoryview:
@@ -22,6 +22,4 @@ def fresh(size: int) -> memoryview:
     >>> len(fresh(5)), fresh(5).readonly
     (5, False)
     """
-    if compiled_part.compiled is not None:
-        return compiled_part.compiled.fresh(size)
-    return memoryview(bytearray(size))
+    return chosen.part.fresh(size)

@@ -10,9 +10,9 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..native import compiled_part
+from ..layout import Buffer, longs
+from ..native import chosen
 from .longs import gathered
-from .vectors import Buffer, longs
 
 Bytes = bytes | None
 
@@ -46,37 +46,17 @@ def is_text(spans: RecordSpans) -> bool:
     >>> is_text(packed(["ü".encode(), None])), is_text(packed([b"\xc3", b"\xbc"]))
     (True, False)
     """
-    if compiled_part.compiled is not None:
-        return compiled_part.compiled.is_text(*spans)
-    try:
-        for one in pieces(spans):
-            (one or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return chosen.part.is_text(*spans)
 
 
 def pieces(spans: RecordSpans) -> list[Bytes]:
     """The bytes of each span, None for null. Raises `ValueError` for one that lies outside of the buffer."""
-    if compiled_part.compiled is not None:
-        return compiled_part.compiled.pieces(*spans)
-    data, starts, sizes = memoryview(spans.buffer).cast("B"), longs(spans.offsets), longs(spans.lengths)
-    found: list[Bytes] = []
-    for start, size in zip(starts, sizes, strict=True):
-        if size != -1 and (start < 0 or size < 0 or start + size > len(data)):
-            raise ValueError("a record lies outside of its buffer")
-        found.append(None if size == -1 else bytes(data[start : start + size]))
-    return found
+    return chosen.part.pieces(*spans)
 
 
 def marked(spans: RecordSpans, rows: Buffer | None, mark: bytes) -> bool:
     """Whether one of these spans, or of these rows of them, begins with this byte."""
-    if compiled_part.compiled is not None:
-        return compiled_part.compiled.marked(spans, rows, mark)
-    listed = pieces(spans)
-    return any(
-        (one or b"").startswith(mark) for one in (listed if rows is None else map(listed.__getitem__, longs(rows)))
-    )
+    return chosen.part.marked(spans, rows, mark)
 
 
 def packed(parts: Sequence[Bytes]) -> RecordSpans:

@@ -585,6 +585,8 @@ static int fill_module(PyObject *made) {
                             latest_methods, take_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (PyModule_AddFunctions(made, parts[i]) < 0) return -1;
+    /* what a row takes in a `RowIndex`: two `bytes` in two lists; and what is left of a packed one: its time, its place, its flag */
+    if (PyModule_AddIntConstant(made, "ROW_BYTES", 80) < 0 || PyModule_AddIntConstant(made, "PACKED_BYTES", 29) < 0) return -1;
     return add_groups(made) < 0 || add_memory(made) < 0 ? -1 : add_matching(made);
 }
 

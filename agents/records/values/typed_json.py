@@ -11,7 +11,6 @@ What it decides: which records fit the type, beyond what msgspec checks; typed r
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
@@ -21,15 +20,8 @@ import orjson
 
 from ....core.columns.schema import INT, LEAST, MOST
 from ....core.errors import DataError, DeclarationError
-from ..native import compiled_part
+from ..native import chosen
 from .column_types import PlainField, fields_alone, plain_fields
-
-_BEYOND = re.compile(rb"[0-9][eE][+-]?[0-9]{3}|[0-9]{200}")
-"""With fewer digits, an exponent of two digits makes no number beyond a double."""
-_SHAPES = bytes(
-    48 if one in b"0123456789" else 101 if one in b"eE" else 43 if one in b"+-" else 32 for one in range(256)
-)
-"""What is left of bytes when one is asked whether `_BEYOND` is among them: 0, e, + and blanks."""
 
 
 class TypedJson:
@@ -93,12 +85,7 @@ def beyond(data: Sequence[bytes]) -> list[int]:
     >>> beyond([b'{"a":1e400}', b'{"a":1e-7}', b'{"a":' + b"9" * 309 + b"}"])
     [0, 2]
     """
-    if (built := compiled_part.compiled) is not None:
-        return built.beyond(data)
-    shapes = b" ".join(data).translate(_SHAPES)
-    if not any(shape in shapes for shape in (b"0e000", b"0e+000", b"0" * 200)):
-        return []
-    return [index for index, one in enumerate(data) if _BEYOND.search(one)]
+    return chosen.part.beyond(data)
 
 
 def missing_nulls(kind: Any) -> dict[str, None]:

@@ -38,7 +38,7 @@ from ...records.frames.chunks import Chunk, FetchBuffer, Records
 from ...records.frames.range_buffer import RangeBuffer
 from ...records.kafka.columns import DamagedBatch
 from ...records.kafka.fetched import FetchAnswer, OutOfRange, Taken
-from ...records.memory.limits import MOST_BYTES
+from ...records.limits import MOST_BYTES
 from ...records.values.serdes import Serde
 from .asked import AskingConsumer
 from .gathering import SHORTEST_S

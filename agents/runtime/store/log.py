@@ -26,9 +26,9 @@ from ...port.port import Port
 from ...records.columns.latest import latest_rows
 from ...records.frames.chunks import Chunk
 from ...records.kafka.spans import SpannedRecords, as_spans
+from ...records.layout import longs
 from ...records.memory.longs import scaled
 from ...records.memory.record_spans import RecordSpans, cut_spans, packed, picked_spans, piece
-from ...records.memory.vectors import longs
 from ...state.expiry_index import indexed
 from ...state.packed_rows import PackedRows
 from ...state.store import Store, write_in_turn

@@ -15,7 +15,7 @@ from ...operators.source.key_test import KeyTest
 from ...port.bounds import resolved
 from ...port.outlasting import outlasted
 from ...port.port import Offsets
-from ...records.memory.limits import LIMIT
+from ...records.limits import LIMIT
 from ..writing.buffer import TaskBuffer
 from .contribution import Transactions
 from .site import Site

@@ -12,7 +12,7 @@ from ...job.derive.declaration import Declared
 from ...operators.source.decode import value_serdes
 from ...port.port import Offsets
 from ...records.frames.chunks import Chunk
-from ...records.memory.limits import LIMIT
+from ...records.limits import LIMIT
 from ..reading.chooser import TaskChooser
 from ..reading.intake import FETCH_BYTES, Intake, PartitionSource
 from ..reading.old_reads import OldReads

@@ -30,8 +30,8 @@ from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.target_rules import Rules, TooLarge, UnknownTarget
 from ...records.kafka.timestamps import ANY, Accepted, accepted, names_times, stamped
 from ...records.kafka.writable import Writable, check_partition, extent_of, record_size, writable
-from ...records.memory.limits import NO_TIMESTAMP
-from ...records.memory.vectors import Buffer, longs
+from ...records.layout import Buffer, longs
+from ...records.limits import NO_TIMESTAMP
 from ...records.values.record import Headers
 
 log = Logger("headgate.outbox")

@@ -18,10 +18,10 @@ from headgate.agents.records.frames.chunks import FetchBuffer
 from headgate.agents.records.kafka.columns import CHECKED_FROM, DamagedBatch
 from headgate.agents.records.kafka.fetched import RecordBatch, Taken
 from headgate.agents.records.kafka.spans import read_run
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.core.names import StreamPartition
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 AT = StreamPartition("in", 0)
 
 BYTES = st.none() | st.binary(max_size=20)
@@ -154,7 +154,7 @@ def test_only_what_can_be_read_is_a_run() -> None:
 
 
 def test_without_the_compiled_part_there_are_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_part, "compiled", None)
+    monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     raw = answer_of([("small", [(None, b"a", 1, [])])] * 3)
     assert read_run(raw, 0) is None
     assert [batch.columns().values for batch in filtered(raw, []).batches] == [[b"a"]] * 3

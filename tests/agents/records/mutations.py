@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from headgate.agents.records.columns.decoder import Decoder
-from headgate.agents.records.memory.vectors import longs
+from headgate.agents.records.layout import longs
 from headgate.core.columns.schema import ColumnSpec
 
 COLUMNS = [

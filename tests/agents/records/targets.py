@@ -20,11 +20,12 @@ from headgate.agents.records.columns.latest import latest_rows
 from headgate.agents.records.columns.matching import matching
 from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from headgate.agents.records.kafka.partitioner import Partitioner
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.longs import distances, extremes, first_above, gathered, scaled, summed
 from headgate.agents.records.memory.record_spans import RecordSpans, is_text, marked, pieces
 from headgate.agents.records.memory.taking import join, spans_of, take, take_spans
-from headgate.agents.records.memory.vectors import Vector, dicts_of, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector, dicts_of
+from headgate.agents.records.native import chosen
 from headgate.core.windows.matching import SearchedSlice
 from headgate.core.windows.spans import Spans
 
@@ -51,11 +52,11 @@ def q(numbers: Sequence[int]) -> Any:
 @contextmanager
 def plainly() -> Iterator[None]:
     """Everything goes the plain way."""
-    built, compiled_part.compiled = compiled_part.compiled, None
+    built, chosen.part = chosen.part, chosen.PLAIN
     try:
         yield
     finally:
-        compiled_part.compiled = built
+        chosen.part = built
 
 
 def told(call: Callable[[], Any]) -> Any:

@@ -15,8 +15,9 @@ from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.frames.arrow_columns import ArrivedColumns, in_vectors
 from headgate.agents.records.frames.arrow_frames import FEWEST, FrameRows, FrameWriter
 from headgate.agents.records.kafka.spans import packed_headers
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import pieces
-from headgate.agents.records.memory.vectors import VectorBatch, longs
+from headgate.agents.records.memory.vectors import VectorBatch
 from headgate.agents.records.values.serdes import json
 from headgate.core.columns.schema import ColumnSpec
 from headgate.core.progress.frames import ArrowFrame, FrameError, decode

@@ -12,12 +12,12 @@ from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.columns.expressions import Computation, _Writer
 from headgate.agents.records.kafka import columns
-from headgate.agents.records.kafka.plain_records import _records
 from headgate.agents.records.kafka.spans import SpannedRecords, headers_of
 from headgate.agents.records.kafka.writable import extent_of
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans, packed, pieces
-from headgate.agents.records.memory.vectors import Vector, VectorBatch, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.column_types import columns_of_type
 from headgate.agents.records.values.serdes import json
 from headgate.core.columns.schema import ColumnSpec
@@ -175,10 +175,10 @@ def expressions_target(chance: random.Random) -> None:
     given = [(KINDS.index(one.kind), one.data, one.offsets, one.validity) for one in vectors]
 
     def run() -> Any:
-        program = compiled_part.compiled.program(ops, chance.choice((8, 8, 8, 7, -1)))
+        program = chosen.COMPILED.program(ops, chance.choice((8, 8, 8, 7, -1)))
         rows = some(chance, lambda: q(sorted(indexes(chance, of.base_length))))
         length = of.base_length if chance.random() < 0.9 else chance.choice(EDGES)
-        return compiled_part.compiled.compute(program, given, length, rows, chance.random() < 0.2)
+        return chosen.COMPILED.compute(program, given, length, rows, chance.random() < 0.2)
 
     survived(run)
 
@@ -189,7 +189,7 @@ def _long(value: int) -> int:
 
 def read_plainly(*args: Any) -> Any:
     """Values, times, offsets, keys and headers of the records of a batch, read in Python alone."""
-    return [(one.value, one.timestamp, one.offset, one.key, one.headers) for one in _records(*args)]
+    return _as_records(*chosen.PLAIN.read(*args))
 
 
 def _any_names(chance: random.Random, data: bytes) -> bytes:
@@ -203,7 +203,7 @@ def batches_target(chance: random.Random) -> None:
     values, keys = parts(chance, count), some(chance, lambda: parts(chance, count))
     headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
     stamps: Any = chance.randrange(2**40) if chance.random() < 0.3 else [chance.randrange(2**40) for _ in range(count)]
-    built = compiled_part.compiled
+    built = chosen.COMPILED
     data, behind, _ = built.write(keys, values, stamps, headers, 0, 0, chance.randrange(2**40), 1 << 20)
     assert behind == count
     data = _any_names(chance, data)
@@ -229,7 +229,7 @@ def runs_target(chance: random.Random) -> None:
     raw += chance.randbytes(chance.choice((0, 0, 5, 61, 90)))
     raw = raw[: len(raw) - chance.choice((0, 0, 1, 30))] if len(raw) > 40 else raw
     start = min(len(before), len(raw))
-    found = compiled_part.compiled.read_run(exactly(raw), start)
+    found = chosen.COMPILED.read_run(exactly(raw), start)
     end, following, wanted, batches = start, 0, [], 0
     while (one := _small_plainly(raw, end)) is not None:
         end, following, records = one
@@ -247,9 +247,7 @@ def _batch(chance: random.Random) -> bytes:
     count = chance.randint(1, 4)
     values, keys = parts(chance, count), some(chance, lambda: parts(chance, count))
     headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
-    records = compiled_part.compiled.write(keys, values, [chance.randrange(2**40)] * count, headers, 0, 0, 5, 1 << 20)[
-        0
-    ]
+    records = chosen.COMPILED.write(keys, values, [chance.randrange(2**40)] * count, headers, 0, 0, 5, 1 << 20)[0]
     records = _any_names(chance, records)
     if chance.random() < 0.1:
         records = _damaged(chance, records)
@@ -314,7 +312,7 @@ def _spans_as_records(data: Any, values: Any, times: Any, base: int, keys: Any, 
 
 def _writing(chance: random.Random, values: Any, keys: Any, stamps: list[int]) -> None:
     """Spans are written as lists are; what lies outside of a buffer is not."""
-    built, count = compiled_part.compiled, len(values)
+    built, count = chosen.COMPILED, len(values)
     own, own_keys = spans(values), None if keys is None else spans(keys)
     first, room = chance.choice([0, *stamps]), chance.choice((1, 40, 1 << 20))
     start = chance.randint(0, count)

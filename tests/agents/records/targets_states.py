@@ -8,8 +8,9 @@ from typing import Any
 
 from headgate.agents.records.columns.groups import KeyTable, StateColumns
 from headgate.agents.records.columns.packing import StatePacking
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans, pieces
-from headgate.agents.records.memory.vectors import Vector, VectorBatch, longs
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
 
 from . import mutations
 from .targets import (

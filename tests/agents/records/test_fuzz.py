@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
 from . import fuzz
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 NO_SANITIZERS = shutil.which(fuzz.COMPILER) is None or sys.platform != "linux"
 
 

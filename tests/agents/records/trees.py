@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.agents.records.columns.column_chunk import ColumnChunk
-from headgate.agents.records.memory.vectors import Vector, longs
+from headgate.agents.records.layout import longs
+from headgate.agents.records.memory.vectors import Vector
 from headgate.core.columns import expressions as e
 from headgate.core.columns.evaluate import NotComputable, compiled
 from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec

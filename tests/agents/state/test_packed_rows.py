@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.agents.records.memory.record_spans import packed
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.state.packed_rows import PackedRows
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import Owner
@@ -15,7 +15,7 @@ from headgate.agents.state.store import Owner
 def test_a_store_gets_rows_in_the_order_of_their_keys(tmp_path, monkeypatch, compiled):
     """RocksDB takes them at less than half of the cost, and the store is the same: rows in columns and in a dict, deletions among them."""
     if not compiled:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     rows = {b"b": b"1", b"": b"2", b"a\xff": None, b"a": b"3"}
     keys = packed(list(rows))
     made = PackedRows(keys, keys, packed(list(rows.values())))

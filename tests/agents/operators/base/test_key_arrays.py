@@ -12,20 +12,20 @@ import pytest
 
 import headgate as hg
 from headgate.agents.operators.plain.aggregating import AggregateOp
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
 
 from ..pipeline.test_pipeline import Rig, chunk
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_compiler), False], ids=["compiled", "plain"])
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 class Order(TypedDict):

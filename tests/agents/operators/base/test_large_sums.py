@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
 
@@ -54,8 +54,8 @@ def results(d: Driver) -> dict[str, Any]:
 def way_built(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the compiled part and without."""
     if request.param == "plain":
-        monkeypatch.setattr(compiled_part, "compiled", None)
-    elif compiled_part.compiled is None:
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
+    elif chosen.COMPILED is None:
         pytest.skip("the compiled part is not built here")
 
 

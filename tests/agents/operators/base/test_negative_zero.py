@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headgate as hg
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
 
 class Row(msgspec.Struct):
@@ -36,7 +36,7 @@ def result(kind: str, values: list[str]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("values", [["-0.0"], ["-0.0", "0.0"], ["0.0", "-0.0"], ["-0.0", "-0.0"], ["-0e3", "-1e-400"]])
 def test_every_path_gives_the_same(values: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = [result(kind, values) for kind in ("rows", "typed", "columns")]
-    monkeypatch.setattr(compiled_part, "compiled", None)
+    monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     found += [result(kind, values) for kind in ("rows", "typed", "columns")]
     assert len(found[0]) == 1
     assert found == [found[0]] * 6

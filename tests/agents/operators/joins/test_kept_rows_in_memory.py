@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.records.columns.matching import matching
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.state import tables
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
@@ -57,7 +57,7 @@ def test_memory_stays_below_its_limit_and_results_are_equal(built: bool, monkeyp
     What is packed takes a few bytes a row. Over a restart, too."""
     memories: list[CacheMemory] = []
     if not built:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
     def made(limit: int) -> CacheMemory:
         memories.append(CacheMemory(limit))

@@ -18,7 +18,7 @@ import headgate as hg
 from headgate.agents.records.frames import arrow_frames
 from headgate.agents.records.frames.chunks import FetchBuffer
 from headgate.agents.records.kafka.fetched import RecordBatch
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import DeclarationError
@@ -50,7 +50,7 @@ SIZE = 10
 @pytest.fixture(params=["compiled", "plain"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def added(name: str, state: Any, n: int) -> Any:

@@ -11,7 +11,8 @@ import pytest
 import headgate as hg
 from headgate.agents.operators.base.stateless import MapOp
 from headgate.agents.records.kafka.writable import Unwritable, check_headers, check_partition, whole_ms, writable
-from headgate.agents.records.memory.limits import TIME_LIMIT
+from headgate.agents.records.limits import TIME_LIMIT
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.state import DriverError
 
@@ -430,7 +431,7 @@ def test_both_ways_measure_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the compiled part the largest record may look larger than it is, never smaller."""
     columns = [b"key", None], [b"a" * 50, None], [1, 2], [[("a", b"b")], []]
     fast = writable("out", *columns)
-    monkeypatch.setattr("headgate.agents.records.native.compiled_part.compiled", None)
+    monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     slow = writable("out", *columns)
     assert slow[:5] == fast[:5]
     assert slow.largest >= fast.largest

@@ -18,7 +18,7 @@ from headgate.agents.operators.base.stateless import UserCodeError
 from headgate.agents.operators.plain.aggregating import AggregateOp
 from headgate.agents.operators.shuffle.shuffles import CombineOp
 from headgate.agents.records.kafka.target_rules import Rules
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 from ..pipeline.test_pipeline import Rig, chunk
@@ -836,7 +836,7 @@ def test_rows_without_a_value_cost_no_run_each(
     """How often the chunk runs does not depend on how many rows fail. Behind a step with state each run began at the first row: 4,000 such
     rows took 14 seconds."""
     if way == "plain":
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     app = hg.App("job", on_error=policy)
     orders = app.input("in", serde=hg.json(Order), timestamp="ts", key_serde=hg.text()).columns()
     first = hg.col("country").cast(float).cast(int) if way == "text" else hg.col("country").cast(int)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 MOST = 2**63 - 1
@@ -233,8 +233,8 @@ def way(request: Any) -> Iterator[str]:
     """With the compiled part and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "plain":
-            patch.setattr(compiled_part, "compiled", None)
-        elif compiled_part.compiled is None:
+            patch.setattr(chosen, "part", chosen.PLAIN)
+        elif chosen.COMPILED is None:
             pytest.skip("the compiled part is not built here")
         yield request.param
 

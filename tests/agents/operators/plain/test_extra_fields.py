@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 
@@ -38,7 +39,7 @@ def written(made: Any, *sent: Any) -> list[bytes]:
 @pytest.fixture(params=[True, False], ids=["compiled", "plain"], autouse=True)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr("headgate.agents.records.native.compiled_part.compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def test_other_fields_pass_as_they_were_written() -> None:

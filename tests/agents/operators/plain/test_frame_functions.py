@@ -18,6 +18,7 @@ import pytest
 import structlog
 
 import headgate as hg
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 
@@ -379,6 +380,6 @@ print(sorted({"polars", "pyarrow", "pandas", "narwhals", "numpy"} & set(sys.modu
 
 def test_without_the_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same results."""
-    monkeypatch.setattr("headgate.agents.records.native.compiled_part.compiled", None)
+    monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     for fn, like in FUNCTIONS:
         test_rows_keep_where_they_came_from(fn, like)

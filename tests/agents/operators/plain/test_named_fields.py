@@ -15,7 +15,7 @@ from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.job.derive.named_fields import on_columns
 from headgate.agents.job.derive.plans import parts
 from headgate.agents.job.steps.steps import InputStep
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 from .test_column_streams import Order, OrderData, OrderStruct, records
@@ -290,7 +290,7 @@ def test_a_running_job_may_change_from_one_way_to_the_other(monkeypatch: pytest.
         return found.graph, parts(found, {}), any(on for _, on in on_columns(found.steps))
 
     as_columns, as_rows = lives(hg.col("amount") < 100), lives(lambda order: order.amount < 100)
-    monkeypatch.setattr(compiled_part, "compiled", None)
+    monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     not_built = lives(hg.col("amount") < 100)
     assert as_columns[:2] == as_rows[:2] == not_built[:2]
     assert (as_columns[2], as_rows[2], not_built[2]) == (True, False, False)

@@ -16,13 +16,13 @@ from headgate.agents.operators.source.range_rows import RangeDecoder
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.kafka.columns import Columns
 from headgate.agents.records.kafka.spans import SpannedColumns, spanned
-from headgate.agents.records.memory.vectors import longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.layout import longs
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 from ..pipeline.test_pipeline import IN, Rig
 
-WAYS = [True, False] if compiled_part.compiled is not None else [False]
+WAYS = [True, False] if chosen.COMPILED is not None else [False]
 KINDS = ["rows", "typed rows", "columns"]
 
 
@@ -35,7 +35,7 @@ class Order(TypedDict):
 def way(request: Any, monkeypatch: Any) -> None:
     """The compiled part, and its plain twin."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def job(kind: str, **options: Any) -> hg.App:

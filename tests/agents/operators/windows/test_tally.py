@@ -17,7 +17,7 @@ from headgate.agents.operators.base.addends import Addends
 from headgate.agents.operators.windows.open_windows import OpenWindows
 from headgate.agents.operators.windows.window_states import ArrayWindow
 from headgate.agents.records.columns.window_rows import rows_of_times
-from headgate.agents.records.memory.vectors import longs
+from headgate.agents.records.layout import longs
 from headgate.core.progress.frames import NO_TIME
 from headgate.core.windows.spans import Spans
 

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from headgate.agents.records.columns.arrow_take import FrameRefused, NoFrame, columns_of_frame
 from headgate.agents.records.memory.vectors import Vector, VectorBatch
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.core.columns.schema import ColumnSpec
 
 from ..arrow_structs import HandMade
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 COLUMNS = [
     ColumnSpec("s", "text", True),
     ColumnSpec("n", "int64", True),
@@ -44,10 +44,10 @@ PARSED = {one.name: [row[one.name] for row in ROWS] for one in COLUMNS}
 
 @pytest.fixture(params=["compiled", "plain"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "compiled" and compiled_part.compiled is None:
+    if request.param == "compiled" and chosen.COMPILED is None:
         pytest.skip("the compiled part is not built here")
     if request.param == "plain":
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     return request.param
 
 
@@ -210,7 +210,7 @@ def test_both_ways_take_the_same(rows: Any, cuts: list[int], first: int, data: A
     table = table.slice(min(first, len(rows)))
     compiled = columns_of_frame(table, COLUMNS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_part, "compiled", None)
+        patch.setattr(chosen, "part", chosen.PLAIN)
         plain = columns_of_frame(table, COLUMNS)
     assert compiled.rows() == plain.rows() == table.to_pylist()
     assert [bytes(one.data) for one in compiled.vectors] == [bytes(one.data) for one in plain.vectors]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate.agents.records.columns import column_chunk
 from headgate.agents.records.columns.column_chunk import ColumnChunk, columns_of_values
 from headgate.agents.records.memory.vectors import Vector
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.column_types import columns_of_type, maker
 from headgate.agents.records.values.record import Rows
 from headgate.core.columns.schema import ColumnSchema, ColumnSpec
@@ -111,7 +111,7 @@ class Named:
 def test_rows_are_values_of_their_type(kind: Any, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its fields may be given by position or not; of the selected rows alone."""
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     schema = columns_of_type(kind)
     found = {"s": ["a", "ü", ""], "n": [1, None, -(2**63)], "f": [0.5, 1.0, -0.0], "b": [True, None, False]}
     chunk = ColumnChunk.of_rows(Rows([None] * 3, [1, 2, 3]), found, schema).kept(array("q", [0, 2]))

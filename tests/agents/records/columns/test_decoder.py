@@ -15,26 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records.columns.decoder import BadSpan, Decoder, RecordFlaw
-from headgate.agents.records.memory.vectors import longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.layout import longs
+from headgate.agents.records.native import chosen
 from headgate.core.columns.schema import ColumnSpec
 
 from ..mutations import COLUMNS, outcome, some, spans
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_compiler), False], ids=["compiled", "plain"])
 def way(request, monkeypatch):
     """Each test runs with both decoders."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def plainly(declared, **more):
     """A decoder without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_part, "compiled", None)
+        patch.setattr(chosen, "part", chosen.PLAIN)
         return Decoder(declared, **more)
 
 

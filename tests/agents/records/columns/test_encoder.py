@@ -16,21 +16,22 @@ from hypothesis import strategies as st
 
 from headgate.agents.records.columns.decoder import HAS_WATCHED, Decoder
 from headgate.agents.records.columns.encoder import Encoder
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans
-from headgate.agents.records.memory.vectors import Vector, VectorBatch, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
+from headgate.agents.records.native import chosen
 from headgate.core.columns.schema import ColumnSpec
 
 from ..mutations import COLUMNS, some, spans
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_compiler), False], ids=["compiled", "plain"])
 def way(request, monkeypatch):
     """Each test runs with both encoders."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def records_of(found):
@@ -189,7 +190,7 @@ def test_both_extend_mutated_records_alike(monkeypatch):
             for originals in ((), (found.spans,), (found.spans, found.others)):
                 one = encoder.encode(found.columns, None, *originals)
                 with monkeypatch.context() as patch:
-                    patch.setattr(compiled_part, "compiled", None)
+                    patch.setattr(chosen, "part", chosen.PLAIN)
                     other = encoder.encode(found.columns, None, *originals)
                 assert records_of(one) == records_of(other)
 

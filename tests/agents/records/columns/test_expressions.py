@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.records.columns.expressions import Computation
-from headgate.agents.records.memory.vectors import Vector, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.layout import longs
+from headgate.agents.records.memory.vectors import Vector
+from headgate.agents.records.native import chosen
 from headgate.core.columns.evaluate import NotComputable
 from headgate.core.columns.expressions import DEEPEST, Expression, col
 from headgate.core.columns.schema import BOOL, INT, TEXT, ColumnSchema, ColumnSpec
@@ -29,8 +30,8 @@ WAYS = ["compiled", "plain"]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of computing."""
     if request.param == "plain":
-        monkeypatch.setattr(compiled_part, "compiled", None)
-    elif compiled_part.compiled is None:
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
+    elif chosen.COMPILED is None:
         pytest.skip("the compiled part is not built here")
     return request.param
 
@@ -125,7 +126,7 @@ def test_the_deepest_expression_is_computed(left: bool) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     """Nothing outside of a buffer is read, whoever calls."""
-    built = compiled_part.compiled
+    built = chosen.COMPILED
     if built is None:
         pytest.skip("the compiled part is not built here")
     load, add = (0, 0, 0, 0.0, None), (6, 0, 0, 0.0, None)
@@ -150,7 +151,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_all_rows_without_a_value_are_named(count: int, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of rows, of the selected ones alone, each with its own reason."""
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     schema = ColumnSchema((ColumnSpec("a", "int64"), ColumnSpec("t", "text")))
     numbers, texts = [n % 3 for n in range(count)], [("7", "x")[n % 5 == 1] for n in range(count)]
     vectors = {"a": Vector.of("int64", numbers), "t": Vector.of("text", texts)}

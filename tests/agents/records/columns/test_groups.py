@@ -12,14 +12,15 @@ from array import array
 import pytest
 
 from headgate.agents.records.columns.groups import KeyTable, StateColumns, null_among, numbers_in
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans, packed
-from headgate.agents.records.memory.vectors import Vector, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values import keys
 
 from ..mutations import spans
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 CELLS = ["rows", "values", "sum", "sum", "sum", "min", "max", "min", "max"]
 KINDS = ["int64", "int64", "int64", "float64", "number", "int64", "float64", "number", "number"]
 """The types of the columns that are added to these cells."""
@@ -30,13 +31,13 @@ MOST = 2**63 - 1
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def plainly(make):
     """What `make` makes without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_part, "compiled", None)
+        patch.setattr(chosen, "part", chosen.PLAIN)
         return make()
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records.columns.latest import latest_rows
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans, packed
-from headgate.agents.records.memory.vectors import longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
-BUILT = [compiled_part.compiled, None] if compiled_part.compiled is not None else [None]
+BUILT = [chosen.COMPILED, chosen.PLAIN] if chosen.COMPILED is not None else [chosen.PLAIN]
 PIECES = st.sampled_from([b"", b"\0", b"a", b"\xff", b"user-", b"1234567", b"12345678", b"\0" * 8])
 KEYS = st.none() | st.binary(max_size=3) | st.lists(PIECES, max_size=6).map(b"".join)
 
@@ -24,7 +24,7 @@ def both_ways(keys):
     found = []
     for built in BUILT:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled_part, "compiled", built)
+            patch.setattr(chosen, "part", built)
             found.append(longs(latest_rows(packed(keys))).tolist())
     assert found[1:] == found[:-1]
     return found[0]
@@ -52,7 +52,7 @@ def test_many_keys():
     assert both_ways(keys) == of_a_dict(keys)
 
 
-@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 def test_what_makes_no_sense_is_refused():
     """Before a byte outside of the buffer is read."""
     for start, size in ((-1, 1), (0, -2), (0, 4), (4, 0), (2**62, 2**62)):

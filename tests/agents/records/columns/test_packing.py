@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from headgate.agents.records.columns.packing import StatePacking
 from headgate.agents.records.memory.record_spans import RecordSpans, packed, pieces
 from headgate.agents.records.memory.vectors import Vector, VectorBatch
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 SHAPE = [("n", "int64"), [("count", "int64"), ("sum", "float64")], ("least", "float64")]
 NAMES = ("n", "count", "sum", "least")
 KINDS = ("int64", "int64", "float64", "float64")
@@ -31,7 +31,7 @@ WHOLE += [n for size in (7, 8, 15, 16, 31, 32, 63) for n in ((1 << size) - 1, -(
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def batch_of(rows):
@@ -119,7 +119,7 @@ def test_both_read_mutated_records_alike(monkeypatch):
             records.append(bytes(made[: chance.choice((len(made), len(made), chance.randrange(len(made) + 1)))]))
         vectors, odd = packing.unpack(packed(records))
         with monkeypatch.context() as patch:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
             others, also = packing.unpack(packed(records))
         for at in sorted(set(odd) ^ set(also)):
             # a header that is longer than it need be, which nobody writes

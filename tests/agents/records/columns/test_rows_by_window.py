@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
-from headgate.agents.records.memory.vectors import longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.layout import longs
+from headgate.agents.records.native import chosen
 from headgate.core.windows.spans import Spans
 
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain"])
@@ -55,7 +55,7 @@ def test_both_ways_assign_the_same_rows(spans: Spans, times: list[int], closed: 
 def test_states_go_to_the_window_with_their_end(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late ones belong to a closed window."""
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     found = rows_of_ends(array("q", [20, 10, 20, 30]), 10)
     assert plainly(found) == ({20: [0, 2], 30: [3]}, [1], 0)
     assert plainly(rows_of_ends(array("q", [20, 20]), 10)) == ({20: None}, [], 0)
@@ -65,7 +65,7 @@ def test_states_go_to_the_window_with_their_end(plain: bool, monkeypatch: pytest
 @WAYS
 def test_a_row_that_does_not_exist_is_refused(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     for row in (-1, 2):
         with pytest.raises(ValueError, match="no such row"):
             rows_of_times(Spans(10, 10), array("q", [1, 2]), array("q", [row]), 0)
@@ -76,7 +76,7 @@ def test_a_row_that_does_not_exist_is_refused(plain: bool, monkeypatch: pytest.M
 def test_a_time_that_no_row_has_is_refused(plain: bool, time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of its window would leave 64 bits."""
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     for spans in (Spans(10, 10), Spans(10, 5)):
         with pytest.raises(ValueError, match="no such time"):
             rows_of_times(spans, array("q", [1, time]), None, 0)
@@ -88,5 +88,5 @@ def test_both_ways_read_the_same_at_the_ends_of_a_range(spans: Spans, monkeypatc
     for times in ([], [0], [9, 10, 9], list(range(-30, 30)), [5] * 100):
         fast = plainly(rows_of_times(spans, array("q", times), None, -3))
         with monkeypatch.context() as patch:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
             assert plainly(rows_of_times(spans, array("q", times), None, -3)) == fast

@@ -19,14 +19,15 @@ from headgate.agents.records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FE
 from headgate.agents.records.frames.arrow_rows import plain_rows
 from headgate.agents.records.frames.framing import FRAME_BYTES
 from headgate.agents.records.kafka.spans import headers_of, packed_headers
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import packed, pieces
-from headgate.agents.records.memory.vectors import Vector, VectorBatch, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, FrameError, decode
 from tests.core.progress.columns import frame, mutated, records
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 KINDS = ("int64", "float64", "bool", "text")
 ROW = st.tuples(
     st.none() | st.binary(max_size=4),
@@ -44,7 +45,7 @@ NAMES = ("n", "x", "b", "t")
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def writer_of(names=NAMES):
@@ -198,9 +199,9 @@ def test_any_bytes_are_a_frame_that_reads_as_pyarrow_reads_it_or_an_error():
         headers = whole.pop("__headers", [None] * read.records)
         assert found[3] == [[(one["name"], one["value"]) for one in row or ()] for row in headers]
         assert repr(found[2]) == repr(whole)
-        built, compiled_part.compiled = compiled_part.compiled, None
+        built, chosen.part = chosen.part, chosen.PLAIN
         try:
             assert repr(everything(read)) == repr(found)
         finally:
-            compiled_part.compiled = built
+            chosen.part = built
     assert passed > MUTATIONS / 20

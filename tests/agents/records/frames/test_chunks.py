@@ -15,7 +15,7 @@ from headgate.agents.records.frames.chunks import Chunk, FetchBuffer
 from headgate.agents.records.kafka.columns import Columns, DamagedBatch, read_batch
 from headgate.agents.records.kafka.fetched import RecordBatch
 from headgate.agents.records.kafka.spans import SpannedColumns, read_spans
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, Drain, UserFrame, Watermark, encode
@@ -36,7 +36,7 @@ class Rec:
 
 both = pytest.mark.parametrize("spanned", [False, True])
 """Records are read as lists, or in spans."""
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 
 def batch(records, following=None, size=100):
@@ -196,7 +196,7 @@ def test_chunks_in_spans_hold_the_same_records(runs, codecs, most, room, plain):
     spans = FetchBuffer(AT, 0, spanned=True)
     with pytest.MonkeyPatch.context() as patch:
         if plain:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
         spans.put(batches, 0, end)
         while (chunk := spans.take(most, None, room)) is not None:
             assert 0 < len(chunk) <= most

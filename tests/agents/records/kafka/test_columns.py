@@ -32,9 +32,9 @@ from headgate.agents.records.kafka.columns import (
     read_batch,
 )
 from headgate.agents.records.kafka.partitioner import Partitioner, partition_of
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 BYTES = st.one_of(st.none(), st.binary(max_size=300))
 HEADERS = st.lists(st.tuples(st.text(max_size=8), BYTES), max_size=3)
@@ -46,7 +46,7 @@ def built(records, codec, compiled, monkeypatch, limit=1 << 20):
     keys, values, stamps, headers = (list(column) for column in zip(*records, strict=True))
     with monkeypatch.context() as patch:
         if not compiled:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
         builder = Builder(limit, codec, transactional=True)
         taken = builder.add(keys, values, stamps, headers, 0)
         size = builder.size
@@ -211,7 +211,7 @@ def test_compacted_records_have_holes():
 def test_hashes_and_picks(compiled, monkeypatch):
     """The checksum of the standard's example, parts of it, and keys where Java's client would send them."""
     if not compiled:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     data = b"-123456789-" * 50
     assert crc32c(data, 1, 10) == 0xE3069283
     assert crc32c(data, 3, 500) == calc_crc32c(data[3:500])
@@ -257,10 +257,10 @@ def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
     include = Path(sysconfig.get_paths()["include"])
     if shutil.which(os.environ.get("CC", "cc")) is None or not (include / "Python.h").exists():
         pytest.skip("there is no compiler here")
-    assert compiled_part.compiled is not None, (
+    assert chosen.COMPILED is not None, (
         "build it, and look at what the compiler says: python setup.py build_ext --inplace"
     )
-    sources = sorted(Path(compiled_part.__file__).parent.glob("*.c"))
+    sources = sorted(Path(chosen.__file__).parent.glob("*.c"))
     lists = re.findall(r"PyMethodDef (\w+)\[\] = \{(.*?)\n?\};", "\n".join(map(Path.read_text, sources)), re.DOTALL)
     functions = [
         name
@@ -270,14 +270,24 @@ def test_the_compiled_part_is_built_of_the_sources_that_stand_here():
     ]
     assert len(functions) > 30
     assert sorted(functions) == sorted(set(functions)), "one of two functions of the same name is never called"
-    assert {*functions} <= {*dir(compiled_part.compiled)}, (
-        "it is older than its sources: python setup.py build_ext --inplace"
-    )
-    stated = (Path(compiled_part.__file__).parents[3] / "setup.py").read_text()
+    assert {*functions} <= {*dir(chosen.COMPILED)}, "it is older than its sources: python setup.py build_ext --inplace"
+    stated = (Path(chosen.__file__).parents[3] / "setup.py").read_text()
     assert [path.name for path in sources if f'"{path.name}"' not in stated] == []
 
 
-@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+def test_both_parts_have_whatever_anybody_uses_of_them():
+    """A function that only one of them has would be found by a user who has the other."""
+    used = {"FAST"}
+    for path in Path(chosen.__file__).parents[2].rglob("*.py"):
+        used |= (
+            set(re.findall(r"\bchosen\.part\.(\w+)", text)) if "import chosen" in (text := path.read_text()) else set()
+        )
+    assert {"gathered", "Cells", "open_frame", "find_pairs"} < used
+    assert used <= vars(chosen.PLAIN).keys() | {"compute"}  # without a program
+    assert chosen.COMPILED is None or used <= vars(chosen.COMPILED).keys()
+
+
+@pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 def test_a_further_interpreter_goes_the_plain_way():
     """It cannot import the compiled part, which waited for ever there; the first interpreter keeps it."""
     interpreters = pytest.importorskip(
@@ -285,7 +295,7 @@ def test_a_further_interpreter_goes_the_plain_way():
     )
     code = f"""
 import importlib.util
-spec = importlib.util.spec_from_file_location({compiled_part.compiled.__name__!r}, {compiled_part.compiled.__file__!r})
+spec = importlib.util.spec_from_file_location({chosen.COMPILED.__name__!r}, {chosen.COMPILED.__file__!r})
 try:
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 except ImportError as error:
@@ -296,4 +306,4 @@ else:
     made = interpreters.create()
     interpreters.run_string(made, code)
     interpreters.destroy(made)
-    assert compiled_part.compiled.crc32c(b"123456789", 0, 9) == 0xE3069283
+    assert chosen.COMPILED.crc32c(b"123456789", 0, 9) == 0xE3069283

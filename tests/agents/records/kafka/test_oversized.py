@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from aiokafka.record.util import calc_crc32c
@@ -17,10 +16,9 @@ from headgate.agents.records.frames.chunks import FetchBuffer
 from headgate.agents.records.kafka import codecs, columns
 from headgate.agents.records.kafka.columns import CHECKED_FROM, OversizedBatch, read_batch
 from headgate.agents.records.kafka.fetched import RecordBatch
-from headgate.agents.records.kafka.plain_records import records_plainly
 from headgate.agents.records.kafka.spans import read_spans
 from headgate.agents.records.kafka.visible import FetchedRange
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import UserFrame, encode
@@ -46,13 +44,15 @@ def large(codec: str, base: int = 0) -> bytes:
 
 
 def fetched(raw: bytes, base: int, count: int) -> RecordBatch:
-    def listed(most: int) -> Any:
-        if compiled_part.compiled is None:
-            return columns.columns_of(records_plainly(raw, 0, len(raw), most))
-        return read_batch(raw, 0, len(raw), most)
-
     return RecordBatch(
-        listed, base, base + count, count, 0, 2, len(raw), spans=lambda most: read_spans(raw, 0, len(raw), most)
+        lambda most: read_batch(raw, 0, len(raw), most),
+        base,
+        base + count,
+        count,
+        0,
+        2,
+        len(raw),
+        spans=lambda most: read_spans(raw, 0, len(raw), most),
     )
 
 
@@ -62,9 +62,9 @@ def test_each_way_to_read_has_the_bound(codec: str) -> None:
     raw = large(codec, 7)
     ways = [
         lambda most: plainly(read_spans, raw, 0, len(raw), most),
-        lambda most: records_plainly(raw, 0, len(raw), most),
+        lambda most: plainly(read_batch, raw, 0, len(raw), most),
     ]
-    if compiled_part.compiled is not None:
+    if chosen.COMPILED is not None:
         ways += [lambda most: read_batch(raw, 0, len(raw), most), lambda most: read_spans(raw, 0, len(raw), most)]
     for way in ways:
         assert len(way(4 * LIMIT)) == 3
@@ -198,6 +198,6 @@ def test_attributes_of_a_record_are_one_byte(byte: int) -> None:
         columns.columns_of(private._KeptRecords(raw).next_batch()),
         plainly(lambda: columns.columns_of(private._KeptRecords(raw).next_batch())),
     ]
-    if compiled_part.compiled is not None:
+    if chosen.COMPILED is not None:
         found += [read_batch(raw, 0, len(raw)), read_spans(raw, 0, len(raw)).columns()]
     assert found == [wanted] * len(found)

@@ -7,7 +7,8 @@ from aiokafka.partitioner import murmur2 as slow_murmur2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records.kafka.partitioner import Partitioner, murmur2, partition_of
+from headgate.agents.records.kafka.partitioner import Partitioner, partition_of
+from headgate.agents.records.native.plain.spans import murmur2
 
 # from org.apache.kafka.common.utils.UtilsTest.testMurmur2
 GOLDEN = {

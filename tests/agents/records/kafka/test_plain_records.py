@@ -16,9 +16,8 @@ from headgate.agents.records.frames.framing import frame_cuts
 from headgate.agents.records.kafka import columns
 from headgate.agents.records.kafka.codecs import ENCODERS
 from headgate.agents.records.kafka.columns import CHECKED_FROM, HEAD, Columns, DamagedBatch, read_batch
-from headgate.agents.records.kafka.plain_records import records_plainly
 from headgate.agents.records.kafka.spans import read_run, read_spans
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.core.progress.frames import BatchFrame, decode, encode
 
 from .test_spans import needs_compiler, plainly
@@ -47,9 +46,9 @@ def batch_of(names: list[bytes], codec: int = 0) -> bytes:
 
 def every_way(raw: bytes) -> list[Columns]:
     """The records of a batch, whoever reads them."""
-    found = [plainly(read_spans, raw, 0, len(raw)).columns(), columns.columns_of(records_plainly(raw, 0, len(raw)))]
+    found = [plainly(read_spans, raw, 0, len(raw)).columns(), plainly(read_batch, raw, 0, len(raw))]
     found.append(columns.columns_of(private._KeptRecords(raw).next_batch()))
-    if compiled_part.compiled is not None:
+    if chosen.COMPILED is not None:
         found += [read_batch(raw, 0, len(raw)), read_spans(raw, 0, len(raw)).columns()]
     return found
 
@@ -81,7 +80,7 @@ def test_small_batches_with_such_a_name_are_a_run() -> None:
 def test_what_is_passed_on_can_be_written(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As rows, also in frames, under the name that users see."""
     if not compiled:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     raw = batch_of([NAME])
     found = read_spans(raw, 0, len(raw)).columns()
     builder = Builder(1 << 16, None, transactional=False)
@@ -111,8 +110,8 @@ def test_damage_is_refused_by_all_or_by_none(place: int, byte: int, cut: int) ->
     good[min(place, len(good) - 1)] = byte
     raw = bytes(good[: max(HEAD.size, len(good) - cut)])
     found: list[Any] = []
-    ways = [lambda: columns.columns_of(records_plainly(raw, 0, len(raw)))]
-    if compiled_part.compiled is not None:
+    ways = [lambda: plainly(read_batch, raw, 0, len(raw))]
+    if chosen.COMPILED is not None:
         ways += [lambda: read_batch(raw, 0, len(raw)), lambda: read_spans(raw, 0, len(raw)).columns()]
     for way in ways:
         try:

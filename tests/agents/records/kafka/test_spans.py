@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.records.kafka.columns import Columns, DamagedBatch, read_batch
 from headgate.agents.records.kafka.spans import SpannedRecords, read_spans, spanned
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans, packed, pieces
-from headgate.agents.records.memory.vectors import longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
 from .test_columns import RECORDS, built, holed
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 
 def plainly(call, *args):
     """The same without the compiled part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_part, "compiled", None)
+        patch.setattr(chosen, "part", chosen.PLAIN)
         return call(*args)
 
 
@@ -76,7 +76,7 @@ def batch_of(records, rows, limits, compiled):
     """The bytes of the batches that these rows make."""
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
         made, start, count = [], 0, len(records) if rows is None else len(rows)
         for limit in limits:
             builder = Builder(limit, None, transactional=True)
@@ -114,8 +114,8 @@ def test_spans_are_written_like_lists(records, limit, data):
 def test_what_follows_is_added_to_the_same_batch():
     """Lists and spans may take turns; one time may stand for all."""
     with pytest.MonkeyPatch.context() as patch:
-        for compiled in ([compiled_part.compiled] if compiled_part.compiled else []) + [None]:
-            patch.setattr(compiled_part, "compiled", compiled)
+        for compiled in ([chosen.COMPILED] if chosen.COMPILED else []) + [chosen.PLAIN]:
+            patch.setattr(chosen, "part", compiled)
             builder = Builder(1 << 16, None, transactional=False)
             assert builder.add(None, [b"a"], 5, None, 0) == 1
             run = SpannedRecords(packed([b"b", None]), array("q", [4, 9]), 0, packed([b"k", b""]))

@@ -11,7 +11,7 @@ from aiokafka.record.util import calc_crc32c
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.records.kafka.columns import CHECKED_FROM, DamagedBatch
 from headgate.agents.records.kafka.visible import CONTROL, TRANSACTIONAL, FetchedRange, NotWhole
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
 ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -20,7 +20,7 @@ CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def batch(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.longs import distances, extremes, first_above, gathered, scaled, summed
-from headgate.agents.records.memory.vectors import longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.core.progress.came_from import came_from
 
-BUILT = [compiled_part.compiled, None] if compiled_part.compiled is not None else [None]
+BUILT = [chosen.COMPILED, chosen.PLAIN] if chosen.COMPILED is not None else [chosen.PLAIN]
 NUMBERS = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)
 
 
@@ -26,7 +26,7 @@ def test_both_ways(numbers, data):
     add, factor, divisor = data.draw(st.tuples(*[st.integers(-9, 9)] * 2, st.integers(1, 1001)))
     for built in BUILT:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled_part, "compiled", built)
+            patch.setattr(chosen, "part", built)
             of = array("q", numbers)
             assert longs(gathered(of, array("q", rows))).tolist() == [numbers[row] for row in rows]
             wanted = [(one + add) * factor // divisor for one in numbers]
@@ -49,7 +49,7 @@ def test_both_ways(numbers, data):
             assert distances(array("q", [-(2**63), 2**63 - 1]), 2**63 - 1) == bytes([2, 1]), "modulo 2^64"
 
 
-@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 def test_what_is_no_buffer_of_integers_is_refused():
     """Before a byte outside of it is read."""
     for call in (

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.records.memory.memory import fresh
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_memory_is_used_again_only_when_nobody_sees_it(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is kept, in whatever order views are made and dropped, nobody writes into it."""
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     _memory_stays()
 
 
@@ -49,12 +49,12 @@ def _memory_stays(steps: list[tuple[int, int, str]]) -> None:
 def test_no_memory_has_this_size(plain: bool, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error, not a crash."""
     if plain:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     with pytest.raises((ValueError, OverflowError)):
         fresh(size)
 
 
-@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 def test_memory_is_used_again() -> None:
     """The pages of an answer whose records are worked off are there for the next one."""
     first = fresh(1 << 20)

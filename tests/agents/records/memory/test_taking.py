@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records.kafka.partitioner import Partitioner
+from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import RecordSpans, packed, pieces
 from headgate.agents.records.memory.taking import join, spans_of, take, take_spans
-from headgate.agents.records.memory.vectors import Vector, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector
+from headgate.agents.records.native import chosen
 
-needs_compiler = pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 VALUES = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float64": st.floats(allow_nan=False),
@@ -30,7 +31,7 @@ ANY = st.sampled_from(sorted(VALUES)).flatmap(
 def way(request, monkeypatch):
     """Each test runs with both."""
     if not request.param:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
 
 
 def q(*numbers):
@@ -68,11 +69,11 @@ def test_bytes_and_their_partitions(parts, data, partitions):
     assert pieces(spans_of(take_spans(spans))) == parts
     rows = data.draw(st.lists(st.integers(0, len(parts) - 1), max_size=20, unique=True)) if parts else []
     assert pieces(spans_of(take_spans(spans, q(*rows)))) == [parts[row] for row in rows]
-    for chosen, keys in ((None, parts), (q(*rows), [parts[row] for row in rows])):
+    for picked, keys in ((None, parts), (q(*rows), [parts[row] for row in rows])):
         one, other = Partitioner(partitions), Partitioner(partitions)
         for _ in range(2):  # keys that are null take the next partition each time
-            found = [longs(part).tolist() for part in one.split_spans(spans, chosen)]
-            own = list(range(len(parts))) if chosen is None else rows
+            found = [longs(part).tolist() for part in one.split_spans(spans, picked)]
+            own = list(range(len(parts))) if picked is None else rows
             assert found == [[own[at] for at in part] for part in other.split(list(keys))]
 
 

@@ -15,16 +15,17 @@ import pytest
 
 from headgate.agents.records.columns.groups import KeyTable, StateColumns
 from headgate.agents.records.kafka import columns
+from headgate.agents.records.layout import KINDS, longs
 from headgate.agents.records.memory.record_spans import RecordSpans
-from headgate.agents.records.memory.vectors import KINDS, Vector, longs
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.memory.vectors import Vector
+from headgate.agents.records.native import chosen
 
 from .. import mutations
 
 _testcapi: Any = pytest.importorskip("_testcapi", reason="this Python cannot be told to have no memory")
-if compiled_part.compiled is None:
+if chosen.COMPILED is None:
     pytest.skip("the compiled part is not built here", allow_module_level=True)
-BUILT: Any = compiled_part.compiled
+BUILT: Any = chosen.COMPILED
 ALLOCATIONS = 90
 """More than any of these calls makes."""
 

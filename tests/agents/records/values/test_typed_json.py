@@ -13,7 +13,7 @@ import pytest
 
 from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.memory.record_spans import packed
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.records.values.column_types import columns_of_type
 from headgate.agents.records.values.serdes import json, msgpack, named_only
 from headgate.agents.records.values.typed_json import beyond
@@ -123,7 +123,7 @@ def test_numbers_that_may_be_beyond_a_double_are_looked_at_again(
 ) -> None:
     """msgspec skips them where a type does not have the field. Without the compiled part strings are looked at, too."""
     if not built:
-        monkeypatch.setattr(compiled_part, "compiled", None)
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     for before in range(20):
         found = beyond([b"{}", b" " * before + record, b"{}"])
         assert found == ([1] if may_be or (not built and b'"0e4003e1"' in record) else [])

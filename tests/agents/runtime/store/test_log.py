@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.kafka.columns import Columns
 from headgate.agents.records.kafka.spans import SpannedColumns, spanned
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.runtime.store import log as tasklog
 from headgate.agents.runtime.store.log import folded, restore
 from headgate.agents.state.expiry_index import TTL_TABLE, ExpiryIndex
@@ -55,7 +55,7 @@ def test_records_are_folded_by_key_and_written_in_the_order_of_keys(records, mos
     listed = Columns([v for _, v in records], [0] * len(records), 100, [k for k, _ in records])
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
         part = folded(Chunk(AT, 0, SpannedColumns(spanned(listed)) if in_spans else listed), most)
         sizes = [sum(map(len, rows.values())) for rows in part.writes]
         tables = {}
@@ -127,7 +127,7 @@ def test_a_restore_that_was_killed_between_any_two_writes_gives_what_was_committ
         patch.setattr(tasklog, "WRITE_ROWS", 2)
         patch.setattr(tasklog, "PART_RECORDS", 11)
         if not compiled:
-            patch.setattr(compiled_part, "compiled", None)
+            patch.setattr(chosen, "part", chosen.PLAIN)
         for day, writes in enumerate(kills, 100):
             killed_after(store, writes)
             try:

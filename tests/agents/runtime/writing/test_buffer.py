@@ -16,11 +16,11 @@ from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.records.kafka.columns import Columns, pick
 from headgate.agents.records.kafka.spans import spanned
 from headgate.agents.records.kafka.target_rules import Rules
-from headgate.agents.records.native import compiled_part
+from headgate.agents.records.native import chosen
 from headgate.agents.runtime.writing.buffer import Joining
 from headgate.agents.testing.logs import Gathered
 
-WAYS = [True, False] if compiled_part.compiled is not None else [False]
+WAYS = [True, False] if chosen.COMPILED is not None else [False]
 NOW = int(time.time() * 1000)
 SOME = st.none() | st.binary(max_size=12)
 HEADERS = st.lists(st.tuples(st.text(max_size=3) | st.just("hg-time"), st.none() | st.binary(max_size=9)), max_size=2)
@@ -181,7 +181,7 @@ def test_spans_are_emitted_like_lists(given_: Columns, data: Any, rules: Rules |
         for compiled in WAYS:
             with pytest.MonkeyPatch.context() as patch:
                 if not compiled:
-                    patch.setattr(compiled_part, "compiled", None)
+                    patch.setattr(chosen, "part", chosen.PLAIN)
                     if kind is not Gathered:
                         continue  # aiokafka builds other batches
                 found = emitted(make, emit_spans)
@@ -198,7 +198,7 @@ def test_what_is_dropped_leaves_nothing() -> None:
     assert (buffer.size, joining.batches()) == (0, {})
 
 
-@pytest.mark.skipif(compiled_part.compiled is None, reason="the compiled part is not built here")
+@pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 @pytest.mark.parametrize("change", ["offsets", "lengths"])
 def test_spans_that_lie_are_refused(change: str) -> None:
     """Nothing outside of a buffer is read."""
@@ -206,9 +206,9 @@ def test_spans_that_lie_are_refused(change: str) -> None:
     joining = Open(Gathered, None, 1 << 20)
     bad = good.keys._replace(**{change: array("q", [4])}) if good.keys is not None else None
     with pytest.raises(ValueError, match="outside"):
-        compiled_part.compiled.measure_spans(bad, good.values, good.timestamps, None, None)
+        chosen.COMPILED.measure_spans(bad, good.values, good.timestamps, None, None)
     with pytest.raises(ValueError, match="outside"):
-        compiled_part.compiled.measure_spans(good.keys, good.values, good.timestamps, None, array("q", [1]))
+        chosen.COMPILED.measure_spans(good.keys, good.values, good.timestamps, None, array("q", [1]))
     with pytest.raises(ValueError, match="outside"):
         joining.buffer("t").emit_spans("out", None, good, array("q", [-1]))
 

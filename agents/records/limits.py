@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....core.settings import SETTINGS, size_bytes
+from ...core.settings import SETTINGS, size_bytes
 
 LIMIT = "fetch.max-batch-bytes"
 MOST_BYTES = size_bytes(SETTINGS[LIMIT].default)

@@ -1,0 +1,69 @@
+"""Arithmetic on buffers of 64-bit integers, and memory: as `longs.c` and `memory.c`."""
+
+from __future__ import annotations
+
+from array import array
+
+from ...layout import Buffer, longs
+
+_MASK = 2**64 - 1
+
+
+def gathered(of: Buffer, rows: Buffer) -> Buffer:
+    """The integers at these indexes."""
+    view, wanted = longs(of), longs(rows)
+    if len(wanted) and min(wanted) < 0:
+        raise IndexError("outside of the column")
+    return array("q", [view[row] for row in wanted])
+
+
+def scaled(of: Buffer, add: int, factor: int, divisor: int) -> Buffer:
+    """`(each + add) * factor // divisor`."""
+    return array("q", [(one + add) * factor // divisor for one in longs(of)])
+
+
+def extremes(of: Buffer) -> tuple[int, int]:
+    """The least and the greatest."""
+    view = longs(of)
+    return min(view), max(view)
+
+
+def first_above(of: Buffer, start: int, stop: int, limit: int) -> int:
+    """Where the first integer above a limit is."""
+    view = longs(of)
+    return next((index for index in range(start, stop) if view[index] > limit), stop)
+
+
+def summed(of: bytes) -> Buffer | None:
+    """The integers that distances are of."""
+    made = array("q")
+    total = number = shift = 0
+    for byte in of:
+        number |= (byte & 0x7F) << shift & _MASK
+        shift += 7
+        if byte & 0x80:
+            if shift >= 70:
+                return None
+            continue
+        total = (total + ((number >> 1) ^ -(number & 1))) & _MASK
+        made.append(total - 2**64 if total >= 2**63 else total)
+        number = shift = 0
+    return None if shift else made
+
+
+def distances(of: Buffer, start: int) -> bytes:
+    """How far each integer is from the one before it."""
+    made = bytearray()
+    for value in longs(of):
+        far = (value - start) & _MASK
+        number, start = ((far << 1) & _MASK) ^ (-(far >> 63) & _MASK), value
+        while number >= 0x80:
+            made.append(number & 0x7F | 0x80)
+            number >>= 7
+        made.append(number)
+    return bytes(made)
+
+
+def fresh(size: int) -> memoryview:
+    """Memory for so many bytes. None is kept."""
+    return memoryview(bytearray(size))
