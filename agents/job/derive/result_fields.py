@@ -15,6 +15,7 @@ from ....core.batching.spark_schema import check_column, without_json
 from ....core.columns.schema import TEXT, ColumnSchema
 from ....core.errors import DeclarationError
 from ....core.settings import offer
+from ...records.memory.event_time import units_said
 from ...records.values.column_types import plain_fields
 from ...records.values.serdes import Serde, is_json
 from ..steps import steps as s
@@ -99,7 +100,7 @@ def check_own_fields(kind: Any, key: Any, timestamp: Any, where: str) -> None:
         unit = timestamp.unit if isinstance(timestamp, TimeField) else "ms"
         raise DeclarationError(
             f"{where}: timestamp={time!r}: {kind.__qualname__} declares it as {kinds[0]}, which is no time in {unit!r}",
-            remedy="ISO text takes hg.field(…, unit='iso'), numbers take unit='s', 'ms', 'us' or 'ns'",
+            remedy=f"ISO text takes hg.field(…, unit='iso'), numbers take unit={units_said()}",
         )
 
 

@@ -27,12 +27,14 @@ from ....core.errors import DeclarationError
 from ...cancellation import passes, said
 from ...records.columns.selecting import Column, column_of
 from ...records.kafka.writable import check_times, whole_ms
+from ...records.memory.event_time import UNITS as NUMBERED
+from ...records.memory.event_time import units_said, whole_in_ms
 from .arguments import check_function, check_selector
 
 Extract = Callable[[list[Any], list[int]], list[int]]
 
 
-UNITS = ("ms", "s", "us", "ns", "iso")
+UNITS = (*NUMBERED, "iso")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +110,6 @@ def moment(given: Any) -> Any:
     return given
 
 
-def _whole(unit: str, times: list[int]) -> list[int]:
-    """Convert a column of whole numbers of this unit to milliseconds."""
-    match unit:
-        case "s":
-            return [one * 1000 for one in times]
-        case "us":
-            return [one // 1000 for one in times]
-        case "ns":
-            return [one // 1_000_000 for one in times]
-        case _:
-            return times
-
-
 def _one(unit: str, found: Any) -> int:
     """Convert one time of this unit to milliseconds; raise if it is not a time."""
     if isinstance(found, datetime):
@@ -128,15 +117,16 @@ def _one(unit: str, found: Any) -> int:
     if unit == "iso":
         if not isinstance(found, str):
             raise TypeError(
-                f"expected ISO text, as in '2026-01-31T12:00:00Z', but found {found!r:.60}; numbers take unit='s', 'ms', 'us' or 'ns'"
+                f"expected ISO text, as in '2026-01-31T12:00:00Z', but found {found!r:.60}; numbers take unit={units_said()}"
             )
         return _iso_ms(found)
     if isinstance(found, bool) or not isinstance(found, int | float):
         text = "; ISO text takes hg.field(…, unit='iso')" if isinstance(found, str) else ""
         raise TypeError(f"{found!r:.60} is not a time{text}")
     if isinstance(found, int):
-        return _whole(unit, [found])[0]
-    return round(found * 1000) if unit == "s" else floor(found / {"ms": 1, "us": 1000, "ns": 1_000_000}[unit])
+        return whole_in_ms(unit, [found])[0]
+    factor, divisor = NUMBERED[unit]
+    return round(found * factor) if factor > 1 else floor(found / divisor)
 
 
 def timestamps_of(of: When) -> Extract:
@@ -165,7 +155,7 @@ def _extract(column: Column, unit: str) -> Extract:
                 return check_times(list(map(_iso_ms, times)), "timestamp")
             kinds = set(map(type, times))
             if kinds <= INT:
-                return check_times(_whole(unit, times), "timestamp")
+                return check_times(whole_in_ms(unit, times), "timestamp")
             if unit == "s" and kinds <= NUMBERS:
                 return check_times([round(one * 1000) for one in times], "timestamp")
         except BaseException:  # noqa: BLE001, S110 - the slow path below finds the row that failed

@@ -150,8 +150,7 @@ class Referenced:
         """The event times that the records of a batch may have: the same at each attempt."""
         (latest_ms,) = self._rows.table.get_many([latest_key(number)])
         how = self._how
-        found = Guard(how.earliest_ms, how.max_future_ms, how.when is None).limits(None)
-        return found if latest_ms is None else found._replace(greatest=latest_ms, ahead_ms=how.max_future_ms)
+        return Guard(how.earliest_ms, how.max_future_ms, how.when is None).until(latest_ms)
 
     def contents(self, one: Closed) -> Ranges:
         """What Spark is given. A topic that was adopted holds the records of its range under another id."""

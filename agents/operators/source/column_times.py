@@ -6,7 +6,7 @@ A time that is missing, unreadable or outside of the input's limits makes its ro
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ....core.columns.schema import INT
@@ -15,13 +15,9 @@ from ...job.types.timestamps import BadTimestamp, TimeField, times_of_column
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.timestamps import times_of_spans
 from ...records.layout import Buffer, longs
-from ...records.limits import TIME_LIMIT
-from ...records.memory.longs import extremes, scaled
+from ...records.memory.event_time import UNITS, column_in_ms
 from ...records.memory.vectors import Vector
 from .event_times import BadRows, EventLimits
-
-FACTORS = {"ms": (1, 1), "s": (1000, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
-"""What makes milliseconds of whole numbers of a unit: times the first, divided by the second."""
 
 
 class ColumnTimes:
@@ -41,10 +37,10 @@ class ColumnTimes:
             stamps = longs(arrived if self._framed else times_of_spans(records))
             return stamps, limits.outside(stamps)
         vector = vectors[self._name]
-        if vector.kind == INT and not vector.nulls and self._unit in FACTORS:
-            times, (factor, divisor) = longs(vector.data)[: len(vector)], FACTORS[self._unit]
-            if _in_range(times, factor):
-                found = times if self._unit == "ms" else longs(scaled(times, factor=factor, divisor=divisor))
+        if vector.kind == INT and not vector.nulls and self._unit in UNITS:
+            made = column_in_ms(self._unit, longs(vector.data)[: len(vector)])
+            if made is not None:
+                found = longs(made)
                 return found, limits.outside(found)
         return self._listed(vector.values(), longs(arrived).tolist(), limits)
 
@@ -68,10 +64,3 @@ class ColumnTimes:
             except BadTimestamp as error:
                 bad.append((index, error))
         return array("q", arrived), bad
-
-
-def _in_range(times: Sequence[int], factor: int = 1) -> bool:
-    if not len(times):
-        return True
-    least, greatest = extremes(times)
-    return least * factor > -TIME_LIMIT and greatest * factor < TIME_LIMIT

@@ -26,7 +26,7 @@ from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ...records.kafka.timestamps import times_of
 from ...records.layout import longs
-from ...records.limits import TIME_LIMIT
+from ...records.memory.event_time import FIRST_TIME, are_times
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import RecordSpans, is_text, pieces
 from ...records.values.record import Rows
@@ -154,11 +154,10 @@ class SourceOp(Operator):
         if self.column_sources and not self._row_children:
             return greatest
         if self._partials is not None and isinstance(chunk.columns, ArrivedColumns) and not skip:
-            least, greatest = extremes(chunk.columns.times)
-            if least > -TIME_LIMIT and greatest < TIME_LIMIT:
+            if are_times(chunk.columns.times):
                 self.pipeline.runs(chunk, lambda: Rows([], []), lambda: None, skip)
                 if self._partials.push_partials(chunk.columns, self.key_serde):
-                    return greatest
+                    return extremes(chunk.columns.times)[1]
         rows, offsets, greatest = self._rows(chunk, skip)
         if self.wants_origins:
             numbers = self.origins(chunk, rows.places)
@@ -382,4 +381,4 @@ def _made_behind(operator: Operator) -> frozenset[str]:
 
 
 def _or_never(time: int | None) -> int:
-    return -TIME_LIMIT if time is None else time
+    return FIRST_TIME - 1 if time is None else time

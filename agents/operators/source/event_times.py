@@ -1,4 +1,5 @@
-"""Which times a record of a source may have, and which one it has. Rows, typed rows, columns and Spark's executors ask here.
+"""Which times a record of a source may have, and which one it has. Rows, typed rows, columns, choosers and
+Spark's executors ask here.
 
     timestamp= of the input     the field, or what the function returns
     otherwise                   the record's own time (`records.timestamps`)
@@ -22,8 +23,8 @@ from ....core.errors import DataError
 from ...job.steps import steps as s
 from ...job.types.timestamps import BadTimestamp, Extract, timestamps_of
 from ...job.types.windows import said
-from ...records.limits import NO_TIMESTAMP, TIME_LIMIT
-from ...records.memory.longs import extremes
+from ...records.limits import NO_TIMESTAMP
+from ...records.memory.event_time import FIRST_TIME, LAST_TIME, are_times, is_time
 
 BadRows = list[tuple[int, BaseException]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,8 +33,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class EventLimits(NamedTuple):
     """The times that the records of a chunk may have."""
 
-    least: int = 1 - TIME_LIMIT
-    greatest: int = TIME_LIMIT - 1
+    least: int = FIRST_TIME
+    greatest: int = LAST_TIME
     ahead_ms: int | None = None
     """How far `greatest` is ahead of the broker's time; None if that does not bound it."""
     own: bool = True
@@ -41,20 +42,17 @@ class EventLimits(NamedTuple):
 
     def outside(self, times: Sequence[int]) -> BadRows:
         """Which of these times are none that a record may have, and why. `times`: a list, or a buffer of 64-bit integers."""
-        if not len(times):
-            return []
-        least, greatest = (min(times), max(times)) if isinstance(times, list) else extremes(times)
-        if self.least <= least and greatest <= self.greatest:
+        if are_times(times, self.least, self.greatest):
             return []
         return [
             (place, self._why(time))
             for place, time in enumerate(times)
-            if not (self.least <= time <= self.greatest or (self.own and time == NO_TIMESTAMP))
+            if not (is_time(time, self.least, self.greatest) or (self.own and time == NO_TIMESTAMP))
         ]
 
     def _why(self, time: int) -> DataError:
         what = f"the event time {time}{_shown(time)} is "
-        if not -TIME_LIMIT < time < TIME_LIMIT:
+        if not is_time(time):
             return DataError(f"{what}out of range")
         if time < self.least:
             return DataError(
@@ -79,11 +77,16 @@ class Guard:
         """The limits for records that are read when it is this time at the broker; None: that is unknown."""
         ahead = None if now_ms is None else self.max_future_ms
         return EventLimits(
-            1 - TIME_LIMIT if self.earliest_ms is None else self.earliest_ms,
-            TIME_LIMIT - 1 if now_ms is None or ahead is None else now_ms + ahead,
+            FIRST_TIME if self.earliest_ms is None else self.earliest_ms,
+            LAST_TIME if now_ms is None or ahead is None else now_ms + ahead,
             ahead,
             self.own,
         )
+
+    def until(self, latest_ms: int | None) -> EventLimits:
+        """The limits for records of a range, of which no time may be behind `latest_ms`; None: that was unknown when it was cut."""
+        found = self.limits(None)
+        return found if latest_ms is None else found._replace(greatest=latest_ms, ahead_ms=self.max_future_ms)
 
 
 NONE = Guard(None, None, True)

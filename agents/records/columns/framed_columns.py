@@ -20,7 +20,7 @@ from typing import Any
 from ....core.columns.schema import INT, ColumnSchema, ColumnSpec
 from ....core.progress.arrow import TIMESTAMP
 from ..layout import Buffer, longs
-from ..limits import TIME_LIMIT
+from ..memory.event_time import is_time
 from ..memory.record_spans import RecordSpans
 from ..memory.taking import take, take_batch, take_longs
 from ..memory.vectors import Vector, VectorBatch
@@ -84,7 +84,7 @@ def _times(frame: VectorBatch, own: Buffer) -> Buffer:
         return own
     times = _numbers(frame, TIMESTAMP)
     if bytes(times) != bytes(own):
-        wrong = next((time for time in longs(times) if not -TIME_LIMIT < time < TIME_LIMIT), None)
+        wrong = next((time for time in longs(times) if not is_time(time)), None)
         if wrong is not None:
             raise FrameRefused(f"'{TIMESTAMP}' is {wrong}, which is out of range", remedy="milliseconds since 1970")
     return times

@@ -25,8 +25,7 @@ from ....core.progress.frames import ArrowFrame, FrameError
 from ..kafka.columns import Bytes, Columns, Header
 from ..kafka.spans import headers_of, packed_headers
 from ..layout import Buffer, longs
-from ..limits import TIME_LIMIT
-from ..memory.longs import extremes
+from ..memory.event_time import are_times
 from ..memory.record_spans import RecordSpans, pieces
 from ..memory.taking import join, spans_of
 from ..memory.vectors import Vector, VectorBatch
@@ -75,8 +74,7 @@ class ArrivedColumns:
 
     def declared(self, schema: ColumnSchema) -> VectorBatch | None:
         """The columns of this schema; None if the rows have to be read one by one."""
-        least, greatest = extremes(self.times)
-        if self.lacks(schema) or greatest >= TIME_LIMIT or least <= -TIME_LIMIT:
+        if self.lacks(schema) or not are_times(self.times):
             return None
         vectors = tuple(self.vector(name) for name in schema.names)
         return VectorBatch(schema.names, vectors, len(self)) if all(map(_is_finite, vectors)) else None

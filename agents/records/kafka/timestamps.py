@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..layout import Buffer, longs
-from ..limits import NO_TIMESTAMP, TIME_LIMIT
+from ..limits import NO_TIMESTAMP
+from ..memory.event_time import LAST_TIME, is_time
 from ..memory.longs import extremes
 from ..memory.record_spans import RecordSpans, pieces
 from .columns import Header, RecordLists
@@ -62,7 +63,7 @@ class Accepted(NamedTuple):
         return self.high if ms > self.greatest else self.low
 
 
-ANY = Accepted(0, TIME_LIMIT - 1, 0, TIME_LIMIT - 1)
+ANY = Accepted(0, LAST_TIME, 0, LAST_TIME)
 """What a target without limits accepts."""
 
 
@@ -171,4 +172,4 @@ def _time(pairs: Sequence[Header], stamp: int) -> int:
         found = int(said)
     except ValueError:
         return stamp
-    return found if -TIME_LIMIT < found < TIME_LIMIT else stamp
+    return found if is_time(found) else stamp

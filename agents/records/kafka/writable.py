@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from ....core.errors import DataError
 from ..layout import Buffer
-from ..limits import NO_TIMESTAMP, TIME_LIMIT
+from ..limits import NO_TIMESTAMP
+from ..memory.event_time import FIRST_TIME, are_times, is_time
 from ..native import chosen
 from ..values.record import Headers
 from .columns import HEAD, Header
@@ -59,12 +60,12 @@ def stamps_column(topic: str, column: Any) -> list[int] | int:
     if isinstance(column, int):
         return whole_ms(column, f"timestamp for {topic}", 0, least=NO_TIMESTAMP)
     listed: list[Any] = column if type(column) is list else list(column)
-    if INT.issuperset(map(type, listed)) and (not listed or (min(listed) >= NO_TIMESTAMP and max(listed) < TIME_LIMIT)):
+    if INT.issuperset(map(type, listed)) and are_times(listed, NO_TIMESTAMP):
         return listed
     return [whole_ms(one, f"timestamp for {topic}", index, least=NO_TIMESTAMP) for index, one in enumerate(listed)]
 
 
-def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT) -> int:
+def whole_ms(one: Any, what: str, index: int = 0, *, least: int = FIRST_TIME) -> int:
     """A time as an integer; raises `Unwritable` for anything else.
 
     >>> whole_ms(1700000000000, "timestamp")
@@ -79,7 +80,7 @@ def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT
         raise Unwritable(
             index, f"a {what} is {one!r:.60}, which is not a whole number of milliseconds", remedy=remedy
         ) from None
-    if not least <= found < TIME_LIMIT:
+    if not is_time(found, least):
         before = "before 1970, which Kafka does not accept" if found < 0 else "out of the 64-bit range"
         raise Unwritable(index, f"a {what} is {found}: {before}", remedy="give milliseconds since 1970")
     return found
@@ -87,7 +88,7 @@ def whole_ms(one: Any, what: str, index: int = 0, *, least: int = 1 - TIME_LIMIT
 
 def check_times(times: list[Any], what: str) -> list[int]:
     """The event times of rows; raises `Unwritable` for the first invalid one."""
-    if INT.issuperset(map(type, times)) and (not times or (min(times) > -TIME_LIMIT and max(times) < TIME_LIMIT)):
+    if INT.issuperset(map(type, times)) and are_times(times):
         return times
     return [whole_ms(one, what, index) for index, one in enumerate(times)]
 

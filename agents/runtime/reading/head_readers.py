@@ -2,8 +2,8 @@
 
 Kafka's timestamp says when a record was written; the input's `timestamp=` says when the event happened, and choosers align by that time.
 It is known only from the decoded value, so only choosers that use the time or the value pay for decoding. A record that cannot be decoded
-has no time (nothing waits for it) and no value; how it is handled is decided when it is taken. A record without a value has no time of its
-own, either.
+has no time (nothing waits for it) and no value; one before `earliest=`, or whose time is no event time, has no time. How it is handled is
+decided when it is taken. A record without a value has no time of its own, either.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ....core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, FrameError, UserFrame, decode
+from ...operators.source.decode import serde_of
+from ...operators.source.event_times import guard_of
 from ...job.derive.declaration import Declared
 from ...job.steps import steps as s
 from ...job.types.timestamps import BadTimestamp, timestamps_of
-from ...operators.source.decode import serde_of
 from ...records.frames.arrow_rows import as_batch
 from ...records.frames.chunks import Records
 
@@ -35,7 +36,7 @@ def event_times(declared: Declared) -> dict[str, ReadTimes]:
     """For each input that declares a `timestamp=`, and each stream of other jobs: a function that returns the event times of its records;
     a frame has that of its first row."""
     inputs = [step for step in declared.steps if isinstance(step, s.InputStep)]
-    times = {step.topic: _times(step.serde, step.timestamp) for step in inputs if step.timestamp is not None}
+    times = {step.topic: _times(step) for step in inputs if step.timestamp is not None}
     return times | {step.topic: _times_of_frames(step.serde) for step in inputs if step.producers}
 
 
@@ -56,14 +57,20 @@ def head_values(declared: Declared) -> dict[str, Value]:
     return found
 
 
-def _times(serde: Any, when: Any) -> ReadTimes:
-    extract = timestamps_of(when)
+def _times(step: s.InputStep) -> ReadTimes:
+    assert step.timestamp is not None
+    serde, extract, limits = step.serde, timestamps_of(step.timestamp), guard_of(step).limits(None)
+
+    def judged(times: list[int]) -> list[int]:
+        for place, _ in limits.outside(times):
+            times[place] = NO_TIME
+        return times
 
     def times(columns: Records | OneRecord) -> list[int]:
         read = serde.loads_many(columns.values)
         if not read.bad:
             try:
-                return extract(read.values, [NO_TIME] * len(read.values))
+                return judged(list(extract(read.values, [NO_TIME] * len(read.values))))
             except BadTimestamp:
                 pass
         bad = {index for index, _ in read.bad}
@@ -73,7 +80,7 @@ def _times(serde: Any, when: Any) -> ReadTimes:
                 found.append(NO_TIME if index in bad else extract([value], [NO_TIME])[0])
             except BadTimestamp:
                 found.append(NO_TIME)
-        return found
+        return judged(found)
 
     return times
 

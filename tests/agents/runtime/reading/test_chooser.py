@@ -164,6 +164,13 @@ def test_event_times_are_those_that_the_input_declares(when):
     assert times_of(when)(Columns(mixed, [100, 101, 102, 103], 0)) == [7, NO_TIME, NO_TIME, NO_TIME]
 
 
+def test_a_time_that_the_input_does_not_take_aligns_nothing():
+    """Before `earliest=`, 1970 unless it is declared, or none at all: the record is bad data, so nothing waits for it."""
+    values = [b'{"ts": 7}', b'{"ts": -1}']
+    assert times_of("ts")(Columns(values, [100, 101], 0)) == [7, NO_TIME]
+    assert times_of("ts")(Columns([*values, b"{"], [100, 101, 102], 0)) == [7, NO_TIME, NO_TIME]
+
+
 def test_only_choosers_that_go_by_time_pay_for_it():
     """Round robin decodes nothing."""
     app = hg.App("times")
