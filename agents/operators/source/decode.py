@@ -26,7 +26,7 @@ from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ...records.kafka.timestamps import times_of
 from ...records.layout import longs
-from ...records.memory.event_time import FIRST_TIME, are_times
+from ...records.memory.event_time import FIRST_TIME, is_time
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import RecordSpans, is_text, pieces
 from ...records.values.record import Rows
@@ -154,10 +154,11 @@ class SourceOp(Operator):
         if self.column_sources and not self._row_children:
             return greatest
         if self._partials is not None and isinstance(chunk.columns, ArrivedColumns) and not skip:
-            if are_times(chunk.columns.times):
+            least, greatest = extremes(chunk.columns.times)
+            if is_time(least) and is_time(greatest):
                 self.pipeline.runs(chunk, lambda: Rows([], []), lambda: None, skip)
                 if self._partials.push_partials(chunk.columns, self.key_serde):
-                    return extremes(chunk.columns.times)[1]
+                    return greatest
         rows, offsets, greatest = self._rows(chunk, skip)
         if self.wants_origins:
             numbers = self.origins(chunk, rows.places)

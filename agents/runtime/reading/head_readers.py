@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ....core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, FrameError, UserFrame, decode
-from ...operators.source.decode import serde_of
-from ...operators.source.event_times import guard_of
 from ...job.derive.declaration import Declared
 from ...job.steps import steps as s
 from ...job.types.timestamps import BadTimestamp, timestamps_of
+from ...operators.source.decode import serde_of
+from ...operators.source.event_times import guard_of
 from ...records.frames.arrow_rows import as_batch
 from ...records.frames.chunks import Records
 
