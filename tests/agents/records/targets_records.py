@@ -204,8 +204,11 @@ def batches_target(chance: random.Random) -> None:
     headers: Any = some(chance, lambda: [[("a", one)] * chance.randrange(3) for one in parts(chance, count)])
     stamps: Any = chance.randrange(2**40) if chance.random() < 0.3 else [chance.randrange(2**40) for _ in range(count)]
     built = chosen.COMPILED
-    data, behind, _ = built.write(keys, values, stamps, headers, 0, 0, chance.randrange(2**40), 1 << 20)
+    first_ms = chance.randrange(2**40)
+    data, behind, _ = written = built.write(keys, values, stamps, headers, 0, 0, first_ms, 1 << 20)
     assert behind == count
+    assert written == chosen.PLAIN.write(keys, values, stamps, headers, 0, 0, first_ms, 1 << 20)
+    assert built.measure(keys, values, stamps, headers, 70) == chosen.PLAIN.measure(keys, values, stamps, headers, 70)
     data = _any_names(chance, data)
     if chance.random() < 0.7:
         for _ in range(chance.choice((1, 1, 2))):
@@ -219,6 +222,10 @@ def batches_target(chance: random.Random) -> None:
     wanted = told(lambda: read_plainly(bytes(whole), *args))
     assert told(lambda: _as_records(*built.read(bytes(whole), *args))) == wanted, (bytes(whole), args)
     assert told(lambda: _spans_as_records(whole, *built.read_spans(whole, *args))) == wanted, (bytes(whole), args)
+    assert told(lambda: _spans_as_records(whole, *chosen.PLAIN.read_spans(whole, *args))) == wanted, (
+        bytes(whole),
+        args,
+    )
     _writing(chance, values, keys, stamps if isinstance(stamps, list) else [stamps] * count)
 
 
@@ -318,6 +325,11 @@ def _writing(chance: random.Random, values: Any, keys: Any, stamps: list[int]) -
     start = chance.randint(0, count)
     found = told(lambda: built.write_spans(own_keys, own, q(stamps), None, None, start, 0, first, room))
     assert found == told(lambda: built.write(keys, values, stamps, None, start, 0, first, room))
+    plain = chosen.PLAIN
+    assert found == told(lambda: plain.write_spans(own_keys, own, q(stamps), None, None, start, 0, first, room))
+    assert found == told(lambda: plain.write(keys, values, stamps, None, start, 0, first, room))
+    measured = told(lambda: built.measure(keys, values, stamps, None, 70))
+    assert measured == told(lambda: plain.measure(keys, values, stamps, None, 70))
     records = SpannedRecords(own, q(stamps), 0, own_keys)
     rows = [] if count == 0 else [chance.randrange(count) for _ in range(chance.randint(1, 9))]
     if rows:
