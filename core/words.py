@@ -69,8 +69,7 @@ WORDS = (
     # merging and branching
     _word("union unionAll unionByName union_by_name combine concat append cogroup", (FAUST, STREAMS_API, QUIX, SPARK, PANDAS), STREAMS,
           ".merge(other) of rows", "steps.md#merging"),
-    _word("branch split", STREAMS_API, STREAMS,
-          "use the stream twice: big = orders.filter(…) and small = orders.filter(…)", "steps.md#branching"),
+    _word("split", STREAMS_API, STREAMS, "big, small = orders.branch(is_big, is_small)", "steps.md#branching"),
     _word("echo clone tee", FAUST, STREAMS, "use the stream twice: a verb never changes the stream that it is called on",
           "steps.md#branching"),
     # one row at a time

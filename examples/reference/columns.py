@@ -37,6 +37,19 @@ def keep() -> None:
         assert [record.value["country"] for record in driver.read("others")] == ["IT"]
 
 
+def branch() -> None:
+    """ColumnStream.branch"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    large, german = orders.branch(hg.col("amount") >= 100, hg.col("country") == "DE")  # of those that are not large
+    large.to("large")
+    german.to("german")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [Order("DE", 100.0), Order("DE", 5.0), Order("FR", 5.0)])
+        assert [len(driver.read(topic)) for topic in ("large", "german")] == [1, 1]
+
+
 def with_columns() -> None:
     """ColumnStream.with_columns"""
     app = hg.App("sales")

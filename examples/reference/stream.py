@@ -79,6 +79,21 @@ def peek() -> None:
     assert seen == [{"amount": 9}, {"amount": 10}]
 
 
+def branch() -> None:
+    """Stream.branch"""
+    app = hg.App("sales")
+    large, german = app.input("orders").branch(
+        lambda order: order["amount"] >= 100,
+        lambda order: order["country"] == "DE",  # of those that are not large
+    )
+    large.to("large")
+    german.to("german")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [{"amount": 100, "country": "DE"}, {"amount": 5, "country": "DE"}])
+        assert [len(driver.read(topic)) for topic in ("large", "german")] == [1, 1]
+
+
 def to_columns() -> None:
     """Stream.columns"""
     import msgspec

@@ -40,6 +40,8 @@ FOR_OTHERS = {
     "Driver.recreate": "users' tests call it",
     "Stream.as_events": "jobs call it",
     "Stream.peek": "jobs call it",
+    "Stream.branch": "jobs call it",
+    "ColumnStream.branch": "jobs call it",
     "ColumnStream.with_columns": "jobs call it",
     "Expression.is_null": "jobs call it",
     "Expression.is_in": "jobs call it",

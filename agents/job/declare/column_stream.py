@@ -29,6 +29,7 @@ from ..steps import steps as s
 from ..types.aggregates import Aggregate, AggregatePlan, plan
 from ..types.arguments import called_from, check_function
 from ..types.windows import Window
+from .branches import branches
 from .checks import check_migrate, check_policy, check_serde, check_topic, name_of
 from .gathered import GatheredStream, gather_step
 from .refused_verbs import RefusesVerbs, no_verb, unbounded
@@ -113,6 +114,16 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
             where=called_from(),
         )
         return ColumnStream(self._then(step), self.schema, self._kind, self._made, self._extra)
+
+    def branch(self, *conditions: Expression, on_error: s.Policy = None) -> tuple[ColumnStream[K, V], ...]:
+        """Make one stream for each condition: a record goes to the first one that is true, and nowhere if none is.
+
+        >>> large, others = orders.branch(hg.col("amount") >= 100, hg.col("amount").is_null() | (hg.col("amount") < 100))
+        """
+        return tuple(
+            self.filter(keep, on_error=on_error)  # type: ignore[arg-type]
+            for keep in branches(conditions, columns=True)
+        )
 
     def with_columns(
         self, *, on_error: s.Policy = None, **columns: Expression | Scalar

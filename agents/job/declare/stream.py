@@ -24,6 +24,7 @@ from ..types.aggregates import Aggregate, plan
 from ..types.arguments import called_from, check_function, check_selector, duration
 from ..types.windows import Window, window_key
 from .actors import check_actor
+from .branches import branches
 from .checks import (
     Selector,
     check_migrate,
@@ -174,6 +175,21 @@ class Stream(RefusesVerbs, Generic[K, V]):
             where=called_from(),
         )
         return self._then(step)
+
+    def branch(
+        self, *conditions: Callable[[Any], object] | Expression, with_record: bool = False, on_error: s.Policy = None
+    ) -> tuple[Stream[K, V], ...]:
+        """Make one stream for each condition: a record goes to the first one that holds, and nowhere if none does.
+
+        Conditions are functions or expressions, as in `filter`. All streams are in one transaction. A function is asked again for each
+        stream that stands behind its own.
+
+        >>> large, others = app.input("orders").branch(lambda order: order["amount"] >= 100, lambda order: True)
+        """
+        return tuple(
+            self.filter(keep, with_record=with_record, on_error=on_error)  # type: ignore[call-overload]
+            for keep in branches(conditions)
+        )
 
     @overload
     def peek(
