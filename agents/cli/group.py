@@ -44,6 +44,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "send": ("data.records:send", "Write records to a topic."),
     "tail": ("data.records:tail", "Show the last records of a topic, or follow it."),
     "topics": ("start.plan:topics", "Create, list and show topics; print what a job needs."),
+    "docs": ("see.docs:docs", "Show a page of the documentation, or the section about an error."),
     "reset": ("data.reset:reset", "Delete all state of a job; it starts from scratch."),
 }
 """All verbs. Their help lines are here, so that `--help` imports no verb."""
@@ -175,7 +176,7 @@ def show_error(error: HeadgateError) -> None:
     if error.remedy:
         show_text(f"To do: {error.remedy}", err=True)
     if place := section_of(error):
-        show_text(f"More: {place}", err=True)
+        show_text(f"More: headgate docs {place.removeprefix('docs/').replace('.md', '')}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

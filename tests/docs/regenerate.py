@@ -47,8 +47,8 @@ CLI_PREFACE = """\
 | 128 + n | `run --workers N`: a worker was killed by signal n while it was leaving | 137 after SIGKILL |
 
 A command that exits with 2 will do so again until you correct it, so `headgate run --workers N` does not restart such a worker. Every error
-says what is wrong on a line `Error:`, what to do on a line `To do:`, and which page explains it on a line `More:`, all on standard error.
-`HEADGATE_DEBUG=1` shows the traceback.
+says what is wrong on a line `Error:`, what to do on a line `To do:`, and the command that shows what is written about it on a line
+`More:`, all on standard error. `HEADGATE_DEBUG=1` shows the traceback.
 """
 
 

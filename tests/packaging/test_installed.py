@@ -23,11 +23,12 @@ ROOMS = {
     "core": "headgate/core",
     "agents": "headgate/agents",
     "spark_bridge": "headgate/spark_bridge",
+    "docs": "headgate/docs",
 }
 
 
 def in_tree() -> set[str]:
-    """Every file of the rooms, under the name that it has when installed."""
+    """Every file of the rooms and every page, under the name that it has when installed."""
     return {
         f"{name}/{path.relative_to(ROOT / room).as_posix()}"
         for room, name in ROOMS.items()
@@ -69,6 +70,12 @@ def test_import_comes_from_the_installed_copy(installed: Environment) -> None:
 def test_the_command_is_installed(installed: Environment) -> None:
     """`headgate --help` says what there is."""
     assert "Usage: headgate" in run([installed.headgate, "--help"], cwd=installed.home)
+
+
+def test_what_an_error_names_can_be_read(installed: Environment) -> None:
+    """Whoever is woken at night has a container, and neither a clone nor a browser."""
+    said = run([installed.headgate, "docs", "troubleshooting#a-task-has-failed"], cwd=installed.home)
+    assert said.startswith("## A task has failed")
 
 
 def test_the_version_is_the_same_everywhere(installed: Environment) -> None:

@@ -53,7 +53,7 @@ def test_a_worker_that_must_not_run_says_what_helps(
     assert error == f"Error: {why}"
     assert to_do.startswith("To do: ")
     assert helps in to_do
-    assert more == "More: docs/troubleshooting.md#a-worker-is-refused"
+    assert more == "More: headgate docs troubleshooting#a-worker-is-refused"
 
 
 def test_a_worker_whose_name_is_taken_is_told_to_take_another() -> None:
