@@ -46,8 +46,8 @@ class Section:
 def docs(place: str, search: bool) -> None:
     """Show the documentation: a page, or one section of it.
 
-    PLACE is a page (`troubleshooting`), a section (`a-task-has-failed`), or both, as the line `More:` of an error has them. Without one, the
-    list of pages is shown.
+    PLACE is a page (`troubleshooting`), a section (`a-task-has-failed`), or both, as the line `More:` of an error has them. Without one,
+    the list of pages is shown.
     """
     pages = read(home())
     if search:
