@@ -159,7 +159,8 @@ def name_of(verb: str, selector: str | Callable[..., Any] | None, name: str | No
         made = None if function == "<lambda>" else f"{verb}-{function}"
     if made is None:
         raise DeclarationError(
-            f"this {verb} step has no name", remedy='give it one: name="…" (a lambda has no name of its own)'
+            f"this {'repartition' if verb == 'by' else verb} has no name, which its stream and its state need",
+            remedy='give it one: name="…" (a lambda has no name of its own)',
         )
     made = made.replace("_", "-")
     if not re.fullmatch(r"[A-Za-z0-9.-]{1,100}", made):

@@ -83,8 +83,8 @@ def tumbling(
 
 def hopping(
     size: str | float,
-    *,
     every: str | float,
+    *,
     grace: str | float = 0,
     offset: str | float = 0,
     time: Literal["event", "processing"] = "event",

@@ -34,7 +34,7 @@ def test_rows_that_are_put_into_many_windows_come_in_short_letters() -> None:
     """All windows behind a stream count, on each side of a shuffle; tumbling ones alone bound nothing."""
     app = hg.App("job")
     rows = app.input("in", timestamp="ts")
-    rows.window(hg.hopping("1d", every="1m"), name="a").agg(n=hg.count()).to("out")
+    rows.window(hg.hopping("1d", "1m"), name="a").agg(n=hg.count()).to("out")
     rows.window(hg.hopping("10m", every="1m"), name="b").agg(n=hg.count()).to("out")
     rows.repartition("k", name="by").window(hg.hopping("1h", every="1m"), name="c", late="late").agg(n=hg.count()).to(
         "out"
