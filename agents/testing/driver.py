@@ -36,7 +36,7 @@ from ..job.derive.plans import grouper, task_settings
 from ..job.steps import steps as s
 from ..live_settings import Settings
 from ..records.columns.selecting import column_of
-from ..records.values.record import Headers, Record
+from ..records.values.record import SAME_TIME, Headers, Record
 from ..runtime.host.runtime import Runtime
 from .clock import VirtualClock
 from .life import Life
@@ -284,7 +284,8 @@ class Driver:
                     f"'{topic}' has {self.topics.width(topic)} partitions, but no partition {where}",
                     remedy=f'Driver(app, partitions={{"{topic}": {where + 1}}})',
                 )
-            written.setdefault(where, []).append((key, raw, record.timestamp, record.headers))
+            at = self.wall_ms if record.timestamp == SAME_TIME else record.timestamp
+            written.setdefault(where, []).append((key, raw, at, record.headers))
         others = self._others.get(topic)
         for where, rows in written.items():
             if others is None:

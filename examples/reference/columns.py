@@ -71,7 +71,7 @@ def repartition() -> None:
     with hg.testing.Driver(app, partitions={"orders": 2}) as driver:
         driver.send("orders", Order("DE", 1.0), partition=0)
         driver.send("orders", Order("DE", 2.0), partition=1)
-        assert driver.read("counts")[-1] == hg.Record("DE", {"n": 2})
+        assert driver.read("counts")[-1] == hg.Record("DE", {"n": 2}, 0)
 
 
 def running_aggregates() -> None:
@@ -133,7 +133,7 @@ def write() -> None:
 
     with hg.testing.Driver(app) as driver:
         driver.send("orders", Order("DE", 3.0, 5))
-        assert driver.read("by-country")[0] == hg.Record("DE", {"country": "DE", "amount": 3.0, "ts": 5})
+        assert driver.read("by-country")[0] == hg.Record("DE", {"country": "DE", "amount": 3.0, "ts": 5}, 0)
 
 
 def share() -> None:

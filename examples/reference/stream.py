@@ -20,7 +20,7 @@ def steps() -> None:
 
     with hg.testing.Driver(app) as driver:
         driver.send("orders", {"country": "DE", "amount": 3})
-        assert driver.read("paid") == [hg.Record("DE", {"country": "DE", "amount": 3, "cents": 300})]
+        assert driver.read("paid") == [hg.Record("DE", {"country": "DE", "amount": 3, "cents": 300}, 0)]
 
 
 def map_values() -> None:
@@ -44,7 +44,7 @@ def map_records() -> None:
 
     with hg.testing.Driver(app) as driver:
         driver.send("orders", {"country": "DE", "amount": 3})
-        assert driver.read("amounts") == [hg.Record("DE", 3)]
+        assert driver.read("amounts") == [hg.Record("DE", 3, 0)]
 
 
 def flat_map() -> None:
@@ -165,7 +165,7 @@ def repartition() -> None:
     with hg.testing.Driver(app, partitions={"orders": 4}) as driver:
         for partition in range(4):
             driver.send("orders", {"country": "DE"}, partition=partition)
-        assert driver.read("totals")[-1] == hg.Record("DE", {"n": 4})
+        assert driver.read("totals")[-1] == hg.Record("DE", {"n": 4}, 0)
 
 
 def broadcast() -> None:
@@ -188,7 +188,7 @@ def running_aggregates() -> None:
 
     with hg.testing.Driver(app) as driver:
         driver.send_all("orders", [{"country": "DE", "amount": 3}, {"country": "DE", "amount": 4}])
-        assert driver.read("totals")[-1] == hg.Record("DE", {"n": 2, "total": 7})
+        assert driver.read("totals")[-1] == hg.Record("DE", {"n": 2, "total": 7}, 0)
 
 
 def windows() -> None:

@@ -181,7 +181,7 @@ class AgentOp(Operator):
         items = result if isinstance(result, list | tuple) else [result]
         latest = max(batch.rows.timestamps, default=0)
         records = [item if isinstance(item, Record) else Record(None, item, latest) for item in items]
-        rows = rows_of(self.step, records)
+        rows = rows_of(self.step, records, [latest] * len(records))
         if rows.values:
             keys = None if rows.keys is None else encode_keys(self.step, self.agent.sink_key_serde, rows.keys)
             values = encode(self.step, self.agent.sink_serde, rows.values)

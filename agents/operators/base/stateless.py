@@ -37,7 +37,7 @@ from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import check_headers, check_times
 from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
-from ...records.values.record import Headers, Record, Rows
+from ...records.values.record import SAME_TIME, Headers, Record, Rows
 from ...records.values.serdes import KEY, OUTPUT_KEY
 from .user_line import near, user_line
 
@@ -423,13 +423,15 @@ def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
         result if isinstance(result, Record) else record.with_value(result)
         for record, result in zip(rows.records(), results, strict=True)
     ]
-    return replace(rows_of(step, records), offsets=rows.offsets, places=rows.places)
+    return replace(rows_of(step, records, rows.timestamps), offsets=rows.offsets, places=rows.places)
 
 
-def rows_of(step: s.Step, records: Sequence[Record[Any, Any]]) -> Rows:
-    """The rows of records that user code has made; invalid timestamps and headers are refused."""
+def rows_of(step: s.Step, records: Sequence[Record[Any, Any]], times: Sequence[int]) -> Rows:
+    """The rows of records that user code has made; invalid timestamps and headers are refused. `times`: of those that say none."""
     with blaming(step):
         rows = Rows.of(records)
+        if SAME_TIME in rows.timestamps:
+            rows.timestamps = [at if own == SAME_TIME else own for own, at in zip(rows.timestamps, times, strict=True)]
         rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
         if rows.headers is not None:
             rows.headers = list(check_headers(rows.headers, "a Record"))
@@ -493,7 +495,8 @@ class FlatMapOp(PerRow):
                 for record, items in zip(rows.records(), lists, strict=True)
                 for item in items
             ]
-            self.forward(replace(rows_of(self.step, records), offsets=offsets, places=places))
+            times = spread(rows.timestamps)
+            self.forward(replace(rows_of(self.step, records, times), offsets=offsets, places=places))
             return
         self.forward(
             Rows(

@@ -29,7 +29,7 @@ def test_the_example_of_the_first_page() -> None:
     with hg.testing.Driver(counting()) as d:
         d.send("orders", order("DE"))
         d.advance("1m")
-        assert d.read("revenue") == [hg.Record("DE", {"n": 1})]
+        assert d.read("revenue") == [hg.Record("DE", {"n": 1}, 0)]
         assert d.read("revenue") == []
         assert d.table("counts")["DE"] == {"n": 1}
         d.end("orders")

@@ -194,7 +194,7 @@ def test_tombstones_go_out_as_null_values() -> None:
     with Driver(app) as d:
         d.send("in", "", key="k")
         d.send("in", None, key="l")
-        assert d.read("out") == [hg.Record("k", None), hg.Record("l", None)]
+        assert d.read("out") == [hg.Record("k", None, 0), hg.Record("l", None, 0)]
 
 
 def test_repartition_brings_equal_keys_together(form: Form) -> None:
@@ -342,7 +342,7 @@ def test_serdes_of_all_kinds_in_and_out() -> None:
         d.send("a", {"n": 3}, key=9)
         d.send("b", "ä")
         d.send("c", b"abc")
-        assert d.read("to-text") == [hg.Record(9, 3)]
+        assert d.read("to-text") == [hg.Record(9, 3, 0)]
         assert values(d.read("to-bytes")) == ["ä".encode()]
         assert values(d.read("to-json")) == [3]
 
