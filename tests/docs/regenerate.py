@@ -1,7 +1,7 @@
 """Writes the generated pages of docs: `make docs`. The tests compare, so that a page that is out of date fails.
 
 Generated whole: `docs/reference/cli.md`, `settings.md`, `metrics.md`, `python.md` with its pages in `docs/reference/api`, `docs/words.md`,
-and one page for each machine in `docs/machines`.
+one page for each machine in `docs/machines`, and the plots in `docs/pictures`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.agents.cli.group import WithVerbs
 from headgate.core.machine import Machine, diagram
 from headgate.core.words import WORDS
 
-from . import api, house
+from . import api, house, plots
 from .pages import ROOT
 
 NOTICE = "<!-- Generated from the code by `make docs`; change it there. -->\n"
@@ -273,6 +273,7 @@ def generated() -> dict[str, str]:
         "docs/machines/index.md": machine_index(kinds),
     }
     pages |= api.pages(NOTICE, paragraphs)
+    pages |= plots.files()
     return pages | {f"docs/machines/{machine_name(kind)}.md": machine(kind) for kind in kinds}
 
 

@@ -28,6 +28,10 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})\w*")
 APART = re.compile(r"[-*] |\d+\. |\||#|<!--")
 """What begins a line that is no sentence."""
+PICTURE = re.compile(
+    r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n<img alt="([^"]*)" src="([^"]+)">\n</picture>'
+)
+"""What GitHub shows in light or dark as the reader has it; the site has marks for both, since its readers may choose."""
 ITEM = re.compile(r"[-*] |\d+\. ")
 OPTIONS = """\
 [project]
@@ -128,6 +132,7 @@ def copied(name: str, text: str) -> str:
         lines.append(line)
         above = "" if fenced else line
     copy = "\n".join(lines) + "\n"
+    copy = PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", copy)
     for page, other in FIRST.items():
         copy = copy.replace(f"]({'../' * name.count('/')}{page}", f"]({'../' * name.count('/')}{other}")
     return copy
@@ -143,6 +148,11 @@ def write() -> None:
         to = SOURCE / FIRST.get(name, name)
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_text(copied(name, (ROOT / name).read_text(encoding="utf-8")), encoding="utf-8")
+        for picture in PICTURE.findall((ROOT / name).read_text(encoding="utf-8")):
+            for file in ((ROOT / name).parent / picture[0], (ROOT / name).parent / picture[2]):
+                other = SOURCE / file.resolve().relative_to(ROOT)
+                other.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, other)
         for _, target in page.links():
             file = ((ROOT / name).parent / target.partition("#")[0]).resolve()
             if "://" in target or file.suffix == ".md" or not file.is_file():

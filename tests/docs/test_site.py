@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 from . import site
-from .pages import pages, read
+from .pages import ROOT, pages, read
 
 
 def test_every_page_stands_at_the_side_of_the_site() -> None:
@@ -15,6 +15,27 @@ def test_every_page_stands_at_the_side_of_the_site() -> None:
     assert site.unlisted(known | {"docs/new.md": read("docs/new.md", "# New\n")}) == ["docs/new.md"]
     options = tomllib.loads(site.OPTIONS.format(nav=site.inline(site.navigation(known))))
     assert {"Documentation": "docs/index.md"} in options["project"]["nav"]
+
+
+def test_a_picture_is_shown_in_light_and_in_dark() -> None:
+    """Each page that has one: both files are there, and the site has both, with its own marks."""
+    shown = {page.name: site.PICTURE.findall((ROOT / page.name).read_text(encoding="utf-8")) for page in pages()}
+    files = [
+        (ROOT / name).parent / file
+        for name, found in shown.items()
+        for dark, _, light in found
+        for file in (dark, light)
+    ]
+    assert len(files) >= 6
+    assert [file for file in files if not file.is_file()] == []
+    assert (
+        site.copied(
+            "x.md",
+            '<picture>\n<source media="(prefers-color-scheme: dark)" srcset="d.png">\n'
+            '<img alt="a page" src="l.png">\n</picture>\n',
+        )
+        == "![a page](l.png#only-light)\n![a page](d.png#only-dark)\n"
+    )
 
 
 def test_a_copy_is_what_the_generator_reads() -> None:
