@@ -11,7 +11,7 @@ from html import escape
 
 from .pages import ROOT
 
-WIDTH, LABEL, BAR, GAP, HEAD = 900, 330, 15, 12, 34
+WIDTH, LABEL, BAR, GAP, HEAD = 900, 400, 15, 12, 34
 COLORS = {
     "light": {"text": "#1d2b33", "faint": "#5f707a", "ours": "#1f6f8b", "theirs": "#b4c1c7"},
     "dark": {"text": "#e6edf2", "faint": "#93a4af", "ours": "#4fb3d9", "theirs": "#4a5a64"},
@@ -65,12 +65,12 @@ def drawn(plot: Plot, text: str, scheme: str) -> str:
     for row, found in zip(rows, figures, strict=True):
         parts.append(_text(0, y + BAR * len(at) / 2 + 4, row[0], colors["text"]))
         for column, one in zip(plot.columns, found, strict=True):
-            ours = row[0].startswith("headgate")
+            color = colors["ours" if row[0].startswith("headgate") else "theirs"]
             if one:
                 value = float(one[0].replace(",", ""))
                 long = round((WIDTH - LABEL - 70) * value / most, 1)
                 parts.append(
-                    f'<rect x="{LABEL + 30}" y="{y}" width="{long}" height="{BAR - 3}" rx="2" fill="{colors["ours" if ours else "theirs"]}"/>'
+                    f'<rect x="{LABEL + 30}" y="{y}" width="{long}" height="{BAR - 3}" rx="2" fill="{color}"/>'
                 )
                 parts.append(_text(LABEL + 35 + long, y + BAR - 5, one[0], colors["faint"]))
             parts.append(_text(LABEL, y + BAR - 5, column, colors["faint"]))
@@ -84,7 +84,7 @@ def drawn(plot: Plot, text: str, scheme: str) -> str:
 
 
 def _text(x: float, y: float, text: str, color: str) -> str:
-    said = text if len(text) <= 56 else text[:55].rsplit(" ", 1)[0] + " …"
+    said = text if len(text) <= 66 else text[:65].rsplit(" ", 1)[0] + " …"
     return f'<text x="{x:g}" y="{y:g}" fill="{color}">{escape(said)}</text>'
 
 
