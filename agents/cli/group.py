@@ -170,13 +170,13 @@ def fail(error: HeadgateError) -> NoReturn:
 
 def show_error(error: HeadgateError) -> None:
     """Print what is wrong, what to do, and where more is said about it."""
-    from .sections import section_of
+    from .sections import as_command, section_of
 
     show_text(f"Error: {error.what.rstrip()}", err=True)
     if error.remedy:
         show_text(f"To do: {error.remedy}", err=True)
     if place := section_of(error):
-        show_text(f"More: headgate docs {place.removeprefix('docs/').replace('.md', '')}", err=True)
+        show_text(f"More: {as_command(place)}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -151,5 +151,23 @@ def section_of(error: HeadgateError) -> str:
     return next((CLASSES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in CLASSES), "")
 
 
+def section_of_failure(reason: str) -> str:
+    """The page and the section for the reason of a failed task, which is a text.
+
+    >>> section_of_failure("the store in /data accepts no write: IO error: No space left on device")
+    'docs/troubleshooting.md#the-disk-is-full'
+    """
+    return section_of(HeadgateError(reason)) or "docs/troubleshooting.md#a-task-has-failed"
+
+
+def as_command(place: str) -> str:
+    """What is typed to read it.
+
+    >>> as_command("docs/troubleshooting.md#the-disk-is-full")
+    'headgate docs troubleshooting#the-disk-is-full'
+    """
+    return f"headgate docs {place.removeprefix('docs/').replace('.md', '', 1)}"
+
+
 def _pattern(message: str) -> re.Pattern[str]:
     return re.compile(".*".join(re.escape(part) for part in message.split(GAP)), re.DOTALL)

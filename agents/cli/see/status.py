@@ -7,7 +7,7 @@ heartbeat for a whole session is shown as silent. Exit codes: 0, or 4 if the job
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ from .draining import drain_of, progress_lines
 
 MOST_SHOWN = 5
 """At most this many holders of a watermark are named."""
+FAILED = "failed"
+"""The state of a task that has failed, as its worker and the coordinator stream say it."""
 SILENT = "silent"
 """The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
 
@@ -116,6 +118,8 @@ def show_why(found: dict[str, Any]) -> None:
     fields.append(("why", found["why"] or "-"))
     if found["failure"] and found["failure"] != found["why"]:
         fields.append(("last failure", found["failure"]))
+    if found["state"] == FAILED:
+        fields.append(("more", more_of([found["why"] or found["failure"] or ""])))
     if found["failure"]:
         until = found["failure_until"]
         fields.append(
@@ -296,7 +300,16 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["tasks"]
             ),
         )  # fmt: skip
+    if failed := [t for t in found["tasks"] if t["state"] == FAILED]:
+        click.echo(f"\nMore: {more_of([t['why'] for t in failed])}")
     show_steps(found)
+
+
+def more_of(reasons: Iterable[str]) -> str:
+    """The commands that show what helps against these failures, each once."""
+    from ..sections import as_command, section_of_failure
+
+    return " · ".join(dict.fromkeys(as_command(section_of_failure(reason)) for reason in reasons))
 
 
 def show_steps(found: dict[str, Any]) -> None:
