@@ -1,6 +1,7 @@
 """`headgate doctor [MODULE:app]`: what is there and what is missing on this machine and at the brokers, each with what helps.
 
-Exit codes: 0 if everything that is needed is there, else 1. Nothing is changed.
+Exit codes: 0 if everything that is needed is there, else 1. Nothing is changed. Without a job no broker is needed, so that a new machine
+can be looked at first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...job.derive.declaration import Declared
 from ...job.steps.steps import SparkStep, WriteStep
 from ...kafka.allowed import lacking
 from ...kafka.topics import TopicsAdmin
-from ...process.configuration import CommandLine, Configuration
+from ...process.configuration import NO_BROKER, CommandLine, Configuration
 from ...process.launch import load_app
 from ...records.native import chosen
 from ...worker.job_topics import JobTopics
@@ -59,10 +60,14 @@ def doctor(
     """Look at brokers, versions, Java, Spark, disk and clock; with MODULE:app also at the inputs and rights of this job."""
     app = load_app(app_at, app_dir) if app_at else None
     declared = None if app is None else Declared(app)
-    configuration = configured(CommandLine(bootstrap, pairs, config), app={} if app is None else app.settings)
+    said = CommandLine(bootstrap, pairs, config)
+    configuration = configured(said, app={} if app is None else app.settings, need_broker=False)
     spark = declared is not None and any(isinstance(step, SparkStep | WriteStep) for step in declared.steps)
     found = [*versions(), *of_java(needed=spark), *of_spark(needed=spark), of_disk(configuration), of_clock()]
-    found += run_async(at_brokers(configuration, declared))
+    if configuration.broker_origin == NO_BROKER:
+        found.append(no_broker(needed=declared is not None))
+    else:
+        found += run_async(at_brokers(configuration, declared))
     if output == "json":
         show_json({"findings": [{"what": f.what, "state": f.state, "said": f.said, "todo": f.todo} for f in found]})
     else:
@@ -139,6 +144,14 @@ def of_clock() -> Finding:
         todo = "let NTP set it; a worker compares it with the broker's, see headgate_worker_clock_ahead_seconds"
         return Finding("clock", WARNING, "the kernel says that it is not kept by NTP", todo)
     return Finding("clock", OK, "kept by NTP, as the kernel says")
+
+
+def no_broker(*, needed: bool) -> Finding:
+    """Nobody has said which broker: the machine is looked at all the same."""
+    todo = "-b HOST:PORT, HEADGATE_BOOTSTRAP, --config-file, or start one: headgate kafka up"
+    return Finding(
+        "broker", WRONG if needed else WARNING, "none is given, and no embedded one can be used as it is", todo
+    )
 
 
 async def at_brokers(configuration: Configuration, declared: Declared | None) -> list[Finding]:
