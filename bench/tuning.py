@@ -19,8 +19,8 @@ from statistics import median
 
 from headgate.agents.broker.broker import Broker
 
-from .rig import USERS, scratch
-from .run import Figures, Run, Trial
+from .rig import USERS, Figures, scratch
+from .run import Run, Trial
 
 
 @dataclass(frozen=True, slots=True)
