@@ -111,7 +111,7 @@ WORDS = (
           "windows.md#the-rows-of-a-window"),
     # state
     _word(_AGGREGATES, (FAUST, STREAMS_API, QUIX, SPARK, PANDAS), (*STREAMS, WINDOW),
-          ".agg(n=hg.count(), total=hg.sum(…)); your own: .agg(total=hg.aggregate(init, add, merge))", "reference/api/windows.md"),
+          '.agg(n=hg.count(), x=hg.reduce("field", fn)); your own: .agg(x=hg.aggregate(init, add, merge))', "reference/api/windows.md"),
     _word("distinct drop_duplicates dropDuplicates drop_duplicates_within_watermark dropDuplicatesWithinWatermark dedup",
           (SPARK, PANDAS), STREAMS, 'app.table("seen", ttl="1d") in a .filter(fn)', "tables.md#dropping-duplicates"),
     _word("to_table toTable", (STREAMS_API, SPARK), STREAMS, '.table("name") follows the stream; .to(topic) writes it', "tables.md"),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         max,
         mean,
         min,
+        reduce,
         sum,
     )
     from headgate.agents.job.types.timestamps import field
@@ -104,6 +105,7 @@ __all__ = [
     "pause",
     "published",
     "raw",
+    "reduce",
     "resume",
     "session",
     "start",
@@ -119,7 +121,7 @@ __all__ = [
 
 _FROM = {
     "agents.job.declare.actors": "Actor Batches Context",
-    "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min sum",
+    "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min reduce sum",
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
     "agents.job.declare.column_stream": "ColumnStream",

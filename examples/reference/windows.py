@@ -138,6 +138,11 @@ def collect() -> None:
     assert totals({"amount": 3}, {"amount": 4}, all=hg.collect("amount")) == {"all": [3, 4]}
 
 
+def reduce() -> None:
+    """reduce"""
+    assert totals({"amount": 3}, {"amount": 4}, product=hg.reduce("amount", lambda a, b: a * b)) == {"product": 12}
+
+
 def aggregate() -> None:
     """aggregate"""
     longest = hg.aggregate(

@@ -58,7 +58,7 @@ PARTS = (
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (
         "tumbling", "hopping", "session", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),
-        *("count", "sum", "min", "max", "mean", "first", "last", "collect", "aggregate", "Aggregate"),
+        *("count", "sum", "min", "max", "mean", "first", "last", "collect", "reduce", "aggregate", "Aggregate"),
     )),
     Part("actors", "Actors and agents", "Code of your own with hooks, tables and timers, in the task's transaction.", (
         "Actor", *_members("Actor", "on_start on_batch on_watermark on_end_of_stream on_drain on_timer on_stop"),

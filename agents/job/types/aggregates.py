@@ -2,8 +2,8 @@
 
 An aggregate is four small functions (start, add, merge, result) over one plain state value. Most built-in ones also carry a line of
 source code: a step compiles one loop for all of its aggregates, instead of calling several functions per row (`dataclasses` writes
-`__init__` in the same way). All built-in ones except `collect`, `first` and `last` merge in any order, so their partial states can be
-combined before a shuffle.
+`__init__` in the same way). All built-in ones except `collect`, `first`, `last` and `reduce` merge in any order, so their partial states
+can be combined before a shuffle.
 """
 
 from __future__ import annotations
@@ -112,6 +112,25 @@ def last(of: Selector) -> Aggregate:
     """The value of the last row."""
     return Aggregate(
         "last", _selected(of, "last"), _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}", join=lambda _a, b: b
+    )
+
+
+def reduce(of: Selector, fn: Callable[[Any, Any], Any]) -> Aggregate:
+    """The values put together: it begins with the first one, and `fn(so_far, value)` returns the next. None before the first row.
+
+    The rows come in the order of the stream's partition. The states of two sessions that become one are put together by `fn`, too. For a
+    beginning of its own, or for partial states before a shuffle, take `hg.aggregate`.
+    """
+    check_function(fn, "hg.reduce(fn=…)", number=2, signature="(so_far, value)")
+    return Aggregate(
+        "reduce",
+        _selected(of, "reduce"),
+        tuple,
+        lambda s, x: (fn(s[0], x),) if s else (x,),
+        None,
+        lambda s: s[0] if s else None,
+        copy=deepcopy,
+        join=lambda a, b: (fn(a[0], b[0]),) if a and b else a or b,
     )
 
 
