@@ -216,14 +216,14 @@ class Pulse:
 
     def say(self) -> Heartbeat:
         """The next heartbeat. Called in the heartbeat thread."""
-        member, leader = self._member, self._leader
+        shown = self._member.view
         return Heartbeat(
-            processor=member.config.processor,
-            process=member.config.process,
-            incarnation=member.incarnation,
+            processor=shown.processor,
+            process=shown.process,
+            incarnation=shown.incarnation,
             sent_s=self._clock.now().mono,
             turn_age_s=self.age(),
-            term=leader.term,
+            term=self._leader.view.term,
             load={**self._load, **self._under_way()},
         )
 

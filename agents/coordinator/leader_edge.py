@@ -132,7 +132,7 @@ class LeaderEdge:
         """The job's topics are not as it needs them. No worker can begin then, so this one ends. While tasks run, they go on, and the
         leader looks again, with growing pauses.
         """
-        job = self.leader.job
+        job = self.leader.view.job
         if not any(job.held(grant.task) for grant in job.grants()):
             self._refused(DeclarationError(error.what, remedy=error.remedy))
             return
@@ -146,8 +146,8 @@ class LeaderEdge:
         logs = {write.task: write.partition for write in writes if isinstance(write, c.SetChangelog)}
         if not models and not logs:
             return
-        known = {**self.leader.job.changelogs, **logs}
-        model = models[-1] if models else self.leader.job.model
+        known = {**self.leader.view.job.changelogs, **logs}
+        model = models[-1] if models else self.leader.view.job.model
         await self._topics.ensure_for(model, max(known.values(), default=-1) + 1)
 
     def _resolve(self, order: lw.ResolveBounds) -> None:

@@ -133,7 +133,7 @@ class MemberEdge:
         self._process.spawn(work, "record")
 
     def _init_producer(self, order: mw.InitProducer) -> None:
-        transactional_id = worker_id(self._names.job, self.member.config.processor, order.incarnation)
+        transactional_id = worker_id(self._names.job, self.member.view.processor, order.incarnation)
 
         async def work() -> None:
             try:
@@ -166,7 +166,7 @@ class MemberEdge:
         """Why this target cannot be written now; empty if it can. In that case its width and its limits are looked up again."""
         names = self._names
         ours = target.stream in (names.log, names.dead_letters) or target.stream in self._graph.framed
-        transactional_id = str(TransactionalId(names.job, self.member.config.processor, "probe"))
+        transactional_id = str(TransactionalId(names.job, self.member.view.processor, "probe"))
         async with self._probing:
             why = await self._port.probe(transactional_id, target, narrower=not ours)
         if not why:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def run_id(worker: Worker) -> str:
     """The run that the worker knows of; empty if none."""
     member = getattr(worker.coordination, "member", None)
-    run = member.job.run if member is not None else None
+    run = member.view.job.run if member is not None else None
     return run.run_id if run is not None else ""
 
 
@@ -231,7 +231,7 @@ def status(worker: Worker) -> dict[str, Any]:
     member = getattr(worker.coordination, "member", None)
     lags, committing = worker.participant.lags_now(), worker.committing
     here = [task(actor, now.wall, lags.get(name, {})) for name, actor in sorted(worker.actors.items())]
-    of_job = None if member is None else job(member.job)
+    of_job = None if member is None else job(member.view.job)
     if of_job is not None:
         of_job["tasks"] = tasks_of_job(worker, here, of_job["tasks"])
     return {
@@ -270,7 +270,7 @@ def _rounded(seconds: float | None) -> float | None:
 def leads(worker: Worker) -> bool:
     """Whether this worker is the leader, as far as it knows."""
     member = getattr(worker.coordination, "member", None)
-    leader = member.job.leader if member is not None else None
+    leader = member.view.job.leader if member is not None else None
     return leader is not None and leader.process == worker.options.process
 
 
@@ -313,7 +313,7 @@ def warnings(state: JobState) -> list[str]:
 def model(worker: Worker) -> dict[str, Any]:
     """The job model, for people."""
     member = getattr(worker.coordination, "member", None)
-    return whole_model(member.job if member is not None else JobState())
+    return whole_model(member.view.job if member is not None else JobState())
 
 
 def whole_model(job: JobState) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def model_document(found: Any) -> dict[str, Any]:
 def config(worker: Worker, configuration: Configuration) -> dict[str, Any]:
     """Every setting with its origin, and the client settings with secrets masked."""
     member = getattr(worker.coordination, "member", None)
-    overrides: dict[str, Any] = {} if member is None else member.job.overrides
+    overrides: dict[str, Any] = {} if member is None else member.view.job.overrides
     return config_document(configuration, overrides)
 
 

@@ -36,14 +36,14 @@ class Elsewhere(HeadgateError):
 def elsewhere(worker: Worker, task: str = "") -> list[dict[str, Any]]:
     """The workers whose tasks are not open here, each with its address. Tasks without an owner have a worker without a name."""
     member = getattr(worker.coordination, "member", None)
-    if member is None or (model := member.job.model) is None:
+    if member is None or (model := member.view.job.model) is None:
         return []
     here = {name for name, _ in readers(worker)}
     found: dict[str, dict[str, Any]] = {}
     for name in sorted(set(model.tasks) - here, key=natural):
         if task in ("", name):
-            grant = member.job.held(name)
-            life = None if grant is None else member.job.recorded(grant.processor).get(grant.incarnation)
+            grant = member.view.job.held(name)
+            life = None if grant is None else member.view.job.recorded(grant.processor).get(grant.incarnation)
             one = {
                 "worker": "" if grant is None else grant.processor,
                 "url": "" if life is None else life.url,
@@ -104,7 +104,7 @@ def table_document(worker: Worker, table: str, key: str, query: Mapping[str, str
 def _known_task(worker: Worker, task: str) -> None:
     """Raise for a task that the job does not have. A task of another worker has no rows here."""
     member = getattr(worker.coordination, "member", None)
-    model = member.job.model if member is not None else None
+    model = member.view.job.model if member is not None else None
     if task and model is not None and task not in model.tasks and task not in worker.actors:
         raise NoSuchTable(f"there is no task '{task}'", remedy=offer(task, model.tasks))
 

@@ -130,7 +130,7 @@ class Participant:
         self.ready, self.why = ready, why
         if said != (ready, why.partition(":")[0]):  # not each time that one more of its tasks has started
             log.info("standing", ready=ready, why=why)
-        run = self.coordination.member.job.run
+        run = self.coordination.member.view.job.run
         if self.on_waiting is not None and not ready and run is not None and why.startswith(f"run {run.run_id} is "):
             self.on_waiting(why, run.state, run.failed)
 
@@ -157,7 +157,7 @@ class Participant:
     def owned(self) -> Owned:
         """The tasks that this worker is granted, whether they run or not, each with what it reads."""
         member = getattr(self.coordination, "member", None)
-        return {} if member is None else owned_by(member.job, self._options.processor)
+        return {} if member is None else owned_by(member.view.job, self._options.processor)
 
     def lags_now(self) -> dict[str, TaskLags]:
         """The lag of each partition of its tasks, as far as it is known."""
@@ -167,7 +167,7 @@ class Participant:
 
     def plan(self, task: str) -> TaskPlan:
         """See `runtime.Job`. The plan contains the bounds that the run resolved, so it is the same whenever the task starts."""
-        job = self.coordination.member.job
+        job = self.coordination.member.view.job
         if job.model is None or task not in job.model.tasks:
             raise RuntimeError(f"{task} was granted, but the job model does not know it")
         plan = self._options.declared.task_plan(task, job.model, task_settings(self._settings.given))
@@ -186,7 +186,7 @@ class Participant:
 
     def run_view(self) -> RunView | None:
         """See `runtime.Job`."""
-        return self.coordination.member.job.run_view()
+        return self.coordination.member.view.job.run_view()
 
     def report(self, report: Report) -> None:
         """See `runtime.Job`. The report is fed to the member once the current event is handled."""
@@ -197,7 +197,9 @@ class Participant:
 
     def letters_left(self, task: str, grant: int) -> Sequence[c.LetterMark]:
         """See `runtime.Job`."""
-        said = {number: one for number, one in self.coordination.member.job.letters(task).items() if number < grant}
+        said = {
+            number: one for number, one in self.coordination.member.view.job.letters(task).items() if number < grant
+        }
         return said[max(said)].marks if said else ()
 
     async def say_letters(self, task: str, grant: int, marks: Sequence[c.LetterMark]) -> None:

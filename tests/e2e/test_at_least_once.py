@@ -38,7 +38,7 @@ async def test_an_output_does_not_wait_for_the_commit(job, topic, made):
     await running.until_running(2)
     await job.write(orders, [{"n": 0}])
     await job.values(out, 1)  # its checkpoint has begun the interval
-    running.worker.committing.machine.interval_s = 10_000.0
+    running.worker.committing.pace(10_000.0)
     await job.write(orders, [{"n": n} for n in range(1, 200)])
     found = await job.values(out, 200)
     assert sorted(o["n"] for o in found) == list(range(1, 201))
@@ -56,7 +56,7 @@ async def test_a_crash_repeats_and_loses_nothing(job, topic):
     await first.until_running(2)
     await job.write(orders, [{"n": n} for n in range(100)])
     await job.values(out, 100)
-    first.worker.committing.machine.interval_s = 10_000.0
+    first.worker.committing.pace(10_000.0)
     await job.write(orders, [{"n": n} for n in range(100, 200)])
     await job.values(out, 200)
     await first.crash()

@@ -183,7 +183,7 @@ class Waiting:
         """The committer of a worker and its tasks have the interval that the stream says."""
         state = self.world.invariants.truth(process.job).state
         wanted, committing = seconds(state.overrides, INTERVAL), process.runtime.producers.committing
-        have = {} if committing is None else {"its committer": committing.machine.interval_s}
+        have = {} if committing is None else {"its committer": committing.machine.view.interval_s}
         for watched in process.watched.values():
             if self._at_work(watched):
                 have[watched.name] = watched.actor.machine.plan.settings.watermark_interval_s

@@ -156,7 +156,7 @@ class Committing:
 
     def under_way_s(self) -> float | None:
         """How long the transaction under way has taken so far; None if there is none."""
-        if self._begun_s is None or self.machine.state in (CommitterState.IDLE, CommitterState.OVER):
+        if self._begun_s is None or self.machine.view.state in (CommitterState.IDLE, CommitterState.OVER):
             return None
         return self.host.port.clock.now().mono - self._begun_s
 
@@ -176,7 +176,8 @@ class Committing:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        if self.machine.state == CommitterState.BEGINNING and self.machine.txn == txn:
+        view = self.machine.view
+        if view.state == CommitterState.BEGINNING and view.txn == txn:
             self._free(txn)
 
     def _free(self, txn: int) -> None:
@@ -185,19 +186,18 @@ class Committing:
     def gather_until(self, behind: bool) -> float | None:
         """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all. `behind`: the task that
         fetches has a backlog."""
-        now_s = self.host.port.clock.now().mono
-        return self._gathering.until(now_s, self.machine.due_s, self.machine.interval_s, behind)
+        now_s, view = self.host.port.clock.now().mono, self.machine.view
+        return self._gathering.until(now_s, view.due_s, view.interval_s, behind)
 
     def arrived(self, took_s: float) -> None:
         """What a gathered fetch of a task brought is processed, this long after it was sent."""
         self._gathering.arrived(took_s)
         if self._patience is not None and not self.host.arriving():
-            self._begun(self.machine.txn)
+            self._begun(self.machine.view.txn)
 
     def pace(self, interval_s: float) -> None:
         """Use this commit interval from now on, also for the commit that is already waiting."""
-        self.machine.interval_s = interval_s
-        self._alarm.see()
+        self.feed(e.Paced(interval_s))
 
     def want(self, task: str, urgent: bool) -> None:
         """A task has something to commit. The machine is told once the current event has been handled."""
@@ -314,14 +314,15 @@ class Committing:
         self._waiting[task] = self.host.port.clock.call_later(BUSY_S, self._again, txn, task, position)
 
     def _again(self, txn: int, task: str, position: int) -> None:
-        if self.machine.txn == txn and task in self.machine.tasks:  # otherwise the machine no longer waits for it
+        view = self.machine.view
+        if view.txn == txn and task in view.tasks:  # otherwise the machine no longer waits for it
             self._apply(txn, task, position)
 
     # ------------------------------------------------------------------------------------------------------- the end
 
     def failed(self, error: OutboxError) -> None:
         """The producer has failed: tell the machine how, and which tasks are to blame."""
-        if self._stopped or self.machine.state == CommitterState.OVER:
+        if self._stopped or self.machine.view.state == CommitterState.OVER:
             return
         kind = "fenced" if isinstance(error, Fenced) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
         target, tasks, refused = "", frozenset[str](), False

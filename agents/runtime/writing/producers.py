@@ -16,7 +16,6 @@ from ....core.coordination.member import protocol as mw
 from ....core.names import StreamPartition
 from ....core.task import protocol as t
 from ....core.task.committer import commit_protocol as ce
-from ....core.task.committer.commit import OPEN
 from ...job.derive.declaration import Declared
 from ...live_settings import Settings
 from ...logger import Logger
@@ -223,7 +222,7 @@ class Producers:
 
     def hurried(self) -> bool:
         """Whether a transaction is under way: its own steps go before letters."""
-        return self.committing is not None and self.committing.machine.state in OPEN
+        return self.committing is not None and self.committing.machine.view.open
 
     def poisoned(self, task: str, why: str) -> None:
         """The open transaction holds outputs of a task without its positions: it must not commit."""

@@ -145,7 +145,7 @@ def _unfinished(committing: Any) -> str:
     took_s = committing.under_way_s()
     if took_s is None or took_s < COMMIT_S:
         return ""
-    return f"a commit has been {committing.machine.state} for {took_s:.0f} s"
+    return f"a commit has been {committing.machine.view.state} for {took_s:.0f} s"
 
 
 def _missing(owned: Owned, actors: Mapping[str, TaskActor]) -> str:

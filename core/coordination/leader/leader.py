@@ -26,6 +26,7 @@ Two processes may believe that they lead, but only one can write, because the ot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -155,6 +156,16 @@ def _table() -> tuple[TableRow, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderView:
+    """What a leader, or a candidate, shows."""
+
+    term: int
+    """The term that it leads, or stands for."""
+    job: JobState
+    """The job, as far as this process has read its coordinator stream."""
+
+
 class Leader(Machine[LeaderEvent, LeaderInstruction]):
     """A candidate, until it leads."""
 
@@ -178,6 +189,11 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         self._watched = ""
         self._resign_asked = False
         self._dirty = False
+
+    @property
+    def view(self) -> LeaderView:
+        """What it shows now."""
+        return LeaderView(self.term, self.job)
 
     # ------------------------------------------------------------------------------------------------- always allowed
 

@@ -25,6 +25,7 @@ they are missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -147,6 +148,18 @@ def _listed(tasks: dict[str, str]) -> str:
     return f"its tasks: {', '.join(f'{name} ({tasks[name]})' for name in names[:MOST_NAMED])}{more}"
 
 
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What a member shows."""
+
+    processor: str
+    process: str
+    incarnation: str
+    """The current one; empty before the first."""
+    job: JobState
+    """The job, as far as this process has read its coordinator stream."""
+
+
 class Member(Machine[MemberEvent, MemberInstruction]):
     """One worker process."""
 
@@ -191,6 +204,11 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self._made_with: dict[str, Any] = {}
         """The overrides that its producer was made with."""
         self._standing: Readiness | None = None
+
+    @property
+    def view(self) -> MemberView:
+        """What it shows now."""
+        return MemberView(self.config.processor, self.config.process, self.incarnation, self.job)
 
     # ------------------------------------------------------------------------------------------------------------ events
 

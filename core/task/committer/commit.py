@@ -24,6 +24,7 @@ What this machine decides and promises:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -40,6 +41,7 @@ from .commit_protocol import (
     Flush,
     Flushed,
     IncarnationOver,
+    Paced,
     ProducerFailed,
     Seal,
     Sealed,
@@ -71,7 +73,7 @@ LIVE = (CommitterState.IDLE, *OPEN, CommitterState.APPLYING)
 _NEXT = (CommitterState.IDLE, CommitterState.BEGINNING)
 """The states after a transaction: the next one begins, or none."""
 
-_late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Tick)
+_late = (Begun, Sealed, Flushed, Committed, Applied, StoreRefused, ProducerFailed, Wanted, TaskGone, Paced, Tick)
 
 
 def _table() -> tuple[TableRow, ...]:
@@ -102,10 +104,30 @@ def _table() -> tuple[TableRow, ...]:
             (s.SEALING, TaskGone, "", "its contribution counts, and no store is waited for", "gone_while_sealing"),
             (s.APPLYING, TaskGone, ("", *_NEXT), "no store is waited for any more", "gone_while_applying"),
             (s.APPLYING, Tick, IGNORED, "stores have no deadline here: they are the worker's own disk"),
+            (LIVE, Paced, "", "the next one follows at another interval"),
             (LIVE, ProducerFailed, s.OVER, "a producer of doubtful state writes nothing more"),
             (s.OVER, _late, IGNORED, "too late: the incarnation is over"),
         ]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """What a committer shows."""
+
+    state: CommitterState
+    txn: int
+    """The number of the current transaction, or of the last one."""
+    tasks: frozenset[str]
+    """The tasks that contributed to it and are waited for."""
+    interval_s: float
+    due_s: float
+    """From when on the next transaction may begin, if it is not urgent."""
+
+    @property
+    def open(self) -> bool:
+        """Whether the producer has a transaction whose outcome is not known."""
+        return self.state in OPEN
 
 
 class Committer(Machine[CommitEvent, CommitInstruction]):
@@ -138,13 +160,17 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         """Tasks that went between sealing and its answer. Their contributions are committed; nobody waits for their stores."""
 
     @property
-    def due_s(self) -> float:
-        """From when on the next transaction may begin, if it is not urgent."""
+    def _due_s(self) -> float:
         return self._begun_s + self.interval_s
+
+    @property
+    def view(self) -> CommitView:
+        """What it shows now."""
+        return CommitView(CommitterState(self.state), self.txn, self.tasks, self.interval_s, self._due_s)
 
     def deadline(self) -> float | None:
         if self.state == CommitterState.IDLE:
-            return self.due_s if self._wanted else None
+            return self._due_s if self._wanted else None
         return self._begun_s + self.timeout_s if self.state in OPEN else None
 
     # ------------------------------------------------------------------------------------------------- wanting, beginning
@@ -162,6 +188,10 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self._wanted.setdefault(event.task, now.mono)
         if event.urgent:
             self._pressing.add(event.task)
+
+    def on_Paced(self, event: Paced, now: Now) -> list[CommitInstruction]:
+        self.interval_s = event.interval_s
+        return []
 
     def on_TaskGone(self, event: TaskGone, now: Now) -> list[CommitInstruction]:
         self._satisfied(event.task)
@@ -196,7 +226,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def _rest(self, now: Now) -> list[CommitInstruction]:
         """Begin the next transaction if it is due; otherwise wait."""
         self.state = CommitterState.IDLE
-        if not self._wanted or not (self._pressing or now.mono >= self.due_s):
+        if not self._wanted or not (self._pressing or now.mono >= self._due_s):
             return []
         self.state = CommitterState.BEGINNING
         self.txn += 1

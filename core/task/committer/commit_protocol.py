@@ -23,6 +23,13 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Paced:
+    """Transactions follow each other at this interval from now on, also the one that is waited for."""
+
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TaskGone:
     """The task is closed, abandoned or failed: it takes part no more, and nobody waits for its store."""
 
@@ -169,5 +176,7 @@ class IncarnationOver:
     """The target is healthy, but rejected what the blamed tasks wrote."""
 
 
-CommitEvent = Wanted | TaskGone | Begun | Sealed | Flushed | Committed | Applied | StoreRefused | ProducerFailed | Tick
+CommitEvent = (
+    Wanted | Paced | TaskGone | Begun | Sealed | Flushed | Committed | Applied | StoreRefused | ProducerFailed | Tick
+)
 CommitInstruction = Begin | Seal | Flush | Commit | Apply | TellDone | TellApplyFailed | IncarnationOver

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,17 +72,8 @@ def test_the_owners_of_other_tasks_are_named_with_their_addresses() -> None:
     for offset, message in enumerate(said):
         state.apply(c.Entry(offset, c.key_of(message), message))
 
-    class Member:
-        job = state
-
-    class Coordination:
-        member = Member()
-
-    class Worker:
-        coordination = Coordination()
-        actors: Any = MappingProxyType({})
-
-    asked: Any = Worker()
+    member = SimpleNamespace(view=SimpleNamespace(job=state))
+    asked: Any = SimpleNamespace(coordination=SimpleNamespace(member=member), actors={})
     w2 = {"worker": "w2", "url": ADDRESS, "tasks": ["b"]}
     assert tables.elsewhere(asked) == [{"worker": "", "url": "", "tasks": ["a", "c"]}, w2]
     assert tables.elsewhere(asked, "b") == [w2]

@@ -211,7 +211,7 @@ async def test_a_commit_waits_a_little_for_what_was_gathered_for_it(arrives: boo
         rig.gathered = True
         rig.wants("a")
         await asyncio.sleep(0)
-        assert rig.committing.machine.state == "beginning"
+        assert rig.committing.machine.view.state == "beginning"
         rig.clock.move(rig.clock.now().mono + GRACE_S / 2)
         assert rig.said == []
         rig.tasks["a"].writes([b"1"])
@@ -231,7 +231,7 @@ async def test_nothing_to_commit_asks_the_producer_for_nothing() -> None:
     async with Rig().running() as rig:
         rig.tasks.clear()
         rig.wants("a")
-        await turns(lambda: rig.committing.machine.txn == 1 and rig.committing.machine.state == "idle")
+        await turns(lambda: (rig.committing.machine.view.txn, rig.committing.machine.view.state) == (1, "idle"))
         assert rig.said == []
 
 

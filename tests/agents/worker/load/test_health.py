@@ -70,7 +70,7 @@ def test_a_broker_is_not_blamed_for_a_loop_that_did_not_look() -> None:
 def worker(**given: Any) -> Any:
     """A worker that is ready, but for what is given."""
     actor = Bag(machine=Bag(phase=TaskState.RUNNING), under_way=Bag(doing=Bag(look=lambda: None)))
-    committing = Bag(under_way_s=lambda: 0.1, machine=Bag(state="committing"))
+    committing = Bag(under_way_s=lambda: 0.1, machine=Bag(view=Bag(state="committing")))
     facts: dict[str, Any] = {
         "exit_code": None,
         "exit_why": "",
@@ -114,7 +114,7 @@ def producing(committing: Any) -> Any:
         ({"ready": False, "why": "waiting for the leader"}, "waiting for the leader"),
         ({"runtime": producing(None)}, "it has no producer: one incarnation has ended, and the next one has not begun"),
         (
-            {"runtime": producing(Bag(under_way_s=lambda: COMMIT_S + 5, machine=Bag(state="flushing")))},
+            {"runtime": producing(Bag(under_way_s=lambda: COMMIT_S + 5, machine=Bag(view=Bag(state="flushing"))))},
             "a commit has been flushing for 15 s",
         ),
         ({"runtime": producing(Bag(under_way_s=lambda: None))}, ""),

@@ -21,6 +21,7 @@ from headgate.core.task.committer.commit_protocol import (
     Flush,
     Flushed,
     IncarnationOver,
+    Paced,
     ProducerFailed,
     Seal,
     Sealed,
@@ -77,6 +78,7 @@ SAMPLES: dict[type, object] = {
     Applied: Applied(1, A),
     StoreRefused: StoreRefused(1, A, "disk full"),
     ProducerFailed: ProducerFailed("gone"),
+    Paced: Paced(0.5),
     Tick: Tick(),
 }
 
@@ -122,6 +124,18 @@ def test_the_interval_passes():
     committer = finished_once()
     committer.handle(Wanted(A), at(10.05))
     assert committer.handle(Tick(), at(10.21)) == [Begin(2)]
+
+
+def test_another_interval_counts_for_the_commit_that_is_waited_for():
+    committer = finished_once()
+    committer.handle(Wanted(A), at(10.05))
+    assert committer.handle(Paced(1.0), at(10.1)) == []
+    assert committer.view.interval_s == 1.0
+    assert committer.deadline() == committer.view.due_s == pytest.approx(11.0)
+    assert committer.handle(Tick(), at(10.9)) == []
+    assert committer.handle(Paced(0.1), at(10.9)) == []
+    assert committer.handle(Tick(), at(10.9)) == [Begin(2)]
+    assert (committer.view.state, committer.view.txn, committer.view.open) == ("beginning", 2, True)
 
 
 def test_a_tick_with_nothing_wanted_begins_nothing():
