@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 KILLED = """
 import os, signal
-from headgate.agents.runtime.outbox import Outbox
+from headgate.agents.runtime.writing.outbox import Outbox
 
 async def killed(self):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -282,6 +282,7 @@ class Life:
             memory=job.shape.memory(joins=job.joining is not None),
         )
         self.runtime = self.participant.runtime
+        self.runtime.turns.patient = process.world.patient
         self.coordination = self.participant.coordination
         self.coordination._offsets = LeaderOffsets(process)
         self._listen(self.participant)

@@ -73,6 +73,8 @@ BOUND_S = 150.0
 """How long, after the last fault and the last request, everything may take to finish."""
 BOUND_STEPS = 80_000
 """The most steps of a run, including faults; the longest of a thousand seeds needs a third of that."""
+PATIENT_FROM = 6_000_000
+"""From this seed on, tasks of some worlds wait with little work for a later commit."""
 
 
 def modulo(partitions: Any, broadcast: frozenset[str]) -> dict[str, list[StreamPartition]]:
@@ -276,6 +278,8 @@ class World:
         """Whether outputs may be there twice; then the job is a plain one, and nothing of its outputs is counted again."""
         if self.at_least_once:
             self.shape = replace(self.shape, windows=None, columns="")
+        self.patient = seed >= PATIENT_FROM and Random(f"patience {seed}").random() < 0.3
+        """Whether a task with a backlog waits for later commits, as tasks of a real worker do until they have worked for a while."""
         self.sharing = Sharing.drawn(self.shape)
         self.shares = Shares(self, self.sharing) if self.sharing is not None else None
         self.kafka.create(SOURCE, self.shape.sources)

@@ -248,9 +248,9 @@ class TaskIntake:
     def _behind(
         self, heads: Mapping[StreamPartition, PartitionHead], full: Container[str], taken: Chunk | None = None
     ) -> bool:
-        """Whether more can be read at once, behind what is taken now."""
+        """Whether more can be read at once, behind what is taken now; never where nobody waits for that."""
         may_take = self._site.machine.may_take
-        return any(
+        return self._turns.patient and any(
             head.more(head.position if taken is None or at != taken.at else taken.next_position)
             and at.stream not in full
             and may_take(at)

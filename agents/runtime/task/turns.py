@@ -50,6 +50,8 @@ class LoopTurns:
     def __init__(self, clocks: Clocks | None, hurried: Callable[[], bool]) -> None:
         """`clocks`: None in virtual time. `hurried`: whether a commit is under way."""
         self.clocks = clocks
+        self.patient = clocks is not None
+        """Whether a task with little work and a backlog waits for a later commit. In virtual time all work is little."""
         self._hurried = hurried
         self._costs: dict[str, LetterCosts] = {}
         """By stream."""

@@ -767,6 +767,8 @@ async def test_a_task_is_behind_while_it_may_read_more_and_then_fetches_what_was
     reads.go_on = lambda: gone_on.append(True)
     intake = TaskIntake(site, Host(naming()), reads, NO_CHOOSER, {}, nobody)
     taken = Chunk.of(IN, [b"1", b"2"], base=5)
+    assert not intake._behind({IN: head(IN, 5, 6)}, ()), "in virtual time all work is little, and nobody waits"
+    intake._turns.patient = True
     for more, stable, full, chunk, behind in (
         ({}, 5, (), None, False),
         ({}, 6, (), None, True),

@@ -160,13 +160,13 @@ def test_a_topic_that_does_not_keep_what_is_written_is_named_once_and_what_is_lo
 def test_spans_are_emitted_like_lists(given_: Columns, data: Any, rules: Rules | None, limit: int, at: Any) -> None:
     """Partitions, batches, sizes; and each refusal with its index among the rows that were emitted."""
     size = len(given_)
-    chosen = data.draw(st.none() | st.lists(st.integers(0, size - 1), unique=True).map(sorted))
-    rows = list(range(size)) if chosen is None else chosen
+    picks = data.draw(st.none() | st.lists(st.integers(0, size - 1), unique=True).map(sorted))
+    rows = list(range(size)) if picks is None else picks
     listed: list[Any] = [
         None if one is None else pick(one, rows)
         for one in (given_.keys, given_.values, given_.timestamps, given_.headers)
     ]
-    spans, picked = spanned(given_), None if chosen is None else array("q", chosen)
+    spans, picked = spanned(given_), None if picks is None else array("q", picks)
 
     def emit_spans(buffer: Any) -> None:
         buffer.emit_spans("out", at, spans, picked)
