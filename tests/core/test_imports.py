@@ -289,8 +289,6 @@ def parts_of_a_task() -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith("_")) - {"plan", "run", "view"}
 
 
-SHOWN = ("view", "handle", "deadline", "story", "steps")
-"""What the machines of a member, a leader and a committer are asked for."""
 MACHINES = {
     "member": ("core/coordination/member/member.py", "Member"),
     "leader": ("core/coordination/leader/leader.py", "Leader"),
@@ -300,7 +298,7 @@ MACHINES = {
 
 @cache
 def parts_of(name: str) -> frozenset[str]:
-    """What is a part of a machine that edges have under this name, and not what it shows."""
+    """What a machine that edges have under this name keeps: its attributes, and of a task only the objects that it is made of."""
     file, kind = MACHINES[name]
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     (made,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind]
@@ -312,7 +310,7 @@ def parts_of(name: str) -> frozenset[str]:
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
     ]
     own = {one.attr for one in targets if isinstance(one, ast.Attribute) and not one.attr.startswith("_")}
-    return frozenset(own - {*SHOWN}) | (parts_of_a_task() if name == "machine" else frozenset())
+    return frozenset(own) | (parts_of_a_task() if name == "machine" else frozenset())
 
 
 def reaches_in(text: str, where: str) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.agents.cli.see.docs import anchor_of
+
 ROOT = Path(__file__).resolve().parents[2]
 # Pages whose subject is what does not exist yet; they may name it. Their own first lines must say so.
 PLANNED = frozenset({"docs/planned.md"})
@@ -68,8 +70,7 @@ class Page:
         found: set[str] = set()
         for text in self.prose:
             if match := _HEADING.match(text):
-                words = re.sub(r"[`*_\[\]]|\([^)]*\)", "", match["text"]).lower()
-                anchor = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+                anchor = anchor_of(match["text"])
                 serial = anchor
                 count = 0
                 while serial in found:

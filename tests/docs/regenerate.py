@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from headgate.agents.cli.group import WithVerbs
+from headgate.agents.cli.see.docs import anchor_of
 from headgate.core.machine import Machine, diagram
 from headgate.core.words import WORDS
 
@@ -97,7 +98,7 @@ def cli() -> str:
         out.append(paragraphs(verb.command.help or verb.command.short_help or "") + "\n")
         if isinstance(verb.command, click.Group | WithVerbs):
             rows: list[tuple[object, ...]] = [
-                (f"[`{other.words}`](#{anchor(other.words)})", other.command.get_short_help_str(120))
+                (f"[`{other.words}`](#{anchor_of(other.words)})", other.command.get_short_help_str(120))
                 for other in all_verbs
                 if other.path[:-1] == verb.path and other.path
             ]
@@ -113,11 +114,6 @@ def cli() -> str:
         if records:
             out.append(table(("option", "meaning", "variable"), records))
     return "\n".join(out)
-
-
-def anchor(words: str) -> str:
-    """The anchor of a heading of these words."""
-    return re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
 
 
 def shown(value: Any) -> str:

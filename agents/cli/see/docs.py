@@ -20,7 +20,7 @@ from ....core.settings import nearest
 from ..output import show_text
 
 GENERATED = re.compile(r"\A<!--.*-->\s*")
-"""What the first line of a generated page says to whoever would edit it."""
+"""The first line of a generated page, which warns against editing it."""
 MOST = 20
 """As many hits are shown."""
 

@@ -18,7 +18,7 @@ from ....core.coordination.state import JobState
 from ....core.errors import NotFound
 from ....core.graph.keying import ENOUGH, OTHER, UNKNOWN
 from ....core.names import JobName, StreamPartition, natural
-from ....core.orders import RESTING, WORKING
+from ....core.orders import RESTING, WORKING, TaskState
 from ....core.settings import offer
 from ...process.reading import Hearing, following, heard, pauses, shown
 from ...status.batches import load_documents, memory_documents
@@ -37,8 +37,6 @@ from .draining import drain_of, progress_lines
 
 MOST_SHOWN = 5
 """At most this many holders of a watermark are named."""
-FAILED = "failed"
-"""The state of a task that has failed, as its worker and the coordinator stream say it."""
 SILENT = "silent"
 """The state of a task whose worker sends no heartbeats. Its last known state may be outdated."""
 
@@ -118,7 +116,7 @@ def show_why(found: dict[str, Any]) -> None:
     fields.append(("why", found["why"] or "-"))
     if found["failure"] and found["failure"] != found["why"]:
         fields.append(("last failure", found["failure"]))
-    if found["state"] == FAILED:
+    if found["state"] == TaskState.FAILED:
         fields.append(("more", more_of([found["why"] or found["failure"] or ""])))
     if found["failure"]:
         until = found["failure_until"]
@@ -300,7 +298,7 @@ def show(found: dict[str, Any]) -> None:
                 for t in found["tasks"]
             ),
         )  # fmt: skip
-    if failed := [t for t in found["tasks"] if t["state"] == FAILED]:
+    if failed := [t for t in found["tasks"] if t["state"] == TaskState.FAILED]:
         click.echo(f"\nMore: {more_of([t['why'] for t in failed])}")
     show_steps(found)
 

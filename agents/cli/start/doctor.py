@@ -147,7 +147,7 @@ def of_clock() -> Finding:
 
 
 def no_broker(*, needed: bool) -> Finding:
-    """Nobody has said which broker: the machine is looked at all the same."""
+    """No broker is given: the machine is looked at all the same."""
     todo = "-b HOST:PORT, HEADGATE_BOOTSTRAP, --config-file, or start one: headgate kafka up"
     return Finding(
         "broker", WRONG if needed else WARNING, "none is given, and no embedded one can be used as it is", todo

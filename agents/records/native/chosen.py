@@ -1,7 +1,7 @@
 """`part`: the compiled part, or its plain twin. This file alone decides which, once.
 
 The compiled part is built at installation if there is a compiler. Without it, with `AIOKAFKA_NO_EXTENSIONS=1`, or in a further interpreter
-of a process, the twin does the same work in Python, more slowly; only whoever chooses by speed asks whether the part is `FAST`. Promise:
+of a process, the twin does the same work in Python, more slowly; code that chooses by speed asks whether the part is `FAST`. Promise:
 both have the same functions, which take and give the same; every test of them runs both.
 """
 

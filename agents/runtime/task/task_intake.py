@@ -248,7 +248,7 @@ class TaskIntake:
     def _behind(
         self, heads: Mapping[StreamPartition, PartitionHead], full: Container[str], taken: Chunk | None = None
     ) -> bool:
-        """Whether more can be read at once, behind what is taken now; never where nobody waits for that."""
+        """Whether more can be read at once, behind what is taken now; never in virtual time."""
         may_take = self._site.machine.may_take
         return self._turns.patient and any(
             head.more(head.position if taken is None or at != taken.at else taken.next_position)

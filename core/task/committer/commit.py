@@ -251,7 +251,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def on_Sealed(self, event: Sealed, now: Now) -> list[CommitInstruction]:
         self._current(event, event.txn)
         self.tasks = event.tasks - self._gone
-        for task in event.tasks:  # whoever has written contributes, also if it was to wait
+        for task in event.tasks:  # a task that has written contributes, also if it was to wait
             self._satisfied(task)
         if not event.tasks:
             return self._rest(now)

@@ -168,6 +168,15 @@ async def write(producer: Producer, at: StreamPartition, *values: bytes | None, 
     return await (await producer.send(at, batch_of(producer, *values, stamp=stamp)))
 
 
+async def under_way(place: Place, value: bytes) -> tuple[StreamPartition, str, Producer]:
+    """A partition, and a producer of this id that has written to it in a transaction which is open."""
+    at, one = place.partition(), place.id()
+    producer = await place.producer(one)
+    await producer.begin()
+    await write(producer, at, value)
+    return at, one, producer
+
+
 Story = Callable[[Place], Awaitable[None]]
 
 
@@ -289,13 +298,10 @@ def test_an_aborted_transaction_is_never_read(tell: Any) -> None:
     tell(story)
 
 
-def test_whoever_starts_with_an_id_aborts_what_its_predecessor_has_open(tell: Any) -> None:
+def test_a_start_with_an_id_aborts_what_its_predecessor_has_open(tell: Any) -> None:
     async def story(place: Place) -> None:
-        at, one = place.partition(), place.id()
-        first = await place.producer(one)
+        at, one, _ = await under_way(place, b"of a zombie")
         reader = await place.reader(at)
-        await first.begin()
-        await write(first, at, b"of a zombie")
         second = await place.producer(one)
         await reader.sees(at, end=2, stable=2)
         await second.begin()
@@ -308,10 +314,7 @@ def test_whoever_starts_with_an_id_aborts_what_its_predecessor_has_open(tell: An
 
 def test_a_fenced_producer_commits_nothing_and_says_so(tell: Any) -> None:
     async def story(place: Place) -> None:
-        at, one = place.partition(), place.id()
-        first = await place.producer(one)
-        await first.begin()
-        await write(first, at, b"before")
+        at, one, first = await under_way(place, b"before")
         await place.producer(one)
         with pytest.raises(OutboxError) as raised:
             await first.commit()
@@ -326,10 +329,7 @@ def test_a_fenced_producer_commits_nothing_and_says_so(tell: Any) -> None:
 
 def test_what_a_fenced_producer_sends_is_explained_as_fenced(tell: Any) -> None:
     async def story(place: Place) -> None:
-        at, one = place.partition(), place.id()
-        first = await place.producer(one)
-        await first.begin()
-        await write(first, at, b"before")
+        at, one, first = await under_way(place, b"before")
         await place.producer(one)
         try:
             await write(first, at, b"after")
@@ -370,10 +370,7 @@ def test_without_an_id_a_batch_is_there_at_once(tell: Any) -> None:
 
 def test_a_discarded_producer_leaves_nothing_open_and_sends_nothing_more(tell: Any) -> None:
     async def story(place: Place) -> None:
-        at, one = place.partition(), place.id()
-        producer = await place.producer(one)
-        await producer.begin()
-        await write(producer, at, b"never committed")
+        at, one, producer = await under_way(place, b"never committed")
         await producer.discard()
         await producer.discard()
         with pytest.raises(ProducerBroken):

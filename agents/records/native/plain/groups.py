@@ -65,7 +65,7 @@ def _checked(numbers: Buffer, below: int) -> list[int]:
 
 
 class Keys:
-    """Numbers for keys, with a dict: nobody can choose keys that collide, whatever the seed."""
+    """Numbers for keys, with a dict: Python seeds its hashes itself, so no one can choose keys that collide."""
 
     def __init__(self, seed: int = 0) -> None:
         self.known: dict[bytes, int] = {}

@@ -251,7 +251,7 @@ def _sized(part: bytes | None) -> bytes:
 
 
 def _long(value: int) -> int:
-    """As Java adds: whoever wrote it."""
+    """As Java adds: a 64-bit integer that wraps around."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
