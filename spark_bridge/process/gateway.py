@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import logging
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from ..base.errors import SparkPlanError
 from . import standard_error, submit
@@ -36,6 +38,8 @@ _prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
 _parent = ThreadPoolExecutor(1, "spark-parent")
 _environment = threading.Lock()
 _launched = Launched()
+_ended: WeakSet[Any] = WeakSet()
+"""The JVMs that were ended here."""
 OVER = "a DataFrame, or another object of Spark, that was kept from an earlier batch belongs to a session that is over"
 ANEW = "make it anew with df.sparkSession, or keep it together with the id of its application, as docs/spark.md shows"
 
@@ -73,6 +77,7 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
         end(process)
         raise
     remember(gateway)
+    logging.getLogger().addFilter(_wanted)  # py4j reports there; a filter that is there already is not added again
     gateway.proc = process
     context: Any = SparkContext
     context._gateway, context._jvm = gateway, gateway.jvm
@@ -129,11 +134,25 @@ def _connected(told: bytes) -> Any:
 def kill(process: Any) -> None:
     """Kill a JVM, also one that is stopped; and the program that makes its command line, if it has not begun. Does not wait for its end."""
     standard_error.hush(getattr(process, "stderr", None))
+    if process is not None:
+        _ended.add(process)
     with contextlib.suppress(Exception):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
         process.kill()
+
+
+def _wanted(record: logging.LogRecord) -> bool:
+    """Whether to log this. py4j reports an error, with its traceback, for each call that a JVM leaves unanswered. A JVM that is ended here
+    may have calls under way, such as the one that asks how much memory Spark takes: that is no error, and the caller gets an exception.
+    """
+    from py4j.protocol import Py4JNetworkError
+
+    if record.exc_info is None or not isinstance(record.exc_info[1], Py4JNetworkError):
+        return True
+    process = process_of()
+    return process is not None and process not in _ended
 
 
 def end(process: Any) -> None:
