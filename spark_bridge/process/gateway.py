@@ -133,9 +133,10 @@ def _connected(told: bytes) -> Any:
 
 def kill(process: Any) -> None:
     """Kill a JVM, also one that is stopped; and the program that makes its command line, if it has not begun. Does not wait for its end."""
-    standard_error.hush(getattr(process, "stderr", None))
-    if process is not None:
-        _ended.add(process)
+    if process is None:
+        return
+    standard_error.hush(process.stderr)
+    _ended.add(process)
     with contextlib.suppress(Exception):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

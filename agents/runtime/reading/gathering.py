@@ -3,8 +3,7 @@
 Under `exactly_once` nobody sees a record before its commit. So when a partition has brought records and is read up to its end, its next
 fetch is held back for a share of the commit interval: one fetch brings what would otherwise come in hundreds, and the chunk is as large.
 Of a stream between two stages, a fetch would mostly bring nothing until the next commit of its producers. Nothing is held back of a
-partition with a backlog, and the first record after a silence is fetched at once. While another partition of the task has a backlog, a
-fetch is held back for as long as ever, because the task has enough to do until then.
+partition with a backlog, and the first record after a silence is fetched at once.
 
 What it decides: how long before the commit the fetches are sent. That is as long as fetching and processing took of late.
 
@@ -32,17 +31,12 @@ class Gathering:
     def __init__(self) -> None:
         self.lead_s = 0.006
 
-    def until(self, now_s: float, due_s: float, interval_s: float, behind: bool = False) -> float | None:
-        """Until when to hold a fetch back, if the next commit may begin at `due_s`; None: not at all. `behind`: the task has a backlog, in
-        other partitions.
+    def until(self, now_s: float, due_s: float, interval_s: float) -> float | None:
+        """Until when to hold a fetch back, if the next commit may begin at `due_s`; None: not at all.
 
         >>> Gathering().until(10.0, 10.106, 0.2)
         10.1
-        >>> Gathering().until(10.0, 10.106, 0.2, behind=True)
-        10.45
         """
-        if behind:
-            return now_s + LONGEST_S
         lead_s = self.lead_s
         if lead_s > interval_s / 4:
             self.lead_s *= FADE  # tried again after a while

@@ -15,7 +15,8 @@ Promises:
 - Fetched data is buffered only if it continues exactly where the buffer ends. Anything else (the answer to a fetch from before a seek, a
   position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
 - A fetch is held back only for a partition that was read up to its end, only for a bounded time (see `gathering`), and not across a seek, a
-  new bound, a pause or the beginning of a drain.
+  new bound, a pause or the beginning of a drain. While another partition has a backlog, it is held back for `BEHIND_S`: the task has enough
+  to do until then, and each fetch costs as much as a hundred rows.
 - `take` never waits, and reading heads changes nothing. One coroutine calls `fill` in a loop.
 """
 
@@ -52,6 +53,8 @@ BUSY_POLL_MS = 20
 """The long poll while a partition waits for room: a long one would delay its next fetch."""
 GATHER_BYTES = 64 << 10
 """A gathered fetch is sent when about so many bytes of a partition have come, by their rate so far."""
+BEHIND_S = 1.5
+"""How long a fetch is held back while the task has a backlog in another partition. The ends of logs stay known meanwhile; see `lags`."""
 RETRY_S = 1.0
 """How long a failed partition is not fetched: a broker refuses within a millisecond, and would be asked again at once."""
 
@@ -215,9 +218,11 @@ class Intake:
         fresh_s: float = 2.0,
         watchdog_s: float = 30.0,
         gather_until: Callable[[], float | None] = lambda: None,
+        behind: Callable[[], bool] = lambda: False,
         offsets: Offsets | None = None,
     ) -> None:
         """`gather_until`: until when (monotonic clock) the next fetch of sources that gather is held back; None: not at all.
+        `behind`: whether the task has a backlog.
 
         `offsets`: whom to ask about sources that are not fetched.
         """
@@ -240,6 +245,7 @@ class Intake:
         self._consumer: Consumer | None = None
         self._answered = asyncio.Event()
         self._gather_until = gather_until
+        self._behind = behind
         self._gathered: Timer | None = None
         self._until = 0.0
         """When the gathered fetch is sent."""
@@ -316,6 +322,9 @@ class Intake:
         taken = await fetched(self._port, self._consumer, self._answered, most_s)
         await self._identify()
         await self._absorb(taken)
+        if self._behind():
+            for part in self._parts.values():
+                self._gather(part, BEHIND_S)  # an answer without records says nothing of the rate
         self._watch()
         return bool(taken) or self._answered.is_set()
 
@@ -355,22 +364,30 @@ class Intake:
         part.damage = None
         self._look(part)
         self._hold_full(part)
-        if part.gathers:
-            self._gather(part, size)
-
-    def _gather(self, part: _Partition, size: int) -> None:
-        """Hold the next fetch of this partition back, unless there is more to fetch already."""
-        answer, now = part.answer, self._mono()
+        now = self._mono()
         took_s, part.came_s = now - part.came_s, now
-        if answer is None or answer.error or part.full or part.held or self._consumer is None:
+        self._gather(part, took_s / max(size, 1))
+
+    def _gather(self, part: _Partition, byte_s: float) -> None:
+        """Hold the next fetch of this partition back, unless there is more to fetch already. Of late, a byte came each `byte_s` seconds."""
+        answer, now, behind = part.answer, self._mono(), self._behind()
+        if (
+            not part.gathers
+            or part.gathering
+            or answer is None
+            or answer.error
+            or part.full
+            or part.held
+            or self._consumer is None
+        ):
             return
         if part.buffer.buffered_to < min(answer.stable, answer.high_watermark):
             return
-        until = self._gather_until()
+        until = now + BEHIND_S if behind else self._gather_until()
         if until is None:
             return
-        enough = self._fetch_bytes // 2 if part.bulk else GATHER_BYTES
-        until = min(until, now + took_s * enough / max(size, 1))
+        enough = self._fetch_bytes // 2 if part.bulk or behind else GATHER_BYTES
+        until = min(until, now + byte_s * enough)
         if until < now + SHORTEST_S:
             return
         part.gathering = True

@@ -84,7 +84,7 @@ class Reading:
             )
             for at, position in positions.items()
         ]
-        room, gather_until = settings.value("buffer.bytes"), self._needs.producers.gather_until
+        room, producers = settings.value("buffer.bytes"), self._needs.producers
         intake = Intake(
             self._needs.port,
             sources,
@@ -92,7 +92,8 @@ class Reading:
             buffer_bytes=room,
             fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=settings.seconds("fetch.watchdog"),
-            gather_until=lambda: gather_until(site.behind) if site.runs_on else None,
+            gather_until=lambda: producers.gather_until() if site.runs_on else None,
+            behind=lambda: site.behind and site.runs_on and producers.gathers,
             offsets=self._needs.offsets,
         )
         return TaskIntake(site, self._needs, intake, chooser, positions, self._take)

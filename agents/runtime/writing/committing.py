@@ -183,11 +183,10 @@ class Committing:
     def _free(self, txn: int) -> None:
         self._ask(self.outbox.free(), lambda _: self.feed(e.Begun(txn, self.host.patient())))
 
-    def gather_until(self, behind: bool) -> float | None:
-        """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all. `behind`: the task that
-        fetches has a backlog."""
+    def gather_until(self) -> float | None:
+        """Until when a fetch is held back, so that what it brings joins the next transaction; None: not at all."""
         now_s, view = self.host.port.clock.now().mono, self.machine.view
-        return self._gathering.until(now_s, view.due_s, view.interval_s, behind)
+        return self._gathering.until(now_s, view.due_s, view.interval_s)
 
     def arrived(self, took_s: float) -> None:
         """What a gathered fetch of a task brought is processed, this long after it was sent."""

@@ -199,13 +199,14 @@ class Producers:
         if self.committing is not None:
             self.committing.want(task, urgent)
 
-    def gather_until(self, behind: bool) -> float | None:
-        """Until when a fetch is held back, so that it brings all that can join the next commit; None: not at all. Under `at_least_once`
-        outputs do not wait for a commit, so nothing is held back. `behind`: the task that fetches has a backlog.
-        """
-        if self.committing is None or self.direct is not None or not self.port.silent:
-            return None
-        return self.committing.gather_until(behind)
+    @property
+    def gathers(self) -> bool:
+        """Whether fetches may be held back. Under `at_least_once` outputs do not wait for a commit, so nothing is."""
+        return self.committing is not None and self.direct is None and self.port.silent
+
+    def gather_until(self) -> float | None:
+        """Until when a fetch is held back, so that it brings all that can join the next commit; None: not at all."""
+        return self.committing.gather_until() if self.committing is not None and self.gathers else None
 
     def arrived(self, took_s: float) -> None:
         """What a gathered fetch of a task brought is processed, this long after it was sent."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.coordinator.heartbeat import Heartbeats
+from headgate.agents.coordinator.heartbeat import LOAD_SHARE, TURN_S, Heartbeats, Pulse
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
@@ -61,3 +61,26 @@ async def test_only_what_this_process_has_sent_moves_its_clock(sent_s: float) ->
         live.heard(one.heartbeat)
     sent = [one.heartbeat.sent_s for one in heard]
     assert live.silence("other") == sent[-1] - sent[0] > 0
+
+
+@pytest.mark.asyncio
+async def test_a_load_that_takes_long_is_found_seldom() -> None:
+    """That of 64 tasks took a twentieth of the loop's time."""
+    port = MemoryPort(Logs({}), VirtualClock(0))
+    found: list[float] = []
+
+    def load() -> dict[str, float]:
+        found.append(port.clock.now().mono)
+        port.clock.move(found[-1] + 0.1)
+        return {}
+
+    pulse = Pulse(port, load, dict)
+    turning = asyncio.get_running_loop().create_task(pulse.turn())
+    while len(found) < 2:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        port.clock.move(port.clock.now().mono + TURN_S)
+        port.clock.ring()
+    turning.cancel()
+    assert 0.1 / LOAD_SHARE <= found[1] - found[0] <= 0.1 / LOAD_SHARE + 2 * TURN_S
+    assert pulse.turned_s == found[1]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from headgate.agents.records.kafka.fetched import FetchAnswer
 from headgate.agents.runtime.reading.gathering import LONGEST_S, SHORTEST_S, Gathering
-from headgate.agents.runtime.reading.intake import Intake, PartitionSource
+from headgate.agents.runtime.reading.intake import BEHIND_S, GATHER_BYTES, Intake, PartitionSource
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
@@ -29,9 +30,17 @@ class Rig:
         self.logs = Logs({})
         self.clock = VirtualClock(0)
         self.until: float | None = 0.1
+        self.behind = False
         sources = [PartitionSource(IN, 0, gathers=True), PartitionSource(OTHER, 0, gathers=both)]
         port = MemoryPort(self.logs, self.clock)
-        self.intake = Intake(port, sources, name="test", fetch_bytes=3000, gather_until=lambda: self.until)
+        self.intake = Intake(
+            port,
+            sources,
+            name="test",
+            fetch_bytes=3000,
+            gather_until=lambda: self.until,
+            behind=lambda: self.behind,
+        )
 
     def writes(self, at: StreamPartition, *values: bytes) -> None:
         self.logs.write(at, None, list(values), [0] * len(values), None)
@@ -120,11 +129,11 @@ async def test_nothing_is_held_back_while_there_is_a_backlog(rig: Rig) -> None:
     rig.writes(IN, b"1")
     part = rig.intake._parts[IN]
     part.answer = SimpleNamespace(error="", high_watermark=9, stable=9)  # type: ignore[assignment]
-    rig.intake._gather(part, 100)
+    rig.intake._gather(part, 1.0)
     assert not part.gathering
     part.answer = SimpleNamespace(error="", high_watermark=9, stable=0)  # type: ignore[assignment]
     rig.passes(0.05)
-    rig.intake._gather(part, 100)
+    rig.intake._gather(part, 1.0)
     assert part.gathering, "what an open transaction holds is no backlog"
 
 
@@ -137,13 +146,30 @@ async def test_many_bytes_are_fetched_earlier(rig: Rig) -> None:
     part = rig.intake._parts[IN]
     rig.until = rig.clock.now().mono + 0.4
     rig.passes(0.01)
-    part.came_s = rig.clock.now().mono - 0.1
     part.answer = SimpleNamespace(error="", high_watermark=1, stable=1)  # type: ignore[assignment]
-    rig.intake._gather(part, 1 << 16)
+    rig.intake._gather(part, 0.1 / GATHER_BYTES)
     assert part.gathering
     assert rig.intake._until == pytest.approx(rig.clock.now().mono + 0.1)
     rig.passes(0.11)
     assert not part.gathering
+
+
+async def test_of_a_task_with_a_backlog_empty_partitions_are_fetched_seldom(rig: Rig) -> None:
+    """64 tasks asked five hundred times a second for what came later; each fetch cost as much as a hundred rows."""
+    rig.until, rig.behind = None, True
+    part = rig.intake._parts[IN]
+    filling = asyncio.get_running_loop().create_task(rig.intake.fill(1.0))
+    await asyncio.sleep(0)
+    rig.intake._on_answer(IN, FetchAnswer(rig.clock.now().mono, "", 0, 0, 0))
+    await asyncio.wait_for(filling, 10)
+    assert part.gathering
+    assert rig.intake._until == pytest.approx(rig.clock.now().mono + BEHIND_S)
+    assert not rig.intake._parts[OTHER].gathering, "it never gathers"
+    rig.writes(IN, b"1")
+    rig.passes(BEHIND_S - 0.1)
+    assert await rig.reads() == []
+    rig.intake.go_on()
+    assert await rig.reads() == [b"1"], "the backlog is done"
 
 
 @pytest.mark.parametrize("what", ["seek", "bound", "resume", "go on"])
