@@ -36,7 +36,7 @@ from ...core.user_rule import called
 from ..by_name import imported
 from ..job.declare.app import App
 from ..job.derive.declaration import Declared
-from ..job.steps.steps import InputStep
+from ..job.steps.sources import InputStep
 from ..worker.options import WorkerOptions
 from .configuration import Configuration
 from .user import user_name

@@ -21,7 +21,7 @@ from ...core.settings import offer
 from ...core.task.stored.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.derive.declaration import Declared
-from ..job.steps.steps import JoinStep, WindowStep
+from ..job.steps.keyed import JoinStep, WindowStep
 from ..job.types.schemas import CLOSED, STATES
 from ..records.values import keys
 from .expiry_index import TTL_TABLE

@@ -33,7 +33,10 @@ from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.derive.declaration import Declared
 from ..job.derive.plans import grouper, task_settings
-from ..job.steps import steps as s
+from ..job.steps.batches import SparkStep
+from ..job.steps.ends import AgentStep, ShareStep, ToStep
+from ..job.steps.keyed import AggregateStep, WindowStep
+from ..job.steps.sources import InputStep
 from ..live_settings import Settings
 from ..records.columns.selecting import column_of
 from ..records.values.record import SAME_TIME, Headers, Record
@@ -96,7 +99,7 @@ class Driver:
         self._port = MemoryPort(self.topics, self._clock)
         if now is not None:
             self._port.broker.saw(now, self._clock.now())
-        self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, s.InputStep)}
+        self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, InputStep)}
         self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
         self._loop = VirtualLoop(self._clock.ring)
         self._runs = itertools.count(1)
@@ -153,7 +156,7 @@ class Driver:
         known = {*graph.input, *graph.framed, *graph.outputs}
         for topic in asked:
             if topic not in known and topic not in {
-                step.sink for step in self.app.steps if isinstance(step, s.AgentStep)
+                step.sink for step in self.app.steps if isinstance(step, AgentStep)
             }:
                 raise DriverError(
                     f"partitions={{'{topic}': …}}: the job has no such topic", remedy=f"it has {sorted(known)}"
@@ -317,7 +320,7 @@ class Driver:
         self._others[topic].copy(job.topics)
         self._settle()
 
-    def _key(self, step: s.InputStep, record: Record[Any, Any]) -> bytes | None:
+    def _key(self, step: InputStep, record: Record[Any, Any]) -> bytes | None:
         key = record.key
         if key is None and step.key is not None and record.value is not None and not isinstance(record.value, bytes):
             with contextlib.suppress(KeyError, AttributeError):  # what a record without the field is, the job says
@@ -376,9 +379,9 @@ class Driver:
         parts = {task: self._state(task, number).table(name) for number, task in enumerate(self._model.tasks)}
         finish: Any = as_it_is
         for step in self.declared.steps:
-            if isinstance(step, s.WindowStep) and step.name == name:
+            if isinstance(step, WindowStep) and step.name == name:
                 return WindowReader(step, parts)
-            if isinstance(step, s.AggregateStep) and step.name == name:
+            if isinstance(step, AggregateStep) and step.name == name:
                 finish = result_of(step)
         return TableReader(name, parts, finish)
 
@@ -477,7 +480,7 @@ class Driver:
     def _wall(self, at: int | None) -> int:
         return self.wall_ms if at is None else at
 
-    def _input(self, topic: str) -> s.InputStep:
+    def _input(self, topic: str) -> InputStep:
         step = self._inputs.get(topic)
         if step is None:
             raise DriverError(
@@ -489,9 +492,9 @@ class Driver:
 
     def _serdes(self, topic: str) -> tuple[Any, Any]:
         for step in self.declared.steps:
-            if isinstance(step, s.ToStep | s.ShareStep) and step.topic == topic:
+            if isinstance(step, ToStep | ShareStep) and step.topic == topic:
                 return step.serde, step.key_serde
-            if isinstance(step, s.AgentStep) and step.sink == topic:
+            if isinstance(step, AgentStep) and step.sink == topic:
                 return step.sink_serde, step.sink_key_serde
         step = self._inputs.get(topic)
         return (
@@ -559,7 +562,7 @@ def _discard(work: Any) -> None:
 
 def _spark(declared: Declared, session: Any) -> Any:
     """What runs PySpark functions, in the test's own session; None if the job has none."""
-    found = next((step for step in declared.steps if isinstance(step, s.SparkStep)), None)
+    found = next((step for step in declared.steps if isinstance(step, SparkStep)), None)
     if found is None:
         return None
     if session is None:

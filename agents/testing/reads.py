@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from ...core.windows.results import END_FIELD, START_FIELD
-from ..job.steps import steps as s
+from ..job.steps.keyed import AggregateStep, WindowStep
 from ..records.values.record import Headers, Record
 from ..state.window_rows import WindowFormat
 from .logs import Stored
@@ -69,7 +69,7 @@ class WindowReader(Mapping[tuple[Any, int], dict[str, Any]]):
     under `rows`, the records that it keeps for an actor.
     """
 
-    def __init__(self, step: s.WindowStep, parts: Mapping[str, Any]) -> None:
+    def __init__(self, step: WindowStep, parts: Mapping[str, Any]) -> None:
         self.name = step.name
         self._step = step
         self._parts = parts
@@ -124,7 +124,7 @@ def as_it_is(value: Any) -> Any:
     return value
 
 
-def result_of(step: s.AggregateStep) -> Any:
+def result_of(step: AggregateStep) -> Any:
     """A function from an aggregate's states to its result."""
     return lambda states: step.plan.results([states])[0]
 

@@ -19,7 +19,8 @@ from ...core.targets import ClosedTopics
 from ..coordinator.job_states import framed_streams, states_of_all
 from ..job.derive.declaration import Declared
 from ..job.derive.references import unfetched
-from ..job.steps.steps import ShareStep, ShuffleStep
+from ..job.steps.ends import ShareStep
+from ..job.steps.sources import ShuffleStep
 from ..kafka.connect import CONNECT_S
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings

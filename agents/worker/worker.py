@@ -22,7 +22,7 @@ from ...core.errors import DeclarationError, HeadgateError
 from ...core.settings import of_spark
 from ..cancellation import Unasked, answered
 from ..job.derive.declaration import Declared
-from ..job.steps.steps import BatchStep, SparkStep
+from ..job.steps.batches import BatchStep, SparkStep
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.range_client import RANGE_CLIENT

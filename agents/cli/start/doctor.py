@@ -21,7 +21,7 @@ from ....core.errors import HeadgateError, NotFound
 from ....core.graph.rights import rights
 from ...broker.java import find_java
 from ...job.derive.declaration import Declared
-from ...job.steps.steps import SparkStep, WriteStep
+from ...job.steps.batches import SparkStep, WriteStep
 from ...kafka.allowed import lacking
 from ...kafka.topics import TopicsAdmin
 from ...process.configuration import NO_BROKER, CommandLine, Configuration

@@ -25,7 +25,8 @@ from ....core.names import natural
 from ...job.derive.declaration import Declared
 from ...job.derive.in_arrays import makes_rows
 from ...job.derive.named_fields import on_columns
-from ...job.steps import steps as s
+from ...job.steps.sources import InputStep
+from ...job.steps.step import Step
 from ...kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
 from ...process.configuration import CommandLine, Configuration
 from ...process.launch import bound_inputs, load_app
@@ -266,9 +267,9 @@ def _end(graph: Graph, one: Input) -> dict[str, str]:
     return {"input": one.stream, "at": at, "time": time}
 
 
-def _step(declared: Declared, step: s.Step, columns: bool) -> dict[str, str | None]:
+def _step(declared: Declared, step: Step, columns: bool) -> dict[str, str | None]:
     """What a step works on, and why on rows where columns were to be expected."""
-    why = declared.why_rows.get(step.topic) if isinstance(step, s.InputStep) else None
+    why = declared.why_rows.get(step.topic) if isinstance(step, InputStep) else None
     if columns and (inside := makes_rows(step)) is not None:
         columns, why = False, inside
     return {"step": declared.name(step), "works_on": "columns" if columns else "rows", "why": why}

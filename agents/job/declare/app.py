@@ -22,7 +22,11 @@ from ....core.words import APP
 from ...records.values import serdes
 from ...records.values.serdes import Serde
 from ..derive.result_fields import check_own_fields
-from ..steps import steps as s
+from ..steps.batches import BatchStep
+from ..steps.ends import ActorStep, AgentStep, ShareStep, ToStep
+from ..steps.keyed import AggregateStep, JoinStep, TableStep, WindowStep
+from ..steps.sources import InputStep
+from ..steps.step import Policy, Step
 from ..types.arguments import called_from, check_arguments, check_selector, duration
 from ..types.timestamps import When, moment, timestamps_of
 from .actors import Actor, check_actor
@@ -44,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Moment = int | str | datetime
 """A time: ms since 1970, ISO 8601 text or a `datetime`; without a time zone it is UTC. Text may name an end of the log instead."""
 Until = Moment | Mapping[int, int] | None
-STATE = (s.AggregateStep, s.WindowStep, s.TableStep, s.JoinStep, s.BatchStep)
+STATE = (AggregateStep, WindowStep, TableStep, JoinStep, BatchStep)
 """Steps that keep a table under their own name."""
 
 
@@ -64,8 +68,8 @@ class InputOptions(TypedDict, total=False):
     producers: Sequence[str]
     on_lost: Literal["fail", "oldest", "newest"]
     partitioner: Literal["murmur2", "crc32"] | None
-    on_bad_data: s.Policy
-    on_error: s.Policy
+    on_bad_data: Policy
+    on_error: Policy
 
 
 class App(RefusesVerbs):
@@ -85,8 +89,8 @@ class App(RefusesVerbs):
         *,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = "fail",
-        on_bad_data: s.Policy = "fail",
+        on_error: Policy = "fail",
+        on_bad_data: Policy = "fail",
         chooser: Any = None,
         include: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
@@ -108,7 +112,7 @@ class App(RefusesVerbs):
         for setting, value in self.settings.items():
             parse(setting, value)
         self.topics = Topics(self.job, self.settings.get("topic.prefix", ""))
-        self.steps: list[s.Step] = []
+        self.steps: list[Step] = []
         self.windows: list[WindowedStream[Any, Any]] = []
         """What `.window(…)` has returned."""
         self.tables: dict[str, DeclaredTable[Any, Any]] = {}
@@ -164,7 +168,7 @@ class App(RefusesVerbs):
         check_topic(topic, "input")
         where = f"input('{topic}')"
         for other in self.steps:
-            if isinstance(other, s.InputStep) and other.topic == topic:
+            if isinstance(other, InputStep) and other.topic == topic:
                 raise DeclarationError(
                     f"the input '{topic}' is declared twice ({other.where} and {called_from()})",
                     remedy="declare it once and use the stream twice",
@@ -183,7 +187,7 @@ class App(RefusesVerbs):
         return Stream(
             self,
             self.add(
-                s.InputStep(
+                InputStep(
                     name=topic,
                     topic=topic,
                     serde=serde if serde is not None else self.serde,
@@ -268,7 +272,7 @@ class App(RefusesVerbs):
         name: str | None = None,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Callable[[F], F]:
         """Declare an async generator (or coroutine) over batches. What it yields goes to `sink`.
 
@@ -298,7 +302,7 @@ class App(RefusesVerbs):
                 )
             check_arguments(fn, 1, "@app.agent:", "(batches)")
             self.add(
-                s.AgentStep(
+                AgentStep(
                     parents=tuple(stream.step for stream in streams),
                     name=name_of("agent", fn, name),
                     fn=fn,
@@ -314,7 +318,7 @@ class App(RefusesVerbs):
         return declare
 
     def actor(
-        self, *streams: Stream[Any, Any], name: str | None = None, on_error: s.Policy = None
+        self, *streams: Stream[Any, Any], name: str | None = None, on_error: Policy = None
     ) -> Callable[[type[A]], type[A]]:
         """Declare a class derived from `hg.Actor` that processes these streams."""
         self._own(streams, "actor")
@@ -322,7 +326,7 @@ class App(RefusesVerbs):
         def declare(cls: type[A]) -> type[A]:
             check_actor(cls, "@app.actor", {})
             self.add(
-                s.ActorStep(
+                ActorStep(
                     parents=tuple(stream.step for stream in streams),
                     name=name_of("actor", None, name or cls.__name__),
                     cls=cls,
@@ -351,9 +355,9 @@ class App(RefusesVerbs):
 
     def add(self, step: Any) -> Any:
         """Add a step; refuse it if the job could not work with it. Step names are unique in a job."""
-        if step.name and not isinstance(step, s.InputStep):
+        if step.name and not isinstance(step, InputStep):
             for other in self.steps:
-                if other.name == step.name and not isinstance(other, s.InputStep):
+                if other.name == step.name and not isinstance(other, InputStep):
                     raise DeclarationError(
                         f"two steps are named '{step.name}': {other.where} and {step.where}",
                         remedy="give one of them a name=",
@@ -373,10 +377,10 @@ class App(RefusesVerbs):
 
     def _topic_is_open(self, step: Any) -> None:
         """Refuse topics that are not the user's to read or write."""
-        reads = isinstance(step, s.InputStep)
+        reads = isinstance(step, InputStep)
         named = (
-            step.topic if isinstance(step, s.InputStep | s.ToStep | s.ShareStep) else None,
-            step.sink if isinstance(step, s.AgentStep) else None,
+            step.topic if isinstance(step, InputStep | ToStep | ShareStep) else None,
+            step.sink if isinstance(step, AgentStep) else None,
             getattr(step, "late", None),
         )
         for topic in named:

@@ -17,8 +17,10 @@ from ....core.names import Topics, topic_name
 from ....core.settings import nearest
 from ....core.targets import ClosedTopics
 from ...records.values.serdes import Serde
-from ..steps import steps as s
-from ..steps.steps import Policy
+from ..steps.keyed import AggregateStep, JoinTableStep, WindowStep
+from ..steps.rows import FilterStep, FlatMapStep, MapAsyncStep, MapStep, RekeyStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Policy, Step
 from ..types.arguments import check_arguments, check_function
 
 Selector = str | Callable[[Any], Any]
@@ -74,7 +76,7 @@ def check_serde(serde: Any, where: str) -> None:
     raise DeclarationError(f"{where}={serde!r}{closing} is not a serde", remedy=remedy)
 
 
-def check_output_key(step: s.Step, key: Any, topic: str) -> None:
+def check_output_key(step: Step, key: Any, topic: str) -> None:
     """Refuse output keys that are declared as booleans or tuples: only `key_serde=` can say how to write them."""
     kind = _kind_of(key) if key is not None else _kind_of_rows(step)
     plain = get_origin(kind) or kind
@@ -93,14 +95,14 @@ def _kind_of(selector: Any) -> Any:
         return None
 
 
-def _kind_of_rows(step: s.Step) -> Any:
+def _kind_of_rows(step: Step) -> Any:
     """The type of the keys that this step passes on, if the declaration gives it."""
     while True:
-        if isinstance(step, s.RekeyStep):
+        if isinstance(step, RekeyStep):
             return _kind_of(step.by)
-        if isinstance(step, s.ShuffleStep) and step.by is not None:
+        if isinstance(step, ShuffleStep) and step.by is not None:
             return step.key_serde.type or _kind_of(step.by)
-        if isinstance(step, s.InputStep):
+        if isinstance(step, InputStep):
             return step.key_serde.type if step.key_serde is not None else None
         if len(step.parents) != 1 or not isinstance(step, KEEPING) or getattr(step, "with_record", False):
             return None
@@ -108,14 +110,14 @@ def _kind_of_rows(step: s.Step) -> Any:
 
 
 KEEPING = (
-    s.MapStep,
-    s.FilterStep,
-    s.FlatMapStep,
-    s.MapAsyncStep,
-    s.AggregateStep,
-    s.JoinTableStep,
-    s.WindowStep,
-    s.ShuffleStep,
+    MapStep,
+    FilterStep,
+    FlatMapStep,
+    MapAsyncStep,
+    AggregateStep,
+    JoinTableStep,
+    WindowStep,
+    ShuffleStep,
 )
 """Steps whose rows keep the keys of the rows that they were made from."""
 

@@ -25,7 +25,11 @@ from ...records.columns.framed_columns import HIDDEN
 from ...records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ...records.values.serdes import OUTPUT_KEY, is_json, json, raw
 from ..derive.references import by_reference, check_columns_of
-from ..steps import steps as s
+from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
+from ..steps.ends import SinkStep, ToStep
+from ..steps.keyed import AggregateStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Policy, Step
 from ..types.aggregates import Aggregate, AggregatePlan, plan
 from ..types.arguments import called_from, check_function
 from ..types.windows import Window
@@ -95,18 +99,18 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         more = "; what they cannot say, a function of a frame can: .frame(…)"
         return unbounded(verb) or no_verb(verb, ColumnStream, COLUMNS, more)
 
-    def _then(self, step: s.Step) -> Stream[Any, Any]:
+    def _then(self, step: Step) -> Stream[Any, Any]:
         return self._stream._then(step)
 
     # ------------------------------------------------------------------------------------------------------- expressions
 
-    def filter(self, keep: Expression, *, on_error: s.Policy = None) -> ColumnStream[K, V]:
+    def filter(self, keep: Expression, *, on_error: Policy = None) -> ColumnStream[K, V]:
         """Keep only the records for which the expression is true; false and null are dropped.
 
         >>> orders.filter((hg.col("amount") >= 10) & ~hg.col("country").is_in(["DE", "FR"]))
         """
         node = condition(keep, self.schema, "filter")
-        step = s.FilterColumnsStep(
+        step = FilterColumnsStep(
             parents=(self._stream.step,),
             keep=node,
             schema=self.schema,
@@ -115,7 +119,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         )
         return ColumnStream(self._then(step), self.schema, self._kind, self._made, self._extra)
 
-    def branch(self, *conditions: Expression, on_error: s.Policy = None) -> tuple[ColumnStream[K, V], ...]:
+    def branch(self, *conditions: Expression, on_error: Policy = None) -> tuple[ColumnStream[K, V], ...]:
         """Make one stream for each condition: a record goes to the first one that is true, and nowhere if none is.
 
         >>> large, others = orders.branch(hg.col("amount") >= 100, hg.col("amount").is_null() | (hg.col("amount") < 100))
@@ -126,7 +130,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         )
 
     def with_columns(
-        self, *, on_error: s.Policy = None, **columns: Expression | Scalar
+        self, *, on_error: Policy = None, **columns: Expression | Scalar
     ) -> ColumnStream[K, dict[str, Any]]:
         """Add columns, or replace them. All expressions read the columns as they were before this step.
 
@@ -140,7 +144,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
             )
         nodes = {name: node_of(value, f"with_columns({name}=…) is") for name, value in columns.items()}
         specs = [column_of(name, node, self.schema) for name, node in nodes.items()]
-        step = s.WithColumnsStep(
+        step = WithColumnsStep(
             parents=(self._stream.step,),
             made=nodes,
             schema=self.schema,
@@ -159,7 +163,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         name: str | None = None,
         partitions: int | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> ColumnStream[Any, V]:
         """Send the records through an intermediate stream, so that all records with the same value of this column reach the same task."""
         self._key_column(by, "repartition", or_boolean=True)
@@ -170,7 +174,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         app = self._stream.app
         title = name_of("by", by, name)
         app.topics.intermediate(title)
-        step = s.ShuffleStep(
+        step = ShuffleStep(
             parents=(self._stream.step,),
             name=title,
             by=by,
@@ -188,7 +192,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         self,
         *,
         name: str | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
         migrate: Migrate | None = None,
         **aggregates: Aggregate,
     ) -> Stream[K, dict[str, Any]]:
@@ -200,7 +204,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         """
         made = self._check_aggregates(aggregates)
         return self._then(
-            s.AggregateStep(
+            AggregateStep(
                 parents=(self._stream.step,),
                 plan=made,
                 name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
@@ -315,7 +319,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         *,
         like: Literal["polars"],
         schema: type[W],
-        on_error: s.Policy = ...,
+        on_error: Policy = ...,
     ) -> ColumnStream[K, W]: ...
     @overload
     def frame(
@@ -324,7 +328,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         *,
         like: Literal["pandas"],
         schema: type[W],
-        on_error: s.Policy = ...,
+        on_error: Policy = ...,
     ) -> ColumnStream[K, W]: ...
     @overload
     def frame(
@@ -333,14 +337,14 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         *,
         like: Literal["pyarrow", "narwhals"] | None = ...,
         schema: type[W],
-        on_error: s.Policy = ...,
+        on_error: Policy = ...,
     ) -> ColumnStream[K, W]: ...
     @overload
     def frame(
-        self, fn: Callable[[Any], object], *, like: Library | None = ..., schema: ArrowSchema, on_error: s.Policy = ...
+        self, fn: Callable[[Any], object], *, like: Library | None = ..., schema: ArrowSchema, on_error: Policy = ...
     ) -> ColumnStream[K, dict[str, Any]]: ...
     def frame(
-        self, fn: Callable[[Any], object], *, like: Library | None = None, schema: Any, on_error: s.Policy = None
+        self, fn: Callable[[Any], object], *, like: Library | None = None, schema: Any, on_error: Policy = None
     ) -> ColumnStream[K, Any]:
         """Call a function with the columns of each chunk as a frame of a library. It returns a frame, which has the columns of `schema`.
 
@@ -360,7 +364,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         if hidden is not None:
             raise DeclarationError(f"frame(): the column '{hidden}' has a name that frames use", remedy="rename it")
         kind = type_of_arrow(schema) if is_arrow_schema(schema) else schema
-        step = s.FrameStep(
+        step = FrameStep(
             parents=(self._stream.step,),
             fn=fn,
             like=like,
@@ -377,7 +381,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         One such border in a pipeline is enough: each costs an object for each record.
         """
         self._only_columns("rows()")
-        step = s.RowsStep(parents=(self._stream.step,), schema=self.schema, kind=self._kind, where=called_from())
+        step = RowsStep(parents=(self._stream.step,), schema=self.schema, kind=self._kind, where=called_from())
         return self._then(step)
 
     def to(
@@ -387,7 +391,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         key: str | None = None,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Ended:
         """Write the columns to an output topic, exactly once: each record as an object with a field for each column.
 
@@ -408,7 +412,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         if key is not None:
             self._key_column(key, f"to('{topic}', key=…)", or_boolean=own.name != OUTPUT_KEY)
         self._then(
-            s.ToStep(
+            ToStep(
                 parents=(self._stream.step,),
                 topic=topic,
                 key=key,
@@ -429,7 +433,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         key: str | None = None,
         partitions: int | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Ended:
         """Write a stream for other headgate jobs; see `Stream.share`. If the app's `serde` is JSON, they travel as columns, which the other
         job may read as columns or as rows.
@@ -447,7 +451,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         self._then(step)
         return Ended(f"share('{topic}')")
 
-    def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: s.Policy = None) -> Ended:
+    def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: Policy = None) -> Ended:
         """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is tried again; after a crash the
         records may be cut into other chunks, so write by a key of the rows.
 
@@ -458,7 +462,7 @@ class ColumnStream(RefusesVerbs, Generic[K, V]):
         self._only_columns("sink()")
         check_function(fn, "sink", signature="(batch)", awaits=True)
         self._then(
-            s.SinkStep(
+            SinkStep(
                 parents=(self._stream.step,),
                 fn=fn,
                 schema=self.schema,
@@ -488,14 +492,14 @@ class WindowedColumns(RefusesVerbs, Generic[K]):
         return repr(self._windowed)
 
     def agg(
-        self, *, on_error: s.Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
+        self, *, on_error: Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
     ) -> Stream[K, dict[str, Any]]:
         """Aggregates for each key and window, as of rows. A null in a sum, mean, minimum or maximum is an error of its record."""
         self._columns._check_aggregates(aggregates)
         return self._windowed.agg(on_error=on_error, migrate=migrate, **aggregates)
 
     def spark(
-        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: s.Policy = None
+        self, fn: Callable[[Any, Any], Any], *, schema: Any, name: str | None = None, on_error: Policy = None
     ) -> SparkStream[Any, Any]:
         """Pass the columns of each window to `fn(df, batch)` in Spark, as rows are."""
         self._columns._only_columns("window().spark()")
@@ -524,7 +528,7 @@ def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:
 # -------------------------------------------------------------------------------------------------- from rows to columns
 
 
-def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.Policy) -> ColumnStream[Any, Any]:
+def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: Policy) -> ColumnStream[Any, Any]:
     """The columns of a stream of rows: of the type that its input declares or, with `kind`, of that type.
 
     Behind an input of JSON, the bytes are decoded into columns directly.
@@ -532,8 +536,8 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.
     if kind is not None and is_arrow_schema(kind):
         kind = type_of_arrow(kind)
     parent = stream.step
-    serde: Serde[Any] = parent.serde if isinstance(parent, s.InputStep) else raw()
-    known = serde.type if isinstance(parent, s.InputStep) else None
+    serde: Serde[Any] = parent.serde if isinstance(parent, InputStep) else raw()
+    known = serde.type if isinstance(parent, InputStep) else None
     if kind is None and known is None:
         raise DeclarationError(
             "columns() does not know the columns",
@@ -542,17 +546,17 @@ def columns_behind(stream: Stream[Any, Any], kind: Any, extra: Any, on_error: s.
     if extra not in (None, KEEP):
         raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
     direct = serde.name.partition("(")[0] == "json" and known in (None, kind or known)
-    direct = direct and not (isinstance(parent, s.InputStep) and parent.producers)  # frames, not the bytes of a record
-    if extra is not None and not (direct and isinstance(parent, s.InputStep)):
+    direct = direct and not (isinstance(parent, InputStep) and parent.producers)  # frames, not the bytes of a record
+    if extra is not None and not (direct and isinstance(parent, InputStep)):
         raise DeclarationError(
             "columns(extra='keep') needs the bytes of an input in JSON",
             remedy="put it directly behind the input: app.input(…, serde=hg.json(Order)).columns(extra='keep')",
         )
     kind = kind or known
     schema = columns_of_type(kind)
-    if direct and isinstance(parent, s.InputStep):
+    if direct and isinstance(parent, InputStep):
         check_columns_of(parent, schema)
-    step = s.ColumnsStep(
+    step = ColumnsStep(
         parents=(parent,),
         schema=schema,
         direct=direct,

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ....core.errors import DeclarationError, UnknownName
-from ..steps import steps as s
+from ..steps.batches import BatchStep
+from ..steps.sources import ShuffleStep
+from ..steps.step import Step
 from ..types.arguments import called_from
 from ..types.windows import Window
 from .checks import check_topic, name_of
@@ -29,7 +31,7 @@ V = TypeVar("V")
 
 def window_batches(
     app: App,
-    parent: s.Step,
+    parent: Step,
     window: Any,
     late: str | None,
     at_end: str,
@@ -54,7 +56,7 @@ def window_batches(
         raise DeclarationError(
             f"window(late={late!r}): no row comes late by the clock", remedy='omit late=, or time="processing"'
         )
-    step = s.BatchStep(
+    step = BatchStep(
         parents=(parent,),
         name=name_of("window", None, name or str(window)),
         window=window,
@@ -69,13 +71,13 @@ def window_batches(
 
 
 def gather_step(
-    app: App, parent: s.Step, name: str | None, serde: Serde[Any], schema: ColumnSchema | None
-) -> s.ShuffleStep:
+    app: App, parent: Step, name: str | None, serde: Serde[Any], schema: ColumnSchema | None
+) -> ShuffleStep:
     """The step of `.gather()`, of rows or of columns."""
     made = name_of("gather", None, name or "gather")
     app.topics.intermediate(made)
     return app.add(
-        s.ShuffleStep(
+        ShuffleStep(
             parents=(parent,),
             name=made,
             by=None,
@@ -91,7 +93,7 @@ def gather_step(
 class GatheredStream(RefusesVerbs, Generic[K, V]):
     """All rows of a stream in one task, before `.window(…)` or `.batch(…)` says what a batch is."""
 
-    def __init__(self, app: App, step: s.ShuffleStep) -> None:
+    def __init__(self, app: App, step: ShuffleStep) -> None:
         self.app = app
         self.step = step
 

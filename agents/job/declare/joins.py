@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from ....core.errors import DeclarationError
 from ....core.windows.joins import KINDS, Distance, preserves
 from ..derive.named_fields import serde_behind
-from ..steps import steps as s
+from ..steps.keyed import JoinStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Policy, Step
 from ..types.arguments import called_from, check_function, duration
 from ..types.windows import distance_said
 from .checks import check_policy, check_serde, check_topic, name_of
@@ -39,8 +41,8 @@ def join_step(
     at_end: str,
     name: str | None,
     serde: Serde[Any] | tuple[Serde[Any], Serde[Any]] | None,
-    on_error: s.Policy,
-) -> s.JoinStep:
+    on_error: Policy,
+) -> JoinStep:
     """The step of a join. Raises a `DeclarationError` for arguments that make no sense; the graph checks whether the streams can meet."""
     if right.app is not left.app:
         raise DeclarationError(f"join(): {right!r} belongs to another app")
@@ -61,7 +63,7 @@ def join_step(
                 f"join(how={how!r}): the {('left', 'right')[side]} side is broadcast",
                 remedy="every task would emit its records without a partner: read that stream without broadcast",
             )
-    return s.JoinStep(
+    return JoinStep(
         parents=(left.step, right.step),
         name=name_of("join", None, name or f"join-{distance_said(distance)}"),
         distance=distance,
@@ -102,14 +104,14 @@ def refuse_other(other: object) -> NoReturn:
     )
 
 
-def _everywhere(step: s.Step) -> bool:
+def _everywhere(step: Step) -> bool:
     """Whether every task gets every record of this step."""
     stack, sources = [step], list[bool]()
     while stack:
         one = stack.pop()
-        if isinstance(one, s.InputStep):
+        if isinstance(one, InputStep):
             sources.append(one.broadcast)
-        elif isinstance(one, s.ShuffleStep):
+        elif isinstance(one, ShuffleStep):
             sources.append(one.everyone)
         else:
             stack += one.parents

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from ....core.batching.publishing import declared_write
-from ..steps import steps as s
+from ..steps.batches import SparkStep, WriteStep
 from ..types.arguments import called_from, check_function
 from .stream import Stream
 from .stream_ends import Ended
@@ -41,7 +41,7 @@ class SparkStream(Stream[K, V]):
         """
         if callable(target):
             check_function(target, "write", number=2, signature="(df, batch)")
-        assert isinstance(self.step, s.SparkStep), "only a Spark stage has this verb"
+        assert isinstance(self.step, SparkStep), "only a Spark stage has this verb"
         write = declared_write(target, format, partition_by, options, self.step.columns)
-        self.app.add(s.WriteStep(parents=(self.step,), write=write, where=called_from()))
+        self.app.add(WriteStep(parents=(self.step,), write=write, where=called_from()))
         return Ended("write()")

@@ -19,7 +19,12 @@ from ...records.values.serdes import key as own_key
 from ..derive.named_fields import fields_behind, serde_behind
 from ..derive.references import by_reference
 from ..derive.result_fields import check_aggregated, check_field, check_written
-from ..steps import steps as s
+from ..steps.columns import FilterColumnsStep
+from ..steps.ends import ActorStep, SinkStep, ToStep
+from ..steps.keyed import AggregateStep, JoinTableStep, TableStep
+from ..steps.rows import EventsStep, FilterStep, FlatMapStep, MapAsyncStep, MapStep, MergeStep, PeekStep, RekeyStep
+from ..steps.sources import ShuffleStep
+from ..steps.step import Policy, Step, lineage
 from ..types.aggregates import Aggregate, plan
 from ..types.arguments import called_from, check_function, check_selector, duration
 from ..types.windows import Window, window_key
@@ -69,7 +74,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
 
     KIND = ROWS
 
-    def __init__(self, app: App, step: s.Step) -> None:
+    def __init__(self, app: App, step: Step) -> None:
         self.app = app
         self.step = step
 
@@ -81,65 +86,61 @@ class Stream(RefusesVerbs, Generic[K, V]):
             return UnknownName(f".{verb}() needs columns, and this is a stream of rows", remedy=f".columns().{verb}(…)")
         return unbounded(verb) or no_verb(verb, Stream, ROWS)
 
-    def _then(self, step: s.Step) -> Stream[Any, Any]:
+    def _then(self, step: Step) -> Stream[Any, Any]:
         return Stream(self.app, self.app.add(step))
 
     # ------------------------------------------------------------------------------------------------ one row at a time
 
     @overload
     def map(
-        self, fn: Callable[[V], W], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+        self, fn: Callable[[V], W], *, with_record: Literal[False] = ..., on_error: Policy = ...
     ) -> Stream[K, W]: ...
     @overload
     def map(
-        self, fn: Callable[[Record[K, V]], Record[K2, W]], *, with_record: Literal[True], on_error: s.Policy = ...
+        self, fn: Callable[[Record[K, V]], Record[K2, W]], *, with_record: Literal[True], on_error: Policy = ...
     ) -> Stream[K2, W]: ...
     @overload
     def map(
-        self, fn: Callable[[Record[K, V]], W], *, with_record: Literal[True], on_error: s.Policy = ...
+        self, fn: Callable[[Record[K, V]], W], *, with_record: Literal[True], on_error: Policy = ...
     ) -> Stream[K, W]: ...
-    def map(
-        self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: s.Policy = None
-    ) -> Stream[Any, Any]:
+    def map(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: Policy = None) -> Stream[Any, Any]:
         """Replace each value by `fn(value)`. With `with_record=True`, the function gets a `Record`, and may return one."""
         check_function(fn, "map")
         check_policy(on_error, "map(on_error)")
         return self._then(
-            s.MapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+            MapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
 
     @overload
     def flat_map(
-        self, fn: Callable[[V], Iterable[W]], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+        self, fn: Callable[[V], Iterable[W]], *, with_record: Literal[False] = ..., on_error: Policy = ...
     ) -> Stream[K, W]: ...
     @overload
     def flat_map(
-        self, fn: Callable[[Record[K, V]], Iterable[W]], *, with_record: Literal[True], on_error: s.Policy = ...
+        self, fn: Callable[[Record[K, V]], Iterable[W]], *, with_record: Literal[True], on_error: Policy = ...
     ) -> Stream[K, W]: ...
     def flat_map(
-        self, fn: Callable[[Any], Iterable[Any]], *, with_record: bool = False, on_error: s.Policy = None
+        self, fn: Callable[[Any], Iterable[Any]], *, with_record: bool = False, on_error: Policy = None
     ) -> Stream[Any, Any]:
         """Replace each value by any number of values, in order. They keep its key and timestamp."""
         check_function(fn, "flat_map")
         check_policy(on_error, "flat_map(on_error)")
         return self._then(
-            s.FlatMapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+            FlatMapStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
 
     @overload
+    def filter(self, fn: Expression, *, with_record: Literal[False] = ..., on_error: Policy = ...) -> Stream[K, V]: ...
+    @overload
     def filter(
-        self, fn: Expression, *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+        self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: Policy = ...
     ) -> Stream[K, V]: ...
     @overload
     def filter(
-        self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
-    ) -> Stream[K, V]: ...
-    @overload
-    def filter(
-        self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: s.Policy = ...
+        self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: Policy = ...
     ) -> Stream[K, V]: ...
     def filter(
-        self, fn: Callable[[Any], Any] | Expression, *, with_record: bool = False, on_error: s.Policy = None
+        self, fn: Callable[[Any], Any] | Expression, *, with_record: bool = False, on_error: Policy = None
     ) -> Stream[K, V]:
         """Keep only the records for which the function returns a true value, or the expression is true.
 
@@ -153,10 +154,10 @@ class Stream(RefusesVerbs, Generic[K, V]):
             return self._filter_by(fn, with_record, on_error)
         check_function(fn, "filter")
         return self._then(
-            s.FilterStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+            FilterStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
 
-    def _filter_by(self, keep: Expression, with_record: bool, on_error: s.Policy) -> Stream[K, V]:
+    def _filter_by(self, keep: Expression, with_record: bool, on_error: Policy) -> Stream[K, V]:
         if with_record:
             raise DeclarationError(
                 f"filter({keep.node}, with_record=True): an expression has no record", remedy="omit with_record="
@@ -167,7 +168,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
                 raise DeclarationError(
                     f"filter({keep.node}): {refused[name].what}", remedy="use a function: .filter(lambda value: …)"
                 )
-        step = s.FilterColumnsStep(
+        step = FilterColumnsStep(
             parents=(self.step,),
             keep=condition(keep, schema, "filter"),
             schema=schema,
@@ -177,7 +178,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         return self._then(step)
 
     def branch(
-        self, *conditions: Callable[[Any], object] | Expression, with_record: bool = False, on_error: s.Policy = None
+        self, *conditions: Callable[[Any], object] | Expression, with_record: bool = False, on_error: Policy = None
     ) -> tuple[Stream[K, V], ...]:
         """Make one stream for each condition: a record goes to the first one that holds, and nowhere if none does.
 
@@ -193,15 +194,13 @@ class Stream(RefusesVerbs, Generic[K, V]):
 
     @overload
     def peek(
-        self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: s.Policy = ...
+        self, fn: Callable[[V], object], *, with_record: Literal[False] = ..., on_error: Policy = ...
     ) -> Stream[K, V]: ...
     @overload
     def peek(
-        self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: s.Policy = ...
+        self, fn: Callable[[Record[K, V]], object], *, with_record: Literal[True], on_error: Policy = ...
     ) -> Stream[K, V]: ...
-    def peek(
-        self, fn: Callable[[Any], object], *, with_record: bool = False, on_error: s.Policy = None
-    ) -> Stream[K, V]:
+    def peek(self, fn: Callable[[Any], object], *, with_record: bool = False, on_error: Policy = None) -> Stream[K, V]:
         """Call `fn(value)` for each record, and pass the record on. It is called again when a chunk is repeated.
 
         >>> app.input("orders").peek(print)
@@ -209,23 +208,23 @@ class Stream(RefusesVerbs, Generic[K, V]):
         check_function(fn, "peek")
         check_policy(on_error, "peek(on_error)")
         return self._then(
-            s.PeekStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
+            PeekStep(parents=(self.step,), fn=fn, with_record=with_record, on_error=on_error, where=called_from())
         )
 
     @overload
     def columns(
-        self, kind: None = ..., *, extra: Literal["keep"] | None = ..., on_error: s.Policy = ...
+        self, kind: None = ..., *, extra: Literal["keep"] | None = ..., on_error: Policy = ...
     ) -> ColumnStream[K, V]: ...
     @overload
     def columns(
-        self, kind: type[W], *, extra: Literal["keep"] | None = ..., on_error: s.Policy = ...
+        self, kind: type[W], *, extra: Literal["keep"] | None = ..., on_error: Policy = ...
     ) -> ColumnStream[K, W]: ...
     @overload
     def columns(
-        self, kind: ArrowSchema, *, extra: Literal["keep"] | None = ..., on_error: s.Policy = ...
+        self, kind: ArrowSchema, *, extra: Literal["keep"] | None = ..., on_error: Policy = ...
     ) -> ColumnStream[K, dict[str, Any]]: ...
     def columns(
-        self, kind: Any = None, *, extra: Literal["keep"] | None = None, on_error: s.Policy = None
+        self, kind: Any = None, *, extra: Literal["keep"] | None = None, on_error: Policy = None
     ) -> ColumnStream[K, Any]:
         """Turn to columns: of the type that the input declares (`serde=hg.json(Order)`), or of `kind`.
 
@@ -246,7 +245,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         *,
         concurrency: int = ...,
         with_record: Literal[False] = ...,
-        on_error: s.Policy = ...,
+        on_error: Policy = ...,
     ) -> Stream[K, W]: ...
     @overload
     def map_async(
@@ -255,7 +254,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         *,
         concurrency: int = ...,
         with_record: Literal[True],
-        on_error: s.Policy = ...,
+        on_error: Policy = ...,
     ) -> Stream[K, W]: ...
     def map_async(
         self,
@@ -263,7 +262,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         *,
         concurrency: int = 16,
         with_record: bool = False,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Stream[Any, Any]:
         """Await `fn` for each value, at most `concurrency` at a time in a task. The results keep the order of the input."""
         check_function(fn, "map_async", awaits=True)
@@ -273,7 +272,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
                 f"map_async(concurrency={concurrency!r}) would never run anything", remedy="at least 1"
             )
         return self._then(
-            s.MapAsyncStep(
+            MapAsyncStep(
                 parents=(self.step,),
                 fn=fn,
                 concurrency=concurrency,
@@ -298,7 +297,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
             if other.step in parents:
                 raise DeclarationError("merge(): a stream merged with itself would count every record twice")
             parents.append(other.step)
-        return self._then(s.MergeStep(parents=tuple(parents), where=called_from()))
+        return self._then(MergeStep(parents=tuple(parents), where=called_from()))
 
     def as_events(self) -> Stream[K, V]:
         """From here on, each update counts as an event of its own.
@@ -308,31 +307,31 @@ class Stream(RefusesVerbs, Generic[K, V]):
 
         >>> totals.as_events().window(hg.tumbling("1m")).agg(changes=hg.count())
         """
-        return self._then(s.EventsStep(parents=(self.step,), where=called_from()))
+        return self._then(EventsStep(parents=(self.step,), where=called_from()))
 
     @overload
-    def rekey(self, by: str, *, on_error: s.Policy = ...) -> Stream[Any, V]: ...
+    def rekey(self, by: str, *, on_error: Policy = ...) -> Stream[Any, V]: ...
     @overload
-    def rekey(self, by: Callable[[V], K2], *, on_error: s.Policy = ...) -> Stream[K2, V]: ...
-    def rekey(self, by: Selector, *, on_error: s.Policy = None) -> Stream[Any, V]:
+    def rekey(self, by: Callable[[V], K2], *, on_error: Policy = ...) -> Stream[K2, V]: ...
+    def rekey(self, by: Selector, *, on_error: Policy = None) -> Stream[Any, V]:
         """Set another key without moving the records. The key is for `to`; to bring equal keys together, use `repartition`."""
         check_selector(by, "rekey")
         check_field(self.step, by, f"rekey({by!r})")
         policy = check_policy(on_error, "rekey(on_error)")
-        return self._then(s.RekeyStep(parents=(self.step,), by=by, on_error=policy, where=called_from()))
+        return self._then(RekeyStep(parents=(self.step,), by=by, on_error=policy, where=called_from()))
 
     @overload
     def repartition(self, by: None = ..., *, name: str, partitions: int | None = ..., serde: Serde[Any] | None = ...,
-                    key_serde: Serde[Any] | None = ..., on_error: s.Policy = ...) -> Stream[K, V]: ...  # fmt: skip
+                    key_serde: Serde[Any] | None = ..., on_error: Policy = ...) -> Stream[K, V]: ...  # fmt: skip
     @overload
     def repartition(self, by: str, *, name: str | None = ..., partitions: int | None = ..., serde: Serde[Any] | None = ...,
-                    key_serde: None = ..., on_error: s.Policy = ...) -> Stream[Any, V]: ...  # fmt: skip
+                    key_serde: None = ..., on_error: Policy = ...) -> Stream[Any, V]: ...  # fmt: skip
     @overload
     def repartition(self, by: Selector, *, name: str | None = ..., partitions: int | None = ...,
-                    serde: Serde[Any] | None = ..., key_serde: Serde[K2], on_error: s.Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
+                    serde: Serde[Any] | None = ..., key_serde: Serde[K2], on_error: Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
     @overload
     def repartition(self, by: Callable[[V], K2], *, name: str | None = ..., partitions: int | None = ...,
-                    serde: Serde[Any] | None = ..., key_serde: None = ..., on_error: s.Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
+                    serde: Serde[Any] | None = ..., key_serde: None = ..., on_error: Policy = ...) -> Stream[K2, V]: ...  # fmt: skip
     def repartition(
         self,
         by: Selector | None = None,
@@ -341,7 +340,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         partitions: int | None = None,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Stream[Any, V]:
         """Send the records through an intermediate stream, so that all records of a key reach the same task.
 
@@ -356,7 +355,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         check_written(self.step, self._serde(serde, "repartition(serde"), "repartition()")
         made = name_of("by", by, name)
         self.app.topics.intermediate(made)
-        step = s.ShuffleStep(
+        step = ShuffleStep(
             parents=(self.step,),
             name=made,
             by=by,
@@ -372,7 +371,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         """Send the records through an intermediate stream from which every task receives every record."""
         made = name_of("all", None, name)
         self.app.topics.intermediate(made)
-        step = s.ShuffleStep(
+        step = ShuffleStep(
             parents=(self.step,),
             name=made,
             by=None,
@@ -406,7 +405,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         self,
         *,
         name: str | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
         migrate: Migrate | None = None,
         **aggregates: Aggregate,
     ) -> Stream[K, dict[str, Any]]:
@@ -419,7 +418,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         """
         made = plan(aggregates)
         check_aggregated(self.step, made)
-        step = s.AggregateStep(
+        step = AggregateStep(
             parents=(self.step,),
             plan=made,
             name=name_of("agg", None, name or "agg-" + "-".join(aggregates)),
@@ -459,16 +458,16 @@ class Stream(RefusesVerbs, Generic[K, V]):
         serde: Serde[Any] | None = None,
         ttl: str | float | None = None,
         migrate: Migrate | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> TableView[K, V]:
         """The last value of each key; a null value deletes the key. `broadcast=True` keeps a copy of the whole table on every worker."""
-        shuffles = [one for one in s.lineage((self.step,)) if isinstance(one, s.ShuffleStep)]
+        shuffles = [one for one in lineage((self.step,)) if isinstance(one, ShuffleStep)]
         if broadcast and shuffles and not shuffles[-1].everyone:
             raise DeclarationError(
                 f"table('{name}', broadcast=True) after repartition: each task gets only its part",
                 remedy=f'put .broadcast("{name}-everywhere") before the table',
             )
-        step = s.TableStep(
+        step = TableStep(
             parents=(self.step,),
             name=table_name_of(name),
             key_serde=self._serde(key_serde, "table(key_serde", self.app.key_serde),
@@ -483,22 +482,22 @@ class Stream(RefusesVerbs, Generic[K, V]):
 
     @overload
     def join(self, other: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T], W],
-             how: Literal["inner"] = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             how: Literal["inner"] = ..., on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: TableView[Any, T], *, on: Selector | None = ..., into: Callable[[V, T | None], W],
-             how: Literal["left"], on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             how: Literal["left"], on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V, T], W], how: Literal["inner"] = ...,
              grace: str | float = ..., late: str | None = ..., at_end: Literal["close", "keep"] = ..., name: str | None = ...,
-             serde: Serdes = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             serde: Serdes = ..., on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V, T | None], W],
              how: Literal["left"], grace: str | float = ..., late: str | None = ..., at_end: Literal["close", "keep"] = ...,
-             name: str | None = ..., serde: Serdes = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             name: str | None = ..., serde: Serdes = ..., on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     @overload
     def join(self, other: Stream[K, T], *, within: JoinDistance, on: Fields = ..., into: Callable[[V | None, T | None], W],
              how: Literal["outer"], grace: str | float = ..., late: str | None = ..., at_end: Literal["close", "keep"] = ...,
-             name: str | None = ..., serde: Serdes = ..., on_error: s.Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+             name: str | None = ..., serde: Serdes = ..., on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
     def join(
         self,
         other: TableView[Any, Any] | Stream[Any, Any],
@@ -512,7 +511,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         at_end: Literal["close", "keep"] = "close",
         name: str | None = None,
         serde: Serdes = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Stream[Any, Any]:
         """Join each record with its row of a table, or with the records of another stream.
 
@@ -566,7 +565,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
             check_selector(by, "join(on=…)")
             check_field(self.step, by, f"join(on={by!r})")
         check_function(into, "join(into=…)", number=2, signature="(value, row)")
-        step = s.JoinTableStep(
+        step = JoinTableStep(
             parents=(self.step,),
             table=other.step,
             on=by,
@@ -606,7 +605,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
         partition: Callable[[Record[K, V]], int] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Ended:
         """Write to an output topic, exactly once.
 
@@ -627,7 +626,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         check_written(self.step, self._serde(serde, f"to('{topic}', serde", self.app.serde), f"to('{topic}')")
         if key_serde is None and self.app.output_key_serde.name == OUTPUT_KEY:
             check_output_key(self.step, key, topic)
-        step = s.ToStep(
+        step = ToStep(
             parents=(self.step,),
             topic=topic,
             key=key,
@@ -649,7 +648,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         partitions: int | None = None,
         serde: Serde[Any] | None = None,
         key_serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> Ended:
         """Write a stream for other headgate jobs, exactly once, with watermarks and end of stream: another job reads it by
         `app.input(topic, producers=["this-job"])` as if it were one job with this one.
@@ -671,22 +670,22 @@ class Stream(RefusesVerbs, Generic[K, V]):
         self.app.add(step)
         return Ended(f"share('{topic}')")
 
-    def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: s.Policy = None) -> Ended:
+    def sink(self, fn: Callable[[Batch[K, V]], Any], *, on_error: Policy = None) -> Ended:
         """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is tried again; after a crash the
         records may be cut into other chunks, so write by a key of the rows."""
         check_function(fn, "sink", signature="(batch)", awaits=True)
         self.app.add(
-            s.SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from())
+            SinkStep(parents=(self.step,), fn=fn, on_error=check_policy(on_error, "sink"), where=called_from())
         )
         return Ended("sink()")
 
     def process(
-        self, actor: type[Actor], /, *, name: str | None = None, on_error: s.Policy = None, **args: Any
+        self, actor: type[Actor], /, *, name: str | None = None, on_error: Policy = None, **args: Any
     ) -> Stream[Any, Any]:
         """Process the records in your own actor, constructed with `args`. What it passes to `ctx.forward(…)` goes to the next step."""
         check_actor(actor, "process", args)
         return self._then(
-            s.ActorStep(
+            ActorStep(
                 parents=(self.step,),
                 name=name_of("actor", None, name or actor.__name__),
                 cls=actor,

@@ -10,7 +10,10 @@ from ....core.errors import DeclarationError, UnknownName
 from ....core.words import VIEW
 from ..derive.batch_columns import columns_of_batch
 from ..derive.result_fields import check_field, check_written
-from ..steps import steps as s
+from ..steps.batches import BatchStep, ByReference, SparkStep
+from ..steps.ends import ShareStep
+from ..steps.keyed import TableStep
+from ..steps.step import Policy, Step
 from ..types.arguments import called_from, check_function, check_selector, duration
 from .checks import Selector, check_policy, check_topic, name_of
 from .refused_verbs import RefusesVerbs
@@ -44,7 +47,7 @@ class TableView(RefusesVerbs, Generic[K, V]):
 
     KIND = VIEW
 
-    def __init__(self, app: App, step: s.TableStep) -> None:
+    def __init__(self, app: App, step: TableStep) -> None:
         self.app = app
         self.step = step
 
@@ -58,7 +61,7 @@ class TableView(RefusesVerbs, Generic[K, V]):
 
 
 def batch_step(
-    parent: s.Step,
+    parent: Step,
     max_rows: int | None,
     max_bytes: int | None,
     max_age: str | float | None,
@@ -66,8 +69,8 @@ def batch_step(
     schema: ColumnSchema | None = None,
     *,
     gathered: bool = False,
-    reference: s.ByReference | None = None,
-) -> s.BatchStep:
+    reference: ByReference | None = None,
+) -> BatchStep:
     """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb; `gathered`: behind `.gather()`."""
     if max_rows is None and max_bytes is None and max_age is None:
         raise DeclarationError(
@@ -76,7 +79,7 @@ def batch_step(
     for what, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
         if bound is not None and (type(bound) is not int or bound < 1):
             raise DeclarationError(f"batch({what}={bound!r})", remedy="an integer, at least 1")
-    return s.BatchStep(
+    return BatchStep(
         parents=(parent,),
         name=name_of("batch", None, name or "batch"),
         max_rows=max_rows,
@@ -90,16 +93,16 @@ def batch_step(
 
 
 def share_step(
-    parent: s.Step,
+    parent: Step,
     topic: str,
     retention: str | float,
     key: Selector | None,
     partitions: int | None,
     serde: Serde[Any],
     key_serde: Serde[Any],
-    on_error: s.Policy,
+    on_error: Policy,
     schema: ColumnSchema | None = None,
-) -> s.ShareStep:
+) -> ShareStep:
     """The step of `.share(…)`, of rows or of columns. Its arguments are those of the verb."""
     check_topic(topic, "share")
     if key is not None:
@@ -114,7 +117,7 @@ def share_step(
             f"share('{topic}', retention={retention!r}) would delete records before other jobs can read them",
             remedy='at least an hour, and longer than a reading job may be stopped: retention="7d"',
         )
-    return s.ShareStep(
+    return ShareStep(
         parents=(parent,),
         topic=topic,
         key=key,
@@ -131,7 +134,7 @@ def share_step(
 class BatchedStream(RefusesVerbs, Generic[K, V]):
     """Bounded batches, before a verb such as `spark` says what to do with them."""
 
-    def __init__(self, app: App, step: s.BatchStep) -> None:
+    def __init__(self, app: App, step: BatchStep) -> None:
         self.app = app
         self.step = step
         self._rows: ColumnSchema | None = None
@@ -154,7 +157,7 @@ class BatchedStream(RefusesVerbs, Generic[K, V]):
         schema: Any,
         rows: Any = None,
         name: str | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> SparkStream[Any, Any]:
         """Pass each batch to `fn(df, batch)`: ordinary PySpark on a DataFrame of the batch's rows. The rows that it returns are passed on.
 
@@ -174,7 +177,7 @@ class BatchedStream(RefusesVerbs, Generic[K, V]):
                 remedy="pass the same rows=, or make a batch of its own for this stage",
             )
         self._rows = own
-        step = s.SparkStep(
+        step = SparkStep(
             parents=(self.step,),
             name=called,
             rows=own,

@@ -15,7 +15,9 @@ from ....core.words import WINDOW
 from ...records.values.serdes import Serde
 from ..derive.named_fields import serde_behind
 from ..derive.result_fields import check_aggregated
-from ..steps import steps as s
+from ..steps.ends import ActorStep
+from ..steps.keyed import WindowStep
+from ..steps.step import Policy, Step, lineage
 from ..types.aggregates import Aggregate, collect, plan
 from ..types.arguments import called_from
 from ..types.windows import Window, length_of
@@ -38,16 +40,16 @@ ROWS = plan({"rows": collect(lambda row: row)})
 """What a session keeps of its rows for an actor."""
 
 
-def check_behind_window(step: s.Step, topic: str) -> None:
+def check_behind_window(step: Step, topic: str) -> None:
     """Refuse `hg.window_key` where there are no results of a window."""
-    if not any(isinstance(one, s.WindowStep) for one in s.lineage((step,))):
+    if not any(isinstance(one, WindowStep) for one in lineage((step,))):
         raise DeclarationError(
             f"to('{topic}', key=hg.window_key): no window stands before it, so its records have no window_start",
             remedy="put it behind .window(…).agg(…), or name a field of the value: key=…",
         )
 
 
-def check_keyed_by_window(step: s.Step, topic: str) -> None:
+def check_keyed_by_window(step: Step, topic: str) -> None:
     """Refuse `hg.window_key` behind a window of which nobody has said what becomes of it at an end.
 
     What an end or a drain closes may be opened again by the next run, from nothing: under the same key, its result replaces the first one.
@@ -58,7 +60,7 @@ def check_keyed_by_window(step: s.Step, topic: str) -> None:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if not isinstance(one, s.WindowStep):
+        if not isinstance(one, WindowStep):
             steps += one.parents
         elif not one.end_said:
             raise DeclarationError(
@@ -139,7 +141,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         return f"<window {self._name} of {self._stream.app.name}>"
 
     def agg(
-        self, *, on_error: s.Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
+        self, *, on_error: Policy = None, migrate: Migrate | None = None, **aggregates: Aggregate
     ) -> Stream[K, dict[str, Any]]:
         """Aggregates for each key and window. Each gives a result when its window closes.
 
@@ -182,7 +184,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         *,
         name: str | None = None,
         serde: Serde[Any] | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
         **args: Any,
     ) -> Stream[K, Any]:
         """Pass the rows of each key and window to `on_batch` of an actor of your own, made with `args`, when the window closes.
@@ -210,7 +212,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         after = name_of("actor", None, name or actor.__name__)
         policy = check_policy(on_error, "process")
         kept = self._step(ROWS, rows=serde or serde_behind(self._stream.step, app.serde), on_error=policy)
-        step = s.ActorStep(parents=(kept,), name=after, cls=actor, args=args, on_error=policy, where=called_from())
+        step = ActorStep(parents=(kept,), name=after, cls=actor, args=args, on_error=policy, where=called_from())
         return Stream(app, app.add(step))
 
     def spark(
@@ -220,7 +222,7 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         schema: Any,
         rows: Any = None,
         name: str | None = None,
-        on_error: s.Policy = None,
+        on_error: Policy = None,
     ) -> SparkStream[Any, Any]:
         """Pass the rows of each window to `fn(df, batch)` in Spark when the window closes: the rows of all keys of a task together.
 
@@ -244,9 +246,9 @@ class WindowedStream(RefusesVerbs, Generic[K, V]):
         self._used = True
         return stream
 
-    def _step(self, made: AggregatePlan, **more: Any) -> s.WindowStep:
+    def _step(self, made: AggregatePlan, **more: Any) -> WindowStep:
         app = self._stream.app
-        step = s.WindowStep(
+        step = WindowStep(
             parents=(self._stream.step,),
             name=self._name,
             window=self._window,

@@ -23,7 +23,12 @@ from ....core.errors import DeclarationError
 from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
 from ...records.values.column_types import columns_of_rows
 from ...records.values.serdes import is_json
-from ..steps import steps as s
+from ..steps.batches import BatchStep, SparkStep
+from ..steps.columns import FilterColumnsStep, RowsStep
+from ..steps.keyed import AggregateStep, JoinStep, JoinTableStep, WindowStep
+from ..steps.rows import EventsStep, FilterStep, FlatMapStep, MapAsyncStep, MapStep, MergeStep, RekeyStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Step, readers_of, rebuilt
 from ..types.arguments import shown
 
 DECLARE = (
@@ -47,7 +52,7 @@ class _Unknown(Exception):
     """The columns behind a step are not known; why not."""
 
 
-def columns_of_batch(step: s.BatchStep, rows: Any, where: str) -> ColumnSchema:
+def columns_of_batch(step: BatchStep, rows: Any, where: str) -> ColumnSchema:
     """The columns of a batch. `rows`: what the user declares, if anything. Raises `DeclarationError` if they are not known."""
     known = step.schema
     if step.reference is not None:
@@ -75,19 +80,19 @@ def columns_of_batch(step: s.BatchStep, rows: Any, where: str) -> ColumnSchema:
     return known
 
 
-def with_columns_of_batches(steps: Sequence[s.Step]) -> list[s.Step]:
+def with_columns_of_batches(steps: Sequence[Step]) -> list[Step]:
     """The steps, each batch of rows with its columns, and with the policy on which its stages agree."""
-    readers = s.readers_of(steps)
+    readers = readers_of(steps)
 
-    def declared(step: s.Step) -> s.Step:
-        stages = [one for one in readers.get(id(step), ()) if isinstance(one, s.SparkStep)]
-        if not isinstance(step, s.BatchStep) or step.schema is not None or not stages:
+    def declared(step: Step) -> Step:
+        stages = [one for one in readers.get(id(step), ()) if isinstance(one, SparkStep)]
+        if not isinstance(step, BatchStep) or step.schema is not None or not stages:
             return step
         policies = [one.on_error for one in stages]
         agreed = policies[0] if all(one == policies[0] for one in policies) else None
         return replace(step, rows=stages[0].rows, on_error=agreed)
 
-    return s.rebuilt(steps, declared)
+    return rebuilt(steps, declared)
 
 
 def _declared(rows: Any, where: str) -> ColumnSchema:
@@ -104,26 +109,26 @@ def _declared(rows: Any, where: str) -> ColumnSchema:
 # ----------------------------------------------------------------------------------------------------- what steps declare
 
 
-def _behind(step: s.Step, *, encoded: bool) -> ColumnSchema:
+def _behind(step: Step, *, encoded: bool) -> ColumnSchema:
     """The columns of the rows behind a step. `encoded`: they have been written and read since, without their type."""
     match step:
-        case s.InputStep() if step.serde.type is None:
+        case InputStep() if step.serde.type is None:
             raise _Unknown(f"the input '{step.topic}' has no type")
-        case s.InputStep():
+        case InputStep():
             return _of_type(step.serde.type, encoded)
-        case s.ShuffleStep():
+        case ShuffleStep():
             return _behind_shuffle(step)
-        case s.RowsStep():
+        case RowsStep():
             return step.schema if step.kind is None else _of_type(step.kind, encoded)
-        case s.MapStep() | s.MapAsyncStep() | s.FlatMapStep():
+        case MapStep() | MapAsyncStep() | FlatMapStep():
             return _of_function(step, step.fn, encoded)
-        case s.JoinTableStep() | s.JoinStep():
+        case JoinTableStep() | JoinStep():
             return _of_function(step, step.into, encoded)
-        case s.AggregateStep() | s.WindowStep(rows=None):
+        case AggregateStep() | WindowStep(rows=None):
             return _of_aggregates(step)
-        case s.SparkStep():
+        case SparkStep():
             return _of_result(step)
-        case s.FilterStep() | s.FilterColumnsStep() | s.EventsStep() | s.RekeyStep() | s.MergeStep():
+        case FilterStep() | FilterColumnsStep() | EventsStep() | RekeyStep() | MergeStep():
             first, *others = (_behind(one, encoded=encoded) for one in step.parents)
             if any(one != first for one in others):
                 raise _Unknown(f"the streams that {_said(step)} makes one of have different fields")
@@ -132,7 +137,7 @@ def _behind(step: s.Step, *, encoded: bool) -> ColumnSchema:
             raise _Unknown(f"{_said(step)} passes on whatever its code gives")
 
 
-def _behind_shuffle(step: s.ShuffleStep) -> ColumnSchema:
+def _behind_shuffle(step: ShuffleStep) -> ColumnSchema:
     if step.serde.type is not None:
         return _of_type(step.serde.type, encoded=False)
     if not is_json(step.serde):
@@ -147,12 +152,12 @@ def _of_type(kind: Any, encoded: bool) -> ColumnSchema:
         raise _Unknown(error.what) from None
 
 
-def _of_function(step: s.Step, fn: Any, encoded: bool) -> ColumnSchema:
+def _of_function(step: Step, fn: Any, encoded: bool) -> ColumnSchema:
     """The columns of what a function returns, as it is annotated."""
     kind = _returned(fn)
     if kind is None:
         raise _Unknown(f"{shown(fn)} of {_said(step)} is not annotated with the type that it returns")
-    if isinstance(step, s.FlatMapStep):
+    if isinstance(step, FlatMapStep):
         kind = next(iter(get_args(kind)), None)
     options = (
         [one for one in get_args(kind) if one is not NoneType] if get_origin(kind) in (Union, UnionType) else [kind]
@@ -169,7 +174,7 @@ def _returned(fn: Any) -> Any:
         return None
 
 
-def _of_aggregates(step: s.AggregateStep | s.WindowStep) -> ColumnSchema:
+def _of_aggregates(step: AggregateStep | WindowStep) -> ColumnSchema:
     found: list[ColumnSpec] = []
     for name, part in zip(step.plan.names, step.plan.parts, strict=True):
         if part.name == "count":
@@ -184,12 +189,12 @@ def _of_aggregates(step: s.AggregateStep | s.WindowStep) -> ColumnSchema:
             found.append(ColumnSpec(name, kind, optional=True))
         else:
             raise _Unknown(f"the type of '{name}' of {_said(step)} is not known")
-    if isinstance(step, s.WindowStep):
+    if isinstance(step, WindowStep):
         found += [ColumnSpec(START_FIELD, INT), ColumnSpec(END_FIELD, INT), ColumnSpec(CLOSED_FIELD, TEXT)]
     return ColumnSchema(tuple(found))
 
 
-def _of_result(step: s.SparkStep) -> ColumnSchema:
+def _of_result(step: SparkStep) -> ColumnSchema:
     kinds = result_types(step.schema)
     if odd := next((name for name, kind in kinds.items() if kind not in PLAIN), None):
         raise _Unknown(
@@ -198,7 +203,7 @@ def _of_result(step: s.SparkStep) -> ColumnSchema:
     return ColumnSchema(tuple(ColumnSpec(name, PLAIN[kind], optional=True) for name, kind in kinds.items()))
 
 
-def _said(step: s.Step) -> str:
+def _said(step: Step) -> str:
     return f"{step.verb} ({step.where})"
 
 

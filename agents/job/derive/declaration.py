@@ -22,7 +22,11 @@ from ....core.names import JobName, Topics
 from ....core.settings import shown
 from ....core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
 from ...records.values.serdes import Serde, stored
-from ..steps import steps as s
+from ..steps.batches import BatchStep, WriteStep
+from ..steps.ends import ActorStep, AgentStep, ShareStep, ToStep
+from ..steps.keyed import AggregateStep, JoinStep, JoinTableStep, TableStep, WindowStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Step, lineage, readers_of, rebuilt
 from ..types.schemas import (
     SLOT_KEY,
     TIMERS,
@@ -55,7 +59,7 @@ class DeclaredApp(Protocol):
     def topics(self) -> Topics: ...
 
     @property
-    def steps(self) -> list[s.Step]: ...
+    def steps(self) -> list[Step]: ...
 
     @property
     def tables(self) -> Mapping[str, Any]: ...
@@ -99,7 +103,7 @@ class Declared:
             _has_effect(app)
             check_alone(self.steps)
             if fetches_all:
-                self.steps = s.rebuilt(self.steps, inline)
+                self.steps = rebuilt(self.steps, inline)
             self.steps, why = with_named_fields(self.steps)
         self.why_rows = why
         """Why an input with a schema is not read as columns, by topic."""
@@ -111,33 +115,32 @@ class Declared:
             if not name:
                 loose[verb := step.verb] += 1
                 name = loose_name(verb, taken, loose[verb])
-            if isinstance(step, s.TableStep):
+            if isinstance(step, TableStep):
                 name = f"table:{name}"  # a table may have the same name as the input that it follows
             taken.add(name)
             self.names[id(step)] = name
 
-    def name(self, step: s.Step) -> str:
+    def name(self, step: Step) -> str:
         """The stage name of a step; for an input, its topic."""
         return self.names[id(step)]
 
-    def topic(self, step: s.ShuffleStep) -> str:
+    def topic(self, step: ShuffleStep) -> str:
         """The intermediate stream of a shuffle."""
         return self.topics.intermediate(step.name)
 
     @cached_property
     def graph(self) -> Graph:
         """The checked graph."""
-        inputs = tuple(self._input(step) for step in self.steps if isinstance(step, s.InputStep))
-        stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, s.InputStep))
+        inputs = tuple(self._input(step) for step in self.steps if isinstance(step, InputStep))
+        stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, InputStep))
         graph = Graph(inputs, stages)
         validate(graph)
         check_stated(graph)
         return graph
 
-    def _input(self, step: s.InputStep) -> Input:
+    def _input(self, step: InputStep) -> Input:
         broadcast = any(
-            isinstance(t, s.TableStep) and t.broadcast and step in s.lineage((t,)) and not _shuffled(t)
-            for t in self.steps
+            isinstance(t, TableStep) and t.broadcast and step in lineage((t,)) and not _shuffled(t) for t in self.steps
         )
         until = step.until
         return Input(
@@ -159,15 +162,15 @@ class Declared:
     @cached_property
     def _only_tables(self) -> frozenset[int]:
         """The steps whose rows all end in tables. If such a step is an input, the job reads it to its end first."""
-        readers = s.readers_of(self.steps)
+        readers = readers_of(self.steps)
         found: set[int] = set()
         for step in reversed(self.steps):  # parents come before children
             after = readers.get(id(step), [])
-            if after and all(isinstance(one, s.TableStep) or (one.passing and id(one) in found) for one in after):
+            if after and all(isinstance(one, TableStep) or (one.passing and id(one) in found) for one in after):
                 found.add(id(step))
         return frozenset(found)
 
-    def _stage(self, step: s.Step) -> Stage:
+    def _stage(self, step: Step) -> Stage:
         reads = tuple(self.name(parent) for parent in step.parents)
         on: tuple[str | None, ...] = ()
         by: str | None = None
@@ -175,10 +178,10 @@ class Declared:
         width: int | None = None
         key_serde = ""
         between: tuple[tuple[str, str], ...] = ()
-        if isinstance(step, s.JoinTableStep):
+        if isinstance(step, JoinTableStep):
             reads = (*reads, self.name(step.table))
             on = (_text(step.on) if step.on is not None else None, None)
-        if isinstance(step, s.ShuffleStep):
+        if isinstance(step, ShuffleStep):
             writes = (self.topic(step),)
             by = _text(step.by) if step.by is not None else None
             width = step.partitions
@@ -186,28 +189,28 @@ class Declared:
             key_serde = step.key_serde.name
             between = (("carries", carried),)
             between += (("key", step.key_text),) if step.key_text else ()
-        if isinstance(step, s.ToStep | s.ShareStep):
+        if isinstance(step, ToStep | ShareStep):
             writes = (step.topic,)
-        if isinstance(step, s.ShareStep):
+        if isinstance(step, ShareStep):
             width, key_serde = step.partitions, step.key_serde.name
             between = (("carries", step.serde.name),)
-        if isinstance(step, s.AgentStep) and step.sink:
+        if isinstance(step, AgentStep) and step.sink:
             writes = (step.sink,)
-        if isinstance(step, s.WriteStep):
+        if isinstance(step, WriteStep):
             into = step.write
             between = (("into", shown("into", into.path) or _text(into.save)), ("format", into.format))
             between += (("partition_by", ", ".join(into.partition_by)),) if into.partition_by else ()
-        if isinstance(step, s.WindowStep | s.BatchStep) and step.window is not None:
+        if isinstance(step, WindowStep | BatchStep) and step.window is not None:
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.window.grace_ms)),)
             between += (("at_end", "keep"),) if step.keeps_open else ()
-        if isinstance(step, s.WindowStep):
+        if isinstance(step, WindowStep):
             between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
-        if isinstance(step, s.BatchStep) and step.reference is not None:
+        if isinstance(step, BatchStep) and step.reference is not None:
             between = (("by", "reference"),)
-        elif isinstance(step, s.BatchStep) and step.rows is not None:
+        elif isinstance(step, BatchStep) and step.rows is not None:
             between += (("rows", str(step.rows)),)
-        if isinstance(step, s.JoinStep):
+        if isinstance(step, JoinStep):
             writes = (step.late,) if step.late else ()
             between = (("grace", said(step.grace_ms)),)
             between += (("at_end", "keep"),) if step.keeps_open else ()
@@ -234,10 +237,10 @@ class Declared:
             yield TableSpec(table.name, key, value, schema_of_table(key, value), table.ttl_ms, table.migrate)
         for step in self.steps:
             match step:
-                case s.AggregateStep():
+                case AggregateStep():
                     schema = schema_of_aggregate(step.plan, step.key_serde)
                     yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
-                case s.WindowStep():
+                case WindowStep():
                     of = str(step.window)
                     schema = (
                         schema_of_window(of, step.plan, step.key_serde)
@@ -245,15 +248,15 @@ class Declared:
                         else schema_of_rows(of, step.key_serde, step.rows)
                     )
                     yield TableSpec(step.name, SLOT_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
-                case s.JoinStep():
+                case JoinStep():
                     schema = schema_of_join(_kind_of(step), step.key_serde, step.serdes)
                     yield TableSpec(step.name, SLOT_KEY, plain, schema)
-                case s.TableStep():
+                case TableStep():
                     schema = schema_of_table(step.key_serde, step.serde)
                     yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)
-                case s.ActorStep():
+                case ActorStep():
                     yield TableSpec(f"{step.name}.timers", plain, plain, schema_of_own(TIMERS, "kind, time"))
-                case s.BatchStep():
+                case BatchStep():
                     of = "" if step.window is None else str(step.window)
                     book = BOOK if step.reference is None else f"{BOOK}, ranges of offsets"
                     yield TableSpec(step.name, plain, plain, schema_of_batches(book, of))
@@ -268,7 +271,7 @@ class Declared:
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
         """What one task reads and writes under a job model."""
         widths = model.widths
-        by_topic = {step.topic: step for step in self.steps if isinstance(step, s.InputStep)}
+        by_topic = {step.topic: step for step in self.steps if isinstance(step, InputStep)}
         owned: dict[str, list[int]] = {}
         for stream, partition in model.tasks[task]:
             owned.setdefault(stream, []).append(partition)
@@ -333,7 +336,7 @@ def graph_of(app: DeclaredApp) -> Graph:
 
 def _has_effect(app: DeclaredApp) -> None:
     """Check that the job has inputs and effects, and that every shuffle and every batch has a reader."""
-    if not any(isinstance(step, s.InputStep) for step in app.steps):
+    if not any(isinstance(step, InputStep) for step in app.steps):
         raise DeclarationError(
             f"the job '{app.name}' has no inputs", remedy='app.input("topic") declares what it reads'
         )
@@ -344,27 +347,27 @@ def _has_effect(app: DeclaredApp) -> None:
         )
     used = {id(parent) for step in app.steps for parent in step.parents}
     for step in app.steps:
-        if isinstance(step, s.ShuffleStep | s.BatchStep) and id(step) not in used:
+        if isinstance(step, ShuffleStep | BatchStep) and id(step) not in used:
             raise DeclarationError(
                 f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
             )
-    readers = s.readers_of(app.steps)
+    readers = readers_of(app.steps)
     for step in app.steps:
-        others = [one for one in readers.get(id(step), []) if not isinstance(one, s.WriteStep)]
+        others = [one for one in readers.get(id(step), []) if not isinstance(one, WriteStep)]
         if len(others) < (written := len(readers.get(id(step), []))) and written > 1:
             also = f"{others[0].verb} ({others[0].where})" if others else "another write"
             raise DeclarationError(
                 f"Spark writes the result of {step.verb} '{step.name}' ({step.where}), so that {also} cannot have it, too",
                 remedy="use the batches before it twice: .spark(…).write(…) and another .spark(…)",
             )
-    _agree_about_files([step for step in app.steps if isinstance(step, s.WriteStep)])
+    _agree_about_files([step for step in app.steps if isinstance(step, WriteStep)])
     for window in app.windows:
         window.check_used()
 
 
-def _agree_about_files(steps: list[s.WriteStep]) -> None:
+def _agree_about_files(steps: list[WriteStep]) -> None:
     """Refuse two stages whose files in one directory nobody could read together."""
-    first: dict[str, s.WriteStep] = {}
+    first: dict[str, WriteStep] = {}
     for step in steps:
         if not step.write.path:
             continue
@@ -378,7 +381,7 @@ def _agree_about_files(steps: list[s.WriteStep]) -> None:
                 )
 
 
-def _kind_of(step: s.JoinStep) -> str:
+def _kind_of(step: JoinStep) -> str:
     """What a join keeps rows for, as text: rows that were kept for another join are no use to this one."""
     return f"{step.how} {distance_said(step.distance)}"
 
@@ -389,26 +392,26 @@ def _text(value: Any) -> str:
     return f"function {getattr(value, '__qualname__', type(value).__name__)}"
 
 
-def _shuffled(step: s.Step) -> bool:
-    return any(isinstance(found, s.ShuffleStep) for found in s.lineage((step,)))
+def _shuffled(step: Step) -> bool:
+    return any(isinstance(found, ShuffleStep) for found in lineage((step,)))
 
 
-def _combines(step: s.Step) -> TypeGuard[s.AggregateStep | s.WindowStep]:
-    return step.plan.merges if isinstance(step, s.AggregateStep) else isinstance(step, s.WindowStep) and step.combines
+def _combines(step: Step) -> TypeGuard[AggregateStep | WindowStep]:
+    return step.plan.merges if isinstance(step, AggregateStep) else isinstance(step, WindowStep) and step.combines
 
 
-def _with_combining(steps: list[s.Step]) -> list[s.Step]:
+def _with_combining(steps: list[Step]) -> list[Step]:
     """The steps, with each shuffle set to combine the mergeable aggregate or window behind it.
 
     This happens only where that step is the sole reader of the shuffle: any other reader needs the rows themselves.
     """
-    readers = s.readers_of(steps)
+    readers = readers_of(steps)
 
-    def combining(step: s.Step) -> s.Step:
-        if isinstance(step, s.ShuffleStep) and step.by_key:
+    def combining(step: Step) -> Step:
+        if isinstance(step, ShuffleStep) and step.by_key:
             after = readers.get(id(step), [])
             if len(after) == 1 and len(after[0].parents) == 1 and _combines(one := after[0]):
                 return replace(step, combine=one)
         return step
 
-    return s.rebuilt(steps, combining)
+    return rebuilt(steps, combining)

@@ -9,33 +9,38 @@ from __future__ import annotations
 from ....core.columns.schema import FLOAT, ColumnSchema
 from ....core.columns.typing import NUMBERS, column_of
 from ...records.values.serdes import is_json
-from ..steps import steps as s
+from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, WithColumnsStep
+from ..steps.ends import ToStep
+from ..steps.keyed import AggregateStep, WindowStep
+from ..steps.rows import EventsStep, MergeStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Step
 from ..types.aggregates import NUMERIC, AggregatePlan
 
 
-def makes_rows(step: s.Step) -> str | None:
+def makes_rows(step: Step) -> str | None:
     """Why a step makes rows of the columns that come in; None if it makes none."""
     match step:
-        case s.ToStep(serde=serde) if not is_json(serde):
+        case ToStep(serde=serde) if not is_json(serde):
             return f"it writes {serde.name}"
-        case s.ShuffleStep(combine=s.AggregateStep() as one):
+        case ShuffleStep(combine=AggregateStep() as one):
             return _of_plan(one.plan, _columns_behind(step.parents[0]))
-        case s.ShuffleStep(combine=s.WindowStep() as one):
+        case ShuffleStep(combine=WindowStep() as one):
             return _why_no_arrays(one)
-        case s.AggregateStep():
+        case AggregateStep():
             return _of_plan(step.plan, _columns_behind(step.parents[0]))
-        case s.WindowStep():
+        case WindowStep():
             return _why_no_arrays(step)
         case _:
             return None
 
 
-def in_arrays(step: s.WindowStep) -> bool:
+def in_arrays(step: WindowStep) -> bool:
     """Whether the windows of a step begin with their states in arrays."""
     return step.schema is not None and _why_no_arrays(step) is None
 
 
-def _why_no_arrays(step: s.WindowStep) -> str | None:
+def _why_no_arrays(step: WindowStep) -> str | None:
     """Why the windows of a step that takes columns cannot keep their states in arrays; None if they can."""
     if step.window.spans is None:
         return "sessions are of rows"
@@ -54,20 +59,20 @@ def _of_plan(plan: AggregatePlan, schema: ColumnSchema | None) -> str | None:
     return None
 
 
-def _columns_behind(step: s.Step) -> ColumnSchema | None:
+def _columns_behind(step: Step) -> ColumnSchema | None:
     """The columns that a step passes on; None if they are not known."""
     match step:
-        case s.InputStep():
+        case InputStep():
             return step.columns
-        case s.ColumnsStep() | s.FilterColumnsStep():
+        case ColumnsStep() | FilterColumnsStep():
             return step.schema
-        case s.ShuffleStep():
+        case ShuffleStep():
             return step.schema or step.columns
-        case s.WithColumnsStep():
+        case WithColumnsStep():
             return step.schema.extended([column_of(name, node, step.schema) for name, node in step.made.items()])
-        case s.FrameStep():
+        case FrameStep():
             return step.gives
-        case s.MergeStep() | s.EventsStep():
+        case MergeStep() | EventsStep():
             return _columns_behind(step.parents[0])
         case _:
             return None

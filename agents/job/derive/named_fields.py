@@ -27,7 +27,12 @@ from ....core.errors import DeclarationError
 from ...records.native import chosen
 from ...records.values.column_types import columns_alone, columns_instead, writes_as_columns
 from ...records.values.serdes import OUTPUT_KEY, Serde, is_json, json, named_only
-from ..steps import steps as s
+from ..steps.columns import ColumnsStep, FilterColumnsStep, RowsStep, WithColumnsStep
+from ..steps.ends import ToStep
+from ..steps.keyed import AggregateStep, WindowStep
+from ..steps.rows import EventsStep, FilterStep, MergeStep, RekeyStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Step, lineage, readers_of, rebuilt
 from ..types.timestamps import TimeField
 
 OF_NUMBERS = ("sum", "mean")
@@ -36,7 +41,7 @@ OF_NUMBERS = ("sum", "mean")
 # --------------------------------------------------------------------------------------------- what expressions can name
 
 
-def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
+def fields_behind(step: Step, verb: str) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
     """The fields that an expression over the values behind this step can read, and why it cannot read others; a `DeclarationError` if they
     are not known."""
     kind = type_behind(step)
@@ -51,30 +56,30 @@ def fields_behind(step: s.Step, verb: str) -> tuple[ColumnSchema, dict[str, Decl
     return schema, refused
 
 
-def serde_behind(step: s.Step, default: Serde[Any]) -> Serde[Any]:
+def serde_behind(step: Step, default: Serde[Any]) -> Serde[Any]:
     """The serde of the values behind a step on their way through streams and tables, unless one is given: `default`, or that of the type of
     the values if they are objects, so that functions find objects there, too."""
     kind = type_behind(step)
     if isinstance(kind, ColumnSchema) or not (hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind)):
         return default
     found = _declaring(step)
-    return found.serde if isinstance(found, s.InputStep | s.ShuffleStep) else json(cast("type[Any]", kind))
+    return found.serde if isinstance(found, InputStep | ShuffleStep) else json(cast("type[Any]", kind))
 
 
-def type_behind(step: s.Step) -> Any:
+def type_behind(step: Step) -> Any:
     """The type of the values behind a step, or their columns; None if it is not known."""
     found = _declaring(step)
-    if isinstance(found, s.RowsStep):
+    if isinstance(found, RowsStep):
         return found.kind if found.kind is not None else found.schema
     return None if found is None else found.serde.type
 
 
-def _declaring(step: s.Step) -> s.InputStep | s.ShuffleStep | s.RowsStep | None:
+def _declaring(step: Step) -> InputStep | ShuffleStep | RowsStep | None:
     """The step that declares the type of the values behind a step; None if it is not known."""
     match step:
-        case s.InputStep() | s.ShuffleStep() | s.RowsStep():
+        case InputStep() | ShuffleStep() | RowsStep():
             return step
-        case s.FilterStep() | s.FilterColumnsStep() | s.EventsStep() | s.RekeyStep() | s.MergeStep():
+        case FilterStep() | FilterColumnsStep() | EventsStep() | RekeyStep() | MergeStep():
             first, *others = step.parents
             kind = type_behind(first)
             return _declaring(first) if all(type_behind(one) == kind for one in others) else None
@@ -88,18 +93,18 @@ def _declaring(step: s.Step) -> s.InputStep | s.ShuffleStep | s.RowsStep | None:
 class _NeedsValue(Exception):
     """A step needs whole values, or no columns can be made for it."""
 
-    def __init__(self, step: s.Step, why: str) -> None:
+    def __init__(self, step: Step, why: str) -> None:
         super().__init__(f"{step.verb} ({step.where}) {why}")
 
 
-def with_named_fields(steps: Sequence[s.Step]) -> tuple[list[s.Step], dict[str, str]]:
+def with_named_fields(steps: Sequence[Step]) -> tuple[list[Step], dict[str, str]]:
     """The steps, each input with the fields and columns that are read of it; and by its topic, why an input is not read as columns."""
-    readers = s.readers_of(steps)
-    changed: dict[int, s.Step] = {}
+    readers = readers_of(steps)
+    changed: dict[int, Step] = {}
     why: dict[str, str] = {}
     for step in steps:
-        if isinstance(step, s.InputStep) and step.serde.type is not None and is_json(step.serde) and not step.producers:
-            if all(isinstance(one, s.ColumnsStep) and one.direct for one in readers.get(id(step), ())):
+        if isinstance(step, InputStep) and step.serde.type is not None and is_json(step.serde) and not step.producers:
+            if all(isinstance(one, ColumnsStep) and one.direct for one in readers.get(id(step), ())):
                 continue
             behind = _behind(step, readers)
             try:
@@ -109,68 +114,66 @@ def with_named_fields(steps: Sequence[s.Step]) -> tuple[list[s.Step], dict[str, 
                 changed |= others
             except _NeedsValue as reason:
                 why[step.topic] = str(reason)
-    return s.rebuilt(steps, lambda step: changed.get(id(step), step)), why
+    return rebuilt(steps, lambda step: changed.get(id(step), step)), why
 
 
-def _behind(step: s.InputStep, readers: dict[int, list[s.Step]]) -> list[s.Step]:
+def _behind(step: InputStep, readers: dict[int, list[Step]]) -> list[Step]:
     """The steps that work on the values of an input, up to those that pass none of them on."""
-    found: dict[int, s.Step] = {}
+    found: dict[int, Step] = {}
     stack = list(readers.get(id(step), ()))
     while stack:
         one = stack.pop()
         if id(one) not in found:
             found[id(one)] = one
-            if isinstance(one, s.FilterColumnsStep | s.MergeStep | s.EventsStep) or _carries_rows(one):
+            if isinstance(one, FilterColumnsStep | MergeStep | EventsStep) or _carries_rows(one):
                 stack += readers.get(id(one), ())
     return list(found.values())
 
 
-def _carries_rows(step: s.Step) -> TypeGuard[s.ShuffleStep]:
-    return isinstance(step, s.ShuffleStep) and step.combine is None
+def _carries_rows(step: Step) -> TypeGuard[ShuffleStep]:
+    return isinstance(step, ShuffleStep) and step.combine is None
 
 
-def _takes_whole(step: s.Step) -> bool:
+def _takes_whole(step: Step) -> bool:
     """Whether a step writes all fields."""
-    return (
-        isinstance(step, s.ToStep) or _carries_rows(step) or (isinstance(step, s.WindowStep) and step.late is not None)
-    )
+    return isinstance(step, ToStep) or _carries_rows(step) or (isinstance(step, WindowStep) and step.late is not None)
 
 
-def _fields_of(step: s.Step) -> frozenset[str]:
+def _fields_of(step: Step) -> frozenset[str]:
     """The fields that a step names; it passes on the values of its rows, or none of them. Raises `_NeedsValue`."""
     match step:
-        case s.FilterColumnsStep():
+        case FilterColumnsStep():
             return frozenset(columns_in(step.keep))
-        case s.MergeStep() | s.EventsStep():
+        case MergeStep() | EventsStep():
             return frozenset()
-        case s.ShuffleStep():
+        case ShuffleStep():
             of = step.combine
             if step.by is not None and not isinstance(step.by, str):
                 raise _NeedsValue(step, "has a function of the value")
             aggregated = frozenset[str]() if of is None else _of_aggregates(of)
             return aggregated | ({step.by} if step.by is not None else frozenset())
-        case s.AggregateStep() | s.WindowStep(rows=None):
+        case AggregateStep() | WindowStep(rows=None):
             return _of_aggregates(step)
         case _:
             raise _NeedsValue(step, "needs the whole value")
 
 
-def _of_aggregates(step: s.AggregateStep | s.WindowStep) -> frozenset[str]:
+def _of_aggregates(step: AggregateStep | WindowStep) -> frozenset[str]:
     if any(callable(part.of) for part in step.plan.parts):
         raise _NeedsValue(step, "has a function of the value")
     return step.plan.reads
 
 
-def _own_fields(step: s.InputStep) -> frozenset[str]:
+def _own_fields(step: InputStep) -> frozenset[str]:
     time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
     if not isinstance(step.key, str | None) or not isinstance(time, str | None):
         raise _NeedsValue(step, "has a function of the value")
     return frozenset(name for name in (step.key, time) if name is not None)
 
 
-def _named(step: s.InputStep, behind: Sequence[s.Step]) -> s.InputStep:
+def _named(step: InputStep, behind: Sequence[Step]) -> InputStep:
     """The input, decoding only the fields that steps name. An output writes all fields, and a shuffle of rows carries them."""
-    names = _own_fields(step).union(*(_fields_of(one) for one in behind if not isinstance(one, s.ToStep)))
+    names = _own_fields(step).union(*(_fields_of(one) for one in behind if not isinstance(one, ToStep)))
     if any(map(_takes_whole, behind)):
         return step
     return replace(step, named=named_only(step.serde, names))
@@ -180,8 +183,8 @@ def _named(step: s.InputStep, behind: Sequence[s.Step]) -> s.InputStep:
 
 
 def _as_columns(
-    step: s.InputStep, behind: Sequence[s.Step], readers: dict[int, list[s.Step]]
-) -> tuple[s.InputStep, dict[int, s.Step]]:
+    step: InputStep, behind: Sequence[Step], readers: dict[int, list[Step]]
+) -> tuple[InputStep, dict[int, Step]]:
     """The input, read as columns, and the outputs and windows behind it, by their former ids, with the columns that come in. Raises
     `_NeedsValue` if rows are needed."""
     if not chosen.part.FAST:
@@ -189,13 +192,13 @@ def _as_columns(
     kind = step.serde.type
     schema = columns_instead(kind)
     names = set(_own_fields(step))
-    made: dict[int, s.Step] = {}
+    made: dict[int, Step] = {}
     _check_time(step, schema)
     for one in behind:
         if _takes_whole(one):
             _check_whole(one, step)
             names |= set(schema.names)
-        if isinstance(one, s.ToStep):
+        if isinstance(one, ToStep):
             _check_output(one, schema)
             made[id(one)] = replace(one, schema=schema)
         else:
@@ -208,41 +211,41 @@ def _as_columns(
 
 
 def _with_columns(
-    step: s.Step, schema: ColumnSchema, readers: dict[int, list[s.Step]]
-) -> Iterator[tuple[int, s.ShuffleStep | s.WindowStep]]:
+    step: Step, schema: ColumnSchema, readers: dict[int, list[Step]]
+) -> Iterator[tuple[int, ShuffleStep | WindowStep]]:
     """A window that takes these columns, with the shuffle that combines for it, or a shuffle that carries them, by their former ids."""
-    if isinstance(step, s.WindowStep):
+    if isinstance(step, WindowStep):
         yield id(step), replace(step, schema=schema)
     if _carries_rows(step):
         yield id(step), replace(step, columns=schema)
-    if isinstance(step, s.ShuffleStep) and isinstance(step.combine, s.WindowStep):
+    if isinstance(step, ShuffleStep) and isinstance(step.combine, WindowStep):
         yield id(step), replace(step, combine=replace(step.combine, schema=schema))
         for one in readers.get(id(step), ()):
             yield from _with_columns(one, schema, readers)
 
 
-def _inputs_of(step: s.Step) -> int:
-    return sum(isinstance(one, s.InputStep) for one in s.lineage((step,)))
+def _inputs_of(step: Step) -> int:
+    return sum(isinstance(one, InputStep) for one in lineage((step,)))
 
 
-def _check_columns(step: s.Step, schema: ColumnSchema) -> None:
+def _check_columns(step: Step, schema: ColumnSchema) -> None:
     """Raise `_NeedsValue` if a step does not work on these columns as on rows."""
     types = {one.name: one.type for one in schema.columns}
     plan = None
-    if isinstance(step, s.ShuffleStep):
+    if isinstance(step, ShuffleStep):
         if step.by is None:
             raise _NeedsValue(step, "has no field, but the key of the record")
         if types.get(str(step.by)) == FLOAT:
             raise _NeedsValue(step, "is by a float")
         plan = None if step.combine is None else step.combine.plan
-    elif isinstance(step, s.AggregateStep | s.WindowStep):
+    elif isinstance(step, AggregateStep | WindowStep):
         plan = step.plan
     for part in plan.parts if plan is not None else ():
         if part.name in OF_NUMBERS and types.get(str(part.of)) not in (*NUMBERS, None):
             raise _NeedsValue(step, f"has hg.{part.name}('{part.of}'), which is no number")
 
 
-def _check_time(step: s.InputStep, schema: ColumnSchema) -> None:
+def _check_time(step: InputStep, schema: ColumnSchema) -> None:
     time = step.timestamp
     name, iso = (time.name, time.unit == "iso") if isinstance(time, TimeField) else (time, False)
     types = {one.name: one.type for one in schema.columns}
@@ -250,9 +253,9 @@ def _check_time(step: s.InputStep, schema: ColumnSchema) -> None:
         raise _NeedsValue(step, f"has the timestamp '{name}', which is {types.get(name, 'no column')}")
 
 
-def _check_whole(step: s.Step, source: s.InputStep) -> None:
+def _check_whole(step: Step, source: InputStep) -> None:
     """Raise `_NeedsValue` if a step that writes all fields would write something else of columns."""
-    serde = step.serde if isinstance(step, s.ToStep | s.ShuffleStep) else cast("s.WindowStep", step).late_serde
+    serde = step.serde if isinstance(step, ToStep | ShuffleStep) else cast("WindowStep", step).late_serde
     if not is_json(serde) or serde.type not in (None, source.serde.type):
         raise _NeedsValue(step, f"writes {serde.name}")
     if not writes_as_columns(source.serde.type):
@@ -261,7 +264,7 @@ def _check_whole(step: s.Step, source: s.InputStep) -> None:
         raise _NeedsValue(step, "has several inputs")
 
 
-def _check_output(step: s.ToStep, schema: ColumnSchema) -> None:
+def _check_output(step: ToStep, schema: ColumnSchema) -> None:
     own = step.key_serde
     types = {one.name: one.type for one in schema.columns}
     if step.partition is not None or not isinstance(step.key, str | None):
@@ -275,20 +278,20 @@ def _check_output(step: s.ToStep, schema: ColumnSchema) -> None:
 # ---------------------------------------------------------------------------------------------------------- for people
 
 
-def on_columns(steps: Sequence[s.Step]) -> list[tuple[s.Step, bool]]:
+def on_columns(steps: Sequence[Step]) -> list[tuple[Step, bool]]:
     """Each step, and whether it works on columns."""
     gives: dict[int, bool] = {}
-    found: list[tuple[s.Step, bool]] = []
+    found: list[tuple[Step, bool]] = []
     for step in steps:
         match step:
-            case s.InputStep():
+            case InputStep():
                 takes = step.columns is not None
-            case s.ColumnsStep():
+            case ColumnsStep():
                 takes = True
             case _:
                 takes = any(gives[id(parent)] for parent in step.parents)
-        passing = isinstance(step, s.FilterColumnsStep | s.WithColumnsStep | s.MergeStep | s.EventsStep)
+        passing = isinstance(step, FilterColumnsStep | WithColumnsStep | MergeStep | EventsStep)
         shuffled = _carries_rows(step) and (step.schema or step.columns) is not None
-        gives[id(step)] = takes and (passing or shuffled or isinstance(step, s.InputStep | s.ColumnsStep))
+        gives[id(step)] = takes and (passing or shuffled or isinstance(step, InputStep | ColumnsStep))
         found.append((step, takes))
     return found

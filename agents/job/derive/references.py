@@ -15,7 +15,10 @@ from ....core.columns.schema import FLOAT
 from ....core.errors import DeclarationError
 from ...records.values.column_types import columns_of_type
 from ...records.values.serdes import is_json
-from ..steps import steps as s
+from ..steps.batches import BatchStep, ByReference
+from ..steps.columns import ColumnsStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..steps.step import Policy, Step, lineage, readers_of
 from ..types.timestamps import TimeField, is_time
 
 if TYPE_CHECKING:
@@ -28,13 +31,13 @@ MANY_ROWS = 1_000_000
 
 
 def by_reference(
-    parent: s.Step,
-    on_bad_data: s.Policy,
+    parent: Step,
+    on_bad_data: Policy,
     by: Any,
     max_rows: int | None,
     max_bytes: int | None,
     schema: ColumnSchema | None,
-) -> s.ByReference | None:
+) -> ByReference | None:
     """What a batch by reference needs to know of its input; None for a batch whose rows are collected. `schema`: the columns behind
     `.columns()`."""
     if by not in KINDS:
@@ -46,18 +49,18 @@ def by_reference(
             "batch(by='reference', max_bytes=…): the worker keeps no rows, so it does not know their size",
             remedy="max_rows=, or max_age=; of an input, max_rows= bounds the number of offsets",
         )
-    if isinstance(parent, s.ShuffleStep) and parent.by_key and parent.schema is not None:
+    if isinstance(parent, ShuffleStep) and parent.by_key and parent.schema is not None:
         leaves_out = on_bad_data != "fail"
-        return s.ByReference(_columns(parent.schema), None, "skip" if leaves_out else "fail", framed=True)
+        return ByReference(_columns(parent.schema), None, "skip" if leaves_out else "fail", framed=True)
     source = parent
-    if isinstance(parent, s.ColumnsStep) and parent.direct:
+    if isinstance(parent, ColumnsStep) and parent.direct:
         (source,) = parent.parents
-    if isinstance(source, s.InputStep) and source.producers:
+    if isinstance(source, InputStep) and source.producers:
         raise DeclarationError(
             f"batch(by='reference') of '{source.topic}', a stream of other jobs: its retention does not wait for batches of this one",
             remedy="leave out by=, or put .columns(…).repartition(…) before the batch: this job's own stream waits",
         )
-    if not isinstance(source, s.InputStep):
+    if not isinstance(source, InputStep):
         raise DeclarationError(
             f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step, or of columns "
             "directly behind a repartition",
@@ -74,7 +77,7 @@ def by_reference(
             f"batch(by='reference'): on_bad_data= of the input '{source.topic}' is a function, which executors cannot call",
             remedy="on_bad_data='fail', 'skip' or 'dead_letter'",
         )
-    return s.ByReference(
+    return ByReference(
         _columns(schema),
         source.timestamp,
         policy,
@@ -87,12 +90,12 @@ def _columns(schema: ColumnSchema) -> tuple[tuple[str, str, bool], ...]:
     return tuple((one.name, one.type, one.optional) for one in schema.columns)
 
 
-def _referenced(step: s.Step) -> bool:
+def _referenced(step: Step) -> bool:
     """Whether this is a batch by reference."""
-    return isinstance(step, s.BatchStep) and step.reference is not None
+    return isinstance(step, BatchStep) and step.reference is not None
 
 
-def _declared(source: s.InputStep) -> ColumnSchema:
+def _declared(source: InputStep) -> ColumnSchema:
     kind = source.serde.type
     if kind is None or not is_json(source.serde):
         raise DeclarationError(
@@ -102,23 +105,23 @@ def _declared(source: s.InputStep) -> ColumnSchema:
     return columns_of_type(kind)
 
 
-def unfetched(steps: Sequence[s.Step]) -> dict[str, s.BatchStep]:
+def unfetched(steps: Sequence[Step]) -> dict[str, BatchStep]:
     """The inputs of which no record is fetched, each with a batch that is by reference."""
-    batches = [step for step in steps if isinstance(step, s.BatchStep) and step.reference and not step.reference.framed]
-    return {one.topic: step for step in batches for one in s.lineage((step,)) if isinstance(one, s.InputStep)}
+    batches = [step for step in steps if isinstance(step, BatchStep) and step.reference and not step.reference.framed]
+    return {one.topic: step for step in batches for one in lineage((step,)) if isinstance(one, InputStep)}
 
 
-def check_alone(steps: Sequence[s.Step]) -> None:
+def check_alone(steps: Sequence[Step]) -> None:
     """Refuse a second reader of a stream that executors read, and an input of that kind that is to be read before the others."""
-    readers = s.readers_of(steps)
+    readers = readers_of(steps)
     for step in steps:
-        if not isinstance(step, s.BatchStep) or step.reference is None:
+        if not isinstance(step, BatchStep) or step.reference is None:
             continue
         if step.reference.framed:
             (between,) = step.parents
             _alone(step, [one for one in readers.get(id(between), ()) if not _referenced(one)], between.name)
             continue
-        source = next(one for one in s.lineage((step,)) if isinstance(one, s.InputStep))
+        source = next(one for one in lineage((step,)) if isinstance(one, InputStep))
         if source.bootstrap:
             raise DeclarationError(
                 f"batch '{step.name}' ({step.where}) is by reference, and its input '{source.topic}' has bootstrap=True",
@@ -127,7 +130,7 @@ def check_alone(steps: Sequence[s.Step]) -> None:
         _alone(step, [one for one in readers.get(id(source), ()) if not _leads_to_ranges(one, readers)], source.topic)
 
 
-def _alone(step: s.BatchStep, others: Sequence[s.Step], stream: str) -> None:
+def _alone(step: BatchStep, others: Sequence[Step], stream: str) -> None:
     if others:
         other = others[0]
         raise DeclarationError(
@@ -137,20 +140,20 @@ def _alone(step: s.BatchStep, others: Sequence[s.Step], stream: str) -> None:
         )
 
 
-def inline(step: s.Step) -> s.Step:
+def inline(step: Step) -> Step:
     """The step, if it is a batch by reference as one whose rows are collected."""
-    return replace(step, reference=None) if isinstance(step, s.BatchStep) and step.reference is not None else step
+    return replace(step, reference=None) if isinstance(step, BatchStep) and step.reference is not None else step
 
 
-def _leads_to_ranges(step: s.Step, readers: dict[int, list[s.Step]]) -> bool:
+def _leads_to_ranges(step: Step, readers: dict[int, list[Step]]) -> bool:
     """Whether this step leads only to batches by reference."""
-    if isinstance(step, s.BatchStep):
+    if isinstance(step, BatchStep):
         return _referenced(step)
     after = readers.get(id(step), [])
-    return isinstance(step, s.ColumnsStep) and bool(after) and all(_leads_to_ranges(one, readers) for one in after)
+    return isinstance(step, ColumnsStep) and bool(after) and all(_leads_to_ranges(one, readers) for one in after)
 
 
-def check_columns_of(step: s.InputStep, schema: ColumnSchema) -> None:
+def check_columns_of(step: InputStep, schema: ColumnSchema) -> None:
     """Refuse an input whose time or key is not a column, because no value exists of which a function could make it."""
     time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
     for what, given in (("timestamp", time), ("key", step.key)):

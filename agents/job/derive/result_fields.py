@@ -18,16 +18,19 @@ from ....core.settings import offer
 from ...records.memory.event_time import units_said
 from ...records.values.column_types import plain_fields
 from ...records.values.serdes import Serde, is_json
-from ..steps import steps as s
+from ..steps.batches import SparkStep
+from ..steps.rows import EventsStep, FilterStep, MergeStep, RekeyStep
+from ..steps.sources import ShuffleStep
+from ..steps.step import Step
 from ..types.aggregates import AggregatePlan
 from ..types.timestamps import TimeField, is_time
 from .named_fields import OF_NUMBERS, type_behind
 
-PASSING = (s.FilterStep, s.EventsStep, s.RekeyStep, s.MergeStep, s.ShuffleStep)
+PASSING = (FilterStep, EventsStep, RekeyStep, MergeStep, ShuffleStep)
 """Steps whose rows are those that came in."""
 
 
-def check_field(step: s.Step, by: Any, where: str) -> None:
+def check_field(step: Step, by: Any, where: str) -> None:
     """Refuse the name of a field that no row behind this step has. What is no name, such as a function, passes."""
     if isinstance(by, str):
         for stage in _results(step):
@@ -35,7 +38,7 @@ def check_field(step: s.Step, by: Any, where: str) -> None:
         check_name(_type_of_rows(step), by, where)
 
 
-def check_aggregated(step: s.Step, plan: AggregatePlan) -> None:
+def check_aggregated(step: Step, plan: AggregatePlan) -> None:
     """Refuse aggregates of fields that no row behind this step has, and sums and means of fields that never hold a number."""
     for title, part in zip(plan.names, plan.parts, strict=True):
         where = f"agg({title}=hg.{part.name}({part.of!r}))"
@@ -125,13 +128,13 @@ def check_name(kind: Any, name: str, where: str) -> None:
     raise DeclarationError(f"{where}: {has} no field '{name}'", remedy=offer(name, known))
 
 
-def _type_of_rows(step: s.Step) -> Any:
+def _type_of_rows(step: Step) -> Any:
     """The type of the values behind a step, or their columns; None if it is not known. Dicts stay what they are in a shuffle of JSON."""
     kind, passed = type_behind(step), False
     while kind is None and isinstance(step, PASSING) and len(step.parents) == 1:
-        if isinstance(step, s.ShuffleStep) and not is_json(step.serde):
+        if isinstance(step, ShuffleStep) and not is_json(step.serde):
             return None
-        passed = passed or isinstance(step, s.ShuffleStep)
+        passed = passed or isinstance(step, ShuffleStep)
         step = step.parents[0]
         kind = type_behind(step)
     return kind if not passed or isinstance(kind, ColumnSchema) or is_typeddict(kind) else None
@@ -151,7 +154,7 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
     return getattr(kind, "__struct_fields__", ())
 
 
-def check_written(step: s.Step, serde: Serde[Any], where: str) -> None:
+def check_written(step: Step, serde: Serde[Any], where: str) -> None:
     """Refuse to write results as plain JSON that has no form for one of their columns."""
     if not is_json(serde) or serde.type is not None:
         return
@@ -163,12 +166,12 @@ def check_written(step: s.Step, serde: Serde[Any], where: str) -> None:
             )
 
 
-def _results(step: s.Step) -> Iterator[s.SparkStep]:
+def _results(step: Step) -> Iterator[SparkStep]:
     """The Spark stages whose rows this step passes on as they are."""
     stack = [step]
     while stack:
         one = stack.pop()
-        if isinstance(one, s.SparkStep):
+        if isinstance(one, SparkStep):
             yield one
         elif isinstance(one, PASSING):
             stack += one.parents

@@ -19,7 +19,7 @@ from ....core.words import CONTEXT
 from ...job.declare.actors import Actor, hooks_of
 from ...job.declare.checks import check_target
 from ...job.declare.refused_verbs import RefusesVerbs
-from ...job.steps import steps as s
+from ...job.steps.ends import ActorStep
 from ...job.types.schemas import CLOSED
 from ...records.kafka.writable import check_headers, whole_ms
 from ...records.values.record import Batch, Headers, Rows
@@ -40,7 +40,7 @@ class ActorOp(Operator):
     gives_keys = True
     flags = ("watermark", "flushed", "started")
 
-    def __init__(self, step: s.ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+    def __init__(self, step: ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
         self.actor_step = step
         self.origin = origin
@@ -221,7 +221,7 @@ class ActorOp(Operator):
             await call(self.step, None, self.actor.on_stop, self.context)
 
 
-def timers_table(step: s.ActorStep) -> str:
+def timers_table(step: ActorStep) -> str:
     """The internal table of an actor's timers."""
     return f"{step.name}.timers"
 

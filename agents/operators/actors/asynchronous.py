@@ -14,7 +14,9 @@ from typing import Any
 from ....core.errors import cause_for
 from ...cancellation import Unasked, passes, said
 from ...job.declare.actors import Batches
-from ...job.steps import steps as s
+from ...job.steps.ends import AgentStep, SinkStep
+from ...job.steps.rows import MapAsyncStep
+from ...job.steps.step import Step
 from ...job.types.arguments import shown
 from ...patience import Patience
 from ...records.columns.column_batch import ColumnBatch
@@ -40,7 +42,7 @@ class MapAsyncOp(Operator):
 
     awaits = True
 
-    def __init__(self, step: s.MapAsyncStep, env: Env) -> None:
+    def __init__(self, step: MapAsyncStep, env: Env) -> None:
         super().__init__(step, env)
         self.map = step
         self.rows_at_once = step.concurrency
@@ -102,7 +104,7 @@ class SinkOp(Operator):
     awaits = True
     wants_keys = VALUES
 
-    def __init__(self, step: s.SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+    def __init__(self, step: SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
         super().__init__(step, env)
         self.fn = step.fn
         self.schema = step.schema
@@ -124,7 +126,7 @@ class SinkOp(Operator):
         self.env.defer(lambda: call(self.step, self.env.patience, self.fn, batch))
 
 
-async def call(step: s.Step, patience: Patience | None, fn: Callable[..., Any], *args: Any) -> Any:
+async def call(step: Step, patience: Patience | None, fn: Callable[..., Any], *args: Any) -> Any:
     """Call a plain or async user function, and await its result within these limits."""
     with blaming(step):
         result = fn(*args)
@@ -144,7 +146,7 @@ class AgentOp(Operator):
     wants_keys = VALUES
 
     def __init__(
-        self, step: s.AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]
+        self, step: AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]
     ) -> None:
         super().__init__(step, env)
         self.agent = step

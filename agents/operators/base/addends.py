@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ....core.columns.schema import PYTHON
 from ....core.errors import DataError
-from ...job.steps import steps as s
+from ...job.steps.keyed import AggregateStep, WindowStep
 from ...job.types.aggregates import NUMERIC, AggregatePlan
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.groups import KeyTable, null_among, numbers_in
@@ -26,7 +26,7 @@ from ...records.values.serdes import KEY, writes_utf8
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
 from .stateless import Operator, blaming, encode_keys, failing
 
-Aggregating = s.AggregateStep | s.WindowStep
+Aggregating = AggregateStep | WindowStep
 
 
 class Addend(Protocol):

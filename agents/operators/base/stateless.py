@@ -26,7 +26,8 @@ from ....core.errors import DataError, HeadgateError, cause_for
 from ....core.graph.graph import Graph
 from ....core.names import StreamPartition
 from ...cancellation import passes, said
-from ...job.steps import steps as s
+from ...job.steps.rows import FilterStep, FlatMapStep, MapStep, PeekStep, RekeyStep
+from ...job.steps.step import Step
 from ...measured import Meter
 from ...patience import Patience
 from ...records.columns.column_chunk import ColumnChunk
@@ -57,7 +58,7 @@ class UserCodeError(HeadgateError):
 
     def __init__(
         self,
-        step: s.Step,
+        step: Step,
         cause: BaseException,
         index: int | None = None,
         hint: str = "",
@@ -79,7 +80,7 @@ class UserCodeError(HeadgateError):
         return ": ".join(part for part in (self._line, what, self._said) if part)
 
 
-def failing(step: s.Step, bad: Sequence[tuple[int, BaseException]], rows: Rows | ColumnChunk) -> UserCodeError:
+def failing(step: Step, bad: Sequence[tuple[int, BaseException]], rows: Rows | ColumnChunk) -> UserCodeError:
     """The error of the first of these rows, which all fail by themselves. It names all their records, if they are known."""
     found: dict[int, UserCodeError] = {}
     if (record_of := rows.record_of) is not None:
@@ -102,7 +103,7 @@ class blaming:
 
     __slots__ = ("step", "told")
 
-    def __init__(self, step: s.Step, told: Callable[[BaseException], str] | None = None) -> None:
+    def __init__(self, step: Step, told: Callable[[BaseException], str] | None = None) -> None:
         """`told` returns what the message should add about the rows, given the error."""
         self.step = step
         self.told = told
@@ -234,7 +235,7 @@ class Operator:
     flags: tuple[str, ...] = ("watermark", "flushed")
     """Attributes that a letter may set; when the letter is dropped, they get their former values back."""
 
-    def __init__(self, step: s.Step, env: Env) -> None:
+    def __init__(self, step: Step, env: Env) -> None:
         self.step = step
         self.env = env
         self.children: list[Operator] = []
@@ -397,7 +398,7 @@ class Relay(Operator):
 class PerRow(Operator):
     """Calls a function with each value, or with each record."""
 
-    def __init__(self, step: s.MapStep | s.FilterStep | s.PeekStep | s.FlatMapStep, env: Env) -> None:
+    def __init__(self, step: MapStep | FilterStep | PeekStep | FlatMapStep, env: Env) -> None:
         super().__init__(step, env)
         self.fn = step.fn
         self.with_record = step.with_record
@@ -415,7 +416,7 @@ class MapOp(PerRow):
         self.forward(rows_of_results(self.step, rows, self.column(self.fn, rows, records=True)))
 
 
-def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
+def rows_of_results(step: Step, rows: Rows, results: list[Any]) -> Rows:
     """The rows of functions that got records. A result is a plain value, or a record that sets key, timestamp and headers."""
     if Record not in set(map(type, results)):
         return rows.with_values(results)
@@ -426,7 +427,7 @@ def rows_of_results(step: s.Step, rows: Rows, results: list[Any]) -> Rows:
     return replace(rows_of(step, records, rows.timestamps), offsets=rows.offsets, places=rows.places)
 
 
-def rows_of(step: s.Step, records: Sequence[Record[Any, Any]], times: Sequence[int]) -> Rows:
+def rows_of(step: Step, records: Sequence[Record[Any, Any]], times: Sequence[int]) -> Rows:
     """The rows of records that user code has made; invalid timestamps and headers are refused. `times`: of those that say none."""
     with blaming(step):
         rows = Rows.of(records)
@@ -516,7 +517,7 @@ class RekeyOp(Operator):
 
     gives_keys = True
 
-    def __init__(self, step: s.RekeyStep, env: Env) -> None:
+    def __init__(self, step: RekeyStep, env: Env) -> None:
         super().__init__(step, env)
         self.by = step.by
         self.key = column_of(step.by)
@@ -526,7 +527,7 @@ class RekeyOp(Operator):
         self.forward(replace(rows, keys=self.select(self.key, rows.values, self.by), key_serde=None))
 
 
-def encode(step: s.Step, serde: Any, values: list[Any], rows: Rows | None = None) -> list[Any]:
+def encode(step: Step, serde: Any, values: list[Any], rows: Rows | None = None) -> list[Any]:
     """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`. `rows`: whose values they are."""
     encoded = serde.dumps_many(values)
     if encoded.bad:
@@ -541,7 +542,7 @@ AS_THEY_ARE = ("text", "bytes")
 
 
 def encode_keys(
-    step: s.Step, serde: Any, keys: list[Any], written: Any = None, rows: Rows | ColumnChunk | None = None
+    step: Step, serde: Any, keys: list[Any], written: Any = None, rows: Rows | ColumnChunk | None = None
 ) -> list[Any]:
     """Encode keys with this serde; None stays None. `written`: the serde that has already encoded them, if they are bytes. `rows`: whose
     keys they are."""
@@ -562,7 +563,7 @@ def encode_keys(
 
 
 def _of_keys(
-    step: s.Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows: Rows | ColumnChunk | None
+    step: Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows: Rows | ColumnChunk | None
 ) -> UserCodeError:
     """The error of a serde about keys. Its remedy names the parameter for keys, not the one for values."""
     found: list[tuple[int, BaseException]] = []
@@ -574,7 +575,7 @@ def _of_keys(
     return failing(step, found, rows or NO_ROWS)
 
 
-def decode_keys(step: s.Step, serde: Any, keys: list[Any], rows: Rows | ColumnChunk | None = None) -> list[Any]:
+def decode_keys(step: Step, serde: Any, keys: list[Any], rows: Rows | ColumnChunk | None = None) -> list[Any]:
     """Decode keys that this serde has written, for user code."""
     decoded = serde.loads_many(keys)
     if decoded.bad:

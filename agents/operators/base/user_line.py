@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ....core.errors import HeadgateError, causes
-from ...job.steps import steps as s
+from ...job.steps.step import Step
 
 MOST_SOURCE = 120
 """Characters of a line that stand in a message."""
@@ -28,7 +28,7 @@ _PYTHON = tuple({f"{sysconfig.get_path(name)}{os.path.sep}" for name in ("stdlib
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def user_line(error: BaseException, step: s.Step) -> str:
+def user_line(error: BaseException, step: Step) -> str:
     """File, number and text of the line that an error comes from, in one line. `step`: the one that failed."""
     file, number = _raised_at(error, step) or _named(error) or declared(step)
     source = linecache.getline(file, number).strip()
@@ -46,7 +46,7 @@ def near(where: str, line: str) -> str:
     return f"{os.path.basename(file)}:{number}" if file and line.startswith(f"{file}:") else where
 
 
-def own_traceback(error: BaseException, step: s.Step | None) -> str:
+def own_traceback(error: BaseException, step: Step | None) -> str:
     """The traceback of an error, from the user's first line on. If no line of the user raised it, the declaration of `step` stands first,
     and frames of headgate follow only if it was not raised on purpose.
     """
@@ -69,7 +69,7 @@ def own_traceback(error: BaseException, step: s.Step | None) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)])[-MOST_TEXT:]
 
 
-def cut(error: BaseException, step: s.Step | None) -> None:
+def cut(error: BaseException, step: Step | None) -> None:
     """Leave out of an error, and of its causes, what the user cannot change: frames of headgate above his own, all of them where headgate
     raises on purpose, and errors of an earlier try of the same work. Of a bug of headgate all frames stay.
     """
@@ -82,17 +82,17 @@ def cut(error: BaseException, step: s.Step | None) -> None:
             one.__context__ = None
 
 
-def declared(step: s.Step) -> tuple[str, int]:
+def declared(step: Step) -> tuple[str, int]:
     """File and number of the line where a step is declared.
 
-    >>> declared(s.PeekStep(where="/jobs/shop.py:7", fn=print))
+    >>> declared(PeekStep(where="/jobs/shop.py:7", fn=print))
     ('/jobs/shop.py', 7)
     """
     file, _, number = step.where.rpartition(":")
     return file, int(number) if number.isdecimal() else 0
 
 
-def _raised_at(error: BaseException, step: s.Step | None) -> tuple[str, int] | None:
+def _raised_at(error: BaseException, step: Step | None) -> tuple[str, int] | None:
     """The innermost line of the user's code of the first of these errors that has any."""
     for one in causes(error):
         if by_user := [tb for tb in _frames(one.__traceback__) if _is_users(tb, _home_of(step))]:
@@ -117,7 +117,7 @@ def _is_users(tb: TracebackType, home: str) -> bool:
     return not _is_ours(file) and (not _is_library(file) or (bool(home) and file.startswith(home)))
 
 
-def _home_of(step: s.Step | None) -> str:
+def _home_of(step: Step | None) -> str:
     return "" if step is None else _home(declared(step)[0])
 
 

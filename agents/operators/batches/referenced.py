@@ -30,7 +30,7 @@ from ....core.batching.ranges import Range, RangeBroken, RangeGone, Ranges, Unde
 from ....core.errors import DataError
 from ....core.names import StreamPartition
 from ....core.progress.frames import NO_TIME
-from ...job.steps import steps as s
+from ...job.steps.batches import BatchStep
 from ...logger import Logger
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import Columns
@@ -68,7 +68,7 @@ class Referenced:
 
     def __init__(self, rows: BatchRows, operator: Operator) -> None:
         step = operator.step
-        assert isinstance(step, s.BatchStep)
+        assert isinstance(step, BatchStep)
         assert step.reference is not None, "only such a step has ranges"
         self._rows = rows
         self._env: Any = operator.env

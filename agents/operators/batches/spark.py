@@ -33,7 +33,7 @@ from ....core.names import StreamPartition
 from ....core.progress.frames import MAX_TIME
 from ....core.windows.results import CLOCK, DRAIN, WATERMARK
 from ....core.windows.spans import Spans
-from ...job.steps import steps as s
+from ...job.steps.batches import BatchStep
 from ...records.columns.column_chunk import ColumnChunk, columns_of_values, offsets_at
 from ...records.columns.window_rows import rows_of_times
 from ...records.kafka.columns import pick
@@ -66,7 +66,7 @@ class BatchOp(Operator):
     awaits = True  # so that nothing is pushed here while a transaction is sealed
     flags = ("watermark", "flushed", "floor")
 
-    def __init__(self, step: s.BatchStep, env: Env) -> None:
+    def __init__(self, step: BatchStep, env: Env) -> None:
         super().__init__(step, env)
         self.batch_step = step
         self.wants_keys = "" if step.late is None else BYTES
@@ -386,7 +386,7 @@ class BatchOp(Operator):
         return AtSpark() if self._bridge is None else self._bridge.seen()
 
 
-def _picked(rows: Rows | ColumnChunk, places: Buffer, step: s.BatchStep) -> Rows:
+def _picked(rows: Rows | ColumnChunk, places: Buffer, step: BatchStep) -> Rows:
     """These rows, as rows."""
     chosen = longs(places).tolist()
     if isinstance(rows, ColumnChunk):

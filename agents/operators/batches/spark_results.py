@@ -21,7 +21,7 @@ from ....core.batching.batches import BatchInfo, BatchOutcome, Bridge, Closed, C
 from ....core.batching.ranges import RangeBroken, RangeGone
 from ....core.errors import DataError
 from ....core.names import StreamPartition
-from ...job.steps import steps as s
+from ...job.steps.batches import SparkStep, WriteStep
 from ...records.columns.arrow_take import columns_as_they_are
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.values.record import Record, Rows
@@ -43,16 +43,16 @@ STEP_BLOCKS = 4
 class SparkOp(Operator):
     """Passes results on. The batch operator in front of it runs its function."""
 
-    def __init__(self, step: s.SparkStep, env: Env) -> None:
+    def __init__(self, step: SparkStep, env: Env) -> None:
         super().__init__(step, env)
         policy = step.on_error or env.app.on_error
         self.policy = policy
         self.stage = SparkStage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
 
     @property
-    def write(self) -> s.WriteStep | None:
+    def write(self) -> WriteStep | None:
         """The step that says how Spark writes the result; None if the rows are passed on."""
-        return next((child.step for child in self.children if isinstance(child.step, s.WriteStep)), None)
+        return next((child.step for child in self.children if isinstance(child.step, WriteStep)), None)
 
     def push(self, rows: Rows) -> None:
         """Never called: rows arrive through the batch."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from ....core.batching.batches import BatchOutcome, Closed, SparkStage
 from ....core.batching.publishing import SparkWrite, Undone, series_name
-from ...job.steps import steps as s
+from ...job.steps.batches import WriteStep
 from ...records.values.record import Rows
 from ..base.stateless import Operator
 from .batch_rows import BatchRows
@@ -50,7 +50,7 @@ class Publishing:
 
     # ------------------------------------------------------------------------------------------------------------- names
 
-    def stage(self, stage: SparkStage, step: s.WriteStep | None) -> SparkStage:
+    def stage(self, stage: SparkStage, step: WriteStep | None) -> SparkStage:
         """The stage as this task runs it: it writes to a series of the task's own."""
         if step is None:
             return stage

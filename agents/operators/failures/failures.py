@@ -13,7 +13,8 @@ from ....core.errors import LimitReached, StoreUnreadable, causes
 from ....core.progress.frames import FROM_HEADER
 from ...cancellation import said
 from ...job.declare.checks import POLICIES
-from ...job.steps import steps as s
+from ...job.steps.sources import InputStep
+from ...job.steps.step import Policy, Step
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import OversizedData
 from ...records.kafka.timestamps import EVENT_TIME, TIME_HEADER
@@ -52,7 +53,7 @@ def dead_letter(
     row: int | None = None,
     *,
     topic_id: str = "",
-    source: s.Step | None = None,
+    source: Step | None = None,
 ) -> tuple[Any, Any, list[tuple[str, bytes]]]:
     """Key, value and headers of a dead letter: the record as it was read, with its origin and the error as headers. `row`: which row of its
     frame it is; None if it came in none. `topic_id`: that of its topic; empty if it is not known. `source`: the input that it came from."""
@@ -86,7 +87,7 @@ def _of_frame(chunk: Chunk, index: int, row: int) -> list[tuple[str, bytes]]:
 
 
 def failure_headers(
-    task: str, step: s.Step | None, cause: BaseException, *more: tuple[str, bytes], source: s.Step | None = None
+    task: str, step: Step | None, cause: BaseException, *more: tuple[str, bytes], source: Step | None = None
 ) -> list[tuple[str, bytes]]:
     """Where and why a record failed, as headers of its dead letter. `step`: None if it was not decoded: then `source` is the input that it
     came from. `more`: others between them."""
@@ -107,7 +108,7 @@ def readable(error: BaseException) -> BaseException:
     return shown
 
 
-def traceback_of(error: BaseException, source: s.Step | None = None) -> str:
+def traceback_of(error: BaseException, source: Step | None = None) -> str:
     """The traceback of the user's code, from the error with which a letter failed. `source`: the input, if the letter was a chunk of it."""
     if isinstance(error, BadRecord):
         return own_traceback(error.cause, source)
@@ -124,18 +125,18 @@ def store_failed(error: BaseException) -> bool:
     return any(isinstance(one, StoreUnreadable) for one in causes(error))
 
 
-def policy_of(error: BaseException, source: SourceOp, app: Any) -> s.Policy:
+def policy_of(error: BaseException, source: SourceOp, app: Any) -> Policy:
     """The policy for a failed record: the nearest one wins (operator, input, app). What no record is to blame for always fails."""
     if is_of_no_record(error):
         return "fail"
     step = source.step
     if isinstance(error, UserCodeError):
         own = error.step.on_error
-        return own or (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
+        return own or (step.on_error if isinstance(step, InputStep) else None) or app.on_error
     # for example a table cannot store a value: user code caused this, but no particular operator
     if not isinstance(error, BadRecord):
-        return (step.on_error if isinstance(step, s.InputStep) else None) or app.on_error
-    return (step.on_bad_data if isinstance(step, s.InputStep) else None) or app.on_bad_data
+        return (step.on_error if isinstance(step, InputStep) else None) or app.on_error
+    return (step.on_bad_data if isinstance(step, InputStep) else None) or app.on_bad_data
 
 
 def answer_of(found: Any, policy: str = "it") -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ....core.progress.frames import MAX_TIME, NO_TIME
 from ....core.windows.joins import SIDES, Unpaired, bound_of, preserves
 from ....core.windows.results import DRAIN
-from ...job.steps import steps as s
+from ...job.steps.keyed import JoinStep
 from ...records.kafka.columns import pick
 from ...records.values.record import Headers, Rows
 from ..base.addends import keyed
@@ -63,7 +63,7 @@ class JoinOp(Operator):
     gives_keys = True
     flags = ("watermark", "flushed", "bound")
 
-    def __init__(self, step: s.JoinStep, env: Env) -> None:
+    def __init__(self, step: JoinStep, env: Env) -> None:
         super().__init__(step, env)
         self.join = step
         self.table = env.table(step.name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...job.steps import steps as s
+from ...job.steps.sources import ShuffleStep
+from ...job.steps.step import Step
 from ...records.frames.chunks import Chunk
 from ...records.kafka.target_rules import UnknownTarget
 from ..base.stateless import UserCodeError
@@ -88,6 +89,6 @@ def keeps_state(pipeline: Pipeline, stream: str) -> bool:
     return bool(pipeline.app.tables) or any(step.remembers or _adds_columns(step) for step in behind)
 
 
-def _adds_columns(step: s.Step) -> bool:
+def _adds_columns(step: Step) -> bool:
     """Whether it adds whole numbers of columns: a sum has 64 bits, so it depends on earlier rows whether a row can be added."""
-    return isinstance(step, s.ShuffleStep) and step.combine is not None and step.schema is not None
+    return isinstance(step, ShuffleStep) and step.combine is not None and step.schema is not None

@@ -5,7 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any, Protocol
 
-from ...job.steps import steps as s
+from ...job.steps.batches import BatchStep, SparkStep, WriteStep
+from ...job.steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
+from ...job.steps.ends import ActorStep, AgentStep, ShareStep, SinkStep, ToStep
+from ...job.steps.keyed import AggregateStep, JoinStep, JoinTableStep, TableStep, WindowStep
+from ...job.steps.rows import FilterStep, FlatMapStep, MapAsyncStep, MapStep, PeekStep, RekeyStep
+from ...job.steps.sources import ShuffleStep
+from ...job.steps.step import Step
 from ...records.values.record import Batch
 from ..actors.actor import ActorOp
 from ..actors.asynchronous import AgentOp, MapAsyncOp, SinkOp
@@ -30,61 +36,61 @@ class MakingEnv(Env, Protocol):
         ...
 
 
-def operator_of(step: s.Step, env: MakingEnv) -> Operator:
+def operator_of(step: Step, env: MakingEnv) -> Operator:
     """The operator that runs a step."""
     origin = env.origin
     match step:
-        case s.MapStep():
+        case MapStep():
             return MapOp(step, env)
-        case s.PeekStep():
+        case PeekStep():
             return PeekOp(step, env)
-        case s.FilterStep():
+        case FilterStep():
             return FilterOp(step, env)
-        case s.ColumnsStep():
+        case ColumnsStep():
             return ColumnsOp(step, env)
-        case s.FilterColumnsStep():
+        case FilterColumnsStep():
             return FilterColumnsOp(step, env)
-        case s.WithColumnsStep():
+        case WithColumnsStep():
             return WithColumnsOp(step, env)
-        case s.FrameStep():
+        case FrameStep():
             return FrameOp(step, env)
-        case s.RowsStep():
+        case RowsStep():
             return RowsOp(step, env)
-        case s.FlatMapStep():
+        case FlatMapStep():
             return FlatMapOp(step, env)
-        case s.MapAsyncStep():
+        case MapAsyncStep():
             return MapAsyncOp(step, env)
-        case s.RekeyStep():
+        case RekeyStep():
             return RekeyOp(step, env)
-        case s.ShuffleStep():
-            if isinstance(step.combine, s.WindowStep):
+        case ShuffleStep():
+            if isinstance(step.combine, WindowStep):
                 return WindowCombineOp(step, env)
             return CombineOp(step, env) if step.combine else ShuffleOp(step, env)
-        case s.AggregateStep():
+        case AggregateStep():
             return AggregateOp(step, env)
-        case s.WindowStep():
+        case WindowStep():
             return WindowOp(step, env)
-        case s.TableStep():
+        case TableStep():
             return TableOp(step, env)
-        case s.JoinTableStep():
+        case JoinTableStep():
             return JoinTableOp(step, env)
-        case s.JoinStep():
+        case JoinStep():
             return JoinOp(step, env)
-        case s.ToStep():
+        case ToStep():
             return ToOp(step, env)
-        case s.ShareStep():
+        case ShareStep():
             return ShareOp(step, env)
-        case s.SinkStep():
+        case SinkStep():
             return SinkOp(step, env, origin)
-        case s.AgentStep():
+        case AgentStep():
             return AgentOp(step, env, origin, env.table)
-        case s.ActorStep():
+        case ActorStep():
             return ActorOp(step, env, origin)
-        case s.BatchStep():
+        case BatchStep():
             return _bridge("spark").BatchOp(step, env)
-        case s.SparkStep():
+        case SparkStep():
             return _bridge("spark_results").SparkOp(step, env)
-        case s.WriteStep():
+        case WriteStep():
             return _bridge("written").WriteOp(step, env)
         case _:
             return Operator(step, env)

@@ -19,7 +19,10 @@ from ....core.progress.came_from import OffsetRange
 from ...cancellation import passes
 from ...job.declare.declared_table import bound
 from ...job.derive.declaration import Declared
-from ...job.steps import steps as s
+from ...job.steps.batches import BatchStep
+from ...job.steps.keyed import AggregateStep, TableStep, WindowStep
+from ...job.steps.sources import InputStep, ShuffleStep
+from ...job.steps.step import Step
 from ...job.types.schemas import CLOSED
 from ...measured import Meter
 from ...patience import Patience
@@ -178,7 +181,7 @@ class Pipeline:
         made: dict[int, Operator] = {}
         depth: dict[int, int] = {}
         for step in self.declared.steps:
-            if isinstance(step, s.InputStep):
+            if isinstance(step, InputStep):
                 made[id(step)] = self.sources[step.topic] = SourceOp(step, self)
                 continue
             operator = operator_of(step, self)
@@ -190,7 +193,7 @@ class Pipeline:
             for parent, child in zip(step.parents, takes, strict=True):
                 made[id(parent)].children.append(child)
             depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
-            if isinstance(step, s.ShuffleStep):
+            if isinstance(step, ShuffleStep):
                 topic = self.declared.topic(step)
                 made[id(step)] = self.sources[topic] = SourceOp(step, self)
                 depth[id(step)] = 0
@@ -229,7 +232,7 @@ class Pipeline:
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = graph.flow(name) & streams
-            keeps = isinstance(operator.step, s.BatchStep)  # it stores the origin of its rows; a frame names it
+            keeps = isinstance(operator.step, BatchStep)  # it stores the origin of its rows; a frame names it
             names = isinstance(operator, ShareOp) or type(operator) is ShuffleOp
             for topic in self.reads[id(operator)] if keeps or names else ():
                 source = self.sources[topic]
@@ -243,7 +246,7 @@ class Pipeline:
 
     def _may_leave_out(self, operator: Operator) -> bool:
         """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
-        inputs = [step for step in self.declared.steps if isinstance(step, s.InputStep)]
+        inputs = [step for step in self.declared.steps if isinstance(step, InputStep)]
         policies = (
             [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
         )
@@ -502,9 +505,9 @@ class Pipeline:
                     raise
                 raise UserCodeError(owner, error) from error
 
-    def _keeper(self, table: str) -> s.Step | None:
+    def _keeper(self, table: str) -> Step | None:
         """The step that keeps this table; its policy decides about rows that cannot be stored. None for a table of the app."""
-        steps = s.AggregateStep | s.WindowStep | s.TableStep
+        steps = AggregateStep | WindowStep | TableStep
         return next((one for one in self.declared.steps if isinstance(one, steps) and one.name == table), None)
 
     async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: StepTimes) -> bool:
@@ -584,7 +587,7 @@ class Pipeline:
         return frozenset(
             topic
             for topic, source in self.sources.items()
-            if isinstance(source.step, s.InputStep) and not _reaches(source)
+            if isinstance(source.step, InputStep) and not _reaches(source)
         )
 
     def due(self) -> tuple[int, str] | None:

@@ -15,7 +15,8 @@ from typing import Any
 from ....core.errors import EnvironmentFault, HeadgateError, causes
 from ...cancellation import Unasked, passes, said
 from ...job.declare.checks import POLICIES
-from ...job.steps import steps as s
+from ...job.steps.sources import InputStep, ShuffleStep
+from ...job.steps.step import Step
 from ...job.types.arguments import shown
 from ...patience import timed_out_in_drain
 from ...records.columns.arrow_take import NoFrame
@@ -51,7 +52,7 @@ class Failed:
     error: BaseException
     final: bool = False
     """Whether trying again is pointless."""
-    source: s.Step | None = None
+    source: Step | None = None
     """The input of the chunk that failed; None if it was no chunk."""
     place: str = ""
     """The line of the user's code and the record that could not be read; empty if it was something else."""
@@ -249,7 +250,7 @@ def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
 def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
     """Which row of its frame a record is; None if the stream has no frames, or the frame cannot be read."""
     step = pipeline.sources[chunk.at.stream].step
-    framed = isinstance(step, s.ShuffleStep) or (isinstance(step, s.InputStep) and bool(step.producers))
+    framed = isinstance(step, ShuffleStep) or (isinstance(step, InputStep) and bool(step.producers))
     if not framed or chunk.bad is not None:
         return None
     return row_in_frame(chunk, index)
@@ -258,7 +259,7 @@ def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
 def _passable(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
     """The command that leaves out a record of a stream of frames: no position is between two of its rows."""
     step, row = pipeline.sources[chunk.at.stream].step, row_of(pipeline, chunk, index)
-    if row is None and not (chunk.bad is not None and isinstance(step, s.ShuffleStep)):
+    if row is None and not (chunk.bad is not None and isinstance(step, ShuffleStep)):
         return ""
     place = chunk.columns.offset(index) if row is None else f"{chunk.columns.offset(index)}.{row}"
     job = pipeline.app.job

@@ -10,7 +10,8 @@ from array import array
 from itertools import islice
 from typing import Any
 
-from ...job.steps import steps as s
+from ...job.steps.keyed import AggregateStep
+from ...job.steps.sources import ShuffleStep
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.selecting import all_mappings
 from ...records.frames.arrow_columns import ArrivedColumns
@@ -43,14 +44,14 @@ class AggregateOp(Operator):
 
     gives_keys = True
 
-    def __init__(self, step: s.AggregateStep, env: Env) -> None:
+    def __init__(self, step: AggregateStep, env: Env) -> None:
         super().__init__(step, env)
         self.aggregate = step
         self.plan = step.plan
         self.key_serde = step.key_serde
         self.table = env.table(step.name)
         self.wants_keys = BYTES
-        self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
+        self.partial = any(isinstance(parent, ShuffleStep) and parent.combine for parent in step.parents)
         self.arrays: KeyArrays | None = None
         if has_arrays(self.plan):
             self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)

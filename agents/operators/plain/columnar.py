@@ -13,7 +13,8 @@ from typing import Any
 
 from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import columns_in
-from ...job.steps import steps as s
+from ...job.steps.columns import ColumnsStep, FilterColumnsStep, RowsStep, WithColumnsStep
+from ...job.steps.step import Step
 from ...records.columns.column_chunk import ColumnChunk, columns_of_values
 from ...records.columns.expressions import Computation
 from ...records.columns.selecting import column_of, lacking
@@ -25,7 +26,7 @@ from ..base.stateless import Env, Operator, blaming, failing, select_rows
 class ColumnsOp(Operator):
     """Rows become columns. If it is `direct`, its source decodes the columns, and no rows come."""
 
-    def __init__(self, step: s.ColumnsStep, env: Env) -> None:
+    def __init__(self, step: ColumnsStep, env: Env) -> None:
         super().__init__(step, env)
         self.direct = step.direct
         self.keeps = step.keeps
@@ -78,7 +79,7 @@ def _picked(rows: Rows, kept: list[int]) -> Rows:
 class FilterColumnsOp(Operator):
     """Keeps the rows for which an expression is true."""
 
-    def __init__(self, step: s.FilterColumnsStep, env: Env) -> None:
+    def __init__(self, step: FilterColumnsStep, env: Env) -> None:
         super().__init__(step, env)
         self.keep = Computation(step.keep, step.schema)
         self.needs = frozenset(columns_in(step.keep))
@@ -115,7 +116,7 @@ class FilterColumnsOp(Operator):
 
 
 @contextmanager
-def blaming_rows(step: s.Step, chunk: ColumnChunk) -> Iterator[None]:
+def blaming_rows(step: Step, chunk: ColumnChunk) -> Iterator[None]:
     """As `blaming`, of expressions: the error names all records of the letter that have no value."""
     with blaming(step):
         try:
@@ -127,7 +128,7 @@ def blaming_rows(step: s.Step, chunk: ColumnChunk) -> Iterator[None]:
 class WithColumnsOp(Operator):
     """Adds columns, or replaces them."""
 
-    def __init__(self, step: s.WithColumnsStep, env: Env) -> None:
+    def __init__(self, step: WithColumnsStep, env: Env) -> None:
         super().__init__(step, env)
         self.made = {name: Computation(node, step.schema) for name, node in step.made.items()}
         self.needs = frozenset(name for node in step.made.values() for name in columns_in(node))
@@ -144,7 +145,7 @@ class WithColumnsOp(Operator):
 class RowsOp(Operator):
     """Columns become rows."""
 
-    def __init__(self, step: s.RowsStep, env: Env) -> None:
+    def __init__(self, step: RowsStep, env: Env) -> None:
         super().__init__(step, env)
         self.names = step.schema.names
         self.make = maker(step.kind)

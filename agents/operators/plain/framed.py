@@ -7,7 +7,7 @@ function that returns no frame at all is wrong for every record, so no policy ap
 
 from __future__ import annotations
 
-from ...job.steps import steps as s
+from ...job.steps.columns import FrameStep
 from ...logger import Logger
 from ...records.columns.arrow_take import columns_of_frame
 from ...records.columns.column_chunk import ColumnChunk
@@ -21,7 +21,7 @@ log = Logger("headgate.frames")
 class FrameOp(Operator):
     """Calls a function with the frame of each chunk."""
 
-    def __init__(self, step: s.FrameStep, env: Env) -> None:
+    def __init__(self, step: FrameStep, env: Env) -> None:
         super().__init__(step, env)
         self.frame = step
         self.make = frames_like(step.like)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from ...job.steps import steps as s
+from ...job.steps.keyed import JoinTableStep, TableStep
 from ...records.columns.selecting import column_of
 from ...records.values.record import Rows
 from ..base.addends import keyed
@@ -18,7 +18,7 @@ class TableOp(Operator):
 
     wants_keys = BYTES
 
-    def __init__(self, step: s.TableStep, env: Env) -> None:
+    def __init__(self, step: TableStep, env: Env) -> None:
         super().__init__(step, env)
         self.table = env.table(step.name)
         self.key_serde = step.key_serde
@@ -37,7 +37,7 @@ class TableOp(Operator):
 class JoinTableOp(Operator):
     """Joins each row with its row of a table."""
 
-    def __init__(self, step: s.JoinTableStep, env: Env) -> None:
+    def __init__(self, step: JoinTableStep, env: Env) -> None:
         super().__init__(step, env)
         self.join = step
         self.on = column_of(step.on) if step.on is not None else None

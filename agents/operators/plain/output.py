@@ -15,7 +15,9 @@ import orjson
 from ....core.columns.expressions import col
 from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ....core.windows.results import START_FIELD, WINDOW_HEADER
-from ...job.steps import steps as s
+from ...job.steps.columns import ColumnsStep, FilterColumnsStep, WithColumnsStep
+from ...job.steps.ends import ToStep
+from ...job.steps.step import Step
 from ...job.types.windows import window_key
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.cut_fields import without_fields
@@ -37,7 +39,7 @@ from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming,
 class ToOp(Operator):
     """Writes to an output topic."""
 
-    def __init__(self, step: s.ToStep, env: Env) -> None:
+    def __init__(self, step: ToStep, env: Env) -> None:
         super().__init__(step, env)
         self.to = step
         self.serde = for_outputs(step.serde)
@@ -45,10 +47,10 @@ class ToOp(Operator):
         added = added_fields(step)
         self.spliced = added is not None
         source, made = _made_above(step)
-        self.keeps = isinstance(source, s.ColumnsStep) and source.keeps
+        self.keeps = isinstance(source, ColumnsStep) and source.keeps
         self.made = frozenset(made)
         """The columns that steps have made."""
-        self.replaces = isinstance(source, s.ColumnsStep) and not self.made.isdisjoint(source.schema.names)
+        self.replaces = isinstance(source, ColumnsStep) and not self.made.isdisjoint(source.schema.names)
         self.encoder = (
             Encoder(self.columns, added=tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
         )
@@ -176,24 +178,24 @@ class ToOp(Operator):
             )
 
 
-def added_fields(step: s.ToStep) -> tuple[str, ...] | None:
+def added_fields(step: ToStep) -> tuple[str, ...] | None:
     """The fields that a column stream writes behind those of its input, if a record can be written as its original bytes and these fields:
     it comes from an input in JSON, and no declared column has been replaced. None if records are written in full.
 
     A single record is written in full, too, if it has a field that is not declared, or one that is added.
     """
     above, made = _made_above(step)
-    if not isinstance(above, s.ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
+    if not isinstance(above, ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
         return None
     return tuple(made)
 
 
-def _made_above(step: s.ToStep) -> tuple[s.Step | None, dict[str, None]]:
+def _made_above(step: ToStep) -> tuple[Step | None, dict[str, None]]:
     """The step that columns come from, and the columns that were made behind it, in order."""
     made: dict[str, None] = {}
     above = step.parents[0] if step.parents else None
-    while isinstance(above, s.FilterColumnsStep | s.WithColumnsStep):
-        if isinstance(above, s.WithColumnsStep):
+    while isinstance(above, FilterColumnsStep | WithColumnsStep):
+        if isinstance(above, WithColumnsStep):
             made = {**dict.fromkeys(above.made), **made}
         above = above.parents[0]
     return above, made

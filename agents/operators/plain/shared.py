@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....core.columns.schema import ColumnSchema
-from ...job.steps import steps as s
+from ...job.steps.ends import ShareStep
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
 from ...records.columns.selecting import column_of
@@ -24,7 +24,7 @@ from ..base.stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 class ShareOp(Operator):
     """Writes rows or columns to a shared stream."""
 
-    def __init__(self, step: s.ShareStep, env: Env) -> None:
+    def __init__(self, step: ShareStep, env: Env) -> None:
         super().__init__(step, env)
         self.share_step = step
         self.key = column_of(step.key) if step.key is not None else None

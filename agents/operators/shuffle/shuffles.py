@@ -11,7 +11,8 @@ from typing import Any
 
 from ....core.columns.schema import ColumnSchema
 from ....core.errors import DataError
-from ...job.steps import steps as s
+from ...job.steps.keyed import AggregateStep
+from ...job.steps.sources import ShuffleStep
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
 from ...records.columns.selecting import all_mappings, column_of
@@ -40,7 +41,7 @@ PARTIAL = stored()
 class ShuffleOp(Operator):
     """The sending side of a shuffle: writes rows to an intermediate stream."""
 
-    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+    def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
         self.shuffle_step = step
         self.by = column_of(step.by) if step.by is not None else None
@@ -133,9 +134,9 @@ class CombineOp(ShuffleOp):
     a partial state is the greatest of its rows.
     """
 
-    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+    def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
-        assert isinstance(step.combine, s.AggregateStep)
+        assert isinstance(step.combine, AggregateStep)
         self.aggregate = step.combine
         self.plan = step.combine.plan
         self.arrays = KeyArrays(self.plan) if has_arrays(self.plan) else None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....core.columns.schema import TEXT, ColumnSchema
-from ...job.steps import steps as s
+from ...job.steps.sources import InputStep
 from ...records.columns.column_chunk import ColumnChunk, why_bad
 from ...records.columns.decoder import DecodedColumns, Decoder
 from ...records.frames.arrow_columns import ArrivedColumns
@@ -55,8 +55,8 @@ class ColumnSource:
         self._children = children
         self._counts = counts
         step = source.step
-        self._key = step.key if isinstance(step, s.InputStep) and isinstance(step.key, str) else None
-        self._times = ColumnTimes(step.timestamp if isinstance(step, s.InputStep) else None, framed=source.framed)
+        self._key = step.key if isinstance(step, InputStep) and isinstance(step.key, str) else None
+        self._times = ColumnTimes(step.timestamp if isinstance(step, InputStep) else None, framed=source.framed)
         self._schema = schema
         self._decoder = Decoder(schema.columns, watched=watched)
 
@@ -133,7 +133,7 @@ class ColumnSource:
     def _test_keys(self, chunk: Chunk, made: ColumnChunk, where: _Where) -> None:
         """Show the first keys of the chunk to the test of partitioners."""
         source = self._source
-        if source.pipeline.keys is None or not isinstance(source.step, s.InputStep):
+        if source.pipeline.keys is None or not isinstance(source.step, InputStep):
             return
         some = min(LOOKED_AT, len(chunk))
 

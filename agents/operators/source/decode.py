@@ -17,7 +17,8 @@ from ....core.errors import DataError
 from ....core.progress.frames import HEADER, FrameError
 from ...cancellation import passes
 from ...job.derive.declaration import Declared
-from ...job.steps import steps as s
+from ...job.steps.batches import BatchStep
+from ...job.steps.sources import InputStep, ShuffleStep
 from ...job.types.schemas import NOT_TEXT
 from ...job.types.timestamps import TimeField
 from ...records.columns.selecting import column_of, lacking
@@ -51,15 +52,15 @@ def _unsaid(stream: str, what: str) -> DataError:
     )
 
 
-def serde_of(step: s.InputStep | s.ShuffleStep) -> Any:
+def serde_of(step: InputStep | ShuffleStep) -> Any:
     """The serde of the values in a stream."""
-    return PARTIAL if isinstance(step, s.ShuffleStep) and step.combine is not None else step.serde
+    return PARTIAL if isinstance(step, ShuffleStep) and step.combine is not None else step.serde
 
 
 def value_serdes(declared: Declared) -> dict[str, Any]:
     """The serde of the values of every stream that the job reads, by topic."""
-    read = [step for step in declared.steps if isinstance(step, s.InputStep | s.ShuffleStep)]
-    return {step.topic if isinstance(step, s.InputStep) else declared.topic(step): serde_of(step) for step in read}
+    read = [step for step in declared.steps if isinstance(step, InputStep | ShuffleStep)]
+    return {step.topic if isinstance(step, InputStep) else declared.topic(step): serde_of(step) for step in read}
 
 
 class TakesChunks(Protocol):
@@ -90,15 +91,15 @@ class ReadingEnv(Env, Protocol):
 class SourceOp(Operator):
     """The first operator of a chain: an input, or the receiving side of a shuffle."""
 
-    def __init__(self, step: s.InputStep | s.ShuffleStep, pipeline: ReadingEnv) -> None:
+    def __init__(self, step: InputStep | ShuffleStep, pipeline: ReadingEnv) -> None:
         super().__init__(step, pipeline)
         self.pipeline = pipeline
-        self.partial = isinstance(step, s.ShuffleStep) and step.combine is not None
+        self.partial = isinstance(step, ShuffleStep) and step.combine is not None
         """Whether the values are partial states of the aggregate behind the shuffle."""
         self.serde: Any = serde_of(step)
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
         """The serde that wrote the keys. For an input that declares none, it is assumed only if a later step needs keys."""
-        self.declared = step.key_serde is not None or (isinstance(step, s.InputStep) and bool(step.producers))
+        self.declared = step.key_serde is not None or (isinstance(step, InputStep) and bool(step.producers))
         self.only_text = False
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
         self.key = None
@@ -115,9 +116,9 @@ class SourceOp(Operator):
         self.wants_origins = False
         """Whether a later step names the records of inputs that the rows of its frames were made of. The number of each row's record then
         stands where its offset would: that of its frame is of no use to anybody."""
-        self.framed = not isinstance(step, s.InputStep) or bool(step.producers)
+        self.framed = not isinstance(step, InputStep) or bool(step.producers)
         """Whether its records come in frames, which have their event times."""
-        if isinstance(step, s.InputStep):
+        if isinstance(step, InputStep):
             self.key = column_of(step.key) if step.key is not None else None
             self.serde = step.named or self.serde
 
@@ -131,7 +132,7 @@ class SourceOp(Operator):
 
     def not_frames(self, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[tuple[int, BaseException]]:
         """These errors; of a record that is a frame, what it is and how it can be read."""
-        if not bad or not chunk.has_headers or not isinstance(self.step, s.InputStep):
+        if not bad or not chunk.has_headers or not isinstance(self.step, InputStep):
             return bad
         frames = {index for index, _ in bad if any(name == HEADER for name, _ in chunk.headers[index])}
         what = f"it is a frame: a headgate job shares the stream '{self.step.topic}' with other jobs"
@@ -191,14 +192,14 @@ class SourceOp(Operator):
     ) -> None:
         """All operators behind this one are there. `needed`: the columns that one of them needs; `columns_of` makes what decodes some."""
         step, children = self.step, self.children
-        if isinstance(step, s.InputStep | s.ShuffleStep) and step.columns is not None:
+        if isinstance(step, InputStep | ShuffleStep) and step.columns is not None:
             names: Iterable[str] = step.columns.names
-            if isinstance(step, s.ShuffleStep):  # of an input, they are chosen already
+            if isinstance(step, ShuffleStep):  # of an input, they are chosen already
                 names = frozenset[str]().union(*map(needed, children))
             self.instead = columns_of(self, step.columns.only(names), children)
             self._row_children = children
             return
-        if isinstance(step, s.ShuffleStep) and step.schema is not None and not self.partial:
+        if isinstance(step, ShuffleStep) and step.schema is not None and not self.partial:
             names = frozenset[str]().union(*map(needed, children))
             self.column_sources = [columns_of(self, step.schema.only(names), children)]
             return
@@ -216,7 +217,7 @@ class SourceOp(Operator):
     def referenced(self) -> list[Any]:
         """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
         steps = ((one, one.step) for one in _behind(self))
-        return [one for one, step in steps if isinstance(step, s.BatchStep) and _is_unread(step)]
+        return [one for one, step in steps if isinstance(step, BatchStep) and _is_unread(step)]
 
     @property
     def unread(self) -> int:
@@ -240,7 +241,7 @@ class SourceOp(Operator):
     def _used(self, schema: ColumnSchema, needed: frozenset[str]) -> ColumnSchema:
         """The columns that are decoded: those that later steps need, the time and the key."""
         step = self.step
-        assert isinstance(step, s.InputStep)
+        assert isinstance(step, InputStep)
         own = {step.key, step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp}
         return schema.only(name for name in schema.names if name in needed or name in own)
 
@@ -250,7 +251,7 @@ class SourceOp(Operator):
         bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
-        if self.pipeline.keys is not None and isinstance(self.step, s.InputStep):
+        if self.pipeline.keys is not None and isinstance(self.step, InputStep):
             self.pipeline.keys.see(self.step, chunk, lambda: keys)
         timestamps: list[int] = chunk.timestamps if self.framed else times_of(chunk.columns)
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
@@ -293,7 +294,7 @@ class SourceOp(Operator):
     @property
     def _checks_keys(self) -> bool:
         """Whether keys that stay bytes must be decodable: it is found here, where they enter."""
-        return isinstance(self.step, s.InputStep) and (self.declared or bool(self.wants_keys))
+        return isinstance(self.step, InputStep) and (self.declared or bool(self.wants_keys))
 
     def _decoded(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         found = self.key_serde.loads_many(raw)
@@ -371,7 +372,7 @@ def _behind(source: Operator) -> Iterator[Operator]:
             yield operator
 
 
-def _is_unread(batch: s.BatchStep) -> bool:
+def _is_unread(batch: BatchStep) -> bool:
     """Whether a batch is ranges of an input that nobody here fetches."""
     return batch.reference is not None and not batch.reference.framed
 

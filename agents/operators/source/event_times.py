@@ -20,7 +20,7 @@ from types import NoneType
 from typing import NamedTuple
 
 from ....core.errors import DataError
-from ...job.steps import steps as s
+from ...job.steps.sources import InputStep, ShuffleStep
 from ...job.types.timestamps import BadTimestamp, Extract, timestamps_of
 from ...job.types.windows import said
 from ...records.limits import NO_TIMESTAMP
@@ -93,9 +93,9 @@ NONE = Guard(None, None, True)
 """Of a stream between two steps: its times were judged at the inputs."""
 
 
-def guard_of(step: s.InputStep | s.ShuffleStep) -> Guard:
+def guard_of(step: InputStep | ShuffleStep) -> Guard:
     """What this source declares of its times."""
-    if not isinstance(step, s.InputStep):
+    if not isinstance(step, InputStep):
         return NONE
     return Guard(step.earliest_ms, step.max_future_ms, step.timestamp is None)
 
@@ -103,8 +103,8 @@ def guard_of(step: s.InputStep | s.ShuffleStep) -> Guard:
 class RowTimes:
     """The event times of rows."""
 
-    def __init__(self, step: s.InputStep | s.ShuffleStep) -> None:
-        when = step.timestamp if isinstance(step, s.InputStep) else None
+    def __init__(self, step: InputStep | ShuffleStep) -> None:
+        when = step.timestamp if isinstance(step, InputStep) else None
         self._extract: Extract | None = None if when is None else timestamps_of(when)
 
     def of(

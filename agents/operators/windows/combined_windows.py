@@ -15,7 +15,8 @@ from typing import Any
 from ....core.progress.frames import NO_TIME
 from ....core.windows.results import END_FIELD
 from ...job.derive.in_arrays import in_arrays
-from ...job.steps import steps as s
+from ...job.steps.keyed import WindowStep
+from ...job.steps.sources import ShuffleStep
 from ...job.types.aggregates import AggregatePlan, count
 from ...job.types.aggregates import max as greatest
 from ...records.columns.column_chunk import ColumnChunk
@@ -36,7 +37,7 @@ ROWS_FIELD = "window-rows"
 """The name of the number of rows in a partial state of a pane: no identifier, so no aggregate has it."""
 
 
-def plan_of_partials(step: s.WindowStep, *, ends: bool = True) -> AggregatePlan:
+def plan_of_partials(step: WindowStep, *, ends: bool = True) -> AggregatePlan:
     """The number of rows of a pane and the states, behind the end of the pane: what is sent. Without the ends: what is kept."""
     parts = dict(zip(step.plan.names, step.plan.parts, strict=True))
     end = {END_FIELD: greatest(END_FIELD)} if ends else {}
@@ -46,9 +47,9 @@ def plan_of_partials(step: s.WindowStep, *, ends: bool = True) -> AggregatePlan:
 class WindowCombineOp(ShuffleOp):
     """The sending side of a shuffle that combines rows for the window operator behind it."""
 
-    def __init__(self, step: s.ShuffleStep, env: Env) -> None:
+    def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
-        assert isinstance(step.combine, s.WindowStep)
+        assert isinstance(step.combine, WindowStep)
         self.window = step.combine
         self.plan = step.combine.plan
         self.counting = plan_of_partials(step.combine, ends=False)

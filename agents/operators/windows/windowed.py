@@ -35,7 +35,8 @@ from ....core.windows.results import (
 )
 from ....core.windows.spans import Spans
 from ...job.derive.in_arrays import in_arrays
-from ...job.steps import steps as s
+from ...job.steps.keyed import WindowStep
+from ...job.steps.sources import ShuffleStep
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from ...records.frames.arrow_columns import ArrivedColumns
@@ -83,14 +84,14 @@ class WindowOp(Operator):
     gives_keys = True
     flags = ("watermark", "flushed", "floor", "next_early")
 
-    def __init__(self, step: s.WindowStep, env: Env) -> None:
+    def __init__(self, step: WindowStep, env: Env) -> None:
         super().__init__(step, env)
         self.window_step = step
         window = step.window
         self.plan = step.plan
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
-        self.partial = any(isinstance(parent, s.ShuffleStep) and parent.combine for parent in step.parents)
+        self.partial = any(isinstance(parent, ShuffleStep) and parent.combine for parent in step.parents)
         self.kept: OpenSessions | OpenRows | OpenWindows
         if window.spans is None:
             self.kept = OpenSessions(window.gap_ms, step.plan, self.table)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ....core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, FrameError, UserFrame, decode
 from ...job.derive.declaration import Declared
-from ...job.steps import steps as s
+from ...job.steps.sources import InputStep, ShuffleStep
 from ...job.types.timestamps import BadTimestamp, timestamps_of
 from ...operators.source.decode import serde_of
 from ...operators.source.event_times import guard_of
@@ -35,7 +35,7 @@ class OneRecord(NamedTuple):
 def event_times(declared: Declared) -> dict[str, ReadTimes]:
     """For each input that declares a `timestamp=`, and each stream of other jobs: a function that returns the event times of its records;
     a frame has that of its first row."""
-    inputs = [step for step in declared.steps if isinstance(step, s.InputStep)]
+    inputs = [step for step in declared.steps if isinstance(step, InputStep)]
     times = {step.topic: _times(step) for step in inputs if step.timestamp is not None}
     return times | {step.topic: _times_of_frames(step.serde) for step in inputs if step.producers}
 
@@ -50,14 +50,14 @@ def head_values(declared: Declared) -> dict[str, Value]:
     value of the first row; of a control message it is None."""
     found: dict[str, Value] = {}
     for step in declared.steps:
-        if isinstance(step, s.InputStep):
+        if isinstance(step, InputStep):
             found[step.topic] = _framed(step.serde) if step.producers else _plain(step.serde)
-        elif isinstance(step, s.ShuffleStep):
+        elif isinstance(step, ShuffleStep):
             found[declared.topic(step)] = _framed(serde_of(step))
     return found
 
 
-def _times(step: s.InputStep) -> ReadTimes:
+def _times(step: InputStep) -> ReadTimes:
     assert step.timestamp is not None
     serde, extract, limits = step.serde, timestamps_of(step.timestamp), guard_of(step).limits(None)
 

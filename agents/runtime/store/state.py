@@ -17,7 +17,8 @@ from ....core.task.stored.checkpoint import CONTROL_TABLE, Checkpoint, decode_ch
 from ....core.task.stored.rows import pack_rows, unpack_rows
 from ...cancellation import CalledOff
 from ...job.derive.declaration import Declared
-from ...job.steps.steps import BatchStep, JoinStep, WindowStep
+from ...job.steps.batches import BatchStep
+from ...job.steps.keyed import JoinStep, WindowStep
 from ...job.types.schemas import CLOSED
 from ...logger import Logger
 from ...operators.joins.joined import BOUND

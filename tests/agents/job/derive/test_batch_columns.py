@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
-from headgate.agents.job.steps import steps as s
+from headgate.agents.job.steps.batches import BatchStep
 from headgate.core.errors import DeclarationError
 
 
@@ -96,7 +96,7 @@ def made(build: Any, **more: Any) -> str:
     """The columns of the batch that is made of an input."""
     app = hg.App("sales")
     build(app).batch(max_rows=1).spark(twos, schema="a int", **more).to("out")
-    (step,) = [one for one in Declared(app).steps if isinstance(one, s.BatchStep)]
+    (step,) = [one for one in Declared(app).steps if isinstance(one, BatchStep)]
     return str(step.rows)
 
 
@@ -143,7 +143,7 @@ def test_columns_are_known_where_something_declares_them(build: Any, columns: st
     """An input's type, the annotation of a function, fields of an aggregate, the schema of a stage."""
     app = hg.App("sales")
     build(app).batch(max_rows=1, name="last").spark(twos, schema="a int", name="end").to("out")
-    (step,) = [one for one in Declared(app).steps if isinstance(one, s.BatchStep) and one.name == "last"]
+    (step,) = [one for one in Declared(app).steps if isinstance(one, BatchStep) and one.name == "last"]
     assert str(step.rows) == columns
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
-from headgate.agents.job.steps import steps as s
+from headgate.agents.job.steps.batches import BatchStep, ByReference
 
 
 class Order(TypedDict):
@@ -25,9 +25,9 @@ def out(batches: Any, name: str = "same") -> None:
     batches.spark(same, schema="user string", name=name).to("out")
 
 
-def found(app: hg.App, **options: Any) -> s.ByReference | None:
+def found(app: hg.App, **options: Any) -> ByReference | None:
     steps = Declared(app, **options).steps
-    return next(step for step in steps if isinstance(step, s.BatchStep)).reference
+    return next(step for step in steps if isinstance(step, BatchStep)).reference
 
 
 COLUMNS = (("user", "text", False), ("amount", "float64", True), ("ts", "int64", False))
@@ -36,7 +36,7 @@ COLUMNS = (("user", "text", False), ("amount", "float64", True), ("ts", "int64",
 def test_an_input_with_declared_columns() -> None:
     app = hg.App("job", on_bad_data="skip")
     out(app.input("orders", serde=hg.json(Order), timestamp="ts").batch(max_rows=9, by="reference"))
-    assert found(app) == s.ByReference(COLUMNS, "ts", "skip", earliest_ms=0, max_future_ms=3_600_000)
+    assert found(app) == ByReference(COLUMNS, "ts", "skip", earliest_ms=0, max_future_ms=3_600_000)
     assert found(app, fetches_all=True) is None
 
 
@@ -44,7 +44,7 @@ def test_its_columns() -> None:
     app = hg.App("job", on_bad_data="skip")
     orders = app.input("orders", timestamp=hg.field("ts", unit="s"), on_bad_data="dead_letter")
     out(orders.columns(Order).batch(max_age="1m", by="reference"))
-    assert found(app) == s.ByReference(
+    assert found(app) == ByReference(
         COLUMNS, hg.field("ts", unit="s"), "dead_letter", earliest_ms=0, max_future_ms=3_600_000
     )
 
@@ -118,7 +118,7 @@ def test_columns_behind_a_repartition() -> None:
     app = hg.App("job")
     columns = app.input("orders", serde=hg.json(Order)).columns().filter(hg.col("ts") > 1)
     out(columns.with_columns(big=hg.col("amount") > 9).repartition("user").batch(max_rows=9, by="reference"))
-    assert found(app) == s.ByReference((*COLUMNS, ("big", "bool", True)), None, "fail", framed=True)
+    assert found(app) == ByReference((*COLUMNS, ("big", "bool", True)), None, "fail", framed=True)
     assert found(app, fetches_all=True) is None
 
 
@@ -128,7 +128,7 @@ def test_a_repartition_whose_frames_executors_read_has_no_other_reader() -> None
     columns = app.input("orders", serde=hg.json(Order)).columns().repartition("user")
     out(columns.batch(max_rows=9, by="reference"))
     out(columns.batch(max_rows=9, by="reference", name="more"), "other")
-    assert found(app) == s.ByReference(COLUMNS, None, "skip", framed=True)
+    assert found(app) == ByReference(COLUMNS, None, "skip", framed=True)
     columns.to("copy")
     with pytest.raises(hg.DeclarationError, match=r"read the records of 'by-user', but to \(.*\) reads it, too"):
         Declared(app)

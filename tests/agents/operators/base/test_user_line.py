@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 import headgate as hg
-from headgate.agents.job.steps.steps import MapStep
+from headgate.agents.job.steps.rows import MapStep
 from headgate.agents.operators.base import user_line as module
 from headgate.agents.operators.base.user_line import own_traceback, user_line
 from headgate.agents.testing.driver import Driver

@@ -6,7 +6,8 @@ from typing import Any
 
 import headgate as hg
 from headgate.agents.job.declare.stream import Stream
-from headgate.agents.job.steps import steps as s
+from headgate.agents.job.steps.rows import MapStep
+from headgate.agents.job.steps.step import lineage
 from headgate.agents.testing.driver import Driver
 
 
@@ -24,7 +25,7 @@ def deep(stream: Stream[Any, Any], depth: int, *, on_error: Any = None, at: int 
 
     last = stream.step
     for n in range(depth):
-        last = s.MapStep(parents=(last,), fn=odd if n == at else add, on_error=on_error, where=f"here:{n}")
+        last = MapStep(parents=(last,), fn=odd if n == at else add, on_error=on_error, where=f"here:{n}")
         stream.app.steps.append(last)
     return Stream(stream.app, last)
 
@@ -69,5 +70,5 @@ def test_lineage_and_bootstrap_are_found_through_any_depth() -> None:
     rates = deep(app.input("rates"), 1100).table("rates")
     app.input("orders").join(rates, into=lambda order, rate: {**order, **rate}).to("out")
     assert app.graph().input["rates"].bootstrap
-    assert len(s.lineage((rates.step,))) == 1102
+    assert len(lineage((rates.step,))) == 1102
     assert len(repr(rates.step)) < 1000

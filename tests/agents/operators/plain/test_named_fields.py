@@ -14,7 +14,7 @@ import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.job.derive.named_fields import on_columns
 from headgate.agents.job.derive.plans import parts
-from headgate.agents.job.steps.steps import InputStep
+from headgate.agents.job.steps.sources import InputStep
 from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
-from headgate.agents.job.steps.steps import WindowStep
+from headgate.agents.job.steps.keyed import WindowStep
 from headgate.agents.operators.base.addends import Addends
 from headgate.agents.operators.windows import open_windows, window_states
 from headgate.agents.operators.windows.open_rows import OpenRows

@@ -13,8 +13,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
-from headgate.agents.job.steps import steps as s
-from headgate.agents.job.steps.steps import WindowStep
+from headgate.agents.job.steps.keyed import WindowStep
 from headgate.agents.operators.windows import windowed
 from headgate.agents.records.values.record import Rows
 from headgate.agents.state.opening import open_tables
@@ -757,7 +756,7 @@ def test_a_step_with_an_open_window_is_not_idle(window: hg.Window) -> None:
     """What stands behind it would be told a time without it, and its result would be late there."""
     d = Declared(job(window))
     tables = open_tables(MemoryStore(), d, clock=lambda: 0).tables
-    (step,) = (one for one in d.steps if isinstance(one, s.WindowStep))
+    (step,) = (one for one in d.steps if isinstance(one, WindowStep))
     op = windowed.WindowOp(
         step, SimpleNamespace(table=tables.table, count=lambda *_: None, app=d.app, now_ms=lambda: 0)
     )  # type: ignore[arg-type]

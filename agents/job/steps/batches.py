@@ -1,0 +1,90 @@
+"""Bounded batches, what Spark makes of them, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .step import Step
+
+if TYPE_CHECKING:
+    from ....core.batching.publishing import SparkWrite
+    from ....core.columns.schema import ColumnSchema
+    from ..types.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class ByReference:
+    """A batch is offset ranges of an input or of an intermediate stream, and what decodes its records."""
+
+    columns: tuple[tuple[str, str, bool], ...]
+    """Name, type and whether it may be null."""
+    when: Any
+    """The column of the event time; None for Kafka's timestamps."""
+    on_bad_data: str
+    framed: bool = False
+    """The records are frames of an intermediate stream. The task reads them, too, for control messages and the time are among them; but it
+    keeps only their offsets."""
+    earliest_ms: int | None = None
+    max_future_ms: int | None = None
+    """As of the input."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class BatchStep(Step):
+    """Collects rows into a bounded batch."""
+
+    VERB = "batch"
+    hears_time = True
+    stateful = True
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_age_ms: int | None = None
+    schema: ColumnSchema | None = None
+    """The columns of the batches; None if rows are collected."""
+    rows: ColumnSchema | None = None
+    """The declared columns of rows that are collected, set when the declaration is finished; None if columns are."""
+    reference: ByReference | None = None
+    """No rows are collected: executors read them from the input or the intermediate stream."""
+    window: Window | None = None
+    """Each batch holds the rows of one window; None: the limits close batches."""
+    late: str | None = None
+    """The topic for rows whose window is closed."""
+    late_serde: Any = None
+    keeps_open: bool = False
+    """An end of stream or a drain closes no window."""
+    gathered: bool = False
+    """Its rows come from all tasks, so that `gather.max-bytes` bounds what is open."""
+
+    @property
+    def holds_ms(self) -> int:
+        """How long after its end a window closes, as its results have the time of its end."""
+        return 0 if self.window is None else self.window.holds_ms
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SparkStep(Step):
+    """Passes each bounded batch to a PySpark function."""
+
+    VERB = "spark"
+    effective = True
+    stateful = True
+
+    fn: Callable[..., Any]
+    schema: Any
+    columns: tuple[str, ...] = ()
+    """The names of the columns in `schema`."""
+    rows: ColumnSchema | None = None
+    """The columns of the DataFrame that it gets."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class WriteStep(Step):
+    """Lets Spark write the result of a stage. Nothing else gets that result."""
+
+    VERB = "write"
+    effective = True
+
+    write: SparkWrite
