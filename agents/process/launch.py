@@ -36,7 +36,7 @@ from ...core.user_rule import called
 from ..by_name import imported
 from ..job.declare.app import App
 from ..job.derive.declaration import Declared
-from ..job.steps.sources import InputStep
+from ..job.steps.sources import inputs_of
 from ..worker.options import WorkerOptions
 from .configuration import Configuration
 from .user import user_name
@@ -110,8 +110,8 @@ def _of_user_code(what: str, error: Exception) -> DeclarationError:
 
 def bound_inputs(app: App) -> None:
     """Apply `--bounded`: every input without an end ends where it is now, so the job runs as a batch."""
-    for step in app.steps:
-        if isinstance(step, InputStep) and step.until is None:
+    for step in inputs_of(app.steps).values():
+        if step.until is None:
             # steps refer to each other by identity, so the value is changed in place, before anything is derived from it
             object.__setattr__(step, "until", "newest")
 

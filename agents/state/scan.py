@@ -21,7 +21,6 @@ from ...core.settings import offer
 from ...core.task.stored.checkpoint import CONTROL_TABLE, parse_log_value
 from ...core.windows.slots import holds_window
 from ..job.derive.declaration import Declared
-from ..job.steps.keyed import JoinStep, WindowStep
 from ..job.types.schemas import CLOSED, STATES
 from ..records.values import keys
 from .expiry_index import TTL_TABLE
@@ -56,9 +55,7 @@ class RowDecoder:
         self._histories: dict[str, History | None] = {}
         self.serdes = {} if declared is None else {spec.name: (spec.key, spec.value) for spec in declared.tables()}
         self.keys_in_blocks = (
-            {}
-            if declared is None
-            else {one.name: one.key_serde for one in declared.steps if isinstance(one, WindowStep | JoinStep)}
+            {} if declared is None else {spec.name: spec.keys for spec in declared.tables() if spec.keys is not None}
         )
         """By table of a window or join, the serde of its keys."""
 

@@ -33,8 +33,6 @@ from ...core.task import protocol as t
 from ...core.task.plan import TaskPlan
 from ..job.derive.declaration import Declared
 from ..job.derive.plans import grouper, task_settings
-from ..job.steps.batches import SparkStep
-from ..job.steps.ends import AgentStep, ShareStep, ToStep
 from ..job.steps.keyed import AggregateStep, WindowStep
 from ..job.steps.sources import InputStep
 from ..live_settings import Settings
@@ -99,7 +97,7 @@ class Driver:
         self._port = MemoryPort(self.topics, self._clock)
         if now is not None:
             self._port.broker.saw(now, self._clock.now())
-        self._inputs = {step.topic: step for step in self.declared.steps if isinstance(step, InputStep)}
+        self._inputs = self.declared.inputs
         self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
         self._loop = VirtualLoop(self._clock.ring)
         self._runs = itertools.count(1)
@@ -155,9 +153,7 @@ class Driver:
         graph = self.declared.graph
         known = {*graph.input, *graph.framed, *graph.outputs}
         for topic in asked:
-            if topic not in known and topic not in {
-                step.sink for step in self.app.steps if isinstance(step, AgentStep)
-            }:
+            if topic not in known and not any(topic in step.written for step in self.app.steps):
                 raise DriverError(
                     f"partitions={{'{topic}': …}}: the job has no such topic", remedy=f"it has {sorted(known)}"
                 )
@@ -492,10 +488,8 @@ class Driver:
 
     def _serdes(self, topic: str) -> tuple[Any, Any]:
         for step in self.declared.steps:
-            if isinstance(step, ToStep | ShareStep) and step.topic == topic:
-                return step.serde, step.key_serde
-            if isinstance(step, AgentStep) and step.sink == topic:
-                return step.sink_serde, step.sink_key_serde
+            if topic in step.written:
+                return step.written[topic]
         step = self._inputs.get(topic)
         return (
             (step.serde, step.key_serde or self.app.key_serde) if step else (self.app.serde, self.app.output_key_serde)
@@ -562,7 +556,7 @@ def _discard(work: Any) -> None:
 
 def _spark(declared: Declared, session: Any) -> Any:
     """What runs PySpark functions, in the test's own session; None if the job has none."""
-    found = next((step for step in declared.steps if isinstance(step, SparkStep)), None)
+    found = next((step for step in declared.steps if step.in_spark), None)
     if found is None:
         return None
     if session is None:

@@ -20,7 +20,6 @@ from ..coordinator.job_states import framed_streams, states_of_all
 from ..job.derive.declaration import Declared
 from ..job.derive.references import unfetched
 from ..job.steps.ends import ShareStep
-from ..job.steps.sources import ShuffleStep
 from ..kafka.connect import CONNECT_S
 from ..kafka.port import KafkaPort
 from ..kafka.settings import ClientSettings
@@ -170,7 +169,7 @@ class JobTopics:
         """Refuse to start if another job on this cluster uses a topic of this one, judging by names. (The coordinator stream itself names
         its job.)
         """
-        steps = [step.name for step in self.declared.steps if isinstance(step, ShuffleStep)]
+        steps = [step.name for step in self.declared.sources.values() if not step.foreign]
         for name in there:
             found = parse_internal(name, prefix=self.names.prefix)
             if found is None or found[1].safe == self.names.job.safe:

@@ -22,7 +22,6 @@ from ...core.errors import DeclarationError, HeadgateError
 from ...core.settings import of_spark
 from ..cancellation import Unasked, answered
 from ..job.derive.declaration import Declared
-from ..job.steps.batches import BatchStep, SparkStep
 from ..kafka.offsets import KafkaOffsets
 from ..kafka.port import KafkaPort
 from ..kafka.range_client import RANGE_CLIENT
@@ -253,7 +252,7 @@ class Worker:
 
 def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Bridge | None:
     """The worker's Spark session. It is imported and started only if the job has a Spark step."""
-    if not any(isinstance(step, SparkStep) for step in declared.steps):
+    if not any(step.in_spark for step in declared.steps):
         return None
     from ...spark_bridge.data.spool import Spool, path_of
     from ...spark_bridge.data.tables import Carrier
@@ -268,7 +267,7 @@ def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Br
     spool = Spool(path_of(shared), shared=True) if shared else Spool(own)
     spool.take()
     kafka = (RANGE_CLIENT, options.client.plain())
-    reads = any(isinstance(step, BatchStep) and step.reference is not None for step in declared.steps)
+    reads = any(step.ranges for step in declared.steps)
     terms = Terms(
         package=paths_of(settings.text("spark.package")),
         kafka=kafka if reads else None,

@@ -95,7 +95,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/records/frames": ".memory .values .kafka .columns agents/records",
         "agents/job": "",
         "agents/job/types": "agents/records",
-        "agents/job/steps": ".types",
+        "agents/job/steps": ".types agents/records",
         "agents/job/derive": ".types .steps agents/records",
         "agents/job/declare": ".types .steps .derive agents/records",
         "agents/port": "agents/records",

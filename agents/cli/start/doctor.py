@@ -21,7 +21,6 @@ from ....core.errors import HeadgateError, NotFound
 from ....core.graph.rights import rights
 from ...broker.java import find_java
 from ...job.derive.declaration import Declared
-from ...job.steps.batches import SparkStep, WriteStep
 from ...kafka.allowed import lacking
 from ...kafka.topics import TopicsAdmin
 from ...process.configuration import NO_BROKER, CommandLine, Configuration
@@ -62,7 +61,7 @@ def doctor(
     declared = None if app is None else Declared(app)
     said = CommandLine(bootstrap, pairs, config)
     configuration = configured(said, app={} if app is None else app.settings, need_broker=False)
-    spark = declared is not None and any(isinstance(step, SparkStep | WriteStep) for step in declared.steps)
+    spark = declared is not None and any(step.in_spark for step in declared.steps)
     found = [*versions(), *of_java(needed=spark), *of_spark(needed=spark), of_disk(configuration), of_clock()]
     if configuration.broker_origin == NO_BROKER:
         found.append(no_broker(needed=declared is not None))

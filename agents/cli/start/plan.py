@@ -23,9 +23,7 @@ from ....core.graph.model import JobModel, producer_sets
 from ....core.graph.resolve import shared_widths
 from ....core.names import natural
 from ...job.derive.declaration import Declared
-from ...job.derive.in_arrays import makes_rows
 from ...job.derive.named_fields import on_columns
-from ...job.steps.sources import InputStep
 from ...job.steps.step import Step
 from ...kafka.topics import ABOUT_PROPERTIES, Compared, ExistingTopic, TopicSpec, compared
 from ...process.configuration import CommandLine, Configuration
@@ -269,8 +267,8 @@ def _end(graph: Graph, one: Input) -> dict[str, str]:
 
 def _step(declared: Declared, step: Step, columns: bool) -> dict[str, str | None]:
     """What a step works on, and why on rows where columns were to be expected."""
-    why = declared.why_rows.get(step.topic) if isinstance(step, InputStep) else None
-    if columns and (inside := makes_rows(step)) is not None:
+    why = None if step.parents else declared.why_rows.get(step.name)
+    if columns and (inside := step.why_rows()) is not None:
         columns, why = False, inside
     return {"step": declared.name(step), "works_on": "columns" if columns else "rows", "why": why}
 

@@ -22,10 +22,8 @@ from ....core.words import APP
 from ...records.values import serdes
 from ...records.values.serdes import Serde
 from ..derive.result_fields import check_own_fields
-from ..steps.batches import BatchStep
-from ..steps.ends import ActorStep, AgentStep, ShareStep, ToStep
-from ..steps.keyed import AggregateStep, JoinStep, TableStep, WindowStep
-from ..steps.sources import InputStep
+from ..steps.ends import ActorStep, AgentStep
+from ..steps.sources import InputStep, inputs_of
 from ..steps.step import Policy, Step
 from ..types.arguments import called_from, check_arguments, check_selector, duration
 from ..types.timestamps import When, moment, timestamps_of
@@ -48,8 +46,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Moment = int | str | datetime
 """A time: ms since 1970, ISO 8601 text or a `datetime`; without a time zone it is UTC. Text may name an end of the log instead."""
 Until = Moment | Mapping[int, int] | None
-STATE = (AggregateStep, WindowStep, TableStep, JoinStep, BatchStep)
-"""Steps that keep a table under their own name."""
 
 
 class InputOptions(TypedDict, total=False):
@@ -167,12 +163,11 @@ class App(RefusesVerbs):
         """
         check_topic(topic, "input")
         where = f"input('{topic}')"
-        for other in self.steps:
-            if isinstance(other, InputStep) and other.topic == topic:
-                raise DeclarationError(
-                    f"the input '{topic}' is declared twice ({other.where} and {called_from()})",
-                    remedy="declare it once and use the stream twice",
-                )
+        if (other := inputs_of(self.steps).get(topic)) is not None:
+            raise DeclarationError(
+                f"the input '{topic}' is declared twice ({other.where} and {called_from()})",
+                remedy="declare it once and use the stream twice",
+            )
         check_input(topic, options)
         producers = producing_jobs(options.get("producers", ()), where)
         if str(self.job) in producers:
@@ -355,14 +350,14 @@ class App(RefusesVerbs):
 
     def add(self, step: Any) -> Any:
         """Add a step; refuse it if the job could not work with it. Step names are unique in a job."""
-        if step.name and not isinstance(step, InputStep):
+        if step.name and step.parents:
             for other in self.steps:
-                if other.name == step.name and not isinstance(other, InputStep):
+                if other.name == step.name and other.parents:
                     raise DeclarationError(
                         f"two steps are named '{step.name}': {other.where} and {step.where}",
                         remedy="give one of them a name=",
                     )
-        if isinstance(step, STATE):
+        if step.tabled:
             self._table_is_free(step.name)
         self._topic_is_open(step)
         from ..derive.declaration import Declared
@@ -375,18 +370,11 @@ class App(RefusesVerbs):
             raise DeclarationError(f"{error.what} (declared at {step.where})", remedy=error.remedy) from None
         return step
 
-    def _topic_is_open(self, step: Any) -> None:
+    def _topic_is_open(self, step: Step) -> None:
         """Refuse topics that are not the user's to read or write."""
-        reads = isinstance(step, InputStep)
-        named = (
-            step.topic if isinstance(step, InputStep | ToStep | ShareStep) else None,
-            step.sink if isinstance(step, AgentStep) else None,
-            getattr(step, "late", None),
-        )
-        for topic in named:
-            if topic and (
-                why := self.topics.kept(topic, written=False) if reads else ClosedTopics(self.topics).closed(topic)
-            ):
+        reads = not step.parents
+        for topic in (step.name,) if reads else step.writes:
+            if why := self.topics.kept(topic, written=False) if reads else ClosedTopics(self.topics).closed(topic):
                 raise DeclarationError(
                     f"the job '{self.job}' cannot {'read' if reads else 'write'} '{topic}' ({step.where}): {why}",
                     remedy=f"{'read from' if reads else 'write to'} a topic of another name",
@@ -396,7 +384,7 @@ class App(RefusesVerbs):
         if name in self.tables:
             raise DeclarationError(f"the table '{name}' is declared twice", remedy="give one of them another name")
         for step in self.steps:
-            if isinstance(step, STATE) and step.name == name:
+            if step.tabled and step.name == name:
                 raise DeclarationError(
                     f"the table '{name}' would have the same name as the step declared at {step.where}",
                     remedy="give one of them another name",

@@ -6,10 +6,9 @@ it would never be awaited. A function that cannot take the arguments that it wil
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_origin
 
 from ....core.errors import DeclarationError
 from ....core.graph.graph import Graph
@@ -17,11 +16,8 @@ from ....core.names import Topics, topic_name
 from ....core.settings import nearest
 from ....core.targets import ClosedTopics
 from ...records.values.serdes import Serde
-from ..steps.keyed import AggregateStep, JoinTableStep, WindowStep
-from ..steps.rows import FilterStep, FlatMapStep, MapAsyncStep, MapStep, RekeyStep
-from ..steps.sources import InputStep, ShuffleStep
 from ..steps.step import Policy, Step
-from ..types.arguments import check_arguments, check_function
+from ..types.arguments import check_arguments, check_function, returned
 
 Selector = str | Callable[[Any], Any]
 """A field of the value, by name, or a function of the value."""
@@ -78,7 +74,7 @@ def check_serde(serde: Any, where: str) -> None:
 
 def check_output_key(step: Step, key: Any, topic: str) -> None:
     """Refuse output keys that are declared as booleans or tuples: only `key_serde=` can say how to write them."""
-    kind = _kind_of(key) if key is not None else _kind_of_rows(step)
+    kind = returned(key) if key is not None else _kind_of_rows(step)
     plain = get_origin(kind) or kind
     if plain in (bool, tuple):
         raise DeclarationError(
@@ -87,39 +83,13 @@ def check_output_key(step: Step, key: Any, topic: str) -> None:
         )
 
 
-def _kind_of(selector: Any) -> Any:
-    """The type that a function is annotated to return."""
-    try:
-        return get_type_hints(selector).get("return") if inspect.isroutine(selector) else None
-    except (NameError, TypeError):
-        return None
-
-
 def _kind_of_rows(step: Step) -> Any:
     """The type of the keys that this step passes on, if the declaration gives it."""
-    while True:
-        if isinstance(step, RekeyStep):
-            return _kind_of(step.by)
-        if isinstance(step, ShuffleStep) and step.by is not None:
-            return step.key_serde.type or _kind_of(step.by)
-        if isinstance(step, InputStep):
-            return step.key_serde.type if step.key_serde is not None else None
-        if len(step.parents) != 1 or not isinstance(step, KEEPING) or getattr(step, "with_record", False):
+    while not step.sets_keys:
+        if len(step.parents) != 1 or not step.keeps_keys:
             return None
         step = step.parents[0]
-
-
-KEEPING = (
-    MapStep,
-    FilterStep,
-    FlatMapStep,
-    MapAsyncStep,
-    AggregateStep,
-    JoinTableStep,
-    WindowStep,
-    ShuffleStep,
-)
-"""Steps whose rows keep the keys of the rows that they were made from."""
+    return step.key_type
 
 
 def check_topic(topic: Any, verb: str) -> str:

@@ -13,7 +13,6 @@ from ....core.errors import DeclarationError
 from ....core.windows.joins import KINDS, Distance, preserves
 from ..derive.named_fields import serde_behind
 from ..steps.keyed import JoinStep
-from ..steps.sources import InputStep, ShuffleStep
 from ..steps.step import Policy, Step
 from ..types.arguments import called_from, check_function, duration
 from ..types.windows import distance_said
@@ -109,12 +108,10 @@ def _everywhere(step: Step) -> bool:
     stack, sources = [step], list[bool]()
     while stack:
         one = stack.pop()
-        if isinstance(one, InputStep):
-            sources.append(one.broadcast)
-        elif isinstance(one, ShuffleStep):
-            sources.append(one.everyone)
-        else:
+        if one.everywhere is None:
             stack += one.parents
+        else:
+            sources.append(one.everywhere)
     return all(sources)
 
 

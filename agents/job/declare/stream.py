@@ -23,8 +23,8 @@ from ..steps.columns import FilterColumnsStep
 from ..steps.ends import ActorStep, SinkStep, ToStep
 from ..steps.keyed import AggregateStep, JoinTableStep, TableStep
 from ..steps.rows import EventsStep, FilterStep, FlatMapStep, MapAsyncStep, MapStep, MergeStep, PeekStep, RekeyStep
-from ..steps.sources import ShuffleStep
-from ..steps.step import Policy, Step, lineage
+from ..steps.sources import ShuffleStep, shuffles_before
+from ..steps.step import Policy, Step
 from ..types.aggregates import Aggregate, plan
 from ..types.arguments import called_from, check_function, check_selector, duration
 from ..types.windows import Window, window_key
@@ -461,7 +461,7 @@ class Stream(RefusesVerbs, Generic[K, V]):
         on_error: Policy = None,
     ) -> TableView[K, V]:
         """The last value of each key; a null value deletes the key. `broadcast=True` keeps a copy of the whole table on every worker."""
-        shuffles = [one for one in lineage((self.step,)) if isinstance(one, ShuffleStep)]
+        shuffles = shuffles_before(self.step)
         if broadcast and shuffles and not shuffles[-1].everyone:
             raise DeclarationError(
                 f"table('{name}', broadcast=True) after repartition: each task gets only its part",

@@ -10,40 +10,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ....core.batching.batches import FORMAT as BOOK
 from ....core.errors import DeclarationError
 from ....core.graph.checks import validate
-from ....core.graph.graph import Graph, Input, Stage, loose_name
+from ....core.graph.graph import Graph, Input, loose_name
 from ....core.graph.keying import check_stated
 from ....core.graph.model import JobModel
 from ....core.names import JobName, Topics
-from ....core.settings import shown
 from ....core.task.plan import FOREIGN, INTERMEDIATE, SOURCE, InputPlan, OutputPlan, StepPlan, TaskPlan, TaskSettings
-from ...records.values.serdes import Serde, stored
-from ..steps.batches import BatchStep, WriteStep
-from ..steps.ends import ActorStep, AgentStep, ShareStep, ToStep
-from ..steps.keyed import AggregateStep, JoinStep, JoinTableStep, TableStep, WindowStep
-from ..steps.sources import InputStep, ShuffleStep
+from ...records.values.serdes import Serde
+from ..steps.batches import WriteStep
+from ..steps.keyed import TableStep
+from ..steps.sources import InputStep, ShuffleStep, SourceStep, inputs_of, shuffles_before
 from ..steps.step import Step, lineage, readers_of, rebuilt
-from ..types.schemas import (
-    SLOT_KEY,
-    TIMERS,
-    TableSpec,
-    schema_of_aggregate,
-    schema_of_batches,
-    schema_of_join,
-    schema_of_own,
-    schema_of_rows,
-    schema_of_table,
-    schema_of_window,
-)
-from ..types.timestamps import TimeField
-from ..types.windows import distance_said, said
+from ..types.schemas import TableSpec, schema_of_table
 from .batch_columns import with_columns_of_batches
 from .named_fields import with_named_fields
 from .references import check_alone, inline
+
+if TYPE_CHECKING:
+    from ..steps.keyed import AggregateStep, WindowStep
 
 
 class DeclaredApp(Protocol):
@@ -115,24 +102,32 @@ class Declared:
             if not name:
                 loose[verb := step.verb] += 1
                 name = loose_name(verb, taken, loose[verb])
-            if isinstance(step, TableStep):
-                name = f"table:{name}"  # a table may have the same name as the input that it follows
+            self.names[id(step)] = name = step.stage_name(name)
             taken.add(name)
-            self.names[id(step)] = name
 
     def name(self, step: Step) -> str:
         """The stage name of a step; for an input, its topic."""
         return self.names[id(step)]
 
-    def topic(self, step: ShuffleStep) -> str:
+    def topic(self, step: Step) -> str:
         """The intermediate stream of a shuffle."""
         return self.topics.intermediate(step.name)
 
     @cached_property
+    def inputs(self) -> dict[str, InputStep]:
+        """The inputs, by topic."""
+        return inputs_of(self.steps)
+
+    @cached_property
+    def sources(self) -> dict[str, SourceStep]:
+        """What reads each of the streams that the job reads, by topic."""
+        return {step.stream(self): step for step in self.steps if isinstance(step, SourceStep)}
+
+    @cached_property
     def graph(self) -> Graph:
         """The checked graph."""
-        inputs = tuple(self._input(step) for step in self.steps if isinstance(step, InputStep))
-        stages = tuple(self._stage(step) for step in self.steps if not isinstance(step, InputStep))
+        inputs = tuple(map(self._input, self.inputs.values()))
+        stages = tuple(step.stage(self) for step in self.steps if step.parents)
         graph = Graph(inputs, stages)
         validate(graph)
         check_stated(graph)
@@ -140,24 +135,11 @@ class Declared:
 
     def _input(self, step: InputStep) -> Input:
         broadcast = any(
-            isinstance(t, TableStep) and t.broadcast and step in lineage((t,)) and not _shuffled(t) for t in self.steps
+            isinstance(t, TableStep) and t.broadcast and step in lineage((t,)) and not shuffles_before(t)
+            for t in self.steps
         )
-        until = step.until
-        return Input(
-            stream=step.topic,
-            key=step.key if isinstance(step.key, str) else None,
-            broadcast=step.broadcast or broadcast,
-            bootstrap=step.bootstrap or id(step) in self._only_tables,
-            priority=step.priority,
-            start=step.start,
-            until=tuple(sorted(until.items())) if isinstance(until, Mapping) else until,
-            producers=step.producers,
-            on_lost=step.on_lost,
-            partitioner=step.partitioner,
-            key_serde=(step.key_serde or self.app.key_serde).name,
-            out_of_order_ms=step.max_out_of_order_ms,
-            arguments=(("serde", str(step.serde.name)), ("timestamp", _text(step.timestamp))),
-        )
+        bootstrap = id(step) in self._only_tables
+        return step.stated(broadcast=broadcast, bootstrap=bootstrap, key_serde=self.app.key_serde)
 
     @cached_property
     def _only_tables(self) -> frozenset[int]:
@@ -170,98 +152,13 @@ class Declared:
                 found.add(id(step))
         return frozenset(found)
 
-    def _stage(self, step: Step) -> Stage:
-        reads = tuple(self.name(parent) for parent in step.parents)
-        on: tuple[str | None, ...] = ()
-        by: str | None = None
-        writes: tuple[str, ...] = ()
-        width: int | None = None
-        key_serde = ""
-        between: tuple[tuple[str, str], ...] = ()
-        if isinstance(step, JoinTableStep):
-            reads = (*reads, self.name(step.table))
-            on = (_text(step.on) if step.on is not None else None, None)
-        if isinstance(step, ShuffleStep):
-            writes = (self.topic(step),)
-            by = _text(step.by) if step.by is not None else None
-            width = step.partitions
-            carried = step.serde.name if step.combine is None else "partial states"
-            key_serde = step.key_serde.name
-            between = (("carries", carried),)
-            between += (("key", step.key_text),) if step.key_text else ()
-        if isinstance(step, ToStep | ShareStep):
-            writes = (step.topic,)
-        if isinstance(step, ShareStep):
-            width, key_serde = step.partitions, step.key_serde.name
-            between = (("carries", step.serde.name),)
-        if isinstance(step, AgentStep) and step.sink:
-            writes = (step.sink,)
-        if isinstance(step, WriteStep):
-            into = step.write
-            between = (("into", shown("into", into.path) or _text(into.save)), ("format", into.format))
-            between += (("partition_by", ", ".join(into.partition_by)),) if into.partition_by else ()
-        if isinstance(step, WindowStep | BatchStep) and step.window is not None:
-            writes = (step.late,) if step.late else ()
-            between = (("grace", said(step.window.grace_ms)),)
-            between += (("at_end", "keep"),) if step.keeps_open else ()
-        if isinstance(step, WindowStep):
-            between += (("early", f"{step.early_ms} ms, {step.early_rows} rows"),) if step.updates else ()
-        if isinstance(step, BatchStep) and step.reference is not None:
-            between = (("by", "reference"),)
-        elif isinstance(step, BatchStep) and step.rows is not None:
-            between += (("rows", str(step.rows)),)
-        if isinstance(step, JoinStep):
-            writes = (step.late,) if step.late else ()
-            between = (("grace", said(step.grace_ms)),)
-            between += (("at_end", "keep"),) if step.keeps_open else ()
-            on = step.on or ()
-        return Stage(
-            name=self.name(step),
-            verb=step.verb,
-            reads=reads,
-            writes=writes,
-            by=by,
-            on=on,
-            width=width,
-            key_serde=key_serde,
-            stateful=step.stateful,
-            updates=step.updates,
-            arguments=between,
-        )
-
     def tables(self) -> Iterator[TableSpec]:
         """The tables that users declared, and those that steps keep."""
-        plain = stored()
         for table in self.app.tables.values():
             key, value = table.key_serde, table.serde
             yield TableSpec(table.name, key, value, schema_of_table(key, value), table.ttl_ms, table.migrate)
         for step in self.steps:
-            match step:
-                case AggregateStep():
-                    schema = schema_of_aggregate(step.plan, step.key_serde)
-                    yield TableSpec(step.name, step.key_serde, plain, schema, None, step.migrate, step.plan)
-                case WindowStep():
-                    of = str(step.window)
-                    schema = (
-                        schema_of_window(of, step.plan, step.key_serde)
-                        if step.rows is None
-                        else schema_of_rows(of, step.key_serde, step.rows)
-                    )
-                    yield TableSpec(step.name, SLOT_KEY, plain, schema, None, step.migrate, step.plan, blocks=True)
-                case JoinStep():
-                    schema = schema_of_join(_kind_of(step), step.key_serde, step.serdes)
-                    yield TableSpec(step.name, SLOT_KEY, plain, schema)
-                case TableStep():
-                    schema = schema_of_table(step.key_serde, step.serde)
-                    yield TableSpec(step.name, step.key_serde, step.serde, schema, step.ttl_ms, step.migrate)
-                case ActorStep():
-                    yield TableSpec(f"{step.name}.timers", plain, plain, schema_of_own(TIMERS, "kind, time"))
-                case BatchStep():
-                    of = "" if step.window is None else str(step.window)
-                    book = BOOK if step.reference is None else f"{BOOK}, ranges of offsets"
-                    yield TableSpec(step.name, plain, plain, schema_of_batches(book, of))
-                case _:
-                    pass
+            yield from step.tables()
 
     @cached_property
     def _hearing(self) -> frozenset[str]:
@@ -271,7 +168,7 @@ class Declared:
     def task_plan(self, task: str, model: JobModel, settings: TaskSettings) -> TaskPlan:
         """What one task reads and writes under a job model."""
         widths = model.widths
-        by_topic = {step.topic: step for step in self.steps if isinstance(step, InputStep)}
+        by_topic = self.inputs
         owned: dict[str, list[int]] = {}
         for stream, partition in model.tasks[task]:
             owned.setdefault(stream, []).append(partition)
@@ -336,7 +233,7 @@ def graph_of(app: DeclaredApp) -> Graph:
 
 def _has_effect(app: DeclaredApp) -> None:
     """Check that the job has inputs and effects, and that every shuffle and every batch has a reader."""
-    if not any(isinstance(step, InputStep) for step in app.steps):
+    if not inputs_of(app.steps):
         raise DeclarationError(
             f"the job '{app.name}' has no inputs", remedy='app.input("topic") declares what it reads'
         )
@@ -347,20 +244,22 @@ def _has_effect(app: DeclaredApp) -> None:
         )
     used = {id(parent) for step in app.steps for parent in step.parents}
     for step in app.steps:
-        if isinstance(step, ShuffleStep | BatchStep) and id(step) not in used:
+        if step.wants_reader and id(step) not in used:
             raise DeclarationError(
                 f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
             )
     readers = readers_of(app.steps)
-    for step in app.steps:
-        others = [one for one in readers.get(id(step), []) if not isinstance(one, WriteStep)]
-        if len(others) < (written := len(readers.get(id(step), []))) and written > 1:
-            also = f"{others[0].verb} ({others[0].where})" if others else "another write"
+    writes = [step for step in app.steps if isinstance(step, WriteStep)]
+    for write in writes:
+        (step,) = write.parents
+        others = [one for one in readers[id(step)] if one not in writes]
+        if len(readers[id(step)]) > 1:
+            also = others[0].said if others else "another write"
             raise DeclarationError(
                 f"Spark writes the result of {step.verb} '{step.name}' ({step.where}), so that {also} cannot have it, too",
                 remedy="use the batches before it twice: .spark(…).write(…) and another .spark(…)",
             )
-    _agree_about_files([step for step in app.steps if isinstance(step, WriteStep)])
+    _agree_about_files(writes)
     for window in app.windows:
         window.check_used()
 
@@ -381,25 +280,6 @@ def _agree_about_files(steps: list[WriteStep]) -> None:
                 )
 
 
-def _kind_of(step: JoinStep) -> str:
-    """What a join keeps rows for, as text: rows that were kept for another join are no use to this one."""
-    return f"{step.how} {distance_said(step.distance)}"
-
-
-def _text(value: Any) -> str:
-    if value is None or isinstance(value, str | TimeField):
-        return str(value or "")
-    return f"function {getattr(value, '__qualname__', type(value).__name__)}"
-
-
-def _shuffled(step: Step) -> bool:
-    return any(isinstance(found, ShuffleStep) for found in lineage((step,)))
-
-
-def _combines(step: Step) -> TypeGuard[AggregateStep | WindowStep]:
-    return step.plan.merges if isinstance(step, AggregateStep) else isinstance(step, WindowStep) and step.combines
-
-
 def _with_combining(steps: list[Step]) -> list[Step]:
     """The steps, with each shuffle set to combine the mergeable aggregate or window behind it.
 
@@ -410,8 +290,8 @@ def _with_combining(steps: list[Step]) -> list[Step]:
     def combining(step: Step) -> Step:
         if isinstance(step, ShuffleStep) and step.by_key:
             after = readers.get(id(step), [])
-            if len(after) == 1 and len(after[0].parents) == 1 and _combines(one := after[0]):
-                return replace(step, combine=one)
+            if len(after) == 1 and len(after[0].parents) == 1 and after[0].combines:
+                return replace(step, combine=cast("AggregateStep | WindowStep", after[0]))
         return step
 
     return rebuilt(steps, combining)

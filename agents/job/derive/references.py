@@ -16,10 +16,9 @@ from ....core.errors import DeclarationError
 from ...records.values.column_types import columns_of_type
 from ...records.values.serdes import is_json
 from ..steps.batches import BatchStep, ByReference
-from ..steps.columns import ColumnsStep
-from ..steps.sources import InputStep, ShuffleStep
-from ..steps.step import Policy, Step, lineage, readers_of
-from ..types.timestamps import TimeField, is_time
+from ..steps.sources import InputStep
+from ..steps.step import Policy, Step, readers_of
+from ..types.timestamps import is_time
 
 if TYPE_CHECKING:
     from ....core.columns.schema import ColumnSchema
@@ -49,23 +48,20 @@ def by_reference(
             "batch(by='reference', max_bytes=…): the worker keeps no rows, so it does not know their size",
             remedy="max_rows=, or max_age=; of an input, max_rows= bounds the number of offsets",
         )
-    if isinstance(parent, ShuffleStep) and parent.by_key and parent.schema is not None:
-        leaves_out = on_bad_data != "fail"
-        return ByReference(_columns(parent.schema), None, "skip" if leaves_out else "fail", framed=True)
-    source = parent
-    if isinstance(parent, ColumnsStep) and parent.direct:
-        (source,) = parent.parents
-    if isinstance(source, InputStep) and source.producers:
-        raise DeclarationError(
-            f"batch(by='reference') of '{source.topic}', a stream of other jobs: its retention does not wait for batches of this one",
-            remedy="leave out by=, or put .columns(…).repartition(…) before the batch: this job's own stream waits",
-        )
-    if not isinstance(source, InputStep):
+    source = parent.fetched
+    if source is None:
         raise DeclarationError(
             f"batch(by='reference') behind {parent.verb}: executors read the records of an input, before any step, or of columns "
             "directly behind a repartition",
             remedy="put it directly behind app.input(…), its .columns(), or .columns(…).repartition(…), and do the rest in the Spark "
             "function; or leave out by=",
+        )
+    if not source.foreign:
+        return ByReference(_columns(source.schema), None, "skip" if on_bad_data != "fail" else "fail", framed=True)
+    if source.producers:
+        raise DeclarationError(
+            f"batch(by='reference') of '{source.topic}', a stream of other jobs: its retention does not wait for batches of this one",
+            remedy="leave out by=, or put .columns(…).repartition(…) before the batch: this job's own stream waits",
         )
     if schema is None:
         schema = _declared(source)
@@ -90,11 +86,6 @@ def _columns(schema: ColumnSchema) -> tuple[tuple[str, str, bool], ...]:
     return tuple((one.name, one.type, one.optional) for one in schema.columns)
 
 
-def _referenced(step: Step) -> bool:
-    """Whether this is a batch by reference."""
-    return isinstance(step, BatchStep) and step.reference is not None
-
-
 def _declared(source: InputStep) -> ColumnSchema:
     kind = source.serde.type
     if kind is None or not is_json(source.serde):
@@ -105,32 +96,27 @@ def _declared(source: InputStep) -> ColumnSchema:
     return columns_of_type(kind)
 
 
-def unfetched(steps: Sequence[Step]) -> dict[str, BatchStep]:
+def unfetched(steps: Sequence[Step]) -> dict[str, Step]:
     """The inputs of which no record is fetched, each with a batch that is by reference."""
-    batches = [step for step in steps if isinstance(step, BatchStep) and step.reference and not step.reference.framed]
-    return {one.topic: step for step in batches for one in lineage((step,)) if isinstance(one, InputStep)}
+    return {step.parents[0].fetched.topic: step for step in steps if step.ranges and not step.ranges.framed}
 
 
 def check_alone(steps: Sequence[Step]) -> None:
     """Refuse a second reader of a stream that executors read, and an input of that kind that is to be read before the others."""
     readers = readers_of(steps)
     for step in steps:
-        if not isinstance(step, BatchStep) or step.reference is None:
+        if step.ranges is None:
             continue
-        if step.reference.framed:
-            (between,) = step.parents
-            _alone(step, [one for one in readers.get(id(between), ()) if not _referenced(one)], between.name)
-            continue
-        source = next(one for one in lineage((step,)) if isinstance(one, InputStep))
+        source = step.parents[0].fetched
         if source.bootstrap:
             raise DeclarationError(
                 f"batch '{step.name}' ({step.where}) is by reference, and its input '{source.topic}' has bootstrap=True",
                 remedy="leave out bootstrap=True, or by='reference'",
             )
-        _alone(step, [one for one in readers.get(id(source), ()) if not _leads_to_ranges(one, readers)], source.topic)
+        _alone(step, [one for one in readers[id(source)] if not _leads_to_ranges(one, source, readers)], source.name)
 
 
-def _alone(step: BatchStep, others: Sequence[Step], stream: str) -> None:
+def _alone(step: Step, others: Sequence[Step], stream: str) -> None:
     if others:
         other = others[0]
         raise DeclarationError(
@@ -145,18 +131,16 @@ def inline(step: Step) -> Step:
     return replace(step, reference=None) if isinstance(step, BatchStep) and step.reference is not None else step
 
 
-def _leads_to_ranges(step: Step, readers: dict[int, list[Step]]) -> bool:
-    """Whether this step leads only to batches by reference."""
-    if isinstance(step, BatchStep):
-        return _referenced(step)
+def _leads_to_ranges(step: Step, source: Step, readers: dict[int, list[Step]]) -> bool:
+    """Whether this step leads only to batches of ranges of that source."""
     after = readers.get(id(step), [])
-    return isinstance(step, ColumnsStep) and bool(after) and all(_leads_to_ranges(one, readers) for one in after)
+    passes = step.fetched is source and bool(after)
+    return step.ranges is not None or (passes and all(_leads_to_ranges(one, source, readers) for one in after))
 
 
 def check_columns_of(step: InputStep, schema: ColumnSchema) -> None:
     """Refuse an input whose time or key is not a column, because no value exists of which a function could make it."""
-    time = step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp
-    for what, given in (("timestamp", time), ("key", step.key)):
+    for what, given in (("timestamp", step.time_field), ("key", step.key)):
         if given is None:
             continue
         if not isinstance(given, str):

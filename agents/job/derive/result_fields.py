@@ -19,15 +19,9 @@ from ...records.memory.event_time import units_said
 from ...records.values.column_types import plain_fields
 from ...records.values.serdes import Serde, is_json
 from ..steps.batches import SparkStep
-from ..steps.rows import EventsStep, FilterStep, MergeStep, RekeyStep
-from ..steps.sources import ShuffleStep
-from ..steps.step import Step
-from ..types.aggregates import AggregatePlan
+from ..steps.step import Step, type_behind
+from ..types.aggregates import OF_NUMBERS, AggregatePlan
 from ..types.timestamps import TimeField, is_time
-from .named_fields import OF_NUMBERS, type_behind
-
-PASSING = (FilterStep, EventsStep, RekeyStep, MergeStep, ShuffleStep)
-"""Steps whose rows are those that came in."""
 
 
 def check_field(step: Step, by: Any, where: str) -> None:
@@ -131,13 +125,19 @@ def check_name(kind: Any, name: str, where: str) -> None:
 def _type_of_rows(step: Step) -> Any:
     """The type of the values behind a step, or their columns; None if it is not known. Dicts stay what they are in a shuffle of JSON."""
     kind, passed = type_behind(step), False
-    while kind is None and isinstance(step, PASSING) and len(step.parents) == 1:
-        if isinstance(step, ShuffleStep) and not is_json(step.serde):
-            return None
-        passed = passed or isinstance(step, ShuffleStep)
+    while kind is None and _passes_on(step) and len(step.parents) == 1:
+        if step.whole is not None:
+            if not is_json(step.whole):
+                return None
+            passed = True
         step = step.parents[0]
         kind = type_behind(step)
     return kind if not passed or isinstance(kind, ColumnSchema) or is_typeddict(kind) else None
+
+
+def _passes_on(step: Step) -> bool:
+    """Whether its rows are those that came in."""
+    return step.keeps_values or step.passes_on
 
 
 def _fields_of(kind: Any) -> tuple[str, ...]:
@@ -173,5 +173,5 @@ def _results(step: Step) -> Iterator[SparkStep]:
         one = stack.pop()
         if isinstance(one, SparkStep):
             yield one
-        elif isinstance(one, PASSING):
+        elif _passes_on(one):
             stack += one.parents

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....core.batching.batches import FORMAT as BOOK
+from ....core.settings import shown
+from ..types.schemas import STORED, TableSpec, schema_of_batches
+from ..types.timestamps import text_of
+from .closing import ClosingStep
+from .row_columns import of_result
 from .step import Step
 
 if TYPE_CHECKING:
@@ -32,12 +38,12 @@ class ByReference:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class BatchStep(Step):
+class BatchStep(ClosingStep):
     """Collects rows into a bounded batch."""
 
     VERB = "batch"
-    hears_time = True
-    stateful = True
+    at_once = True
+    wants_reader = True
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -50,11 +56,6 @@ class BatchStep(Step):
     """No rows are collected: executors read them from the input or the intermediate stream."""
     window: Window | None = None
     """Each batch holds the rows of one window; None: the limits close batches."""
-    late: str | None = None
-    """The topic for rows whose window is closed."""
-    late_serde: Any = None
-    keeps_open: bool = False
-    """An end of stream or a drain closes no window."""
     gathered: bool = False
     """Its rows come from all tasks, so that `gather.max-bytes` bounds what is open."""
 
@@ -62,6 +63,25 @@ class BatchStep(Step):
     def holds_ms(self) -> int:
         """How long after its end a window closes, as its results have the time of its end."""
         return 0 if self.window is None else self.window.holds_ms
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """What a batch is, and which columns its rows have."""
+        if self.reference is not None:
+            return (("by", "reference"),)
+        window = () if self.window is None else self.closing(self.window.grace_ms)
+        return window if self.rows is None else (*window, ("rows", str(self.rows)))
+
+    def tables(self) -> Sequence[TableSpec]:
+        """The batches that are not done."""
+        book = BOOK if self.reference is None else f"{BOOK}, ranges of offsets"
+        schema = schema_of_batches(book, "" if self.window is None else str(self.window))
+        return [TableSpec(self.name, STORED, STORED, schema)]
+
+    @property
+    def ranges(self) -> ByReference | None:
+        """As it is declared."""
+        return self.reference
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -71,6 +91,7 @@ class SparkStep(Step):
     VERB = "spark"
     effective = True
     stateful = True
+    in_spark = True
 
     fn: Callable[..., Any]
     schema: Any
@@ -79,6 +100,10 @@ class SparkStep(Step):
     rows: ColumnSchema | None = None
     """The columns of the DataFrame that it gets."""
 
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of its schema."""
+        return of_result(self.said, self.schema)
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class WriteStep(Step):
@@ -86,5 +111,13 @@ class WriteStep(Step):
 
     VERB = "write"
     effective = True
+    in_spark = True
 
     write: SparkWrite
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """Where the result goes, and how."""
+        into = self.write
+        found = (("into", shown("into", into.path) or text_of(into.save)), ("format", into.format))
+        return (*found, ("partition_by", ", ".join(into.partition_by))) if into.partition_by else found

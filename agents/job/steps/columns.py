@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....core.columns.expressions import columns_in
+from ....core.columns.typing import column_of
+from ...records.values.serdes import Serde, json
+from .row_columns import of_type
 from .step import Step
 
 if TYPE_CHECKING:
@@ -27,6 +31,26 @@ class ColumnsStep(Step):
     keeps: bool = False
     """An output has the fields of its record that are no columns, too."""
 
+    @property
+    def takes_columns(self) -> bool:
+        """From here on, there are columns."""
+        return True
+
+    @property
+    def gives_columns(self) -> bool:
+        """From here on, there are columns."""
+        return True
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        """What it makes of rows."""
+        return self.schema
+
+    @property
+    def fetched(self) -> Any:
+        """The input, if the columns are decoded from its bytes."""
+        return self.parents[0] if self.direct else None
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class FilterColumnsStep(Step):
@@ -35,10 +59,26 @@ class FilterColumnsStep(Step):
     VERB = "filter"
     passing = True
     by_row = True
+    keeps_values = True
+    keeps_columns = True
 
     keep: Node
     schema: ColumnSchema
     """What the expression reads."""
+
+    def fields(self) -> frozenset[str]:
+        """Those that the expression reads."""
+        return frozenset(columns_in(self.keep))
+
+    @property
+    def computed(self) -> Mapping[str, Node]:
+        """None."""
+        return {}
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        """Those that come in."""
+        return self.schema
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -48,10 +88,21 @@ class WithColumnsStep(Step):
     VERB = "with-columns"
     passing = True
     by_row = True
+    keeps_columns = True
 
     made: Mapping[str, Node]
     schema: ColumnSchema
     """What the expressions read."""
+
+    @property
+    def computed(self) -> Mapping[str, Node]:
+        """Those that it makes."""
+        return self.made
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        """With those that it makes."""
+        return self.schema.extended([column_of(name, node, self.schema) for name, node in self.made.items()])
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -70,6 +121,11 @@ class FrameStep(Step):
     gives: ColumnSchema
     """What it returns."""
 
+    @property
+    def columns_given(self) -> ColumnSchema:
+        """What the function returns."""
+        return self.gives
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class RowsStep(Step):
@@ -82,3 +138,21 @@ class RowsStep(Step):
     schema: ColumnSchema
     kind: Any = None
     """The type of the values; None for dicts."""
+
+    @property
+    def serde(self) -> Serde[Any]:
+        """JSON of its type."""
+        return json(self.kind)
+
+    @property
+    def values_type(self) -> Any:
+        """Its type, or else its columns."""
+        return self.kind if self.kind is not None else self.schema
+
+    def declaring(self) -> RowsStep:
+        """It makes the values."""
+        return self
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of which it makes rows."""
+        return self.schema if self.kind is None else of_type(self.kind, encoded)

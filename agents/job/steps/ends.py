@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .step import Step
+from ....core.columns.schema import BOOL, FLOAT
+from ...records.values.serdes import OUTPUT_KEY, Serde, is_json
+from ..types.schemas import STORED, TIMERS, TableSpec, schema_of_own
+from .step import Names, NeedsValue, Step
 
 if TYPE_CHECKING:
     from ....core.columns.schema import ColumnSchema
+    from ....core.graph.graph import Stage
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -18,6 +22,7 @@ class ToStep(Step):
 
     VERB = "to"
     effective = True
+    at_once = True
 
     topic: str
     serde: Any
@@ -26,6 +31,40 @@ class ToStep(Step):
     partition: Callable[[Any], int] | None = None
     schema: ColumnSchema | None = None
     """The columns that are written; None for rows."""
+
+    @property
+    def written(self) -> Mapping[str, tuple[Any, Any]]:
+        """Its topic."""
+        return {self.topic: (self.serde, self.key_serde)}
+
+    @property
+    def alone(self) -> bool:
+        """Unless a function chooses partitions."""
+        return self.partition is None
+
+    def fields(self) -> frozenset[str]:
+        """It writes all, and names none."""
+        return frozenset()
+
+    @property
+    def whole(self) -> Serde[Any]:
+        """It writes what it is given."""
+        return self.serde
+
+    def over(self, schema: ColumnSchema) -> ToStep:
+        """If columns say what its key is, and its partition follows from the key."""
+        types = {one.name: one.type for one in schema.columns}
+        if self.partition is not None or not isinstance(self.key, str | None):
+            raise NeedsValue(self, "has a function of the value")
+        if self.key is not None and (
+            types.get(self.key) == FLOAT or (types.get(self.key) == BOOL and self.key_serde.name != OUTPUT_KEY)
+        ):
+            raise NeedsValue(self, f"has the key '{self.key}', which is {types[self.key]}")
+        return replace(self, schema=schema)
+
+    def why_rows(self) -> str | None:
+        """Columns are written as JSON."""
+        return None if is_json(self.serde) else f"it writes {self.serde.name}"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -43,6 +82,20 @@ class ShareStep(Step):
     partitions: int | None = None
     schema: ColumnSchema | None = None
     """The columns that are written; None for rows."""
+
+    def stage(self, names: Names) -> Stage:
+        """It writes a stream of frames, by a key."""
+        return replace(Step.stage(self, names), width=self.partitions, key_serde=self.key_serde.name)
+
+    @property
+    def written(self) -> Mapping[str, tuple[Any, Any]]:
+        """Its stream."""
+        return {self.topic: (self.serde, self.key_serde)}
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """What goes through the stream."""
+        return (("carries", self.serde.name),)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -73,6 +126,11 @@ class AgentStep(Step):
     sink_serde: Any = None
     sink_key_serde: Any = None
 
+    @property
+    def written(self) -> Mapping[str, tuple[Any, Any]]:
+        """The sink, if it has one."""
+        return {self.sink: (self.sink_serde, self.sink_key_serde)} if self.sink else {}
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ActorStep(Step):
@@ -87,3 +145,7 @@ class ActorStep(Step):
 
     cls: type[Any]
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def tables(self) -> Sequence[TableSpec]:
+        """Its timers."""
+        return [TableSpec(f"{self.name}.timers", STORED, STORED, schema_of_own(TIMERS, "kind, time"))]

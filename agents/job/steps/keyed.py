@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ....core.windows.joins import held_back
-from .step import Step
+from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
+from ..types.aggregates import AggregatePlan
+from ..types.schemas import (
+    SLOT_KEY,
+    STORED,
+    TableSpec,
+    schema_of_aggregate,
+    schema_of_join,
+    schema_of_rows,
+    schema_of_table,
+    schema_of_window,
+)
+from ..types.timestamps import text_of
+from ..types.windows import distance_said
+from .closing import ClosingStep
+from .row_columns import of_aggregates, of_function
+from .step import Names, NeedsValue, Step
 
 if TYPE_CHECKING:
-    from ....core.columns.schema import ColumnSchema
+    from ....core.graph.graph import Stage
     from ....core.windows.joins import Distance
-    from ..types.aggregates import AggregatePlan
+    from ...records.values.serdes import Serde
     from ..types.schemas import Migrate
     from ..types.windows import Window
 
@@ -25,6 +42,8 @@ class AggregateStep(Step):
     effective = True
     stateful = True
     remembers = True
+    tabled = True
+    answers_for_rows = True
 
     plan: AggregatePlan
     key_serde: Any
@@ -35,25 +54,60 @@ class AggregateStep(Step):
         """Each output row is the newest result of its key."""
         return True
 
+    def tables(self) -> Sequence[TableSpec]:
+        """The states of each key."""
+        schema = schema_of_aggregate(self.plan, self.key_serde)
+        return [TableSpec(self.name, self.key_serde, STORED, schema, None, self.migrate, self.plan)]
+
+    @property
+    def keeps_keys(self) -> bool:
+        """A result for each key."""
+        return True
+
+    @property
+    def combines(self) -> bool:
+        """If its states can be merged."""
+        return self.plan.merges
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of its results."""
+        rows = self.parents[0].row_columns
+        return ColumnSchema(of_aggregates(self.said, self.plan, lambda: rows(encoded=False)))
+
+    def fields(self) -> frozenset[str]:
+        """Those that its aggregates are of."""
+        return _fields(self, self.plan)
+
+    def over(self, schema: ColumnSchema) -> AggregateStep:
+        """If sums are of numbers."""
+        self.check_numbers(schema, self)
+        return self
+
+    def check_numbers(self, schema: ColumnSchema, asks: Step) -> None:
+        """Raise `NeedsValue` of the step that asks if a sum or mean of these columns is of no number."""
+        _check_numbers(self.plan, schema, asks)
+
+    def why_rows(self) -> str | None:
+        """If arrays cannot hold its states."""
+        return self.why_over(self.parents[0])
+
+    def why_over(self, before: Step) -> str | None:
+        """Why rows are made of the columns that this step gives."""
+        return self.plan.why_no_arrays(before.columns_given)
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class WindowStep(Step):
+class WindowStep(ClosingStep):
     """Aggregates, or the rows themselves, for each key and window. It passes them on when the window closes."""
 
     VERB = "window"
-    hears_time = True
     effective = True
-    stateful = True
     remembers = True
+    answers_for_rows = True
 
     window: Window
     plan: AggregatePlan
     key_serde: Any
-    late: str | None = None
-    """The topic for late rows."""
-    late_serde: Any = None
-    keeps_open: bool = False
-    """An end of stream or a drain closes no window."""
     end_said: bool = False
     """The declaration says what becomes of open windows at an end."""
     early_ms: int | None = None
@@ -67,8 +121,25 @@ class WindowStep(Step):
     """The columns that come in; None for rows."""
 
     @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """When it closes, and when early results come."""
+        early = (("early", f"{self.early_ms} ms, {self.early_rows} rows"),) if self.updates else ()
+        return self.closing(self.window.grace_ms) + early
+
+    def tables(self) -> Sequence[TableSpec]:
+        """What is open: by its end, the states or the rows of each key."""
+        of = str(self.window)
+        schema = (
+            schema_of_window(of, self.plan, self.key_serde)
+            if self.rows is None
+            else schema_of_rows(of, self.key_serde, self.rows)
+        )
+        own, keys = self.plan, self.key_serde
+        return [TableSpec(self.name, SLOT_KEY, STORED, schema, None, self.migrate, own, blocks=True, keys=keys)]
+
+    @property
     def combines(self) -> bool:
-        """Whether partial states may be sent instead of rows: nothing needs the single rows, or counts them as they arrive."""
+        """Unless it is a session, goes by the clock, or needs single rows."""
         spans = self.window.spans
         plain = spans is not None and spans.panes is not None and not self.window.by_clock
         return plain and self.plan.merges and self.late is None and self.early_rows is None and self.rows is None
@@ -83,6 +154,56 @@ class WindowStep(Step):
         """Early results are updates."""
         return self.early_ms is not None or self.early_rows is not None
 
+    @property
+    def keeps_keys(self) -> bool:
+        """Results for each key."""
+        return True
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of its results, and the window of each."""
+        if self.rows is not None:
+            return Step.row_columns(self, encoded=encoded)
+        rows = self.parents[0].row_columns
+        found = of_aggregates(self.said, self.plan, lambda: rows(encoded=False))
+        own = (ColumnSpec(START_FIELD, INT), ColumnSpec(END_FIELD, INT), ColumnSpec(CLOSED_FIELD, TEXT))
+        return ColumnSchema((*found, *own))
+
+    def fields(self) -> frozenset[str]:
+        """Those that its aggregates are of."""
+        return _fields(self, self.plan) if self.rows is None else Step.fields(self)
+
+    @property
+    def whole(self) -> Serde[Any] | None:
+        """Late rows go to their topic as they are."""
+        return self.late_serde if self.late is not None else None
+
+    def over(self, schema: ColumnSchema) -> WindowStep:
+        """If sums are of numbers."""
+        self.check_numbers(schema, self)
+        return replace(self, schema=schema)
+
+    def check_numbers(self, schema: ColumnSchema, asks: Step) -> None:
+        """Raise `NeedsValue` of the step that asks if a sum or mean of these columns is of no number."""
+        _check_numbers(self.plan, schema, asks)
+
+    @property
+    def in_arrays(self) -> bool:
+        """Whether its windows begin with their states in arrays. The same columns give the same results either way; rows cost an object
+        for each record."""
+        return self.schema is not None and self.why_rows() is None
+
+    def why_rows(self) -> str | None:
+        """If arrays cannot hold its states, or something needs the single rows."""
+        if self.window.spans is None:
+            return "sessions are of rows"
+        if self.updates:
+            return "early results are of rows"
+        return self.plan.why_no_arrays(self.schema)
+
+    def why_over(self, before: Step) -> str | None:
+        """As `why_rows`: it knows the columns that come in."""
+        return self.why_rows()
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class TableStep(Step):
@@ -92,12 +213,23 @@ class TableStep(Step):
     effective = True
     stateful = True
     remembers = True
+    tabled = True
+    answers_for_rows = True
 
     key_serde: Any
     serde: Any
     broadcast: bool = False
     ttl_ms: int | None = None
     migrate: Migrate | None = None
+
+    def stage_name(self, name: str) -> str:
+        """A table may have the same name as the input that it follows."""
+        return f"table:{name}"
+
+    def tables(self) -> Sequence[TableSpec]:
+        """The values."""
+        schema = schema_of_table(self.key_serde, self.serde)
+        return [TableSpec(self.name, self.key_serde, self.serde, schema, self.ttl_ms, self.migrate)]
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -123,14 +255,30 @@ class JoinTableStep(Step):
         found = cast("TableStep", replaced.get(id(self.table), self.table))
         return linked if found is self.table else replace(linked, table=found)
 
+    def stage(self, names: Names) -> Stage:
+        """Its rows meet those of the table by a field, or by their keys."""
+        return replace(Step.stage(self, names), on=(text_of(self.on) if self.on is not None else None, None))
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whatever it looks up."""
+        return True
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of what `into` returns."""
+        return of_function(self.said, self.into, encoded)
+
+    @property
+    def alone(self) -> bool:
+        """It takes one row after the other."""
+        return True
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class JoinStep(Step):
+class JoinStep(ClosingStep):
     """Pairs the rows of two streams within a distance of time; the left stream is the first parent."""
 
     VERB = "join"
-    hears_time = True
-    stateful = True
     remembers = True
     by_row = True
 
@@ -143,13 +291,42 @@ class JoinStep(Step):
     key_serde: Any
     serdes: tuple[Any, Any]
     """The serdes for the kept values of both sides."""
-    late: str | None = None
-    """The topic for late rows."""
-    late_serde: Any = None
-    keeps_open: bool = False
-    """An end of stream or a drain ends the wait of no row."""
 
     @property
     def holds_ms(self) -> int:
         """By how much pairs, and rows without a partner, may be older than the time that the join has been told."""
         return held_back(self.how, self.distance, self.grace_ms)
+
+    def stage(self, names: Names) -> Stage:
+        """Two streams meet by fields, or by their keys."""
+        return replace(Step.stage(self, names), on=self.on or ())
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """How long a row waits for its partner."""
+        return self.closing(self.grace_ms)
+
+    def tables(self) -> Sequence[TableSpec]:
+        """The rows that wait. Those that were kept for another kind of join are no use to this one."""
+        schema = schema_of_join(f"{self.how} {distance_said(self.distance)}", self.key_serde, self.serdes)
+        return [TableSpec(self.name, SLOT_KEY, STORED, schema, keys=self.key_serde)]
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of what `into` returns."""
+        return of_function(self.said, self.into, encoded)
+
+    @property
+    def alone(self) -> bool:
+        """A row whose wait is over."""
+        return True
+
+
+def _fields(step: Step, plan: AggregatePlan) -> frozenset[str]:
+    if any(callable(part.of) for part in plan.parts):
+        raise NeedsValue(step, "has a function of the value")
+    return plan.reads
+
+
+def _check_numbers(plan: AggregatePlan, schema: ColumnSchema, asks: Step) -> None:
+    if (odd := plan.of_no_number(schema)) is not None:
+        raise NeedsValue(asks, f"has hg.{odd.name}('{odd.of}'), which is no number")

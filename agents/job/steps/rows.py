@@ -4,45 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..types.arguments import returned
+from .row_columns import of_function
 from .step import Step
+
+if TYPE_CHECKING:
+    from ....core.columns.schema import ColumnSchema
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class MapStep(Step):
+class FunctionStep(Step):
+    """Calls a function with each value, or with each record."""
+
+    fn: Callable[[Any], Any]
+    with_record: bool = False
+
+    @property
+    def keeps_keys(self) -> bool:
+        """A function of a record may return one with another key."""
+        return not self.with_record
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of what the function returns."""
+        return of_function(self.said, self.fn, encoded)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class MapStep(FunctionStep):
     """One value in, one out."""
 
     VERB = "map"
     passing = True
     by_row = True
-
-    fn: Callable[[Any], Any]
-    with_record: bool = False
+    at_once = True
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class FlatMapStep(Step):
+class FlatMapStep(FunctionStep):
     """One value in, any number out."""
 
     VERB = "flat-map"
     passing = True
     by_row = True
+    at_once = True
 
-    fn: Callable[[Any], Any]
-    with_record: bool = False
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of each value that the function returns."""
+        return of_function(self.said, self.fn, encoded, each=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class FilterStep(Step):
+class FilterStep(FunctionStep):
     """Keeps the rows for which the function is true."""
 
     VERB = "filter"
     passing = True
     by_row = True
+    at_once = True
+    keeps_values = True
 
-    fn: Callable[[Any], Any]
-    with_record: bool = False
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those that came in."""
+        return Step.row_columns(self, encoded=encoded)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -53,30 +78,44 @@ class PeekStep(FilterStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class MapAsyncStep(Step):
+class MapAsyncStep(FunctionStep):
     """Awaits a coroutine per row, `concurrency` at a time; results keep the order of their input."""
 
     VERB = "map-async"
 
-    fn: Callable[[Any], Any]
     concurrency: int = 16
-    with_record: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class MergeStep(Step):
+class PassingStep(Step):
+    """Passes on what comes in, rows or columns."""
+
+    passing = True
+    keeps_values = True
+    keeps_columns = True
+
+    def fields(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def columns_given(self) -> ColumnSchema | None:
+        """Those that come in."""
+        return self.parents[0].columns_given
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class MergeStep(PassingStep):
     """Merges several streams into one."""
 
     VERB = "merge"
-    passing = True
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class EventsStep(Step):
+class EventsStep(PassingStep):
     """From here on, each update counts as an event of its own."""
 
     VERB = "as-events"
-    passing = True
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -86,5 +125,17 @@ class RekeyStep(Step):
     VERB = "rekey"
     passing = True
     by_row = True
+    at_once = True
+    keeps_values = True
 
     by: str | Callable[[Any], Any]
+
+    @property
+    def sets_keys(self) -> bool:
+        """By a field, or a function."""
+        return True
+
+    @property
+    def key_type(self) -> Any:
+        """What a function is annotated to return."""
+        return returned(self.by)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .step import Policy, Step
+from ....core.columns.schema import BOOL, FLOAT, TEXT
+from ....core.graph.graph import Input
+from ...records.values.serdes import is_json
+from ..types.arguments import returned
+from ..types.timestamps import TimeField, text_of
+from .row_columns import ColumnsUnknown, of_type
+from .step import Names, NeedsValue, Policy, Step, lineage
 
 if TYPE_CHECKING:
     from ....core.columns.schema import ColumnSchema
+    from ....core.graph.graph import Stage
+    from ...records.values.serdes import Serde
     from .keyed import AggregateStep, WindowStep
 
 MAX_FUTURE_MS = 3_600_000
@@ -17,51 +25,166 @@ MAX_FUTURE_MS = 3_600_000
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class InputStep(Step):
-    """A topic that the job reads."""
+class SourceStep(Step):
+    """What tasks read a stream for. Only an input declares of its records what has a default here."""
 
-    VERB = "input"
+    foreign: ClassVar[bool] = False
+    """Whether others than this job's tasks write the stream."""
 
-    topic: str
     serde: Any
     key_serde: Any = None
     key: str | Callable[[Any], Any] | None = None
     timestamp: Any = None
-    max_out_of_order_ms: int = 0
-    earliest_ms: int | None = 0
+    earliest_ms: int | None = None
     """The least event time that is no bad data; None: any."""
-    max_future_ms: int | None = MAX_FUTURE_MS
+    max_future_ms: int | None = None
     """How far ahead of the broker's time an event time may be; None: any."""
-    start: str | int = "oldest"
-    until: Any = None
-    priority: int = 0
     bootstrap: bool = False
-    broadcast: bool = False
     producers: tuple[str, ...] = ()
-    on_lost: str = "fail"
-    partitioner: str | None = None
     on_bad_data: Policy = None
-    columns: ColumnSchema | None = None
-    """The columns that are decoded instead of rows: see `named_fields`. Where they cannot be, a chunk is run as rows."""
     named: Any = None
     """The serde that decodes only the fields that later steps name; None if a later step needs the whole value."""
-
-
-@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class ShuffleStep(Step):
-    """Sends rows through an intermediate stream: each key to one task; with `everyone`, every row to every task; with `gathers`, every row
-    to one task."""
-
-    by: str | Callable[[Any], Any] | None
-    serde: Any
-    key_serde: Any
-    partitions: int | None = None
-    everyone: bool = False
-    gathers: bool = False
     schema: ColumnSchema | None = None
     """The columns that go through the stream; None for rows."""
     columns: ColumnSchema | None = None
-    """The columns of which rows are made, where they may go through the stream as columns; None if all steps take rows."""
+    """The columns that are decoded instead of rows: see `named_fields`. Where they cannot be, a chunk is run as rows."""
+
+    def stream(self, names: Names) -> str:
+        """The topic."""
+        return names.topic(self)
+
+    @property
+    def framed(self) -> bool:
+        """Whether its records come in frames, which have their event times."""
+        return not self.foreign or bool(self.producers)
+
+    @property
+    def on_error_behind(self) -> Policy:
+        """The policy of steps behind it that have none of their own."""
+        return self.on_error if self.foreign else None
+
+    @property
+    def time_field(self) -> Any:
+        """The field of the event time, or a function of the value; None for the times of the records."""
+        return self.timestamp.name if isinstance(self.timestamp, TimeField) else self.timestamp
+
+    @property
+    def values_type(self) -> Any:
+        """The type of its values, as its serde declares it."""
+        return self.serde.type
+
+    def declaring(self) -> SourceStep:
+        """Its serde declares the type."""
+        return self
+
+    @property
+    def sets_keys(self) -> bool:
+        """Its keys are those of its records."""
+        return True
+
+    @property
+    def key_type(self) -> Any:
+        """The type that its serde of keys declares."""
+        return self.key_serde.type if self.key_serde is not None else None
+
+    @property
+    def columns_given(self) -> ColumnSchema | None:
+        """Those that go through the stream, or are decoded."""
+        return self.schema or self.columns
+
+    @property
+    def fetched(self) -> SourceStep | None:
+        """Its rows are its records."""
+        return self
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class InputStep(SourceStep):
+    """A topic that the job reads."""
+
+    VERB = "input"
+    foreign = True
+
+    topic: str
+    max_out_of_order_ms: int = 0
+    earliest_ms: int | None = 0
+    max_future_ms: int | None = MAX_FUTURE_MS
+    start: str | int = "oldest"
+    until: Any = None
+    priority: int = 0
+    broadcast: bool = False
+    on_lost: str = "fail"
+    partitioner: str | None = None
+
+    def stream(self, names: Names) -> str:
+        """The topic that the user names."""
+        return self.topic
+
+    def stated(self, *, broadcast: bool, bootstrap: bool, key_serde: Serde[Any]) -> Input:
+        """The input in the graph of the job. What steps behind it make of it: `broadcast` and `bootstrap`. `key_serde`: of the app."""
+        until = self.until
+        return Input(
+            stream=self.topic,
+            key=self.key if isinstance(self.key, str) else None,
+            broadcast=self.broadcast or broadcast,
+            bootstrap=self.bootstrap or bootstrap,
+            priority=self.priority,
+            start=self.start,
+            until=tuple(sorted(until.items())) if isinstance(until, Mapping) else until,
+            producers=self.producers,
+            on_lost=self.on_lost,
+            partitioner=self.partitioner,
+            key_serde=(self.key_serde or key_serde).name,
+            out_of_order_ms=self.max_out_of_order_ms,
+            arguments=(("serde", str(self.serde.name)), ("timestamp", text_of(self.timestamp))),
+        )
+
+    @property
+    def everywhere(self) -> bool:
+        """As it is declared."""
+        return self.broadcast
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of its type."""
+        if self.serde.type is None:
+            raise ColumnsUnknown(f"the input '{self.topic}' has no type")
+        return of_type(self.serde.type, encoded)
+
+    def fields(self) -> frozenset[str]:
+        """Its key and its time."""
+        if not isinstance(self.key, str | None) or not isinstance(self.time_field, str | None):
+            raise NeedsValue(self, "has a function of the value")
+        return frozenset(name for name in (self.key, self.time_field) if name is not None)
+
+    def check_time(self, schema: ColumnSchema) -> None:
+        """Raise `NeedsValue` if its time cannot be read of these columns."""
+        name, iso = self.time_field, isinstance(self.timestamp, TimeField) and self.timestamp.unit == "iso"
+        types = {one.name: one.type for one in schema.columns}
+        if name is not None and (types.get(name) == BOOL or (types.get(name) == TEXT) != iso):
+            raise NeedsValue(self, f"has the timestamp '{name}', which is {types.get(name, 'no column')}")
+
+    @property
+    def takes_columns(self) -> bool:
+        """If they are decoded instead of rows."""
+        return self.columns is not None
+
+    @property
+    def gives_columns(self) -> bool:
+        """What it decodes."""
+        return True
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ShuffleStep(SourceStep):
+    """Sends rows through an intermediate stream: each key to one task; with `everyone`, every row to every task; with `gathers`, every row
+    to one task. What it says as a source is of the receiving side."""
+
+    wants_reader = True
+
+    by: str | Callable[[Any], Any] | None
+    partitions: int | None = None
+    everyone: bool = False
+    gathers: bool = False
     key_text: str = ""
     """The expression that makes the column `by`, as text; empty if it is decoded."""
     combine: AggregateStep | WindowStep | None = None
@@ -76,3 +199,105 @@ class ShuffleStep(Step):
     def by_key(self) -> bool:
         """Whether the key of a row says where it goes."""
         return not (self.everyone or self.gathers)
+
+    def stage(self, names: Names) -> Stage:
+        """It writes an intermediate stream, by a key."""
+        return replace(
+            Step.stage(self, names),
+            writes=(names.topic(self),),
+            by=text_of(self.by) if self.by is not None else None,
+            width=self.partitions,
+            key_serde=self.key_serde.name,
+        )
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """What goes through the stream, and what its keys are made of."""
+        carried = ("carries", "partial states" if self.partial else self.serde.name)
+        return (carried, ("key", self.key_text)) if self.key_text else (carried,)
+
+    @property
+    def partial(self) -> bool:
+        """Where combining begins here."""
+        return self.combine is not None
+
+    @property
+    def everywhere(self) -> bool:
+        """Where every task gets every row."""
+        return self.everyone
+
+    @property
+    def sets_keys(self) -> bool:
+        """If it is by something else than the key."""
+        return self.by is not None
+
+    @property
+    def keeps_keys(self) -> bool:
+        """By the key, it moves rows and no more."""
+        return True
+
+    @property
+    def key_type(self) -> Any:
+        """The type that its serde declares, or else what a function is annotated to return."""
+        return self.key_serde.type or returned(self.by)
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """Those of its type; of JSON without one, those that came in, by the names that records have."""
+        if self.serde.type is not None:
+            return of_type(self.serde.type, encoded=False)
+        if not is_json(self.serde):
+            raise ColumnsUnknown(f"{self.said} carries {self.serde.name}")
+        return self.parents[0].row_columns(encoded=True)
+
+    def fields(self) -> frozenset[str]:
+        """The field that it is by, and those of the aggregates that begin here."""
+        if self.by is not None and not isinstance(self.by, str):
+            raise NeedsValue(self, "has a function of the value")
+        aggregated = frozenset[str]() if self.combine is None else self.combine.fields()
+        return aggregated | ({self.by} if self.by is not None else frozenset())
+
+    @property
+    def whole(self) -> Serde[Any] | None:
+        """Whole rows go through the stream, unless partial states do."""
+        return None if self.partial else self.serde
+
+    def over(self, schema: ColumnSchema) -> ShuffleStep:
+        """Rows as columns go through the stream; or what combines here gets them."""
+        if self.by is None:
+            raise NeedsValue(self, "has no field, but the key of the record")
+        if any(one.name == str(self.by) and one.type == FLOAT for one in schema.columns):
+            raise NeedsValue(self, "is by a float")
+        if self.combine is None:
+            return replace(self, columns=schema)
+        self.combine.check_numbers(schema, self)
+        combine = self.combine.over(schema)
+        return self if combine is self.combine else replace(self, combine=combine)
+
+    @property
+    def passes_on(self) -> bool:
+        """Rows, unless partial states of them go through the stream."""
+        return not self.partial
+
+    @property
+    def gives_columns(self) -> bool:
+        """If columns go through the stream."""
+        return not self.partial and self.columns_given is not None
+
+    def why_rows(self) -> str | None:
+        """As what begins to combine here says."""
+        return None if self.combine is None else self.combine.why_over(self.parents[0])
+
+    @property
+    def fetched(self) -> ShuffleStep | None:
+        """Columns by key: executors can read them."""
+        return self if self.by_key and self.schema is not None else None
+
+
+def inputs_of(steps: Iterable[Step]) -> dict[str, InputStep]:
+    """The inputs among these steps, by topic."""
+    return {step.topic: step for step in steps if isinstance(step, InputStep)}
+
+
+def shuffles_before(step: Step) -> list[ShuffleStep]:
+    """The shuffles that lead to a step, the nearest one last."""
+    return [one for one in lineage((step,)) if isinstance(one, ShuffleStep)]

@@ -8,10 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+from ....core.graph.graph import Stage
+from .row_columns import ColumnsUnknown
+
+if TYPE_CHECKING:
+    from ....core.columns.expressions import Node
+    from ....core.columns.schema import ColumnSchema
+    from ...records.values.serdes import Serde
+    from ..types.schemas import TableSpec
 
 Policy = str | Callable[..., Any] | None
 """`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the policy one level up."""
+
+
+class Names(Protocol):
+    """The names that a declaration gives to its steps."""
+
+    def name(self, step: Step) -> str:
+        """The stage name of a step; of an input, its topic."""
+        ...
+
+    def topic(self, step: Step) -> str:
+        """The intermediate stream of a shuffle."""
+        ...
+
+
+class NeedsValue(Exception):
+    """A step needs whole values, or no columns can be made for it."""
+
+    def __init__(self, step: Step, why: str) -> None:
+        super().__init__(f"{step.said} {why}")
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -35,6 +63,22 @@ class Step:
     out."""
     by_row: ClassVar[bool] = False
     """Whether the user's function gets rows and nothing else. A policy may leave one out, so the function runs with its chunk."""
+    at_once: ClassVar[bool] = False
+    """Whether it does nothing with any of its rows before all have passed the user's function."""
+    tabled: ClassVar[bool] = False
+    """Whether it keeps a table under its own name."""
+    answers_for_rows: ClassVar[bool] = False
+    """Whether its policy decides about rows that its table cannot store."""
+    closes: ClassVar[bool] = False
+    """Whether its table says up to which time it is closed, of which a run that reads records again knows nothing."""
+    in_spark: ClassVar[bool] = False
+    """Whether Spark runs it."""
+    wants_reader: ClassVar[bool] = False
+    """Whether it is of no use unless a step stands behind it."""
+    keeps_values: ClassVar[bool] = False
+    """Whether its rows are all or some of those that came in, with their values."""
+    keeps_columns: ClassVar[bool] = False
+    """Whether its rows are all or some of those that came in, perhaps with further columns; see `passes_on`."""
 
     parents: tuple[Step, ...] = field(default=(), repr=False)
     name: str = ""
@@ -63,6 +107,11 @@ class Step:
         return self.name or f"{self.verb} ({self.where})"
 
     @property
+    def said(self) -> str:
+        """Its verb and the line of its declaration."""
+        return f"{self.verb} ({self.where})"
+
+    @property
     def updates(self) -> bool:
         """Whether each output row replaces the earlier one of its key; otherwise the output rows are events."""
         return False
@@ -71,6 +120,165 @@ class Step:
     def holds_ms(self) -> int:
         """By how much output rows may be older than the time that the step was told. Only for steps that are told the event time."""
         return 0
+
+    # -------------------------------------------------------------------------------------------------- what it has and does
+
+    def stage(self, names: Names) -> Stage:
+        """Its stage in the graph of the job."""
+        return Stage(
+            name=names.name(self),
+            verb=self.verb,
+            reads=tuple(map(names.name, self.behind)),
+            writes=self.writes,
+            stateful=self.stateful,
+            updates=self.updates,
+            arguments=self.arguments,
+        )
+
+    def stage_name(self, name: str) -> str:
+        """The name of its stage, if it is called this."""
+        return name
+
+    @property
+    def written(self) -> Mapping[str, tuple[Any, Any]]:
+        """The topics to which it writes what it is given, each with the serdes of values and keys."""
+        return {}
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """All topics that it writes to, besides an intermediate stream."""
+        return tuple(self.written)
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """What else must be the same in all workers of a run: part → its value as text."""
+        return ()
+
+    def tables(self) -> Sequence[TableSpec]:
+        """The tables that it keeps."""
+        return ()
+
+    # ------------------------------------------------------------------------------------------------ what its rows are
+
+    @property
+    def everywhere(self) -> bool | None:
+        """Whether every task gets each of its rows; None: that is so if it is so before it."""
+        return None
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether its rows have the keys of those that they were made from."""
+        return False
+
+    @property
+    def sets_keys(self) -> bool:
+        """Whether it says which keys its rows have: see `key_type`."""
+        return False
+
+    @property
+    def key_type(self) -> Any:
+        """The type of the keys that it sets; None if that is not declared."""
+        return None
+
+    def declaring(self) -> Any:
+        """The step that declares the type of its rows' values, by a `serde` and as `values_type`; None if it is not known."""
+        if not self.keeps_values:
+            return None
+        first, *others = self.parents
+        kind = type_behind(first)
+        return first.declaring() if all(type_behind(one) == kind for one in others) else None
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        """The columns of its rows, as they are declared. `encoded`: they have been written and read since, without their type. Raises
+        `ColumnsUnknown`."""
+        if not self.keeps_values:
+            raise ColumnsUnknown(f"{self.said} passes on whatever its code gives")
+        first, *others = (one.row_columns(encoded=encoded) for one in self.parents)
+        if any(one != first for one in others):
+            raise ColumnsUnknown(f"the streams that {self.said} makes one of have different fields")
+        return first
+
+    # ------------------------------------------------------------------------------------------------- fields and columns
+
+    def fields(self) -> frozenset[str]:
+        """The fields that it names of the values of its rows. Raises `NeedsValue` if it needs the values themselves."""
+        raise NeedsValue(self, "needs the whole value")
+
+    @property
+    def whole(self) -> Serde[Any] | None:
+        """The serde with which it writes all fields of its rows; None if it does not."""
+        return None
+
+    def over(self, schema: ColumnSchema) -> Step:
+        """The step, if these columns come in instead of rows. Raises `NeedsValue` if it does not work on them as on rows."""
+        return self
+
+    @property
+    def takes_columns(self) -> bool | None:
+        """Whether columns come in; None: that is so if one of the steps before it gives columns."""
+        return None
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether its rows are all or some of those that came in, perhaps with further columns."""
+        return self.keeps_columns
+
+    @property
+    def gives_columns(self) -> bool:
+        """Whether columns go out if columns come in."""
+        return self.passes_on
+
+    @property
+    def columns_given(self) -> ColumnSchema | None:
+        """The columns that go out; None if they are not known."""
+        return None
+
+    @property
+    def computed(self) -> Mapping[str, Node] | None:
+        """The columns that it adds or replaces by expressions; None if it does anything else."""
+        return None
+
+    def why_rows(self) -> str | None:
+        """Why it makes rows of the columns that come in; None if it makes none."""
+        return None
+
+    # ---------------------------------------------------------------------------------------------------- how they come in
+
+    @property
+    def partial(self) -> bool:
+        """Whether it passes on partial states of the step behind it."""
+        return False
+
+    @property
+    def takes_partials(self) -> bool:
+        """Whether partial states come in."""
+        return any(parent.partial for parent in self.parents)
+
+    @property
+    def combines(self) -> bool:
+        """Whether partial states may be sent to it instead of rows: nothing needs the single rows, or counts them as they arrive."""
+        return False
+
+    @property
+    def fetched(self) -> Any:
+        """The source whose records its rows are, each as it was fetched; None if it may have changed one or left it out."""
+        return None
+
+    @property
+    def ranges(self) -> Any:
+        """What is known of the records, if its rows are ranges of offsets and nobody here reads them; None: rows are rows."""
+        return None
+
+    @property
+    def alone(self) -> bool:
+        """Whether a row that no chunk has can be left out alone, if it fails on it."""
+        return self.at_once
+
+
+def type_behind(step: Step) -> Any:
+    """The type of the values behind a step, or their columns; None if it is not known."""
+    found = step.declaring()
+    return None if found is None else found.values_type
 
 
 def readers_of(steps: Sequence[Step]) -> dict[int, list[Step]]:

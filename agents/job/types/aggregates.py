@@ -16,6 +16,8 @@ from typing import Any
 
 import msgpack
 
+from ....core.columns.schema import FLOAT, ColumnSchema
+from ....core.columns.typing import NUMBERS as COLUMNS_OF_NUMBERS
 from ....core.errors import DeclarationError
 from ....core.graph.schema import ANY, Field, digest
 from ...records.columns.selecting import column_of, lacking
@@ -208,6 +210,22 @@ class AggregatePlan:
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
         self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
 
+    def of_no_number(self, schema: ColumnSchema) -> Aggregate | None:
+        """The first sum or mean of a column that is no number."""
+        types = {one.name: one.type for one in schema.columns}
+        adding = (part for part in self.parts if part.name in OF_NUMBERS)
+        return next((part for part in adding if types.get(str(part.of)) not in (*COLUMNS_OF_NUMBERS, None)), None)
+
+    def why_no_arrays(self, schema: ColumnSchema | None) -> str | None:
+        """Why the states of these columns cannot be kept in arrays; None if they can. A column that is not known is taken for numbers."""
+        types = {} if schema is None else {one.name: one.type for one in schema.columns}
+        for part in self.parts:
+            if part.name not in NUMERIC:
+                return f"hg.{part.name}() is of rows"
+            if types.get(str(part.of), FLOAT) not in COLUMNS_OF_NUMBERS:
+                return f"hg.{part.name}('{part.of}') is of {types[str(part.of)]}, and arrays hold numbers"
+        return None
+
     def add(
         self, keys: Iterable[Any], values: Iterable[Any], states: dict[Any, list[Any]], *, items: bool = True
     ) -> None:
@@ -363,6 +381,8 @@ ADDS = {
 }
 """For numbers: the statements that add a row and a partial state in place, and the first state of a key from either."""
 NUMERIC = frozenset(ADDS)
+OF_NUMBERS = ("sum", "mean")
+"""Aggregates that add their values."""
 NUMBERS = frozenset((int, float))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 from ....core.columns.expressions import Expression
 from ....core.errors import DeclarationError, SettingError
@@ -28,6 +28,14 @@ def shown(fn: Any) -> str:
     """The name of a function in messages."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
     return "a lambda" if name.endswith("<lambda>") else name
+
+
+def returned(fn: Any) -> Any:
+    """The type that a function is annotated to return; None if it is not, or is no function."""
+    try:
+        return get_type_hints(fn).get("return") if inspect.isroutine(fn) else None
+    except (NameError, TypeError):  # of a type that only its own scope can read; an object that has no annotations
+        return None
 
 
 def is_async(fn: Any) -> bool:

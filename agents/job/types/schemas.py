@@ -39,6 +39,8 @@ ROWS_OF = "rows of "
 """The prefix of the format of a window that keeps rows; the rest is the name of their serde."""
 
 
+STORED: Serde[Any] = serdes.stored()
+"""What headgate itself keeps in a table."""
 SLOT_KEY: Serde[SlotKey] = Serde("slots", pack_slot, unpack_slot)
 """The keys of a window's table."""
 
@@ -56,6 +58,8 @@ class TableSpec(NamedTuple):
     """For an aggregate or a window: its compiled aggregates."""
     blocks: bool = False
     """For a window: a row holds the states of several keys."""
+    keys: Serde[Any] | None = None
+    """For a window or a join, whose rows stand in slots: the serde of the keys in a slot."""
 
 
 # ------------------------------------------------------------------------------------------------------- what is declared

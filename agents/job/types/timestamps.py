@@ -48,6 +48,17 @@ class TimeField:
         return self.name if self.unit == "ms" else f"{self.name} in {self.unit}"
 
 
+def text_of(given: Any) -> str:
+    """A field, or the name of a function, as text that stays the same as long as the declaration does.
+
+    >>> text_of("ts"), text_of(TimeField("ts", "s")), text_of(None), text_of(text_of)
+    ('ts', 'ts in s', '', 'function text_of')
+    """
+    if given is None or isinstance(given, str | TimeField):
+        return str(given or "")
+    return f"function {getattr(given, '__qualname__', type(given).__name__)}"
+
+
 def is_time(column: str, of: Any) -> bool:
     """Whether a column of this type can be the event time that `of` names: a number, or text for ISO.
 

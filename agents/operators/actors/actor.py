@@ -7,7 +7,7 @@ that letter is committed, and fires once. An end or a drain fires all remaining 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -40,10 +40,9 @@ class ActorOp(Operator):
     gives_keys = True
     flags = ("watermark", "flushed", "started")
 
-    def __init__(self, step: ActorStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+    def __init__(self, step: ActorStep, env: Env) -> None:
         super().__init__(step, env)
         self.actor_step = step
-        self.origin = origin
         self.actor: Actor = step.cls(**step.args)
         self.hooks = hooks_of(step.cls)
         self.timers = Timers(env.table(timers_table(step)))
@@ -73,7 +72,7 @@ class ActorOp(Operator):
                 whole: Batch[Any, Any] = Batch(self.step.parents[0].name, 0, rows, (), window)
                 self.env.defer(lambda: self._hook("on_batch", whole, window=(keys[0], window)))
                 return
-            at = self.origin()
+            at = self.env.origin()
             batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
             self.env.defer(lambda: self._hook("on_batch", batch))
 
@@ -259,7 +258,7 @@ class ActorContext(RefusesVerbs):
             return whole_ms(timestamp, "timestamp=")
         if self._op.event_ms is not None:
             return self._op.event_ms
-        times = self._op.origin().rows.timestamps
+        times = self._op.env.origin().rows.timestamps
         return max(times) if times else self.now_ms
 
     def emit(

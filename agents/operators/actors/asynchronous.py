@@ -104,19 +104,18 @@ class SinkOp(Operator):
     awaits = True
     wants_keys = VALUES
 
-    def __init__(self, step: SinkStep, env: Env, origin: Callable[[], Batch[Any, Any]]) -> None:
+    def __init__(self, step: SinkStep, env: Env) -> None:
         super().__init__(step, env)
         self.fn = step.fn
         self.schema = step.schema
-        self.origin = origin
 
     def push(self, rows: Rows) -> None:
-        at = self.origin()
+        at = self.env.origin()
         self._give(Batch(at.stream, at.partition, rows, at.offsets, at.meta))
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         assert self.schema is not None, "columns reach a sink only if it is declared to take them"
-        at = self.origin()
+        at = self.env.origin()
         self._give(ColumnBatch(at.stream, at.partition, take_batch(*chunk.batch(self.schema)), at.meta))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
@@ -145,17 +144,13 @@ class AgentOp(Operator):
     awaits = True
     wants_keys = VALUES
 
-    def __init__(
-        self, step: AgentStep, env: Env, origin: Callable[[], Batch[Any, Any]], table: Callable[[str], Any]
-    ) -> None:
+    def __init__(self, step: AgentStep, env: Env) -> None:
         super().__init__(step, env)
         self.agent = step
-        self.origin = origin
-        self.tables = table
         self.running: _Running | None = None
 
     def push(self, rows: Rows) -> None:
-        at = self.origin()
+        at = self.env.origin()
         batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
         self.env.defer(lambda: self._give(batch))
 
@@ -163,7 +158,7 @@ class AgentOp(Operator):
         try:
             with blaming(self.step):
                 if self.running is None:
-                    self.running = _Running(self.agent.fn, self.tables, self.env)
+                    self.running = _Running(self.agent.fn, self.env.table, self.env)
                 await self.env.patience.within(shown(self.agent.fn), self._take(self.running, batch), self.step.place)
         except BaseException as cause:
             try:

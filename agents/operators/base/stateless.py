@@ -38,7 +38,7 @@ from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import check_headers, check_times
 from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
-from ...records.values.record import SAME_TIME, Headers, Record, Rows
+from ...records.values.record import SAME_TIME, Batch, Headers, Record, Rows
 from ...records.values.serdes import KEY, OUTPUT_KEY
 from .user_line import near, user_line
 
@@ -143,6 +143,10 @@ class Env(Protocol):
     topic_id: Callable[[StreamPartition], str]
     """The id of the topic that the offsets of a partition belong to; empty if it is not known."""
 
+    def origin(self) -> Batch[Any, Any]:
+        """The origin of the running rows; empty for a letter that is not a chunk."""
+        ...
+
     def stop(self, actor: Operator, /) -> None:
         """After this letter, this actor takes no more rows."""
         ...
@@ -232,6 +236,16 @@ class Operator:
     """User code has stopped it: it takes no more rows, whatever comes."""
     flushed = False
     """It has been flushed in this run."""
+    careful = False
+    """A commit has failed on what was held back: tables are written, and partial states sent, with each chunk, so that a failure belongs
+    to a record."""
+    at_once = False
+    """Updates are passed on with each chunk instead of each commit: a later step awaits, which `seal` cannot do, or a failure in a later
+    step is to cost a record."""
+    keeps_origins = False
+    """Whether the operator stores the records that its rows were made of; those of a frame are named by the frame."""
+    names_origins = False
+    """Whether the operator names the records that its rows were made of to who reads what it writes."""
     flags: tuple[str, ...] = ("watermark", "flushed")
     """Attributes that a letter may set; when the letter is dropped, they get their former values back."""
 
@@ -239,6 +253,10 @@ class Operator:
         self.step = step
         self.env = env
         self.children: list[Operator] = []
+
+    def be_careful(self) -> None:
+        """From the start, hold nothing back for the commit."""
+        self.careful = True
 
     def push(self, rows: Rows) -> None:
         """Process rows of a chunk."""

@@ -85,7 +85,7 @@ def cut(error: BaseException, step: Step | None) -> None:
 def declared(step: Step) -> tuple[str, int]:
     """File and number of the line where a step is declared.
 
-    >>> declared(PeekStep(where="/jobs/shop.py:7", fn=print))
+    >>> declared(Step(where="/jobs/shop.py:7"))
     ('/jobs/shop.py', 7)
     """
     file, _, number = step.where.rpartition(":")

@@ -63,6 +63,7 @@ class BatchOp(Operator):
 
     letters = True
     gives_keys = True
+    keeps_origins = True
     awaits = True  # so that nothing is pushed here while a transaction is sealed
     flags = ("watermark", "flushed", "floor")
 

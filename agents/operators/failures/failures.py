@@ -13,7 +13,6 @@ from ....core.errors import LimitReached, StoreUnreadable, causes
 from ....core.progress.frames import FROM_HEADER
 from ...cancellation import said
 from ...job.declare.checks import POLICIES
-from ...job.steps.sources import InputStep
 from ...job.steps.step import Policy, Step
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import OversizedData
@@ -131,12 +130,11 @@ def policy_of(error: BaseException, source: SourceOp, app: Any) -> Policy:
         return "fail"
     step = source.step
     if isinstance(error, UserCodeError):
-        own = error.step.on_error
-        return own or (step.on_error if isinstance(step, InputStep) else None) or app.on_error
+        return error.step.on_error or step.on_error_behind or app.on_error
     # for example a table cannot store a value: user code caused this, but no particular operator
     if not isinstance(error, BadRecord):
-        return (step.on_error if isinstance(step, InputStep) else None) or app.on_error
-    return (step.on_bad_data if isinstance(step, InputStep) else None) or app.on_bad_data
+        return step.on_error_behind or app.on_error
+    return step.on_bad_data or app.on_bad_data
 
 
 def answer_of(found: Any, policy: str = "it") -> str:

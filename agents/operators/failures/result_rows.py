@@ -12,10 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...job.steps.batches import BatchStep
-from ...job.steps.ends import ToStep
-from ...job.steps.keyed import JoinStep, JoinTableStep
-from ...job.steps.rows import FilterStep, FlatMapStep, MapStep, RekeyStep
 from ...logger import Logger
 from ...records.values.record import Rows
 from ..base.stateless import Operator, UserCodeError
@@ -23,9 +19,6 @@ from .failures import answer_for_result, failure_headers
 from .letters import bury, row_bytes
 
 log = Logger("headgate.task")
-AT_ONCE = (MapStep, FilterStep, FlatMapStep, RekeyStep, ToStep, BatchStep)
-"""Steps that do nothing with any of their rows before all have passed the user's function."""
-ONE_BY_ONE = (JoinTableStep,)
 
 
 def push_result(child: Operator, rows: Rows) -> None:
@@ -34,7 +27,7 @@ def push_result(child: Operator, rows: Rows) -> None:
     if policy == "fail":
         child.push(rows)
         return
-    if isinstance(child.step, AT_ONCE):
+    if child.step.at_once:
         try:
             child.push(rows)
         except UserCodeError as error:
@@ -67,8 +60,7 @@ def row_at(rows: Rows, place: int) -> Rows:
 def policy_of_results(operator: Operator) -> Any:
     """The policy for a single row on which this operator fails."""
     step, app = operator.step, operator.env.app
-    alone = isinstance(step, (*AT_ONCE, *ONE_BY_ONE, JoinStep)) and not getattr(step, "partition", None)
-    return (step.on_error or app.on_error) if alone and not app.tables else "fail"
+    return (step.on_error or app.on_error) if step.alone and not app.tables else "fail"
 
 
 def leave_out(operator: Operator, row: Rows, error: UserCodeError, policy: Any = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...job.steps.sources import ShuffleStep
 from ...job.steps.step import Step
 from ...records.frames.chunks import Chunk
 from ...records.kafka.target_rules import UnknownTarget
@@ -91,4 +90,4 @@ def keeps_state(pipeline: Pipeline, stream: str) -> bool:
 
 def _adds_columns(step: Step) -> bool:
     """Whether it adds whole numbers of columns: a sum has 64 bits, so it depends on earlier rows whether a row can be added."""
-    return isinstance(step, ShuffleStep) and step.combine is not None and step.schema is not None
+    return step.partial and step.columns_given is not None

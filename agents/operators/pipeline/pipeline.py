@@ -19,9 +19,7 @@ from ....core.progress.came_from import OffsetRange
 from ...cancellation import passes
 from ...job.declare.declared_table import bound
 from ...job.derive.declaration import Declared
-from ...job.steps.batches import BatchStep
-from ...job.steps.keyed import AggregateStep, TableStep, WindowStep
-from ...job.steps.sources import InputStep, ShuffleStep
+from ...job.steps.sources import SourceStep
 from ...job.steps.step import Step
 from ...job.types.schemas import CLOSED
 from ...measured import Meter
@@ -47,16 +45,12 @@ from ..base.stateless import (
 from ..failures.failures import chunk_id
 from ..failures.result_rows import push_result
 from ..joins.joined import JoinOp, SideRows
-from ..plain.aggregating import AggregateOp
-from ..plain.shared import ShareOp
-from ..shuffle.shuffles import CombineOp, ShuffleOp
 from ..shuffle.spreading import Before, Spread
 from ..source.column_source import ColumnSource
 from ..source.decode import SourceOp, TakesChunks
 from ..source.key_test import KeyTest
-from ..windows.combined_windows import WindowCombineOp
 from ..windows.open_windows import OpenCounts
-from ..windows.windowed import LateCounts, WindowOp
+from ..windows.windowed import LateCounts
 from .letter_bounds import frame_bounds, letter_bounds
 from .made import operator_of
 
@@ -181,8 +175,10 @@ class Pipeline:
         made: dict[int, Operator] = {}
         depth: dict[int, int] = {}
         for step in self.declared.steps:
-            if isinstance(step, InputStep):
-                made[id(step)] = self.sources[step.topic] = SourceOp(step, self)
+            if isinstance(step, SourceStep):
+                made[id(step)] = self.sources[step.stream(self.declared)] = SourceOp(step, self)
+                depth[id(step)] = 0
+            if not step.parents:
                 continue
             operator = operator_of(step, self)
             takes: list[Operator] = [operator] * len(step.parents)
@@ -192,14 +188,11 @@ class Pipeline:
             self.operators.append(operator)
             for parent, child in zip(step.parents, takes, strict=True):
                 made[id(parent)].children.append(child)
-            depth[id(step)] = 1 + max(depth.get(id(parent), 0) for parent in step.parents)
-            if isinstance(step, ShuffleStep):
-                topic = self.declared.topic(step)
-                made[id(step)] = self.sources[topic] = SourceOp(step, self)
-                depth[id(step)] = 0
-            else:
-                made[id(step)] = operator
-            if depth[id(step)] and not depth[id(step)] % DEEP:
+            if id(step) in made:
+                continue
+            made[id(step)] = operator
+            depth[id(step)] = 1 + max(depth[id(parent)] for parent in step.parents)
+            if not depth[id(step)] % DEEP:
                 made[id(step)] = relay = Relay(step, self)
                 operator.children.append(relay)
                 self.operators.append(relay)
@@ -209,12 +202,9 @@ class Pipeline:
         for operator in reversed(self.operators):  # parents come before children
             below = any(wants[id(child)] for child in operator.children)
             wants[id(operator)] = below or operator.awaits or operator.letters or self._may_leave_out(operator)
-            if isinstance(operator, CombineOp | WindowCombineOp | AggregateOp):
-                operator.careful = careful
-            if isinstance(operator, WindowOp) and careful:
+            operator.at_once = careful or below
+            if careful:
                 operator.be_careful()
-            if isinstance(operator, AggregateOp):
-                operator.at_once = careful or below
         self.bounds = letter_bounds(self.operators, self.sources)
         needed: dict[int, frozenset[str]] = {}
         """The columns that an operator needs of its rows, by the operator's id."""
@@ -232,12 +222,10 @@ class Pipeline:
         for operator in self.operators:
             name = self.declared.name(operator.step)
             self.reads[id(operator)] = graph.flow(name) & streams
-            keeps = isinstance(operator.step, BatchStep)  # it stores the origin of its rows; a frame names it
-            names = isinstance(operator, ShareOp) or type(operator) is ShuffleOp
-            for topic in self.reads[id(operator)] if keeps or names else ():
+            for topic in self.reads[id(operator)] if operator.keeps_origins or operator.names_origins else ():
                 source = self.sources[topic]
-                source.wants_offsets |= keeps or not source.framed
-                source.wants_origins |= names and source.framed
+                source.wants_offsets |= operator.keeps_origins or not source.framed
+                source.wants_origins |= operator.names_origins and source.framed
         for source in self.sources.values():
             source.wants_origins &= not source.wants_offsets
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
@@ -246,7 +234,7 @@ class Pipeline:
 
     def _may_leave_out(self, operator: Operator) -> bool:
         """Whether a failure of user code in this operator may cost only a record: then it must happen while the record's chunk runs."""
-        inputs = [step for step in self.declared.steps if isinstance(step, InputStep)]
+        inputs = self.declared.inputs.values()
         policies = (
             [operator.step.on_error] if operator.step.on_error else [self.app.on_error, *(i.on_error for i in inputs)]
         )
@@ -507,8 +495,7 @@ class Pipeline:
 
     def _keeper(self, table: str) -> Step | None:
         """The step that keeps this table; its policy decides about rows that cannot be stored. None for a table of the app."""
-        steps = AggregateStep | WindowStep | TableStep
-        return next((one for one in self.declared.steps if isinstance(one, steps) and one.name == table), None)
+        return next((one for one in self.declared.steps if one.answers_for_rows and one.name == table), None)
 
     async def _step(self, kind: str, stream: str | None, key: str, cause: str, times: StepTimes) -> bool:
         if kind == "watermark":
@@ -585,9 +572,7 @@ class Pipeline:
     def _given_up(self) -> frozenset[str]:
         """The inputs whose rows reach nothing but actors that have stopped."""
         return frozenset(
-            topic
-            for topic, source in self.sources.items()
-            if isinstance(source.step, InputStep) and not _reaches(source)
+            topic for topic, source in self.sources.items() if source.step.foreign and not _reaches(source)
         )
 
     def due(self) -> tuple[int, str] | None:

@@ -15,7 +15,6 @@ from typing import Any
 from ....core.errors import EnvironmentFault, HeadgateError, causes
 from ...cancellation import Unasked, passes, said
 from ...job.declare.checks import POLICIES
-from ...job.steps.sources import InputStep, ShuffleStep
 from ...job.steps.step import Step
 from ...job.types.arguments import shown
 from ...patience import timed_out_in_drain
@@ -249,9 +248,7 @@ def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
 
 def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
     """Which row of its frame a record is; None if the stream has no frames, or the frame cannot be read."""
-    step = pipeline.sources[chunk.at.stream].step
-    framed = isinstance(step, ShuffleStep) or (isinstance(step, InputStep) and bool(step.producers))
-    if not framed or chunk.bad is not None:
+    if not pipeline.sources[chunk.at.stream].framed or chunk.bad is not None:
         return None
     return row_in_frame(chunk, index)
 
@@ -259,7 +256,7 @@ def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
 def _passable(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
     """The command that leaves out a record of a stream of frames: no position is between two of its rows."""
     step, row = pipeline.sources[chunk.at.stream].step, row_of(pipeline, chunk, index)
-    if row is None and not (chunk.bad is not None and isinstance(step, ShuffleStep)):
+    if row is None and (chunk.bad is None or step.foreign):
         return ""
     place = chunk.columns.offset(index) if row is None else f"{chunk.columns.offset(index)}.{row}"
     job = pipeline.app.job

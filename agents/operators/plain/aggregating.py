@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 from ...job.steps.keyed import AggregateStep
-from ...job.steps.sources import ShuffleStep
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.selecting import all_mappings
 from ...records.frames.arrow_columns import ArrivedColumns
@@ -51,7 +50,7 @@ class AggregateOp(Operator):
         self.key_serde = step.key_serde
         self.table = env.table(step.name)
         self.wants_keys = BYTES
-        self.partial = any(isinstance(parent, ShuffleStep) and parent.combine for parent in step.parents)
+        self.partial = step.takes_partials
         self.arrays: KeyArrays | None = None
         if has_arrays(self.plan):
             self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)
@@ -66,11 +65,6 @@ class AggregateOp(Operator):
         self.fresh_ts: dict[Any, int] = {}
         self.loading = False
         """States are being loaded: their numbers must stay what they are."""
-        self.at_once = False
-        """Updates are passed on with each chunk instead of each commit: a later step awaits, which `seal` cannot do, or a failure in a
-        later step is to cost a record."""
-        self.careful = False
-        """A commit has failed on what was held back: the table is now written with each chunk, too."""
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)

@@ -15,9 +15,8 @@ import orjson
 from ....core.columns.expressions import col
 from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ....core.windows.results import START_FIELD, WINDOW_HEADER
-from ...job.steps.columns import ColumnsStep, FilterColumnsStep, WithColumnsStep
+from ...job.steps.columns import ColumnsStep
 from ...job.steps.ends import ToStep
-from ...job.steps.step import Step
 from ...job.types.windows import window_key
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.cut_fields import without_fields
@@ -47,10 +46,10 @@ class ToOp(Operator):
         added = added_fields(step)
         self.spliced = added is not None
         source, made = _made_above(step)
-        self.keeps = isinstance(source, ColumnsStep) and source.keeps
+        self.keeps = source is not None and source.keeps
         self.made = frozenset(made)
         """The columns that steps have made."""
-        self.replaces = isinstance(source, ColumnsStep) and not self.made.isdisjoint(source.schema.names)
+        self.replaces = source is not None and not self.made.isdisjoint(source.schema.names)
         self.encoder = (
             Encoder(self.columns, added=tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
         )
@@ -185,20 +184,19 @@ def added_fields(step: ToStep) -> tuple[str, ...] | None:
     A single record is written in full, too, if it has a field that is not declared, or one that is added.
     """
     above, made = _made_above(step)
-    if not isinstance(above, ColumnsStep) or not above.direct or not made.keys().isdisjoint(above.schema.names):
+    if above is None or not above.direct or not made.keys().isdisjoint(above.schema.names):
         return None
     return tuple(made)
 
 
-def _made_above(step: ToStep) -> tuple[Step | None, dict[str, None]]:
-    """The step that columns come from, and the columns that were made behind it, in order."""
+def _made_above(step: ToStep) -> tuple[ColumnsStep | None, dict[str, None]]:
+    """Where rows became columns, if expressions alone have worked on them since, and the columns that were made behind it, in order."""
     made: dict[str, None] = {}
     above = step.parents[0] if step.parents else None
-    while isinstance(above, FilterColumnsStep | WithColumnsStep):
-        if isinstance(above, WithColumnsStep):
-            made = {**dict.fromkeys(above.made), **made}
+    while above is not None and above.computed is not None:
+        made = {**dict.fromkeys(above.computed), **made}
         above = above.parents[0]
-    return above, made
+    return above if isinstance(above, ColumnsStep) else None, made
 
 
 def told_windows(rows: Rows) -> list[Any]:

@@ -24,6 +24,8 @@ from ..base.stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 class ShareOp(Operator):
     """Writes rows or columns to a shared stream."""
 
+    names_origins = True
+
     def __init__(self, step: ShareStep, env: Env) -> None:
         super().__init__(step, env)
         self.share_step = step

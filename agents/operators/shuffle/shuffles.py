@@ -7,7 +7,7 @@ shuffle give the same result as the rows would. `seal` sends everything that was
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, cast
 
 from ....core.columns.schema import ColumnSchema
 from ....core.errors import DataError
@@ -40,6 +40,8 @@ PARTIAL = stored()
 
 class ShuffleOp(Operator):
     """The sending side of a shuffle: writes rows to an intermediate stream."""
+
+    names_origins = True
 
     def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
@@ -134,11 +136,12 @@ class CombineOp(ShuffleOp):
     a partial state is the greatest of its rows.
     """
 
+    names_origins = False
+
     def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
-        assert isinstance(step.combine, AggregateStep)
-        self.aggregate = step.combine
-        self.plan = step.combine.plan
+        self.aggregate: AggregateStep = cast("AggregateStep", step.combine)
+        self.plan = self.aggregate.plan
         self.arrays = KeyArrays(self.plan) if has_arrays(self.plan) else None
         self.pending: list[Addition] = []
         self.suspended: list[Addition] = []
@@ -151,8 +154,6 @@ class CombineOp(ShuffleOp):
         self.settled_ts: dict[Any, int] = {}
         self.fresh_ts: dict[Any, int] = {}
         self.merged: dict[Any, list[Any]] = {}
-        self.careful = False
-        """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
 
     def keys_of(self, rows: Rows) -> list[Any]:
         step = self.shuffle_step

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from ....core.columns.schema import TEXT, ColumnSchema
-from ...job.steps.sources import InputStep
 from ...records.columns.column_chunk import ColumnChunk, why_bad
 from ...records.columns.decoder import DecodedColumns, Decoder
 from ...records.frames.arrow_columns import ArrivedColumns
@@ -55,8 +54,8 @@ class ColumnSource:
         self._children = children
         self._counts = counts
         step = source.step
-        self._key = step.key if isinstance(step, InputStep) and isinstance(step.key, str) else None
-        self._times = ColumnTimes(step.timestamp if isinstance(step, InputStep) else None, framed=source.framed)
+        self._key = step.key if isinstance(step.key, str) else None
+        self._times = ColumnTimes(step.timestamp, framed=step.framed)
         self._schema = schema
         self._decoder = Decoder(schema.columns, watched=watched)
 
@@ -133,7 +132,7 @@ class ColumnSource:
     def _test_keys(self, chunk: Chunk, made: ColumnChunk, where: _Where) -> None:
         """Show the first keys of the chunk to the test of partitioners."""
         source = self._source
-        if source.pipeline.keys is None or not isinstance(source.step, InputStep):
+        if source.pipeline.keys is None or not source.step.foreign:
             return
         some = min(LOOKED_AT, len(chunk))
 

@@ -8,7 +8,7 @@ A record that cannot be read raises `BadRecord` with its index; the task decides
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import NoneType
 from typing import Any, Protocol
 
@@ -17,10 +17,8 @@ from ....core.errors import DataError
 from ....core.progress.frames import HEADER, FrameError
 from ...cancellation import passes
 from ...job.derive.declaration import Declared
-from ...job.steps.batches import BatchStep
-from ...job.steps.sources import InputStep, ShuffleStep
+from ...job.steps.sources import SourceStep
 from ...job.types.schemas import NOT_TEXT
-from ...job.types.timestamps import TimeField
 from ...records.columns.selecting import column_of, lacking
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
@@ -52,15 +50,14 @@ def _unsaid(stream: str, what: str) -> DataError:
     )
 
 
-def serde_of(step: InputStep | ShuffleStep) -> Any:
+def serde_of(step: SourceStep) -> Any:
     """The serde of the values in a stream."""
-    return PARTIAL if isinstance(step, ShuffleStep) and step.combine is not None else step.serde
+    return PARTIAL if step.partial else step.serde
 
 
 def value_serdes(declared: Declared) -> dict[str, Any]:
     """The serde of the values of every stream that the job reads, by topic."""
-    read = [step for step in declared.steps if isinstance(step, InputStep | ShuffleStep)]
-    return {step.topic if isinstance(step, InputStep) else declared.topic(step): serde_of(step) for step in read}
+    return {topic: serde_of(step) for topic, step in declared.sources.items()}
 
 
 class TakesChunks(Protocol):
@@ -91,18 +88,20 @@ class ReadingEnv(Env, Protocol):
 class SourceOp(Operator):
     """The first operator of a chain: an input, or the receiving side of a shuffle."""
 
-    def __init__(self, step: InputStep | ShuffleStep, pipeline: ReadingEnv) -> None:
+    step: SourceStep
+
+    def __init__(self, step: SourceStep, pipeline: ReadingEnv) -> None:
         super().__init__(step, pipeline)
         self.pipeline = pipeline
-        self.partial = isinstance(step, ShuffleStep) and step.combine is not None
+        self.partial = step.partial
         """Whether the values are partial states of the aggregate behind the shuffle."""
-        self.serde: Any = serde_of(step)
+        self.serde: Any = step.named or serde_of(step)
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
         """The serde that wrote the keys. For an input that declares none, it is assumed only if a later step needs keys."""
-        self.declared = step.key_serde is not None or (isinstance(step, InputStep) and bool(step.producers))
+        self.declared = step.key_serde is not None or bool(step.producers)
         self.only_text = False
         """The stream meets other streams by key, so without a declared key serde it accepts only text keys: only their bytes are known."""
-        self.key = None
+        self.key = column_of(step.key) if step.key is not None else None
         self.guard = guard_of(step)
         self._times = RowTimes(step)
         self.column_sources: list[TakesChunks] = []
@@ -116,11 +115,7 @@ class SourceOp(Operator):
         self.wants_origins = False
         """Whether a later step names the records of inputs that the rows of its frames were made of. The number of each row's record then
         stands where its offset would: that of its frame is of no use to anybody."""
-        self.framed = not isinstance(step, InputStep) or bool(step.producers)
-        """Whether its records come in frames, which have their event times."""
-        if isinstance(step, InputStep):
-            self.key = column_of(step.key) if step.key is not None else None
-            self.serde = step.named or self.serde
+        self.framed = step.framed
 
     def judged(self, chunk: Chunk, found: BadRecord) -> BadRecord | None:
         """What rows say about the records that are bad for columns; None if they do not say of each of them alone why it is bad."""
@@ -132,11 +127,11 @@ class SourceOp(Operator):
 
     def not_frames(self, chunk: Chunk, bad: list[tuple[int, BaseException]]) -> list[tuple[int, BaseException]]:
         """These errors; of a record that is a frame, what it is and how it can be read."""
-        if not bad or not chunk.has_headers or not isinstance(self.step, InputStep):
+        if not bad or not chunk.has_headers or not self.step.foreign:
             return bad
         frames = {index for index, _ in bad if any(name == HEADER for name, _ in chunk.headers[index])}
-        what = f"it is a frame: a headgate job shares the stream '{self.step.topic}' with other jobs"
-        remedy = f'app.input("{self.step.topic}", producers=["that-job"]), or a plain topic that the job writes by .to(…) beside it'
+        what = f"it is a frame: a headgate job shares the stream '{self.step.name}' with other jobs"
+        remedy = f'app.input("{self.step.name}", producers=["that-job"]), or a plain topic that the job writes by .to(…) beside it'
         return [(index, DataError(what, remedy=remedy) if index in frames else cause) for index, cause in bad]
 
     def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
@@ -192,15 +187,12 @@ class SourceOp(Operator):
     ) -> None:
         """All operators behind this one are there. `needed`: the columns that one of them needs; `columns_of` makes what decodes some."""
         step, children = self.step, self.children
-        if isinstance(step, InputStep | ShuffleStep) and step.columns is not None:
-            names: Iterable[str] = step.columns.names
-            if isinstance(step, ShuffleStep):  # of an input, they are chosen already
-                names = frozenset[str]().union(*map(needed, children))
-            self.instead = columns_of(self, step.columns.only(names), children)
+        names = frozenset[str]().union(*map(needed, children))
+        if step.columns is not None:  # of an input, they are chosen already
+            self.instead = columns_of(self, step.columns if step.foreign else step.columns.only(names), children)
             self._row_children = children
             return
-        if isinstance(step, ShuffleStep) and step.schema is not None and not self.partial:
-            names = frozenset[str]().union(*map(needed, children))
+        if step.schema is not None and not self.partial:
             self.column_sources = [columns_of(self, step.schema.only(names), children)]
             return
         if self.partial and len(children) == 1 and children[0].merges_columns:
@@ -216,8 +208,7 @@ class SourceOp(Operator):
     @property
     def referenced(self) -> list[Any]:
         """The batches behind it that are ranges of its offsets. If there are any, nothing else reads it, and no record is fetched."""
-        steps = ((one, one.step) for one in _behind(self))
-        return [one for one, step in steps if isinstance(step, BatchStep) and _is_unread(step)]
+        return [one for one in _behind(self) if one.step.ranges and not one.step.ranges.framed]
 
     @property
     def unread(self) -> int:
@@ -240,9 +231,7 @@ class SourceOp(Operator):
 
     def _used(self, schema: ColumnSchema, needed: frozenset[str]) -> ColumnSchema:
         """The columns that are decoded: those that later steps need, the time and the key."""
-        step = self.step
-        assert isinstance(step, InputStep)
-        own = {step.key, step.timestamp.name if isinstance(step.timestamp, TimeField) else step.timestamp}
+        own = {self.step.key, self.step.time_field}
         return schema.only(name for name in schema.names if name in needed or name in own)
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None, int | None]:
@@ -251,7 +240,7 @@ class SourceOp(Operator):
         bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
-        if self.pipeline.keys is not None and isinstance(self.step, InputStep):
+        if self.pipeline.keys is not None and self.step.foreign:
             self.pipeline.keys.see(self.step, chunk, lambda: keys)
         timestamps: list[int] = chunk.timestamps if self.framed else times_of(chunk.columns)
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
@@ -294,7 +283,7 @@ class SourceOp(Operator):
     @property
     def _checks_keys(self) -> bool:
         """Whether keys that stay bytes must be decodable: it is found here, where they enter."""
-        return isinstance(self.step, InputStep) and (self.declared or bool(self.wants_keys))
+        return self.step.foreign and (self.declared or bool(self.wants_keys))
 
     def _decoded(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         found = self.key_serde.loads_many(raw)
@@ -337,7 +326,7 @@ class SourceOp(Operator):
 
     def _no_key(self, value: Any, error: BaseException) -> BaseException:
         """The error of a value without the field that is its key: a name alone says nothing. What a function raised is its own."""
-        by = getattr(self.step, "key", None)
+        by = self.step.key
         hint = lacking((by,), [value])(error) if isinstance(by, str) else ""
         if not hint:
             return error
@@ -370,11 +359,6 @@ def _behind(source: Operator) -> Iterator[Operator]:
             seen.add(id(operator))
             stack += operator.children
             yield operator
-
-
-def _is_unread(batch: BatchStep) -> bool:
-    """Whether a batch is ranges of an input that nobody here fetches."""
-    return batch.reference is not None and not batch.reference.framed
 
 
 def _made_behind(operator: Operator) -> frozenset[str]:

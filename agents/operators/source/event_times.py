@@ -20,7 +20,7 @@ from types import NoneType
 from typing import NamedTuple
 
 from ....core.errors import DataError
-from ...job.steps.sources import InputStep, ShuffleStep
+from ...job.steps.sources import SourceStep
 from ...job.types.timestamps import BadTimestamp, Extract, timestamps_of
 from ...job.types.windows import said
 from ...records.limits import NO_TIMESTAMP
@@ -93,19 +93,16 @@ NONE = Guard(None, None, True)
 """Of a stream between two steps: its times were judged at the inputs."""
 
 
-def guard_of(step: InputStep | ShuffleStep) -> Guard:
-    """What this source declares of its times."""
-    if not isinstance(step, InputStep):
-        return NONE
+def guard_of(step: SourceStep) -> Guard:
+    """What this source declares of its times. Those of a stream between two steps were judged at the inputs."""
     return Guard(step.earliest_ms, step.max_future_ms, step.timestamp is None)
 
 
 class RowTimes:
     """The event times of rows."""
 
-    def __init__(self, step: InputStep | ShuffleStep) -> None:
-        when = step.timestamp if isinstance(step, InputStep) else None
-        self._extract: Extract | None = None if when is None else timestamps_of(when)
+    def __init__(self, step: SourceStep) -> None:
+        self._extract: Extract | None = None if step.timestamp is None else timestamps_of(step.timestamp)
 
     def of(
         self, values: list[object], stamps: list[int], so_far_ms: int | None, limits: EventLimits

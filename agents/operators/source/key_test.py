@@ -18,7 +18,7 @@ from ....core.errors import HeadgateError
 from ....core.graph.keying import CRC32, MOST, MURMUR2, OTHER, Sample, disagreement, to_test
 from ....core.task.plan import InputPlan
 from ...job.derive.declaration import Declared
-from ...job.steps.sources import InputStep
+from ...job.steps.sources import SourceStep
 from ...logger import Logger
 from ...records.frames.chunks import Chunk
 from ...records.kafka.partitioner import partition_of
@@ -53,9 +53,9 @@ class KeyTest:
         """For inputs whose key is a field: the values of that field that were tested, as key bytes."""
         self._apart: KeysApart | None = None
 
-    def see(self, step: InputStep, chunk: Chunk, keys: Callable[[], list[Any] | None]) -> None:
+    def see(self, step: SourceStep, chunk: Chunk, keys: Callable[[], list[Any] | None]) -> None:
         """Test a chunk of this input that is about to run; `keys` makes the keys of its rows, if they come from a field."""
-        stream = step.topic
+        stream = step.name
         if stream in self._open:
             if step.key is not None:
                 raw = self._stated(step, chunk, keys() or [])
@@ -78,9 +78,9 @@ class KeyTest:
             }
         return found
 
-    def _stated(self, step: InputStep, chunk: Chunk, keys: list[Any]) -> list[bytes]:
+    def _stated(self, step: SourceStep, chunk: Chunk, keys: list[Any]) -> list[bytes]:
         """The bytes that a producer would have partitioned by: the record's own key, if it is that field, otherwise the encoded field."""
-        seen = self._values[step.topic]
+        seen = self._values[step.name]
         if len(seen) >= MOST:
             return []
         serde = step.key_serde or self.declared.app.key_serde

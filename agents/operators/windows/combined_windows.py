@@ -10,11 +10,10 @@ is the greatest of its rows. No row is late here: the window operator behind the
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, cast
 
 from ....core.progress.frames import NO_TIME
 from ....core.windows.results import END_FIELD
-from ...job.derive.in_arrays import in_arrays
 from ...job.steps.keyed import WindowStep
 from ...job.steps.sources import ShuffleStep
 from ...job.types.aggregates import AggregatePlan, count
@@ -47,15 +46,14 @@ def plan_of_partials(step: WindowStep, *, ends: bool = True) -> AggregatePlan:
 class WindowCombineOp(ShuffleOp):
     """The sending side of a shuffle that combines rows for the window operator behind it."""
 
+    names_origins = False
+
     def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
-        assert isinstance(step.combine, WindowStep)
-        self.window = step.combine
-        self.plan = step.combine.plan
-        self.counting = plan_of_partials(step.combine, ends=False)
-        self.careful = False
-        """A commit has failed on what was held back: partial states are now sent with each chunk, so that a failure belongs to a record."""
-        self.in_arrays = in_arrays(self.window)
+        self.window: WindowStep = cast("WindowStep", step.combine)
+        self.plan = self.window.plan
+        self.counting = plan_of_partials(self.window, ends=False)
+        self.in_arrays = self.window.in_arrays
         if self.in_arrays:
             self.sent = KeyArrays(plan_of_partials(self.window))
             self.partials = FrameWriter(self.sent.fields, self.sent.pack_batch, plan=self.plan.digest)

@@ -34,9 +34,7 @@ from ....core.windows.results import (
     result_time,
 )
 from ....core.windows.spans import Spans
-from ...job.derive.in_arrays import in_arrays
 from ...job.steps.keyed import WindowStep
-from ...job.steps.sources import ShuffleStep
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from ...records.frames.arrow_columns import ArrivedColumns
@@ -91,14 +89,14 @@ class WindowOp(Operator):
         self.plan = step.plan
         self.table = env.table(step.name)
         self.of_sessions = window.spans is None
-        self.partial = any(isinstance(parent, ShuffleStep) and parent.combine for parent in step.parents)
+        self.partial = step.takes_partials
         self.kept: OpenSessions | OpenRows | OpenWindows
         if window.spans is None:
             self.kept = OpenSessions(window.gap_ms, step.plan, self.table)
         elif step.rows is not None:
             self.kept = OpenRows(window.spans, self.table)
         else:
-            self.kept = self._of_spans(window.spans, arrays=in_arrays(step))
+            self.kept = self._of_spans(window.spans, arrays=step.in_arrays)
         self.room = STEP_SESSIONS if self.of_sessions and step.rows is not None else STEP_RESULTS
         """What one step of closing gives."""
         self.windows_of_row = 1 if window.spans is None else window.spans.held_by

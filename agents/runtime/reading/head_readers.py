@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ....core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, FrameError, UserFrame, decode
 from ...job.derive.declaration import Declared
-from ...job.steps.sources import InputStep, ShuffleStep
+from ...job.steps.sources import InputStep
 from ...job.types.timestamps import BadTimestamp, timestamps_of
 from ...operators.source.decode import serde_of
 from ...operators.source.event_times import guard_of
@@ -35,7 +35,7 @@ class OneRecord(NamedTuple):
 def event_times(declared: Declared) -> dict[str, ReadTimes]:
     """For each input that declares a `timestamp=`, and each stream of other jobs: a function that returns the event times of its records;
     a frame has that of its first row."""
-    inputs = [step for step in declared.steps if isinstance(step, InputStep)]
+    inputs = declared.inputs.values()
     times = {step.topic: _times(step) for step in inputs if step.timestamp is not None}
     return times | {step.topic: _times_of_frames(step.serde) for step in inputs if step.producers}
 
@@ -48,13 +48,10 @@ def head_times(declared: Declared, streams: frozenset[str]) -> dict[str, Time]:
 def head_values(declared: Declared) -> dict[str, Value]:
     """For each stream that the job reads: a function that returns the value of one record. Of a batch frame or an Arrow frame it is the
     value of the first row; of a control message it is None."""
-    found: dict[str, Value] = {}
-    for step in declared.steps:
-        if isinstance(step, InputStep):
-            found[step.topic] = _framed(step.serde) if step.producers else _plain(step.serde)
-        elif isinstance(step, ShuffleStep):
-            found[declared.topic(step)] = _framed(serde_of(step))
-    return found
+    return {
+        topic: _framed(serde_of(step)) if step.framed else _plain(step.serde)
+        for topic, step in declared.sources.items()
+    }
 
 
 def _times(step: InputStep) -> ReadTimes:

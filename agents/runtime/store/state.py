@@ -17,8 +17,6 @@ from ....core.task.stored.checkpoint import CONTROL_TABLE, Checkpoint, decode_ch
 from ....core.task.stored.rows import pack_rows, unpack_rows
 from ...cancellation import CalledOff
 from ...job.derive.declaration import Declared
-from ...job.steps.batches import BatchStep
-from ...job.steps.keyed import JoinStep, WindowStep
 from ...job.types.schemas import CLOSED
 from ...logger import Logger
 from ...operators.joins.joined import BOUND
@@ -180,7 +178,7 @@ class TaskStore:
         closed.delete_many(list(closed))
         if reopens:
             for step in self.declared.steps:
-                if isinstance(step, WindowStep | JoinStep | BatchStep):
+                if step.closes:
                     floor = self.table(step.name)
                     floor.delete_many([name for name in (*FLOOR_ROWS, BOUND) if name in floor])
         self.complete()

@@ -11,11 +11,13 @@ from headgate.agents.job.steps.step import Step
 from headgate.core.graph.graph import KEYED, SHARE, SHUFFLES
 from headgate.core.graph.updates import GIVES_EVENTS, NEEDS_EVENTS
 
+SHARED = (sources.SourceStep, rows.FunctionStep, rows.PassingStep)
+"""What several kinds have in common."""
 KINDS = [
     one
     for family in (batches, columns, ends, keyed, rows, sources)
     for one in vars(family).values()
-    if isinstance(one, type) and issubclass(one, Step) and one.__module__ == family.__name__
+    if isinstance(one, type) and issubclass(one, Step) and one.__module__ == family.__name__ and one not in SHARED
 ]
 
 

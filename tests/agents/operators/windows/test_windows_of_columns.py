@@ -12,7 +12,6 @@ import pytest
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
-from headgate.agents.job.derive.in_arrays import makes_rows
 from headgate.agents.job.derive.named_fields import on_columns
 from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.testing.driver import Driver
@@ -142,7 +141,7 @@ def test_it_is_known_before_which_windows_make_rows(name: str, monkeypatch: pyte
     app = hg.App("job")
     orders = app.input("orders", serde=hg.json(Order), key_serde=hg.text(), timestamp="ts").columns()
     WINDOWS[name](orders).to("out")
-    why = [told for step, takes in on_columns(Declared(app).steps) if takes and (told := makes_rows(step))]
+    why = [told for step, takes in on_columns(Declared(app).steps) if takes and (told := step.why_rows())]
     made: list[int] = []
     rows = ColumnChunk.rows
     monkeypatch.setattr(ColumnChunk, "rows", lambda chunk, *more: made.append(len(chunk)) or rows(chunk, *more))
