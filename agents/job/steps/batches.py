@@ -66,21 +66,18 @@ class BatchStep(ClosingStep):
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """What a batch is, and which columns its rows have."""
         if self.reference is not None:
             return (("by", "reference"),)
         window = () if self.window is None else self.closing(self.window.grace_ms)
         return window if self.rows is None else (*window, ("rows", str(self.rows)))
 
     def tables(self) -> Sequence[TableSpec]:
-        """The batches that are not done."""
         book = BOOK if self.reference is None else f"{BOOK}, ranges of offsets"
         schema = schema_of_batches(book, "" if self.window is None else str(self.window))
         return [TableSpec(self.name, STORED, STORED, schema)]
 
     @property
     def ranges(self) -> ByReference | None:
-        """As it is declared."""
         return self.reference
 
 
@@ -101,7 +98,6 @@ class SparkStep(Step):
     """The columns of the DataFrame that it gets."""
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of its schema."""
         return of_result(self.said, self.schema)
 
 
@@ -117,7 +113,6 @@ class WriteStep(Step):
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """Where the result goes, and how."""
         into = self.write
         found = (("into", shown("into", into.path) or text_of(into.save)), ("format", into.format))
         return (*found, ("partition_by", ", ".join(into.partition_by))) if into.partition_by else found

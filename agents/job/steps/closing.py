@@ -26,7 +26,6 @@ class ClosingStep(Step):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Late rows have a topic of their own."""
         return (self.late,) if self.late else ()
 
     def closing(self, grace_ms: int) -> tuple[tuple[str, str], ...]:

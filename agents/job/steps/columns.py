@@ -33,22 +33,18 @@ class ColumnsStep(Step):
 
     @property
     def takes_columns(self) -> bool:
-        """From here on, there are columns."""
         return True
 
     @property
     def gives_columns(self) -> bool:
-        """From here on, there are columns."""
         return True
 
     @property
     def columns_given(self) -> ColumnSchema:
-        """What it makes of rows."""
         return self.schema
 
     @property
     def fetched(self) -> Any:
-        """The input, if the columns are decoded from its bytes."""
         return self.parents[0] if self.direct else None
 
 
@@ -67,17 +63,14 @@ class FilterColumnsStep(Step):
     """What the expression reads."""
 
     def fields(self) -> frozenset[str]:
-        """Those that the expression reads."""
         return frozenset(columns_in(self.keep))
 
     @property
     def computed(self) -> Mapping[str, Node]:
-        """None."""
         return {}
 
     @property
     def columns_given(self) -> ColumnSchema:
-        """Those that come in."""
         return self.schema
 
 
@@ -96,12 +89,10 @@ class WithColumnsStep(Step):
 
     @property
     def computed(self) -> Mapping[str, Node]:
-        """Those that it makes."""
         return self.made
 
     @property
     def columns_given(self) -> ColumnSchema:
-        """With those that it makes."""
         return self.schema.extended([column_of(name, node, self.schema) for name, node in self.made.items()])
 
 
@@ -123,7 +114,6 @@ class FrameStep(Step):
 
     @property
     def columns_given(self) -> ColumnSchema:
-        """What the function returns."""
         return self.gives
 
 
@@ -150,9 +140,7 @@ class RowsStep(Step):
         return self.kind if self.kind is not None else self.schema
 
     def declaring(self) -> RowsStep:
-        """It makes the values."""
         return self
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of which it makes rows."""
         return self.schema if self.kind is None else of_type(self.kind, encoded)

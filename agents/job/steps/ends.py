@@ -34,25 +34,20 @@ class ToStep(Step):
 
     @property
     def written(self) -> Mapping[str, tuple[Any, Any]]:
-        """Its topic."""
         return {self.topic: (self.serde, self.key_serde)}
 
     @property
     def alone(self) -> bool:
-        """Unless a function chooses partitions."""
         return self.partition is None
 
     def fields(self) -> frozenset[str]:
-        """It writes all, and names none."""
         return frozenset()
 
     @property
     def whole(self) -> Serde[Any]:
-        """It writes what it is given."""
         return self.serde
 
     def over(self, schema: ColumnSchema) -> ToStep:
-        """If columns say what its key is, and its partition follows from the key."""
         types = {one.name: one.type for one in schema.columns}
         if self.partition is not None or not isinstance(self.key, str | None):
             raise NeedsValue(self, "has a function of the value")
@@ -63,7 +58,6 @@ class ToStep(Step):
         return replace(self, schema=schema)
 
     def why_rows(self) -> str | None:
-        """Columns are written as JSON."""
         return None if is_json(self.serde) else f"it writes {self.serde.name}"
 
 
@@ -84,17 +78,14 @@ class ShareStep(Step):
     """The columns that are written; None for rows."""
 
     def stage(self, names: Names) -> Stage:
-        """It writes a stream of frames, by a key."""
         return replace(Step.stage(self, names), width=self.partitions, key_serde=self.key_serde.name)
 
     @property
     def written(self) -> Mapping[str, tuple[Any, Any]]:
-        """Its stream."""
         return {self.topic: (self.serde, self.key_serde)}
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """What goes through the stream."""
         return (("carries", self.serde.name),)
 
 
@@ -128,7 +119,6 @@ class AgentStep(Step):
 
     @property
     def written(self) -> Mapping[str, tuple[Any, Any]]:
-        """The sink, if it has one."""
         return {self.sink: (self.sink_serde, self.sink_key_serde)} if self.sink else {}
 
 
@@ -147,5 +137,4 @@ class ActorStep(Step):
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def tables(self) -> Sequence[TableSpec]:
-        """Its timers."""
         return [TableSpec(f"{self.name}.timers", STORED, STORED, schema_of_own(TIMERS, "kind, time"))]

@@ -51,49 +51,33 @@ class AggregateStep(Step):
 
     @property
     def updates(self) -> bool:
-        """Each output row is the newest result of its key."""
         return True
 
     def tables(self) -> Sequence[TableSpec]:
-        """The states of each key."""
         schema = schema_of_aggregate(self.plan, self.key_serde)
         return [TableSpec(self.name, self.key_serde, STORED, schema, None, self.migrate, self.plan)]
 
     @property
     def keeps_keys(self) -> bool:
-        """A result for each key."""
         return True
 
     @property
     def combines(self) -> bool:
-        """If its states can be merged."""
         return self.plan.merges
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of its results."""
         rows = self.parents[0].row_columns
         return ColumnSchema(of_aggregates(self.said, self.plan, lambda: rows(encoded=False)))
 
     def fields(self) -> frozenset[str]:
-        """Those that its aggregates are of."""
         return _fields(self, self.plan)
 
     def over(self, schema: ColumnSchema) -> AggregateStep:
-        """If sums are of numbers."""
-        self.check_numbers(schema, self)
+        check_numbers(self.plan, schema, self)
         return self
 
-    def check_numbers(self, schema: ColumnSchema, asks: Step) -> None:
-        """Raise `NeedsValue` of the step that asks if a sum or mean of these columns is of no number."""
-        _check_numbers(self.plan, schema, asks)
-
     def why_rows(self) -> str | None:
-        """If arrays cannot hold its states."""
-        return self.why_over(self.parents[0])
-
-    def why_over(self, before: Step) -> str | None:
-        """Why rows are made of the columns that this step gives."""
-        return self.plan.why_no_arrays(before.columns_given)
+        return self.plan.why_no_arrays(self.parents[0].columns_given)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -122,12 +106,10 @@ class WindowStep(ClosingStep):
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """When it closes, and when early results come."""
         early = (("early", f"{self.early_ms} ms, {self.early_rows} rows"),) if self.updates else ()
         return self.closing(self.window.grace_ms) + early
 
     def tables(self) -> Sequence[TableSpec]:
-        """What is open: by its end, the states or the rows of each key."""
         of = str(self.window)
         schema = (
             schema_of_window(of, self.plan, self.key_serde)
@@ -139,7 +121,6 @@ class WindowStep(ClosingStep):
 
     @property
     def combines(self) -> bool:
-        """Unless it is a session, goes by the clock, or needs single rows."""
         spans = self.window.spans
         plain = spans is not None and spans.panes is not None and not self.window.by_clock
         return plain and self.plan.merges and self.late is None and self.early_rows is None and self.rows is None
@@ -151,16 +132,13 @@ class WindowStep(ClosingStep):
 
     @property
     def updates(self) -> bool:
-        """Early results are updates."""
         return self.early_ms is not None or self.early_rows is not None
 
     @property
     def keeps_keys(self) -> bool:
-        """Results for each key."""
         return True
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of its results, and the window of each."""
         if self.rows is not None:
             return Step.row_columns(self, encoded=encoded)
         rows = self.parents[0].row_columns
@@ -169,22 +147,15 @@ class WindowStep(ClosingStep):
         return ColumnSchema((*found, *own))
 
     def fields(self) -> frozenset[str]:
-        """Those that its aggregates are of."""
         return _fields(self, self.plan) if self.rows is None else Step.fields(self)
 
     @property
     def whole(self) -> Serde[Any] | None:
-        """Late rows go to their topic as they are."""
         return self.late_serde if self.late is not None else None
 
     def over(self, schema: ColumnSchema) -> WindowStep:
-        """If sums are of numbers."""
-        self.check_numbers(schema, self)
+        check_numbers(self.plan, schema, self)
         return replace(self, schema=schema)
-
-    def check_numbers(self, schema: ColumnSchema, asks: Step) -> None:
-        """Raise `NeedsValue` of the step that asks if a sum or mean of these columns is of no number."""
-        _check_numbers(self.plan, schema, asks)
 
     @property
     def in_arrays(self) -> bool:
@@ -193,16 +164,11 @@ class WindowStep(ClosingStep):
         return self.schema is not None and self.why_rows() is None
 
     def why_rows(self) -> str | None:
-        """If arrays cannot hold its states, or something needs the single rows."""
         if self.window.spans is None:
             return "sessions are of rows"
         if self.updates:
             return "early results are of rows"
         return self.plan.why_no_arrays(self.schema)
-
-    def why_over(self, before: Step) -> str | None:
-        """As `why_rows`: it knows the columns that come in."""
-        return self.why_rows()
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -223,11 +189,9 @@ class TableStep(Step):
     migrate: Migrate | None = None
 
     def stage_name(self, name: str) -> str:
-        """A table may have the same name as the input that it follows."""
-        return f"table:{name}"
+        return f"table:{name}"  # it may have the same name as the input that it follows
 
     def tables(self) -> Sequence[TableSpec]:
-        """The values."""
         schema = schema_of_table(self.key_serde, self.serde)
         return [TableSpec(self.name, self.key_serde, self.serde, schema, self.ttl_ms, self.migrate)]
 
@@ -246,31 +210,25 @@ class JoinTableStep(Step):
 
     @property
     def behind(self) -> tuple[Step, ...]:
-        """It looks rows up in the table."""
         return (*self.parents, self.table)
 
     def relinked(self, replaced: Mapping[int, Step]) -> JoinTableStep:
-        """With the table that replaces its own, too."""
         linked = cast("JoinTableStep", Step.relinked(self, replaced))
         found = cast("TableStep", replaced.get(id(self.table), self.table))
         return linked if found is self.table else replace(linked, table=found)
 
     def stage(self, names: Names) -> Stage:
-        """Its rows meet those of the table by a field, or by their keys."""
         return replace(Step.stage(self, names), on=(text_of(self.on) if self.on is not None else None, None))
 
     @property
     def keeps_keys(self) -> bool:
-        """Whatever it looks up."""
         return True
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of what `into` returns."""
         return of_function(self.said, self.into, encoded)
 
     @property
     def alone(self) -> bool:
-        """It takes one row after the other."""
         return True
 
 
@@ -298,26 +256,22 @@ class JoinStep(ClosingStep):
         return held_back(self.how, self.distance, self.grace_ms)
 
     def stage(self, names: Names) -> Stage:
-        """Two streams meet by fields, or by their keys."""
         return replace(Step.stage(self, names), on=self.on or ())
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """How long a row waits for its partner."""
         return self.closing(self.grace_ms)
 
     def tables(self) -> Sequence[TableSpec]:
-        """The rows that wait. Those that were kept for another kind of join are no use to this one."""
+        # rows that were kept for another kind of join are no use to this one
         schema = schema_of_join(f"{self.how} {distance_said(self.distance)}", self.key_serde, self.serdes)
         return [TableSpec(self.name, SLOT_KEY, STORED, schema, keys=self.key_serde)]
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of what `into` returns."""
         return of_function(self.said, self.into, encoded)
 
     @property
     def alone(self) -> bool:
-        """A row whose wait is over."""
         return True
 
 
@@ -327,6 +281,7 @@ def _fields(step: Step, plan: AggregatePlan) -> frozenset[str]:
     return plan.reads
 
 
-def _check_numbers(plan: AggregatePlan, schema: ColumnSchema, asks: Step) -> None:
+def check_numbers(plan: AggregatePlan, schema: ColumnSchema, asks: Step) -> None:
+    """Raise `NeedsValue` of the step that asks if a sum or mean of these columns is of no number."""
     if (odd := plan.of_no_number(schema)) is not None:
         raise NeedsValue(asks, f"has hg.{odd.name}('{odd.of}'), which is no number")

@@ -23,11 +23,9 @@ class FunctionStep(Step):
 
     @property
     def keeps_keys(self) -> bool:
-        """A function of a record may return one with another key."""
-        return not self.with_record
+        return not self.with_record  # a function of a record may return one with another key
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of what the function returns."""
         return of_function(self.said, self.fn, encoded)
 
 
@@ -51,7 +49,6 @@ class FlatMapStep(FunctionStep):
     at_once = True
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of each value that the function returns."""
         return of_function(self.said, self.fn, encoded, each=True)
 
 
@@ -66,7 +63,6 @@ class FilterStep(FunctionStep):
     keeps_values = True
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those that came in."""
         return Step.row_columns(self, encoded=encoded)
 
 
@@ -95,12 +91,10 @@ class PassingStep(Step):
     keeps_columns = True
 
     def fields(self) -> frozenset[str]:
-        """None."""
         return frozenset()
 
     @property
     def columns_given(self) -> ColumnSchema | None:
-        """Those that come in."""
         return self.parents[0].columns_given
 
 
@@ -132,10 +126,8 @@ class RekeyStep(Step):
 
     @property
     def sets_keys(self) -> bool:
-        """By a field, or a function."""
         return True
 
     @property
     def key_type(self) -> Any:
-        """What a function is annotated to return."""
         return returned(self.by)

@@ -11,6 +11,7 @@ from ....core.graph.graph import Input
 from ...records.values.serdes import is_json
 from ..types.arguments import returned
 from ..types.timestamps import TimeField, text_of
+from .keyed import check_numbers
 from .row_columns import ColumnsUnknown, of_type
 from .step import Names, NeedsValue, Policy, Step, lineage
 
@@ -74,27 +75,22 @@ class SourceStep(Step):
         return self.serde.type
 
     def declaring(self) -> SourceStep:
-        """Its serde declares the type."""
         return self
 
     @property
     def sets_keys(self) -> bool:
-        """Its keys are those of its records."""
         return True
 
     @property
     def key_type(self) -> Any:
-        """The type that its serde of keys declares."""
         return self.key_serde.type if self.key_serde is not None else None
 
     @property
     def columns_given(self) -> ColumnSchema | None:
-        """Those that go through the stream, or are decoded."""
         return self.schema or self.columns
 
     @property
     def fetched(self) -> SourceStep | None:
-        """Its rows are its records."""
         return self
 
 
@@ -141,17 +137,14 @@ class InputStep(SourceStep):
 
     @property
     def everywhere(self) -> bool:
-        """As it is declared."""
         return self.broadcast
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of its type."""
         if self.serde.type is None:
             raise ColumnsUnknown(f"the input '{self.topic}' has no type")
         return of_type(self.serde.type, encoded)
 
     def fields(self) -> frozenset[str]:
-        """Its key and its time."""
         if not isinstance(self.key, str | None) or not isinstance(self.time_field, str | None):
             raise NeedsValue(self, "has a function of the value")
         return frozenset(name for name in (self.key, self.time_field) if name is not None)
@@ -165,12 +158,10 @@ class InputStep(SourceStep):
 
     @property
     def takes_columns(self) -> bool:
-        """If they are decoded instead of rows."""
         return self.columns is not None
 
     @property
     def gives_columns(self) -> bool:
-        """What it decodes."""
         return True
 
 
@@ -192,7 +183,6 @@ class ShuffleStep(SourceStep):
 
     @property
     def verb(self) -> str:
-        """`broadcast`, `gather` or `repartition`."""
         return "broadcast" if self.everyone else "gather" if self.gathers else "repartition"
 
     @property
@@ -201,7 +191,6 @@ class ShuffleStep(SourceStep):
         return not (self.everyone or self.gathers)
 
     def stage(self, names: Names) -> Stage:
-        """It writes an intermediate stream, by a key."""
         return replace(
             Step.stage(self, names),
             writes=(names.topic(self),),
@@ -212,37 +201,30 @@ class ShuffleStep(SourceStep):
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """What goes through the stream, and what its keys are made of."""
         carried = ("carries", "partial states" if self.partial else self.serde.name)
         return (carried, ("key", self.key_text)) if self.key_text else (carried,)
 
     @property
     def partial(self) -> bool:
-        """Where combining begins here."""
         return self.combine is not None
 
     @property
     def everywhere(self) -> bool:
-        """Where every task gets every row."""
         return self.everyone
 
     @property
     def sets_keys(self) -> bool:
-        """If it is by something else than the key."""
         return self.by is not None
 
     @property
     def keeps_keys(self) -> bool:
-        """By the key, it moves rows and no more."""
         return True
 
     @property
     def key_type(self) -> Any:
-        """The type that its serde declares, or else what a function is annotated to return."""
         return self.key_serde.type or returned(self.by)
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        """Those of its type; of JSON without one, those that came in, by the names that records have."""
         if self.serde.type is not None:
             return of_type(self.serde.type, encoded=False)
         if not is_json(self.serde):
@@ -250,7 +232,6 @@ class ShuffleStep(SourceStep):
         return self.parents[0].row_columns(encoded=True)
 
     def fields(self) -> frozenset[str]:
-        """The field that it is by, and those of the aggregates that begin here."""
         if self.by is not None and not isinstance(self.by, str):
             raise NeedsValue(self, "has a function of the value")
         aggregated = frozenset[str]() if self.combine is None else self.combine.fields()
@@ -258,38 +239,32 @@ class ShuffleStep(SourceStep):
 
     @property
     def whole(self) -> Serde[Any] | None:
-        """Whole rows go through the stream, unless partial states do."""
         return None if self.partial else self.serde
 
     def over(self, schema: ColumnSchema) -> ShuffleStep:
-        """Rows as columns go through the stream; or what combines here gets them."""
         if self.by is None:
             raise NeedsValue(self, "has no field, but the key of the record")
         if any(one.name == str(self.by) and one.type == FLOAT for one in schema.columns):
             raise NeedsValue(self, "is by a float")
         if self.combine is None:
             return replace(self, columns=schema)
-        self.combine.check_numbers(schema, self)
+        check_numbers(self.combine.plan, schema, self)
         combine = self.combine.over(schema)
         return self if combine is self.combine else replace(self, combine=combine)
 
     @property
     def passes_on(self) -> bool:
-        """Rows, unless partial states of them go through the stream."""
         return not self.partial
 
     @property
     def gives_columns(self) -> bool:
-        """If columns go through the stream."""
         return not self.partial and self.columns_given is not None
 
     def why_rows(self) -> str | None:
-        """As what begins to combine here says."""
-        return None if self.combine is None else self.combine.why_over(self.parents[0])
+        return None if self.combine is None else replace(self.combine, parents=self.parents).why_rows()
 
     @property
     def fetched(self) -> ShuffleStep | None:
-        """Columns by key: executors can read them."""
         return self if self.by_key and self.schema is not None else None
 
 
