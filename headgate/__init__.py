@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from headgate.agents.cli.printed import output_schema
     from headgate.agents.job.declare.actors import Actor, Batches, Context
     from headgate.agents.job.declare.app import App
-    from headgate.agents.job.declare.column_stream import ColumnStream
     from headgate.agents.job.declare.declared_table import DeclaredTable as Table
-    from headgate.agents.job.declare.spark_stream import SparkStream
-    from headgate.agents.job.declare.stream import Stream
-    from headgate.agents.job.declare.stream_ends import BatchedStream, TableView
-    from headgate.agents.job.declare.windowed_stream import WindowedStream
+    from headgate.agents.job.declare.ends import TableView
+    from headgate.agents.job.declare.streams import BatchedStream, ColumnStream, SparkStream, Stream, WindowedStream
     from headgate.agents.job.types.aggregates import (
         Aggregate,
         aggregate,
@@ -124,18 +121,15 @@ _FROM = {
     "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min reduce sum",
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
-    "agents.job.declare.column_stream": "ColumnStream",
     "agents.process.calls": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.column_batch": "ColumnBatch",
     "agents.records.values.record": "Batch Record",
     "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",
-    "agents.job.declare.spark_stream": "SparkStream",
-    "agents.job.declare.stream": "Stream",
-    "agents.job.declare.stream_ends": "BatchedStream TableView",
+    "agents.job.declare.ends": "TableView",
+    "agents.job.declare.streams": "BatchedStream ColumnStream SparkStream Stream WindowedStream",
     "agents.job.types.timestamps": "field",
-    "agents.job.declare.windowed_stream": "WindowedStream",
     "agents.job.types.windows": "Window hopping session tumbling window_key",
     "core.choosing.chooser": "Choice",
     "core.columns.expressions": "Expression col",

@@ -141,8 +141,6 @@ DOORS: dict[str, frozenset[str]] = {
         "spark_bridge/session": ".base .data .process",
     }.items()
 }
-# The rooms in which files still import each other in a circle. No room is added here.
-CIRCLES = frozenset({"agents/job/declare"})
 # Allowed inside a function only, where a job really uses Spark; what is spoken there is a protocol of core.
 LATE_ARROWS = frozenset({("agents", "spark_bridge")})
 # What users see as one file of names: `hg` and `hg.testing`.
@@ -476,9 +474,8 @@ def test_a_part_of_a_machine_that_is_read_is_named() -> None:
 
 @pytest.mark.parametrize("room", DOORS)
 def test_files_of_a_room_do_not_import_each_other_in_a_circle(room: str) -> None:
-    """A part that knows the whole cannot be read, made or tested without it. Where circles are left, none is left behind in the list."""
-    found = circle({path.stem: path.read_text(encoding="utf-8") for path in (ROOT / room).glob("*.py")})
-    assert bool(found) == (room in CIRCLES), f"{room}: {' → '.join(found) or 'no circle any more'}"
+    """A part that knows the whole cannot be read, made or tested without it."""
+    assert circle({path.stem: path.read_text(encoding="utf-8") for path in (ROOT / room).glob("*.py")}) == []
 
 
 def test_a_circle_is_found_for_a_mere_type_too() -> None:

@@ -99,7 +99,6 @@ NOT_FOR_USERS = {
     "App.add": "steps add themselves",
     "App.finish": "the process that runs the job calls it",
     "App.graph": "the process that runs the job calls it",
-    "WindowedStream.check_used": "the process that runs the job calls it",
     "Window.holds_ms": "what a window is made of",
     "Window.size_ms": "what a window is made of",
 }

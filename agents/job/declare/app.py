@@ -31,12 +31,12 @@ from .actors import Actor, check_actor
 from .checks import Selector, check_migrate, check_policy, check_serde, check_topic, end_meant, name_of, table_name_of
 from .declared_table import DeclaredTable
 from .refused_verbs import RefusesVerbs, no_verb
-from .stream import Stream
+from .streams import Stream
 
 if TYPE_CHECKING:
     from ....core.graph.graph import Graph
     from ..types.schemas import Migrate
-    from .windowed_stream import WindowedStream
+    from .windows import DeclaredWindow
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -109,7 +109,7 @@ class App(RefusesVerbs):
             parse(setting, value)
         self.topics = Topics(self.job, self.settings.get("topic.prefix", ""))
         self.steps: list[Step] = []
-        self.windows: list[WindowedStream[Any, Any]] = []
+        self.windows: list[DeclaredWindow] = []
         """What `.window(…)` has returned."""
         self.tables: dict[str, DeclaredTable[Any, Any]] = {}
         if isinstance(include, str):

@@ -54,6 +54,12 @@ def check_policy(policy: Policy, where: str) -> Policy:
     )
 
 
+def check_partitions(partitions: Any, verb: str) -> None:
+    """Refuse a number of partitions that no topic has. `verb`: with what stands before the argument."""
+    if partitions is not None and (type(partitions) is not int or partitions < 1):
+        raise DeclarationError(f"{verb}partitions={partitions!r}): a stream has at least one partition")
+
+
 def check_migrate(fn: Any, verb: str) -> Any:
     """Refuse anything but None or a plain function that makes new values of old ones."""
     if fn is not None:

@@ -7,29 +7,32 @@ want names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ....core.errors import DeclarationError
 from ....core.windows.joins import KINDS, Distance, preserves
+from ....core.words import COLUMNS
 from ..derive.named_fields import serde_behind
-from ..steps.keyed import JoinStep
+from ..derive.result_fields import check_field
+from ..steps.keyed import JoinStep, JoinTableStep
 from ..steps.step import Policy, Step
-from ..types.arguments import called_from, check_function, duration
+from ..types.arguments import check_function, check_selector, duration
 from ..types.windows import distance_said
 from .checks import check_policy, check_serde, check_topic, name_of
-from .column_stream import ColumnStream
+from .declaring import Declaring, added
+from .ends import TableView
+from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
     from ...records.values.serdes import Serde
-    from .stream import Stream
 
 JoinDistance = str | float | tuple[str | float, str | float]
 """A distance: for both directions, or how much older and how much younger than the left row the right one may be."""
 
 
 def join_step(
-    left: Stream[Any, Any],
-    right: Stream[Any, Any],
+    left: Declaring,
+    right: Declaring,
     *,
     within: JoinDistance | None,
     on: Any,
@@ -62,7 +65,9 @@ def join_step(
                 f"join(how={how!r}): the {('left', 'right')[side]} side is broadcast",
                 remedy="every task would emit its records without a partner: read that stream without broadcast",
             )
-    return JoinStep(
+    return added(
+        left,
+        JoinStep,
         parents=(left.step, right.step),
         name=name_of("join", None, name or f"join-{distance_said(distance)}"),
         distance=distance,
@@ -76,7 +81,6 @@ def join_step(
         late_serde=left.app.serde,
         keeps_open=at_end == "keep",
         on_error=check_policy(on_error, "join"),
-        where=called_from(),
     )
 
 
@@ -91,16 +95,34 @@ def _fields(on: Any) -> tuple[str, str] | None:
     return None if on is None else (both[0], both[1])
 
 
-def refuse_other(other: object) -> NoReturn:
-    """Refuse what is neither a table nor a stream of rows."""
-    if isinstance(other, ColumnStream):
+def join_table_step(
+    of: Declaring, table: Any, on: Any, into: Callable[[Any, Any], Any], how: str, on_error: Policy, **unused: Any
+) -> JoinTableStep:
+    """The step of a join with a table. `unused`: arguments that only a join of two streams has, with what was given."""
+    if not isinstance(table, TableView):
+        if isinstance(table, RefusesVerbs) and table.KIND == COLUMNS:
+            raise DeclarationError(
+                "join() takes rows, not columns", remedy="put .rows() before it: orders.join(payments.rows(), …)"
+            )
         raise DeclarationError(
-            "join() takes rows, not columns", remedy="put .rows() before it: orders.join(payments.rows(), …)"
+            f"join() takes a stream, or a table that follows a stream, not {table!r}",
+            remedy="create one with stream.table(name); app.table() is for user code to read and write",
         )
-    raise DeclarationError(
-        f"join() takes a stream, or a table that follows a stream, not {other!r}",
-        remedy="create one with stream.table(name); app.table() is for user code to read and write",
-    )
+    if table.app is not of.app:
+        raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
+    if given := [name for name, one in unused.items() if one is not None]:
+        raise DeclarationError(
+            f"join({given[0]}=…) of a table: a record meets the row that its key has when it is processed",
+            remedy=f"omit {given[0]}=, or join two streams",
+        )
+    if how not in ("inner", "left"):
+        raise DeclarationError(f"join(how={how!r}) of a table", remedy="'inner' or 'left'")
+    if on is not None:
+        check_selector(on, "join(on=…)")
+        check_field(of.step, on, f"join(on={on!r})")
+    check_function(into, "join(into=…)", number=2, signature="(value, row)")
+    policy = check_policy(on_error, "join")
+    return added(of, JoinTableStep, table=table.step, on=on, into=into, how=how, on_error=policy)
 
 
 def _everywhere(step: Step) -> bool:
@@ -130,7 +152,7 @@ def _distance(within: Any) -> Distance:
     return Distance(before, after)
 
 
-def _serdes(left: Stream[Any, Any], right: Stream[Any, Any], given: Any) -> tuple[Serde[Any], Serde[Any]]:
+def _serdes(left: Declaring, right: Declaring, given: Any) -> tuple[Serde[Any], Serde[Any]]:
     """The serdes of the kept values: given for both sides, or for each."""
     if given is None:
         return serde_behind(left.step, left.app.serde), serde_behind(right.step, right.app.serde)

@@ -39,7 +39,8 @@ class RefusesVerbs:
 
 def no_verb(verb: str, of: type[Any], what: str, more: str = "", without: tuple[str, ...] = ()) -> UnknownName:
     """The error of a verb that nothing has: the verb that was probably meant, or those that there are."""
-    verbs = [name for name in vars(of) if not name.startswith("_") and name not in ("KIND", *without)]
+    own = (name for one in of.__mro__ if issubclass(one, RefusesVerbs) for name in vars(one))
+    verbs = [name for name in own if not name.startswith("_") and name not in ("KIND", *without)]
     return UnknownName(f"{what} has no .{verb}()", remedy=f"{offer(verb, verbs, most=len(verbs))}{more}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.agents.job.declare.column_stream import WindowedColumns
+from headgate.agents.job.declare.streams import WindowedColumns
 from headgate.agents.operators.actors.actor import ActorContext
 from headgate.core import words
 from headgate.core.columns.expressions import Expression

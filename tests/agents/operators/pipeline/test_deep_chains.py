@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import headgate as hg
-from headgate.agents.job.declare.stream import Stream
+from headgate.agents.job.declare.streams import Stream
 from headgate.agents.job.steps.rows import MapStep
 from headgate.agents.job.steps.step import lineage
 from headgate.agents.testing.driver import Driver

@@ -1,0 +1,302 @@
+"""What is known of the columns of a stream while it is declared: which there are, of which type, and what they are made of.
+
+Promises: a column that does not exist, or that is of the wrong type, is refused at the line that has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ....core.columns.expressions import ColumnRef, Expression, Node, columns_in, node_of, substituted
+from ....core.columns.schema import BOOL, FLOAT, ColumnSchema, ColumnSpec
+from ....core.columns.typing import NUMBERS, column_of, kind_of
+from ....core.errors import DeclarationError
+from ...records.columns.frame_libraries import Library, check_library
+from ...records.columns.framed_columns import HIDDEN
+from ...records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
+from ...records.values.serdes import OUTPUT_KEY, is_json, json
+from ..derive.named_fields import fields_behind
+from ..derive.references import check_columns_of
+from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
+from ..steps.ends import SinkStep
+from ..steps.sources import InputStep, ShuffleStep
+from ..types.aggregates import OF_NUMBERS, Aggregate
+from ..types.arguments import check_function
+from .checks import check_partitions, check_policy, check_serde, check_topic, name_of
+from .declaring import Declaring, DeclaringApp, added, serde_for
+from .ends import Ended, EndsOfRows, ended, share
+
+if TYPE_CHECKING:
+    from ...records.columns.column_batch import ColumnBatch
+    from ...records.values.serdes import Serde
+    from ..steps.step import Policy
+
+KEEP, SHUFFLED = "keep", "shuffled"
+_LONG = 4_000
+"""More letters than a person reads of how a key is made."""
+_WITHOUT = "write them before, or take .columns() without extra='keep' for this branch"
+OF_ROWS = ("aggregate",)
+"""Aggregates whose functions get the whole value."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumns:
+    """The columns of a stream."""
+
+    schema: ColumnSchema
+    kind: Any = None
+    """The type of the rows; None for dicts."""
+    made: Mapping[str, ColumnRef] = field(default_factory=dict[str, ColumnRef])
+    """The columns that expressions have made, each with what it is made of."""
+    extra: str | None = None
+    """Whether the other fields of each record are kept, or were before a repartition."""
+
+    def alone(self, verb: str) -> None:
+        """Refuse to lose the fields that are kept."""
+        if self.extra is not None:
+            raise DeclarationError(
+                f"{verb} gets the declared columns alone, and extra='keep' keeps all fields of a record",
+                remedy=_WITHOUT,
+            )
+
+    def key(self, by: Any, verb: str, *, or_boolean: bool) -> ColumnSpec:
+        """The column that a verb names as a key."""
+        if not isinstance(by, str):
+            raise DeclarationError(
+                f"{verb}({by!r:.60}) does not name a column",
+                remedy='compute it before: .with_columns(key=…), and name it: "key"',
+            )
+        column = self.schema[by]
+        if column.type == FLOAT or (column.type == BOOL and not or_boolean):
+            raise DeclarationError(
+                f"{verb}('{by}'): {column.type} makes no key",
+                remedy=f'cast it: hg.col("{by}").cast(str), or .cast(int)',
+            )
+        return column
+
+    def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
+        """Refuse aggregates that need rows, or numbers where there are none."""
+        for title, part in aggregates.items():
+            self._check_aggregate(title, part)
+
+    def _check_aggregate(self, title: str, part: Aggregate) -> None:
+        if part.name in OF_ROWS or callable(part.of):
+            raise DeclarationError(
+                f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
+                remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
+            )
+        if part.of is not None:
+            column = self.schema[part.of]
+            if part.name in OF_NUMBERS and column.type not in NUMBERS:
+                raise DeclarationError(
+                    f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",
+                    remedy=f'cast it: .with_columns({column.name}=hg.col("{column.name}").cast(float))',
+                )
+
+    def filter(self, of: Declaring, keep: Any, on_error: Policy) -> FilterColumnsStep:
+        """The step of `.filter(…)`."""
+        policy, node = check_policy(on_error, "filter(on_error)"), condition(keep, self.schema)
+        return added(of, FilterColumnsStep, keep=node, schema=self.schema, on_error=policy)
+
+    def with_columns(
+        self, of: Declaring, columns: Mapping[str, Any], on_error: Policy
+    ) -> tuple[WithColumnsStep, KnownColumns]:
+        """The step of `.with_columns(…)`, and the columns behind it."""
+        if not columns:
+            raise DeclarationError(
+                "with_columns() needs at least one column", remedy='with_columns(total=hg.col("a") * 2)'
+            )
+        nodes = {name: node_of(value, f"with_columns({name}=…) is") for name, value in columns.items()}
+        specs = [column_of(name, node, self.schema) for name, node in nodes.items()]
+        policy = check_policy(on_error, "with_columns(on_error)")
+        step = added(of, WithColumnsStep, made=nodes, schema=self.schema, on_error=policy)
+        made = {**self.made, **{name: _made_of(node, self.made) for name, node in nodes.items()}}
+        return step, KnownColumns(self.schema.extended(specs), None, made, self.extra)
+
+    def repartition(
+        self, of: Declaring, by: str, name: str | None, partitions: int | None, key_serde: Any, on_error: Policy
+    ) -> tuple[ShuffleStep, KnownColumns]:
+        """The step of `.repartition(…)`, and the columns behind it."""
+        self.key(by, "repartition", or_boolean=True)
+        check_partitions(partitions, "repartition(")
+        if key_serde is not None:
+            check_serde(key_serde, "repartition(key_serde")
+        title = name_of("by", by, name)
+        of.app.topics.intermediate(title)
+        step = added(
+            of,
+            ShuffleStep,
+            name=title,
+            by=by,
+            serde=json(),
+            key_serde=key_serde if key_serde is not None else of.app.key_serde,
+            partitions=partitions,
+            schema=self.schema,
+            key_text=self.made[by].name if by in self.made else "",
+            on_error=check_policy(on_error, "repartition(on_error)"),
+        )
+        return step, replace(self, extra=self.extra and SHUFFLED)
+
+    def frame(
+        self, of: Declaring, fn: Callable[..., Any], like: Library | None, schema: Any, on_error: Policy
+    ) -> tuple[FrameStep, KnownColumns]:
+        """The step of `.frame(…)`, and the columns behind it."""
+        check_function(fn, "frame", signature="(frame)")
+        self.alone("frame()")
+        if like is not None:
+            check_library(like)
+        hidden = next((one.name for one in HIDDEN if one.name in self.schema.names), None)
+        if hidden is not None:
+            raise DeclarationError(f"frame(): the column '{hidden}' has a name that frames use", remedy="rename it")
+        kind = type_of_arrow(schema) if is_arrow_schema(schema) else schema
+        gives, policy = columns_of_type(kind), check_policy(on_error, "frame(on_error)")
+        step = added(of, FrameStep, fn=fn, like=like, schema=self.schema, gives=gives, on_error=policy)
+        return step, KnownColumns(gives, kind)
+
+    def rows(self, of: Declaring) -> RowsStep:
+        """The step of `.rows()`."""
+        return added(of, RowsStep, schema=self.schema, kind=self.kind)
+
+
+class EndsOfColumns(Declaring):
+    """What a stream of columns can end in."""
+
+    def __init__(self, app: DeclaringApp, step: Any, columns: KnownColumns) -> None:
+        super().__init__(app, step)
+        self._columns = columns
+        self.schema = columns.schema
+
+    def to(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        serde: Serde[Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: Policy = None,
+    ) -> Ended:
+        """Write the columns to an output topic, exactly once: each record as an object with a field for each column.
+
+        Without `key`, the record's own key is written.
+        """
+        check_topic(topic, "to")
+        if self._columns.extra == SHUFFLED:
+            raise DeclarationError(
+                f"to('{topic}'): the fields that extra='keep' keeps do not pass a repartition", remedy=_WITHOUT
+            )
+        own = serde_for(self, serde, f"to('{topic}', serde", self.app.serde)
+        keys = serde_for(self, key_serde, f"to('{topic}', key_serde", self.app.output_key_serde)
+        if self._columns.extra is not None and not is_json(own):
+            raise DeclarationError(f"to('{topic}'): extra='keep' keeps fields in JSON", remedy="to(…, serde=hg.json())")
+        if key is not None:
+            self._columns.key(key, f"to('{topic}', key=…)", or_boolean=keys.name != OUTPUT_KEY)
+        return ended(self, topic, on_error, key=key, serde=own, key_serde=keys, schema=self.schema)
+
+    def share(
+        self,
+        topic: str,
+        *,
+        retention: str | float = "7d",
+        key: str | None = None,
+        partitions: int | None = None,
+        key_serde: Serde[Any] | None = None,
+        on_error: Policy = None,
+    ) -> Ended:
+        """Write a stream for other headgate jobs; see `Stream.share`. If the app's `serde` is JSON, they travel as columns, which the other
+        job may read as columns or as rows.
+        """
+        self._columns.alone("share()")
+        if key is not None:
+            self._columns.key(key, f"share('{topic}', key=…)", or_boolean=True)
+        if not is_json(self.app.serde):
+            rows: EndsOfRows[Any, Any] = EndsOfRows(self.app, self._columns.rows(self))
+            given: dict[str, Any] = {"partitions": partitions, "key_serde": key_serde, "on_error": on_error}
+            return rows.share(topic, retention=retention, key=key, **given)
+        own = serde_for(self, key_serde, f"share('{topic}', key_serde", self.app.key_serde)
+        return share(self, topic, retention, key, partitions, json(), own, on_error, self.schema)
+
+    def sink(self, fn: Callable[[ColumnBatch], Any], *, on_error: Policy = None) -> Ended:
+        """Call `fn(batch)` with each chunk, at least once. `batch.meta["id"]` is the same when a chunk is tried again; after a crash the
+        records may be cut into other chunks, so write by a key of the rows.
+
+        The batch speaks the Arrow PyCapsule interface, so that nothing is copied and no object is made of a record.
+
+        >>> orders.filter(hg.col("amount") >= 10).sink(lambda batch: print(polars.DataFrame(batch)))
+        """
+        self._columns.alone("sink()")
+        check_function(fn, "sink", signature="(batch)", awaits=True)
+        added(self, SinkStep, fn=fn, schema=self.schema, on_error=check_policy(on_error, "sink"))
+        return Ended("sink()")
+
+
+def _made_of(node: Node, made: Mapping[str, ColumnRef]) -> ColumnRef:
+    """What an expression is made of as text, in decoded columns alone; a digest of long text, which may double with each step."""
+    text = str(substituted(node, made))
+    return ColumnRef(text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest())
+
+
+def condition(given: Any, schema: ColumnSchema) -> Node:
+    """The node of an expression that is true or false for each record of this schema; a `DeclarationError` for anything else."""
+    if not isinstance(given, Expression):
+        remedy = 'an expression: hg.col("amount") >= 10; a function of a value needs rows: .rows()'
+        raise DeclarationError(f"filter({given!r:.60}) is not an expression", remedy=remedy)
+    found = kind_of(given.node, schema)
+    if found.type != BOOL:
+        raise DeclarationError(
+            f"filter({given.node}) is {found.type}, not a condition", remedy="compare it with something"
+        )
+    return given.node
+
+
+# -------------------------------------------------------------------------------------------------- from rows to columns
+
+
+def filter_rows(of: Declaring, keep: Expression, with_record: bool, on_error: Policy) -> FilterColumnsStep:
+    """The step of `.filter(…)` of rows by an expression."""
+    if with_record:
+        raise DeclarationError(
+            f"filter({keep.node}, with_record=True): an expression has no record", remedy="omit with_record="
+        )
+    schema, refused = fields_behind(of.step, f"filter({keep.node})")
+    for name in columns_in(keep.node):
+        if name in refused:
+            raise DeclarationError(
+                f"filter({keep.node}): {refused[name].what}", remedy="use a function: .filter(lambda value: …)"
+            )
+    return KnownColumns(schema).filter(of, keep, on_error)
+
+
+def columns_behind(of: Declaring, kind: Any, extra: Any, on_error: Policy) -> tuple[ColumnsStep, KnownColumns]:
+    """The step of `.columns(…)`, and the columns behind it: of the type that an input declares or, with `kind`, of that type.
+
+    Behind an input of JSON, the bytes are decoded into columns directly.
+    """
+    if kind is not None and is_arrow_schema(kind):
+        kind = type_of_arrow(kind)
+    source = of.step if isinstance(of.step, InputStep) else None
+    known = None if source is None else source.serde.type
+    if kind is None and known is None:
+        raise DeclarationError(
+            "columns() does not know the columns",
+            remedy="declare them: app.input(…, serde=hg.json(Order)), or .columns(Order)",
+        )
+    if extra not in (None, KEEP):
+        raise DeclarationError(f"columns(extra={extra!r:.60})", remedy="extra='keep', or nothing")
+    # of a shared stream there are frames, not the bytes of a record
+    plain = source is not None and is_json(source.serde) and not source.producers
+    direct = source if plain and known in (None, kind or known) else None
+    if extra is not None and direct is None:
+        raise DeclarationError(
+            "columns(extra='keep') needs the bytes of an input in JSON",
+            remedy="put it directly behind the input: app.input(…, serde=hg.json(Order)).columns(extra='keep')",
+        )
+    kind = kind or known
+    schema = columns_of_type(kind)
+    if direct is not None:
+        check_columns_of(direct, schema)
+    policy = check_policy(on_error, "columns(on_error)")
+    step = added(of, ColumnsStep, schema=schema, direct=direct is not None, keeps=extra is not None, on_error=policy)
+    return step, KnownColumns(schema, kind, extra=extra)
