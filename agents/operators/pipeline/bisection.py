@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from ...job.steps.step import Step
+from ...learning import MustLearn
 from ...records.frames.chunks import Chunk
-from ...records.kafka.target_rules import UnknownTarget
 from ..base.stateless import UserCodeError
 from ..failures.failures import each_of, policy_of
 from .pipeline import Pipeline
@@ -26,7 +26,7 @@ async def find_bad(
     from an untouched state (`drop` discards what a try has changed in tables). So every row that is blamed fails in its place. If a
     function with effects (a sink, an agent, an actor) raised and its policy is to fail anyway, nothing is tried again.
 
-    A topic whose metadata is missing is not the failure of a row: `UnknownTarget` is re-raised.
+    What must be learned first is not the failure of a row: `MustLearn` is re-raised.
     """
     source = pipeline.sources[chunk.at.stream]
     effects = isinstance(error, UserCodeError) and error.step.irrevocable
@@ -66,7 +66,7 @@ async def find_bad(
             continue
         try:
             await pipeline.chunk(rows.pick(begin, behind), left_out)
-        except (asyncio.CancelledError, UnknownTarget):
+        except (asyncio.CancelledError, MustLearn):
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             failed(first, behind, begin, error)

@@ -22,13 +22,13 @@ from ...job.derive.declaration import Declared
 from ...job.steps.sources import SourceStep
 from ...job.steps.step import Step
 from ...job.types.schemas import CLOSED
+from ...learning import MustLearn, to_learn
 from ...measured import Meter
 from ...patience import Patience
 from ...records.frames.arrow_frames import FrameRows, FrameWriter
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ...records.kafka.spans import SpannedRecords
-from ...records.kafka.target_rules import UnknownTarget
 from ...records.layout import Buffer
 from ...records.limits import MOST_BYTES
 from ...records.values.record import Batch, Headers, Rows
@@ -132,8 +132,8 @@ class Pipeline:
         self._careful = careful
         self.trouble: BaseException | None = None
         """The error with which the last chunk failed."""
-        self._unknown: UnknownTarget | None = None
-        """The topic that the letter writes to and whose number of partitions is not known."""
+        self._unknown: MustLearn | None = None
+        """What the letter must learn first, though user code may have caught the error that says so."""
         self._deferred: deque[Deferred] = deque()
         self._later: deque[Callable[[], None]] = deque()
         self.push_result: Callable[[Operator, Rows], None] | None = None
@@ -271,8 +271,8 @@ class Pipeline:
         """Write rows to a topic, as part of the running letter."""
         try:
             found = self.buffer.emit(topic, partition, keys, values, timestamps, headers)
-        except UnknownTarget as error:
-            self._unknown = error  # user code may catch it, or raise another error instead
+        except MustLearn as error:
+            self._unknown = error
             raise
         self._count_times(*found)
 
@@ -282,7 +282,7 @@ class Pipeline:
         """As `emit`, of records that lie in buffers."""
         try:
             found = self.buffer.emit_spans(topic, partition, records, rows)
-        except UnknownTarget as error:
+        except MustLearn as error:
             self._unknown = error
             raise
         self._count_times(*found)
@@ -386,7 +386,7 @@ class Pipeline:
 
         Where columns are read instead of rows, a chunk that fails is run again as rows, which decide what is bad, and why.
 
-        Raises `UnknownTarget`, even if user code has caught it, when the metadata of a topic must be fetched before the chunk can run.
+        Raises `MustLearn`, even if user code has caught it, when something must be learned before the chunk can run.
         """
         source = self.sources[chunk.at.stream]
         if chunk.skipped:
@@ -464,12 +464,12 @@ class Pipeline:
 
     def _failed(self, error: BaseException) -> None:
         """Drop the letter. Raise the error that should be reported in place of `error`, if there is one."""
-        unknown = self._unknown
+        unknown = self._unknown or to_learn(error)
         self.drop()
         if passes(error):
             return
         if unknown is not None:
-            raise UnknownTarget(unknown.topic)
+            raise unknown from None
         if not isinstance(error, Exception):
             raise Uncaught(error) from error
 

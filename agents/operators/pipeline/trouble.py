@@ -17,10 +17,10 @@ from ...cancellation import Unasked, passes, said
 from ...job.declare.checks import POLICIES
 from ...job.steps.step import Step
 from ...job.types.arguments import shown
+from ...learning import MustLearn
 from ...patience import timed_out_in_drain
 from ...records.columns.arrow_take import NoFrame
 from ...records.frames.chunks import Chunk
-from ...records.kafka.target_rules import UnknownTarget
 from ...records.values.record import Record
 from ..base.bad_records import BadRecord
 from ..base.stateless import UserCodeError
@@ -62,7 +62,7 @@ async def recover(
 ) -> Recovered | Failed:
     """Handle a chunk that has just raised `error`. `drop` discards what the chunk changed in tables; what `drop` raises is not caught.
 
-    Raises `UnknownTarget` when the metadata of a topic must be fetched first; nothing has then been decided about any record.
+    Raises `MustLearn` when something must be learned first; nothing has then been decided about any record.
     """
     drop()
     if isinstance(error, KeysApart) or isinstance(error.__cause__, NoFrame) or timed_out_in_drain(error):
@@ -72,7 +72,7 @@ async def recover(
     if left_out:
         try:
             return await _without(pipeline, chunk, left_out)
-        except UnknownTarget:
+        except MustLearn:
             raise
         except Exception:  # noqa: BLE001 - other rows fail, too; they are found below
             drop()
@@ -95,7 +95,7 @@ async def recover(
         return _all_failed(chunk, error)
     try:
         return await _without(pipeline, chunk, answers)
-    except UnknownTarget:
+    except MustLearn:
         raise
     except Exception as again:  # noqa: BLE001 - user code may raise anything, once more
         drop()
@@ -143,7 +143,7 @@ async def judged(
     while True:
         try:
             return await _without(pipeline, chunk, answers, begins)
-        except UnknownTarget:
+        except MustLearn:
             raise
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
             drop()

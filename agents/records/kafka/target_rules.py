@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ....core.errors import EnvironmentFault, HeadgateError
+from ....core.errors import HeadgateError
+from ...learning import MustLearn
 
 
 class TooLarge(HeadgateError):
@@ -34,12 +35,18 @@ class NotTaken(HeadgateError):
         super().__init__(f"a record for {topic} {why}", remedy=remedy)
 
 
-class UnknownTarget(EnvironmentFault):
-    """The outbox does not know how many partitions this topic has. The task asks the broker, and runs the letter again."""
+class UnknownTarget(MustLearn):
+    """The outbox does not know how many partitions this topic has."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        super().__init__(f"the number of partitions of {topic} is unknown", remedy="declare it as an output of the job")
+        super().__init__(
+            f"the number of partitions of {topic} is unknown",
+            question=("topic", topic),
+            lacks=f"the topic {topic}, which user code writes to, has no metadata",
+            learn=lambda topics: topics.learn(topic),
+            remedy="declare it as an output of the job",
+        )
 
 
 FOREVER_MS = 2**63 - 1

@@ -28,6 +28,7 @@ from ....core.task import protocol as t
 from ....core.task.phase import TaskMode
 from ....core.task.plan import TaskPlan
 from ...job.derive.plans import task_settings
+from ...learning import LateTopics
 from ...measured import Meter
 from ...port.alarm import Alarm
 from ..writing.buffer import LogWrite
@@ -41,7 +42,7 @@ from .reading import Reading, ReadingNeeds
 from .site import Site, SiteNeeds
 from .suspicion import LetterJob, Suspicion
 from .task_intake import Room
-from .under_way import LateTopics, LetterNeeds, UnderWay
+from .under_way import LetterNeeds, UnderWay
 
 
 class TaskJob(LetterJob, Protocol):

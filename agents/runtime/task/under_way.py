@@ -1,7 +1,7 @@
 """The current letter of a task: at most one, from the decision to run it until it has ended or is called off.
 
-It decides what the machine leaves to the runtime: which records of a failing chunk are skipped or become dead letters. If a letter writes
-to a topic that is not known yet, the broker is asked for it, and the letter runs again from its beginning.
+It decides what the machine leaves to the runtime: which records of a failing chunk are skipped or become dead letters. What a letter must
+learn first (see `learning`) is asked, and the letter runs again from its beginning.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ....core.names import StreamPartition
 from ....core.task import protocol as t
 from ....core.turns import TURN_NS
 from ...cancellation import CalledOff, answered
+from ...learning import LateTopics, MustLearn
 from ...operators.pipeline.pipeline import Pipeline
 from ...operators.pipeline.trouble import Failed, Recovered, because, recover, told
 from ...port.port import MailboxClosed, Process
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
-from ...records.kafka.target_rules import UnknownTarget
 from ..reading.old_reads import OldReads
 from .beside import Beside
 from .contribution import Contribution
@@ -34,12 +34,6 @@ from .suspicion import Suspicion, mark_of
 from .turns import LoopTurns, Share
 
 R = TypeVar("R")
-
-
-class LateTopics(Protocol):
-    """The topics that are written to; see `Producers`."""
-
-    async def learn(self, topic: str) -> None: ...
 
 
 class LetterNeeds(Protocol):
@@ -84,8 +78,8 @@ class UnderWay:
         self._due = due
         self.doing = Doing(site)
         self._letter: Letter | None = None
-        self._learnt: set[str] = set()
-        """Topics that user code writes to and no step declares; the broker has been asked for them."""
+        self._asked: set[object] = set()
+        """The questions that have been answered."""
         self.mailbox = needs.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
 
     # ------------------------------------------------------------------------------------------------------ what is next
@@ -195,7 +189,7 @@ class UnderWay:
         try:
             await suspicion.begins(mark, check)
             return Recovered(await pipeline.chunk(chunk))
-        except UnknownTarget:
+        except MustLearn:
             raise
         except Exception as error:  # noqa: BLE001 - user code and data may raise anything; the policy decides
             return await recover(pipeline, chunk, error, drop=drop)
@@ -216,7 +210,7 @@ class UnderWay:
         run = partial(self._pipeline.step, step.kind, step.stream, step.ts, step.key, step.cause, step.times)
         try:
             return await self._suspicion.step(named(letter), run, check=check)
-        except UnknownTarget:
+        except MustLearn:
             raise
         except Exception as error:  # noqa: BLE001 - as in _ran
             self._try_anew(letter)
@@ -245,13 +239,13 @@ class UnderWay:
         if self._called_off(letter):
             raise CalledOff(self._site.name)
 
-    # ---------------------------------------------------------------------------------------- topics that are not known yet
+    # ------------------------------------------------------------------------------------------- what is not known yet
 
     async def _learning(self, letter: Letter, run: Callable[[], Awaitable[R]]) -> R | None:
-        """Run a letter. If it writes to a topic that is not known yet, ask the broker once, and run it again from its beginning.
+        """Run a letter. If it must learn something first, ask once, and run it again from its beginning.
 
-        None if the topic's metadata cannot be fetched: no record is to blame, so this fails the task instead of the letter, and the task
-        restarts by itself. Raises `CalledOff` if the letter has been called off.
+        None if that cannot be learned: no record is to blame, so this fails the task instead of the letter, and the task restarts by
+        itself. Raises `CalledOff` if the letter has been called off.
         """
         while True:
             try:
@@ -259,26 +253,23 @@ class UnderWay:
                 if self._called_off(letter):
                     raise CalledOff(self._site.name)
                 return result
-            except UnknownTarget as unknown:
+            except MustLearn as unknown:
                 self._try_anew(letter)
                 why = await self._learn(unknown)
                 self._try_anew(letter)
                 if why is not None:
-                    self._site.log.error(
-                        "the metadata of a topic cannot be fetched", topic=unknown.topic, why=told(why), exc_info=why
-                    )
-                    what = f"the topic {unknown.topic}, which user code writes to, has no metadata: {told(why)}"
-                    self._site.feed(t.Broken(what, passing=True))
+                    self._site.log.error(unknown.lacks, why=told(why), exc_info=why)
+                    self._site.feed(t.Broken(f"{unknown.lacks}: {told(why)}", passing=True))
                     return None
 
-    async def _learn(self, unknown: UnknownTarget) -> BaseException | None:
-        """Ask the broker for a topic; returns the error if that failed."""
-        if unknown.topic in self._learnt:
+    async def _learn(self, unknown: MustLearn) -> BaseException | None:
+        """Ask; returns the error if that failed."""
+        if unknown.question in self._asked:
             return unknown
         try:
             with answered("the question"):
-                await self._targets.learn(unknown.topic)
+                await unknown.learn(self._targets)
         except Exception as error:  # noqa: BLE001 - an unreachable broker, a missing permission, a bug in a library
             return error
-        self._learnt.add(unknown.topic)
+        self._asked.add(unknown.question)
         return None

@@ -29,7 +29,7 @@ def columns(**options: Any) -> hg.ColumnStream[Any, Order]:
 
 
 def written(made: Any, *sent: Any) -> list[bytes]:
-    app = made.app if isinstance(made, hg.Stream) else made._stream.app
+    app = made.app
     made.to("out")
     with Driver(app) as d:
         d.send_all("orders", sent)
@@ -73,7 +73,7 @@ def test_without_it_only_declared_fields_pass() -> None:
 def test_branches_of_a_stream_that_keeps_all_fields() -> None:
     """What one of them adds is nothing to another; aggregates need no other fields."""
     orders = columns(on_bad_data="dead_letter")
-    app = orders._stream.app
+    app = orders.app
     orders.with_columns(total=1).to("one")
     orders.with_columns(more=2).to("two")
     orders.repartition("user").agg(n=hg.count()).to("counts")
