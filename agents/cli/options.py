@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,10 +27,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def broker_options(command: F) -> F:
-    """Add `-b`, `-X`, `--config` and `--config-file`; the function gets `bootstrap`, `pairs` and `config`. `configured` takes what
-    `--config-file` names.
+def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `-b`, `-X`, `--config` and `--config-file`; the function gets `said`, a `CommandLine`. What `--config-file` names is taken by
+    `configured`.
     """
+
+    @wraps(command)
+    def run(*, bootstrap: str, pairs: tuple[str, ...], config: Path | None, **given: Any) -> Any:
+        return command(said=CommandLine(bootstrap, pairs, config), **given)
+
     for option in (
         click.option(
             "--config-file",
@@ -62,8 +68,18 @@ def broker_options(command: F) -> F:
             "`headgate kafka up`]",
         ),
     ):
-        command = option(command)
-    return command
+        run = option(run)
+    return run
+
+
+def about_job(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `broker_options`, for a verb that has an argument `job`: the function gets `to`, the `Target`, for both, and for `--web-token`."""
+
+    @wraps(command)
+    def run(*, said: CommandLine, job: str, web_token: str | None = None, **given: Any) -> Any:
+        return command(to=target(job, said, web_token=web_token), **given)
+
+    return broker_options(run)
 
 
 def _keep_properties(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
@@ -125,12 +141,9 @@ class Target:
         return run_async(folded(self.client, self.topics))
 
 
-def target(
-    job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, *, web_token: str | None = None
-) -> Target:
+def target(job: str, said: CommandLine, *, web_token: str | None = None) -> Target:
     """The target that `JOB` and the broker options stand for. `web_token`: what a verb sends to pages, if it was given."""
-    settings = {} if web_token is None else {"web.token": web_token}
-    configuration = configured(CommandLine(bootstrap, pairs, config, settings))
+    configuration = configured(said if web_token is None else replace(said, settings={"web.token": web_token}))
     name = JobName.parse(job)
     return Target(name, Topics(name, str(configuration.value("topic.prefix"))), configuration)
 
@@ -197,6 +210,9 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     finally:  # who runs a verb inside of another program hears the library again
         quiet.removeHandler(nowhere)
         quiet.propagate = before
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def confirmed(plan: str, yes: bool) -> None:

@@ -15,7 +15,6 @@ import base64
 import time
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -39,7 +38,7 @@ from ...records.limits import LIMIT
 from ...state.scan import guess, guess_key
 from ...status.documents import time_of
 from ..group import Group
-from ..options import Target, broker_options, confirmed, run_async, target
+from ..options import Target, about_job, confirmed, run_async, yes_option
 from ..output import as_typed, output_option, show_fields, show_json, show_table, show_text
 from ..steer.seek import checkpoint_of
 
@@ -103,11 +102,10 @@ def _is_number(text: str) -> bool:
 
 @dead_letters.command(name="list")
 @click.argument("job")
-@broker_options
+@about_job
 @output_option
-def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def list_(to: Target, output: str) -> None:
     """List all dead letters: where each came from, and what went wrong."""
-    to = target(job, bootstrap, pairs, config)
     found = [letter_document(record) for record in run_async(_letters(to))]
     if output == "json":
         show_json({"job": str(to.job), "topic": to.topics.dead_letters, "letters": found})
@@ -140,11 +138,10 @@ def came_from(topic: str, partition: int, offset: int) -> str:
 @dead_letters.command()
 @click.argument("job")
 @click.argument("offset", type=click.IntRange(0))
-@broker_options
+@about_job
 @output_option
-def show(job: str, offset: int, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def show(to: Target, offset: int, output: str) -> None:
     """Show one dead letter with its record and the traceback."""
-    to = target(job, bootstrap, pairs, config)
     (record,) = chosen(run_async(_letters(to)), (offset,), False)
     found = letter_document(record, whole=True)
     if output == "json":
@@ -182,24 +179,13 @@ def chosen(letters: Iterable[Any], offsets: tuple[int, ...], everything: bool) -
     metavar="TOPIC",
     help="Write them to this topic.  [default: the input that each came from]",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@broker_options
+@yes_option
+@about_job
 @output_option
-def replay(
-    job: str,
-    offsets: tuple[int, ...],
-    everything: bool,
-    topic: str,
-    yes: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def replay(to: Target, offsets: tuple[int, ...], everything: bool, topic: str, yes: bool, output: str) -> None:
     """Write the records of dead letters to their inputs again. The letters are kept; `purge` deletes them.
 
     For a row that failed in Spark, the record that the row was made from is written again, if it still exists."""
-    to = target(job, bootstrap, pairs, config)
     letters = chosen(run_async(_letters(to)), offsets, everything)
     framed = run_async(_framed(to))
     if topic:
@@ -401,20 +387,11 @@ async def _original(to: Target, letter: int, topic: str, partition: int, offset:
     metavar="OFFSET",
     help="Delete only dead letters before this offset.  [default: all]",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@broker_options
+@yes_option
+@about_job
 @output_option
-def purge(
-    job: str,
-    before: int | None,
-    yes: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def purge(to: Target, before: int | None, yes: bool, output: str) -> None:
     """Delete dead letters permanently."""
-    to = target(job, bootstrap, pairs, config)
     letters = [record for record in run_async(_letters(to)) if before is None or record.offset < before]
     if letters:
         confirmed(f"This deletes {len(letters)} dead letter{'s' * (len(letters) != 1)} of {to.job}.", yes)

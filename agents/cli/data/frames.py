@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -66,13 +65,11 @@ def cat(
     control: bool,
     follow: bool,
     uncommitted: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
     output: str,
 ) -> None:
     """Show all frames in a topic, with the records in them."""
-    client = configured(CommandLine(bootstrap, pairs, config)).client
+    client = configured(said).client
     wanted = {*kinds, *(CONTROL if control else ())} or {*TYPE_NAMES, BAD}
 
     async def read() -> list[dict[str, Any]]:

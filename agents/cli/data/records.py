@@ -14,7 +14,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -58,15 +57,13 @@ def send(
     key_field: str | None,
     partition: int | None,
     records: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
     output: str,
 ) -> None:
     """Write records: VALUES, or each line of standard input. Empty lines are left out."""
     if records and (key_field or partition is not None):
         raise click.UsageError("--records: each line says its own key and partition")
-    configuration = configured(CommandLine(bootstrap, pairs, config))
+    configuration = configured(said)
     client = configuration.client
 
     async def write() -> int:
@@ -235,12 +232,10 @@ def tail(
     conditions: tuple[str, ...],
     follow: bool,
     uncommitted: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
 ) -> None:
     """Show the last records of a topic, one JSON object a line. `headgate frames cat` shows streams between jobs and stages."""
-    client = configured(CommandLine(bootstrap, pairs, config)).client
+    client = configured(said).client
     wanted = [condition_of(one) for one in conditions]
     since_ms = None if since is None else _ms_of(int(since) if since.isdecimal() else since, 0)
 

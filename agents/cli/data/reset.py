@@ -16,7 +16,7 @@ from ....core.errors import HeadgateError
 from ...kafka.connect import CONNECT_S
 from ...kafka.topics import TopicsAdmin
 from ...process.launch import state_root
-from ..options import Target, broker_options, confirmed, run_async, target
+from ..options import Target, about_job, confirmed, run_async, yes_option
 from ..output import output_option, show_json
 from .unattended import (
     between_stages,
@@ -48,21 +48,11 @@ class ResetPlan:
 @click.argument("job")
 @click.option("--dead-letters", is_flag=True, help="Also delete the dead letters.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be deleted, without changing anything.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@broker_options
+@yes_option
+@about_job
 @output_option
-def reset(
-    job: str,
-    dead_letters: bool,
-    only_plan: bool,
-    yes: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def reset(to: Target, dead_letters: bool, only_plan: bool, yes: bool, output: str) -> None:
     """Delete all state of a job: tables, positions, runs, overrides. Its next run starts from scratch."""
-    to = target(job, bootstrap, pairs, config)
     found = run_async(_look(to, dead_letters))
     if not only_plan:
         refuse_living(to, found.alive)

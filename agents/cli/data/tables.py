@@ -7,7 +7,6 @@ the task log (and says so on standard error), with keys and values as far as the
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -27,7 +26,7 @@ from ...runtime.store.log import restore
 from ...state.scan import CHECKPOINT, RowDecoder, kind_of, scan
 from ...state.store import MemoryStore
 from ..group import WithVerbs
-from ..options import Target, broker_options, run_async, target
+from ..options import Target, about_job, run_async
 from ..output import as_typed, output_option, quoted, show_json, show_table, show_text
 from ..pages import page, refusal, token_option
 
@@ -49,25 +48,12 @@ class TablesCommand(WithVerbs):
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of rows.")
 @click.option("--from-log", is_flag=True, help="Read the task log instead of asking the workers.")
 @token_option
-@broker_options
+@about_job
 @output_option
-def tables(
-    job: str,
-    table: str,
-    key: str,
-    task: str,
-    limit: int,
-    from_log: bool,
-    web_token: str | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def tables(to: Target, table: str, key: str, task: str, limit: int, from_log: bool, output: str) -> None:
     """Show the tables of a job, the rows of one table, or the value of one key.
 
     KEY is text, or what the rows show: a number (7), true, a UUID, bytes (0x01ff), a tuple (["DE", 7])."""
-    to = target(job, bootstrap, pairs, config, web_token=web_token)
     found = run_async(_read(to, table, key, task, limit, from_log))
     if table and key and not found["rows"]:
         raise NotFound(f"the table '{table}' of {to.job} has no key '{key}'")

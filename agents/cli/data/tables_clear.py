@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import click
@@ -24,7 +23,7 @@ from ...process.clearing import Census, Kept, LogContents, leading, put_together
 from ...process.reading import shown
 from ...state.opening import OWN
 from ...state.scan import CHECKPOINT
-from ..options import Target, broker_options, confirmed, run_async, target
+from ..options import Target, about_job, confirmed, run_async, yes_option
 from ..output import output_option, show_json
 from .unattended import between_stages, fence_all, former_stages, lives_of, refuse_living, run_told, state_and_living
 
@@ -70,25 +69,15 @@ class ClearPlan:
     is_flag=True,
     help="Show what would be cleared and what would be kept, without changing anything.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@broker_options
+@yes_option
+@about_job
 @output_option
-def clear(
-    job: str,
-    names: tuple[str, ...],
-    only_plan: bool,
-    yes: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def clear(to: Target, names: tuple[str, ...], only_plan: bool, yes: bool, output: str) -> None:
     """Empty all tables of a job, or the named ones, and delete their schemas. Needs all workers to be stopped.
 
     The job continues reading from its current position: to fill a table again from its input, seek back. Tables that the code no
     longer declares can be cleared, too; timers and rows that wait for a batch only by name.
     """
-    to = target(job, bootstrap, pairs, config)
     agreed = run_async(_planned(to, names, even_if_living=only_plan))
     if output != "json" and only_plan:
         click.echo(text(to, agreed))

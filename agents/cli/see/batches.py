@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +20,7 @@ from ....core.names import natural
 from ....core.settings import offer
 from ...process.reading import following, shown
 from ...status.batches import window_told
-from ..options import Target, broker_options, run_async, target
+from ..options import Target, about_job, run_async
 from ..output import megabytes, output_option, show_fields, show_json, show_table
 from ..pages import page, refusal, token_option
 from .status import age
@@ -45,21 +44,10 @@ WIDEST = 100
     help="How many of the last that are done.",
 )
 @token_option
-@broker_options
+@about_job
 @output_option
-def batches(
-    job: str,
-    task: str,
-    step: str,
-    last: int,
-    web_token: str | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def batches(to: Target, task: str, step: str, last: int, output: str) -> None:
     """Show the batches of a job: what is open, what waits and why, what Spark works on, and the last that are done."""
-    to = target(job, bootstrap, pairs, config, web_token=web_token)
     found = run_async(read(to, task, step, last))
     if output == "json":
         show_json(found)

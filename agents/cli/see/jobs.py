@@ -9,7 +9,6 @@ Promises: it says of each job what `headgate status` says of it. It changes noth
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import click
@@ -34,9 +33,9 @@ AT_ONCE = 8
 @click.command()
 @broker_options
 @output_option
-def jobs(bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def jobs(said: CommandLine, output: str) -> None:
     """List the jobs of this cluster, with the state of their runs, workers, tasks and lag."""
-    found = run_async(read(configured(CommandLine(bootstrap, pairs, config))))
+    found = run_async(read(configured(said)))
     if output == "json":
         show_json({"jobs": found})
     else:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ...process.reading import following
 from ...status.documents import whole_model
-from ..options import broker_options, run_async, target
+from ..options import Target, about_job, run_async
 from ..output import output_option, show_fields, show_json, show_table
 
 
 @click.command()
 @click.argument("job")
-@broker_options
+@about_job
 @output_option
-def model(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def model(to: Target, output: str) -> None:
     """Show the tasks, what each owns, which worker should run it, and which tasks produce each intermediate stream."""
-    to = target(job, bootstrap, pairs, config)
 
     async def read() -> dict[str, Any]:
         async with following(to.client, to.topics) as stream:

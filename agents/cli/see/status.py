@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -30,7 +29,7 @@ from ...worker.load.join_load import joins_of_load, joins_summed
 from ...worker.load.load import key_load, task_load
 from ...worker.load.times import merged, times_of_load
 from ...worker.load.window_load import summed, windows_of_load
-from ..options import Target, broker_options, run_async, target
+from ..options import Target, about_job, run_async
 from ..output import megabytes, output_option, show_fields, show_json, show_table, show_text
 from ..pages import page, refusal, token_option
 from .draining import drain_of, progress_lines
@@ -51,19 +50,10 @@ SILENT = "silent"
     help="Show why this task failed, or what it is waiting for, with the traceback.",
 )
 @token_option
-@broker_options
+@about_job
 @output_option
-def status(
-    job: str,
-    task: str,
-    web_token: str | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def status(to: Target, task: str, output: str) -> None:
     """Show the leader, the workers, the tasks with state, lag and watermark, and the progress of a drain."""
-    to = target(job, bootstrap, pairs, config, web_token=web_token)
     document = run_async(why_of(to, task) if task else read(to))
     if output == "json":
         show_json(document)

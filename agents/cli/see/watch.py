@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import json
 import time
-from pathlib import Path
 
 import click
 
 from ...process.reading import following, heard
-from ..options import Duration, Target, broker_options, run_async, target
+from ..options import Duration, Target, about_job, run_async
 from ..output import output_option
 from .status import document, show
 
@@ -22,19 +21,10 @@ from .status import document, show
     "--every", type=Duration(), default="2s", show_default=True, metavar="TIME", help="Time between two updates."
 )
 @click.option("--times", type=click.IntRange(1), help="Stop after this many updates.")
-@broker_options
+@about_job
 @output_option
-def watch(
-    job: str,
-    every: float,
-    times: int | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def watch(to: Target, every: float, times: int | None, output: str) -> None:
     """Show the status repeatedly, until Ctrl-C."""
-    to = target(job, bootstrap, pairs, config)
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to end it
         run_async(_watch(to, every, times, output))
 

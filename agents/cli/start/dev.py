@@ -65,25 +65,24 @@ def dev(
     state_dir: Path | None,
     web_port: int | None,
     app_dir: Path | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
 ) -> None:
     """Run a job on a Kafka of its own, and again with each change of a Python file in the directory of MODULE. Ctrl-C ends all of it."""
-    said = flags(settings, state_dir, web_port, "")
+    given = flags(settings, state_dir, web_port, "")
     for number in (signal.SIGTERM, signal.SIGHUP):  # until the loop takes them: what was begun is ended
         signal.signal(number, signal.default_int_handler)
-    properties = properties_given()
+    properties, bootstrap, pairs = properties_given(), said.bootstrap, said.pairs
     if not bootstrap and properties is not None:
         bootstrap = read_properties(properties).bootstrap
     with kafka(bootstrap) as place:
         if place.embedded:
             pairs = (*pairs, PLAIN)
         if place.state is not None:
-            said = {"state.dir": str(place.state), **said}
-        configuration = configured(CommandLine(place.bootstrap, pairs, config, said))
+            given = {"state.dir": str(place.state), **given}
+        said = CommandLine(place.bootstrap, pairs, said.config, given)
+        configuration = configured(said)
         work = Development(
-            command=run_command(arguments(target, configuration, pairs, config, said, app_dir)),
+            command=run_command(arguments(target, configuration, said, app_dir)),
             client=configuration.client,
             directory=(app_dir or Path.cwd()).absolute(),
             partitions=partitions,
@@ -123,22 +122,15 @@ def kafka(given: str) -> Iterator[DevKafka]:
     say("Kafka is down; its topics and tables are gone")
 
 
-def arguments(
-    target: str,
-    configuration: Configuration,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    said: dict[str, object],
-    app_dir: Path | None,
-) -> list[str]:
+def arguments(target: str, configuration: Configuration, said: CommandLine, app_dir: Path | None) -> list[str]:
     """The arguments of `headgate run`. The page keeps its address from worker to worker."""
     words = [target, "-b", configuration.client.bootstrap, "--log-format", "console"]
-    for pair in pairs:
+    for pair in said.pairs:
         words += ["-X", pair]
-    if config is not None:
-        words += ["--config", str(config)]
+    if said.config is not None:
+        words += ["--config", str(said.config)]
     port = configuration.value("web.port") or free_ports(1)[0]
-    for name, value in {"topic.create-outputs": True, **said, "web.port": port}.items():
+    for name, value in {"topic.create-outputs": True, **said.settings, "web.port": port}.items():
         words += ["--set", f"{name}={value}"]
     if app_dir is not None:
         words += ["--app-dir", str(app_dir)]

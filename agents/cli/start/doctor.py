@@ -53,13 +53,10 @@ class Finding:
 @app_dir_option
 @broker_options
 @output_option
-def doctor(
-    app_at: str, app_dir: Path | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
-) -> None:
+def doctor(app_at: str, app_dir: Path | None, said: CommandLine, output: str) -> None:
     """Look at brokers, versions, Java, Spark, disk and clock; with MODULE:app also at the inputs and rights of this job."""
     app = load_app(app_at, app_dir) if app_at else None
     declared = None if app is None else Declared(app)
-    said = CommandLine(bootstrap, pairs, config)
     configuration = configured(said, app={} if app is None else app.settings, need_broker=False)
     spark = declared is not None and any(step.in_spark for step in declared.steps)
     found = [*versions(), *of_java(needed=spark), *of_spark(needed=spark), of_disk(configuration), of_clock()]

@@ -24,7 +24,7 @@ from ...broker.places import default_data_dir
 from ...broker.registry import enlist, running_brokers, strike_off
 from ...broker.secrets import USERS
 from ..group import NOT_FOUND, Group
-from ..options import confirmed
+from ..options import confirmed, yes_option
 from ..output import megabytes, output_option, show_fields, show_json
 
 data_option = click.option(
@@ -124,7 +124,7 @@ def status(data: Path | None, output: str) -> None:
 
 @kafka.command()
 @data_option
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @output_option
 def reset(data: Path | None, yes: bool, output: str) -> None:
     """Stop Kafka and delete its data: all topics, groups and users."""

@@ -50,21 +50,12 @@ from .topic_verbs import create, delete, describe, list_topics
 @app_dir_option
 @broker_options
 @output_option
-def plan(
-    target: str,
-    bounded: bool,
-    workers: int,
-    app_dir: Path | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def plan(target: str, bounded: bool, workers: int, app_dir: Path | None, said: CommandLine, output: str) -> None:
     """Show what would be created and placed if this job ran now. Changes nothing."""
     app = load_app(target, app_dir)
     if bounded:
         bound_inputs(app)
-    configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
+    configuration = configured(said, app=app.settings)
     found, refused = run_async(_plan(Declared(app), configuration, workers, bounded=bounded))
     if output == "json":
         show_json(found)
@@ -314,9 +305,7 @@ def topics_plan(
     principal: str | None,
     no_create: bool,
     app_dir: Path | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
     output: str,
 ) -> None:
     """Print the commands that create missing topics, for teams whose applications may not create topics; with --acls, those that grant the
@@ -329,10 +318,10 @@ def topics_plan(
         raise click.UsageError("--principal and --no-create say more about --acls")
     app = load_app(target, app_dir)
     if acls:
-        configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings, need_broker=False)
+        configuration = configured(said, app=app.settings, need_broker=False)
         show_acls(Declared(app), configuration, principal, create=not no_create, output=output)
         return
-    configuration = configured(CommandLine(bootstrap, pairs, config), app=app.settings)
+    configuration = configured(said, app=app.settings)
     commands, refused = run_async(_topics_plan(Declared(app), configuration))
     if output == "json":
         show_json({"job": str(app.job), "commands": commands, "problems": [one.what for one in refused]})

@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -111,15 +112,13 @@ def run(
     successor: bool,
     since: int,
     held: int | None,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
 ) -> None:
     """Run a job: MODULE:app is an App, or a function that returns one."""
     app = load_app(target, app_dir)
     if bounded:
         bound_inputs(app)
-    said = CommandLine(bootstrap, pairs, config, flags(settings, state_dir, web_port, processor_id))
+    said = replace(said, settings=flags(settings, state_dir, web_port, processor_id))
     configuration = configured(said, app=app.settings)
     if workers > 1:
         from ...process.supervisor import supervise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -18,7 +17,7 @@ from ...kafka.port import KafkaPort
 from ...kafka.settings import ClientSettings
 from ...kafka.topics import TopicsAdmin, TopicSpec
 from ...process.configuration import CommandLine
-from ..options import broker_options, configured, confirmed, run_async
+from ..options import broker_options, configured, confirmed, run_async, yes_option
 from ..output import output_option, show_fields, show_json, show_table
 
 T = TypeVar("T")
@@ -52,13 +51,11 @@ def create(
     partitions: int,
     replicas: int | None,
     settings: tuple[str, ...],
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
+    said: CommandLine,
     output: str,
 ) -> None:
     """Create topics. One that exists is left as it is, and must have as many partitions."""
-    client = configured(CommandLine(bootstrap, pairs, config)).client
+    client = configured(said).client
     given = dict(map(_pair, settings))
     specs = [TopicSpec(name, partitions, given, replicas or -1) for name in dict.fromkeys(names)]
 
@@ -85,9 +82,9 @@ def create(
 @click.option("--all", "everything", is_flag=True, help="With the topics of jobs and of Kafka itself.")
 @broker_options
 @output_option
-def list_topics(everything: bool, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def list_topics(everything: bool, said: CommandLine, output: str) -> None:
     """List the topics."""
-    configuration = configured(CommandLine(bootstrap, pairs, config))
+    configuration = configured(said)
     prefix = str(configuration.value("topic.prefix"))
 
     async def work(admin: TopicsAdmin) -> list[dict[str, Any]]:
@@ -123,9 +120,9 @@ def _owner(name: str, owned: Mapping[str, str], prefix: str) -> str:
 @click.argument("topic")
 @broker_options
 @output_option
-def describe(topic: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def describe(topic: str, said: CommandLine, output: str) -> None:
     """Show partitions, offsets and settings of a topic."""
-    client = configured(CommandLine(bootstrap, pairs, config)).client
+    client = configured(said).client
 
     async def work(admin: TopicsAdmin) -> dict[str, Any]:
         one = (await admin.find([topic])).get(topic)
@@ -161,11 +158,11 @@ def describe(topic: str, bootstrap: str, pairs: tuple[str, ...], config: Path | 
 
 @click.command()
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @broker_options
-def delete(topic: str, yes: bool, bootstrap: str, pairs: tuple[str, ...], config: Path | None) -> None:
+def delete(topic: str, yes: bool, said: CommandLine) -> None:
     """Delete a topic with its records. Topics of jobs are refused: `headgate reset` deletes those of a job."""
-    configuration = configured(CommandLine(bootstrap, pairs, config))
+    configuration = configured(said)
     client, prefix = configuration.client, str(configuration.value("topic.prefix"))
 
     async def look(admin: TopicsAdmin) -> int:

@@ -22,7 +22,7 @@ from ....core.orders import HERE
 from ...kafka.offsets import KafkaOffsets
 from ...process.reading import following, heard, shown
 from ...process.requests import Request
-from ..options import Target, confirmed, run_async
+from ..options import Target, confirmed, run_async, yes_option
 from ..output import show_json
 from .seek import checkpoint_of, must_be_accepted, owners_of
 from .steering import Asker, asks
@@ -66,7 +66,7 @@ class AdoptPlan:
 @click.argument("job")
 @click.argument("topic")
 @click.option("--plan", "only_plan", is_flag=True, help="Show positions and ids, without changing anything.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @asks()
 def adopt(ask: Asker, topic: str, only_plan: bool, yes: bool) -> None:
     """Take a topic with another id for the one that was read before: the positions stay as they are.

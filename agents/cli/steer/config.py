@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from ....core.settings import find, shown
 from ...process.reading import following, heard
 from ...status.documents import config_document
 from ..group import Group
-from ..options import Target, broker_options, run_async, target
+from ..options import Target, about_job, run_async
 from ..output import output_option, show_json, show_table, show_text
 from .steering import Asker, asks
 
@@ -32,19 +31,10 @@ def config() -> None:
 @click.argument("job")
 @click.argument("setting", required=False)
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
-@broker_options
+@about_job
 @output_option
-def get(
-    job: str,
-    setting: str | None,
-    origin: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def get(to: Target, setting: str | None, origin: bool, output: str) -> None:
     """Show all settings, or one, as they apply here: with the local settings file and environment, and the overrides of the job."""
-    to = target(job, bootstrap, pairs, config)
     if setting is not None:
         find(setting)
     found = config_document(to.configuration, stored(to.folded(), CONFIG))
@@ -93,11 +83,10 @@ def unset(ask: Asker, setting: str) -> None:
 
 @config.command()
 @click.argument("job")
-@broker_options
+@about_job
 @output_option
-def diff(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def diff(to: Target, output: str) -> None:
     """Show what differs from the start of the run, and which workers have not applied it yet."""
-    to = target(job, bootstrap, pairs, config)
     found = run_async(_diff(to))
     if output == "json":
         show_json({"job": str(to.job), **found})
@@ -135,13 +124,10 @@ async def _diff(to: Target) -> dict[str, Any]:
 @config.command()
 @click.argument("job")
 @click.argument("setting", required=False)
-@broker_options
+@about_job
 @output_option
-def history(
-    job: str, setting: str | None, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str
-) -> None:
+def history(to: Target, setting: str | None, output: str) -> None:
     """Show the last changes of overrides: who set what, and when."""
-    to = target(job, bootstrap, pairs, config)
     rows = [one for one in run_async(_history(to)) if setting in (None, one["name"])]
     if setting is not None and not rows:
         find(setting)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +22,7 @@ from ...kafka.scan import scan_topic
 from ...process.reading import must_exist, shown
 from ...process.requests import Request
 from ..group import Group, Mistyped
-from ..options import Target, broker_options, confirmed, run_async, target
+from ..options import Target, about_job, confirmed, run_async, yes_option
 from ..output import output_option, show_json, show_text
 from .steering import Asker, asks
 
@@ -39,19 +38,10 @@ def coordinator() -> None:
 @click.argument("job")
 @click.option("--type", "kinds", multiple=True, type=click.Choice(sorted(TYPES)), help="Only messages of this type.")
 @click.option("--uncommitted", is_flag=True, help="Include open and aborted transactions.")
-@broker_options
+@about_job
 @output_option
-def cat(
-    job: str,
-    kinds: tuple[str, ...],
-    uncommitted: bool,
-    bootstrap: str,
-    pairs: tuple[str, ...],
-    config: Path | None,
-    output: str,
-) -> None:
+def cat(to: Target, kinds: tuple[str, ...], uncommitted: bool, output: str) -> None:
     """Show all messages in the stream, oldest first."""
-    to = target(job, bootstrap, pairs, config)
     found = run_async(_read(to, set(kinds), not uncommitted))
     if output == "json":
         show_json({"job": str(to.job), "topic": to.topics.coordinator, "messages": found})
@@ -120,7 +110,7 @@ def _short(value: Any) -> str:
 @click.argument("kind", metavar="TYPE", type=click.Choice(sorted(TYPES)))
 @click.argument("values", metavar="JSON")
 @click.option("--delete", is_flag=True, help="Remove the override that this set-config names.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @asks(wait=True)
 def write(ask: Asker, kind: str, values: str, delete: bool, yes: bool) -> None:
     """Write a request to the stream as JSON, a map of its fields. The leader checks and answers it.

@@ -6,7 +6,6 @@ withdraws it, so without a running worker the withdrawal waits too, and is handl
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from ....core.coordination.state import JobState
 from ...process.reading import shown
 from ...process.requests import pending, to_withdraw
 from ..group import Group
-from ..options import broker_options, target
+from ..options import Target, about_job
 from ..output import output_option, show_json, show_table
 from .coordinator import plain
 from .steering import Asker, asks
@@ -29,11 +28,10 @@ def requests() -> None:
 
 @requests.command(name="list")
 @click.argument("job")
-@broker_options
+@about_job
 @output_option
-def list_(job: str, bootstrap: str, pairs: tuple[str, ...], config: Path | None, output: str) -> None:
+def list_(to: Target, output: str) -> None:
     """List all requests without a final answer, oldest first."""
-    to = target(job, bootstrap, pairs, config)
     found = waiting(to.folded())
     if output == "json":
         show_json({"job": str(to.job), "requests": found})

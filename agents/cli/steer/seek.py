@@ -34,7 +34,7 @@ from ...port.bounds import offset_of
 from ...process.reading import following, heard, shown
 from ...process.requests import Request, outcome
 from ..group import Mistyped
-from ..options import Target, confirmed, run_async
+from ..options import Target, confirmed, run_async, yes_option
 from ..output import show_json
 from .skipping import not_passed, rows_at, skipped_place
 from .steering import Asker, asks
@@ -135,7 +135,7 @@ class SeekPlan:
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Show what would be skipped or read again, without changing anything."
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @asks()
 def seek(ask: Asker, place: str, goal: str, left_out: str, only_plan: bool, yes: bool) -> None:
     """Continue reading an input from another position, or leave out one record. Records that were already counted stay counted.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
@@ -22,7 +21,7 @@ from ....core.names import JobName
 from ...process.cascade import cascade
 from ...process.reading import heard, shown
 from ...process.requests import Outcome, Request, ask, drains_of, to_withdraw
-from ..options import Target, broker_options, run_async, target, wait_options
+from ..options import Target, about_job, run_async, wait_options
 from ..output import output_option, plain, show_json, show_table, show_text
 from ..see.draining import progress_lines
 
@@ -102,20 +101,11 @@ def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[...,
 
     def add(verb: Callable[..., None]) -> Callable[..., None]:
         @wait_options(wait=wait)
-        @broker_options
+        @about_job
         @output_option
         @wraps(verb)
-        def command(
-            job: str,
-            wait: bool,
-            timeout: float,
-            bootstrap: str,
-            pairs: tuple[str, ...],
-            config: Path | None,
-            output: str,
-            **own: Any,
-        ) -> None:
-            verb(Asker(target(job, bootstrap, pairs, config), wait, timeout, output), **own)
+        def command(to: Target, wait: bool, timeout: float, output: str, **own: Any) -> None:
+            verb(Asker(to, wait, timeout, output), **own)
 
         return command
 

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from headgate.agents.cli import pages
 from headgate.agents.cli.options import target
 from headgate.agents.cli.pages import page, refusal
+from headgate.agents.process.configuration import CommandLine
 from headgate.agents.web.door import PageDoor, keeper
 
 
@@ -42,7 +43,7 @@ async def test_the_token_comes_from_where_settings_come_from(
         monkeypatch.setenv("HEADGATE_WEB_TOKEN", "t0ken")
     if way == "file":
         (tmp_path / "headgate.toml").write_text('[web]\ntoken = "t0ken"\n')
-    to = target("sales", "127.0.0.1:1", (), None, web_token="t0ken" if way == "flag" else None)
+    to = target("sales", CommandLine("127.0.0.1:1"), web_token="t0ken" if way == "flag" else None)
     async with served() as server:
         assert await page(to, f"http://127.0.0.1:{server.port}", "status") == (200, {"rows": 1})
 
@@ -53,7 +54,7 @@ async def test_a_refusal_is_not_taken_for_silence(
     token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    to = target("sales", "127.0.0.1:1", (), None, web_token=token)
+    to = target("sales", CommandLine("127.0.0.1:1"), web_token=token)
     async with served() as server:
         assert await page(to, f"http://127.0.0.1:{server.port}", "status") == (401, None)
         assert "HEADGATE_WEB_TOKEN" in refusal("w1", 401)
