@@ -7,6 +7,8 @@ What is covered only because a neighbour's tests happen to pass through it has n
 is what was executed while tests below `tests/core/task` were collected and run, and what executes at import. That needs no run per
 room: coverage records under a context, and here the context is the room of the test file. All of core is imported before the first
 test file, under the context `import`, so that nobody gets the credit for definitions.
+
+Tests that read the source (marker `source`) run none of it, and are not measured: they would take five times as long, and give nothing.
 """
 
 from __future__ import annotations
@@ -69,8 +71,14 @@ class Contexts:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.switch(item.path)
-        return (yield)
+        if item.get_closest_marker("source") is None:
+            self.switch(item.path)
+            return (yield)
+        self.measured.stop()
+        try:
+            return (yield)
+        finally:
+            self.measured.start()
 
 
 def run(names: list[str], data_file: str) -> tuple[coverage.Coverage, int]:

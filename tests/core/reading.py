@@ -12,10 +12,30 @@ HOUSE = ("core", "agents", "spark_bridge", "headgate", "examples", "bench")
 
 
 @cache
+def tree_of(text: str) -> ast.Module:
+    """A file as a tree: parsed once, however many checks ask."""
+    return ast.parse(text)
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement, however deep. Expressions, which are most of a tree, are not looked into."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(tree, field, ()):
+            if isinstance(node, ast.stmt):
+                yield node
+            yield from statements(node)
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`; nothing of what is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+@cache
 def parsed(room: str) -> list[tuple[Path, ast.Module]]:
     """Every file of a room."""
     found = (path for path in sorted((ROOT / room).rglob("*.py")) if "__pycache__" not in path.parts)
-    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in found]
+    return [(path, tree_of(path.read_text(encoding="utf-8"))) for path in found]
 
 
 def trees(*rooms: str) -> list[tuple[Path, ast.Module]]:
@@ -82,7 +102,7 @@ class FieldsRead(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_MatchClass(self, node: ast.MatchClass) -> None:
-        owner = ast.unparse(node.cls).rpartition(".")[2]
+        owner = last_name(node.cls)
         for field, pattern in zip(self.fields.get(owner, ()), node.patterns, strict=False):
             if not (isinstance(pattern, ast.MatchAs) and pattern.name is None):
                 self.found.add(f"{owner}.{field}")
@@ -91,11 +111,11 @@ class FieldsRead(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Call):
-            self.found.add(f"{ast.unparse(node.value.func).rpartition('.')[2]}(…)")  # what it returns is taken apart
+            self.found.add(f"{last_name(node.value.func)}(…)")  # what it returns is taken apart
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if ast.unparse(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
+        if last_name(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
             self.found.add(f".{node.args[1].value}")
         self.generic_visit(node)
 

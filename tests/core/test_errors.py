@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,8 @@ from headgate.core.errors import (
     causes,
 )
 from headgate.core.progress.frames import FrameError
+
+from .reading import ROOT, trees
 
 
 @pytest.mark.parametrize("kind", [DeclarationError, SettingError, DataError, EnvironmentFault])
@@ -80,11 +81,12 @@ NEW = {
 """Functions that make an error each time that they are asked for one."""
 
 
+@pytest.mark.source
 def test_whatever_is_raised_from_something_is_made_there():
     """`raise f(error) from error` makes a ring where `f` gives the error itself: who may do that asks `cause_for`."""
-    root, wrong = Path(__file__).resolve().parents[2], []
-    for path in [one for room in ("core", "agents", "spark_bridge") for one in (root / room).rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+    wrong = []
+    for path, tree in trees("core", "agents", "spark_bridge"):
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Raise) or node.cause is None or isinstance(node.cause, ast.Constant):
                 continue
             made = node.exc.func if isinstance(node.exc, ast.Call) else None
@@ -96,5 +98,5 @@ def test_whatever_is_raised_from_something_is_made_there():
             if (
                 not careful and not name[:1].isupper() and name not in {"kind", "error", *NEW}
             ):  # a class, or a parameter that is one
-                wrong.append(f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert wrong == []

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from .reading import ROOT, statements, tree_of
+
+pytestmark = pytest.mark.source
 ROOMS = ("core", "agents", "spark_bridge")
 
 # What core may import besides its own files. Each of these is pure: no clock, no chance, no world.
@@ -156,7 +158,7 @@ def sources(room: str) -> list[Path]:
 
 def named(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
     """(line, level, dotted module) of every import; `from . import x` is level 1, module `x`."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, 0, alias.name
@@ -170,7 +172,7 @@ def named(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
 
 def impure(text: str, where: str) -> list[str]:
     """Imports and calls that core may not have."""
-    tree = ast.parse(text)
+    tree = tree_of(text)
     depth = where.count("/")  # core/x.py is 1: `from . import` stays inside, `from ..` leaves
     found = [
         f"{where}:{line}: core may not import {module}"
@@ -183,13 +185,17 @@ def impure(text: str, where: str) -> list[str]:
     return found
 
 
+def late(tree: ast.Module) -> set[int]:
+    """The lines of the imports inside of functions."""
+    functions = (node for node in statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {line for function in functions for line, _, _ in named(function)}
+
+
 def wrong_arrows(text: str, where: str) -> list[str]:
     """Imports from one room into another that the plan of the house does not have, and absolute ones within the house."""
     room, depth = where.split("/")[0], where.count("/")
     found: list[str] = []
-    tree = ast.parse(text)
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    late = {line for function in functions for line, _, _ in named(function)}
+    tree = tree_of(text)
     for line, level, module in named(tree):
         if level == 0 and module.partition(".")[0] in {"headgate", *ROOMS}:
             found.append(f"{where}:{line}: imports within the house are relative, not {module}")
@@ -197,7 +203,7 @@ def wrong_arrows(text: str, where: str) -> list[str]:
         if level == depth + 1 and other in ROOMS and other != room and other not in ARROWS[room]:
             if (room, other) not in LATE_ARROWS:
                 found.append(f"{where}:{line}: {room} may not import {other}")
-            elif line not in late:
+            elif line not in late(tree):
                 found.append(f"{where}:{line}: {room} may import {other} only inside a function")
         if level > depth + 1:
             found.append(f"{where}:{line}: leaves the package")
@@ -207,7 +213,7 @@ def wrong_arrows(text: str, where: str) -> list[str]:
 def targets(text: str, where: str) -> Iterator[tuple[int, str]]:
     """(line, room) of every import of a file within its own house."""
     parts = where.split("/")[:-1]
-    for line, level, module in named(ast.parse(text)):
+    for line, level, module in named(tree_of(text)):
         if 0 < level <= len(parts):
             target = "/".join((*parts[: len(parts) - level + 1], *module.split("."), ""))
             yield line, max((room for room in DOORS if target.startswith(f"{room}/")), key=len)
@@ -234,7 +240,7 @@ def wrong_doors(text: str, where: str) -> list[str]:
 def own_names(path: Path) -> set[str]:
     """What a file itself defines at its top level, branches included."""
     found: set[str] = set()
-    waiting: list[ast.stmt] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    waiting: list[ast.stmt] = list(tree_of(path.read_text(encoding="utf-8")).body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -257,7 +263,7 @@ def crowded(top: str) -> list[str]:
 def passed_on(text: str, where: str) -> list[str]:
     """Names that a file imports from a file which only imports them itself, and lists of names for others."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node.targets[0]) and where not in FRONT_DOORS:
             found.append(f"{where}:{node.lineno}: names are imported from where they are, and need no __all__")
         if not isinstance(node, ast.ImportFrom):
@@ -281,7 +287,7 @@ def passed_on(text: str, where: str) -> list[str]:
 @cache
 def parts_of_a_task() -> frozenset[str]:
     """The parts of a task's machine, without what it shows: the names in its constructor to which it gives objects of its own."""
-    tree = ast.parse((ROOT / "core/task/task.py").read_text(encoding="utf-8"))
+    tree = tree_of((ROOT / "core/task/task.py").read_text(encoding="utf-8"))
     made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
     names = {one.attr for node in made for one in node.targets if isinstance(one, ast.Attribute)}
     return frozenset(name for name in names if not name.startswith("_")) - {"plan", "run", "view"}
@@ -298,7 +304,7 @@ MACHINES = {
 def parts_of(name: str) -> frozenset[str]:
     """What a machine that edges have under this name keeps: its attributes, and of a task only the objects that it is made of."""
     file, kind = MACHINES[name]
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    tree = tree_of((ROOT / file).read_text(encoding="utf-8"))
     (made,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind]
     (begun,) = [node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
     targets = [
@@ -314,7 +320,7 @@ def parts_of(name: str) -> frozenset[str]:
 def reaches_in(text: str, where: str) -> list[str]:
     """Reads of a part of a machine from outside of core: what a machine shows is its `view`, and its own queries."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(text)):
         if not isinstance(node, ast.Attribute):
             continue
         of = ast.unparse(node.value).removeprefix("self.").removeprefix("coordination.").lstrip("_")
@@ -331,7 +337,7 @@ def circle(files: Mapping[str, str]) -> list[str]:
     """The files of a room, each with its text, that import each other in a circle, for types alone, too; empty if none do."""
     arrows: dict[str, set[str]] = {}
     for name, text in files.items():
-        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level == 1]
+        nodes = [node for node in statements(tree_of(text)) if isinstance(node, ast.ImportFrom) and node.level == 1]
         found = {node.module.partition(".")[0] for node in nodes if node.module}
         found |= {alias.name for node in nodes if not node.module for alias in node.names}
         arrows[name] = found & files.keys()
@@ -543,7 +549,7 @@ def test_a_name_that_is_passed_on_is_named() -> None:
 def meanings(text: str) -> Iterator[tuple[str, int, str]]:
     """(name, line, meaning) of each public class and type alias at the top of a file. An alias means what stands behind it; a class is
     never another file's."""
-    for node in ast.parse(text).body:
+    for node in tree_of(text).body:
         if isinstance(node, ast.ClassDef):
             yield node.name, node.lineno, ""
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
@@ -598,7 +604,7 @@ def test_a_room_says_what_it_decides_and_nothing_else() -> None:
             f"{path.relative_to(ROOT)}:{tree.body[1].lineno}: a package file holds a docstring and nothing else"
             for room in ROOMS
             for path in sources(room)
-            if path.name == "__init__.py" and len((tree := ast.parse(path.read_text(encoding="utf-8"))).body) > 1
+            if path.name == "__init__.py" and len((tree := tree_of(path.read_text(encoding="utf-8"))).body) > 1
         ]
     )
 
@@ -628,7 +634,7 @@ def test_a_file_opens_with_what_it_decides(room: str) -> None:
     silent = [
         f"{path.relative_to(ROOT)}:1: says nothing about itself"
         for path in sources(room)
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if not ast.get_docstring(tree_of(path.read_text(encoding="utf-8")))
     ]
     nobody(silent)
 
@@ -644,7 +650,7 @@ def test_a_file_stays_short_enough_to_be_one_idea(room: str) -> None:
             long.append(f"{where}:1: {lines} lines")
         elif lines > 800:
             warnings.warn(f"{where}: {lines} lines may be two ideas", stacklevel=1)
-        for node in ast.walk(ast.parse(text)):
+        for node in statements(tree_of(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > 90:
@@ -664,7 +670,7 @@ def test_what_is_heavy_is_imported_when_it_is_used(package: str) -> None:
     found: list[str] = []
     for path in [ROOT / package / "__init__.py", ROOT / package / "cli" / "begin.py"]:
         if path.exists():
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = tree_of(path.read_text(encoding="utf-8"))
             top = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
             found += [
                 f"{path.relative_to(ROOT)}:{line}: {module} is imported before it is needed"

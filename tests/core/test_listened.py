@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from .reading import HOUSE, trees, values, words_of
+from .reading import HOUSE, last_name, trees, values, words_of
 
+pytestmark = pytest.mark.source
 Files = list[tuple[Path, ast.Module]]
 
 LEFT_OVER = {"Sources": "whose producers are neither the job's own nor another job's"}
@@ -54,7 +55,7 @@ def looked_for(tree: ast.Module) -> Iterator[str]:
 
 def made_in(tree: ast.Module) -> set[str]:
     """What is called in a file, by its name."""
-    return {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return {last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
 def unheard(rooms: Files, files: Files) -> list[str]:

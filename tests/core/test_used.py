@@ -24,8 +24,9 @@ from headgate.core.task.committer.commit_protocol import CommitEvent, CommitInst
 from headgate.core.task.protocol import TaskEvent, TaskInstruction
 from headgate.core.task.task import Task
 
-from .reading import HOUSE, ROOT, Near, fields_read, trees, values
+from .reading import HOUSE, ROOT, Near, fields_read, last_name, trees, values
 
+pytestmark = pytest.mark.source
 MACHINES = (Leader, Member, Committer, Task)
 
 FOR_OTHERS = {
@@ -73,7 +74,7 @@ def read_in(files: list[tuple[Path, ast.Module]]) -> set[str]:
             elif isinstance(node, ast.MatchClass):
                 found.update(node.kwd_attrs)
                 if node.patterns:
-                    found.add(f"{ast.unparse(node.cls).rpartition('.')[2]}(…)")  # its fields by their places
+                    found.add(f"{last_name(node.cls)}(…)")  # its fields by their places
     return found
 
 
@@ -118,7 +119,7 @@ def unused(files: list[tuple[Path, ast.Module]], read: set[str]) -> list[str]:
 def made() -> set[str]:
     """Whatever is called by its name."""
     calls = (node for _, tree in trees("agents", "core") for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return {ast.unparse(call.func).rpartition(".")[2] for call in calls}
+    return {last_name(call.func) for call in calls}
 
 
 @cache
