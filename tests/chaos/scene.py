@@ -33,6 +33,13 @@ from .reader import Watch
 from .windows import KINDS, windowed
 
 HERE = Path(__file__).parent
+QUICK = {
+    "session.timeout": "3s",
+    "heartbeat.interval": "500ms",
+    "placement.debounce": "100ms",
+    "placement.rejoin-grace": "1s",
+}
+"""Settings of the short forms: a death is noticed, and its tasks are placed, within seconds."""
 MOST_S = 60.0
 """Throughput must not stand still for longer."""
 SUSPICION = ("a letter was under way when its process ended", "less is suspected")

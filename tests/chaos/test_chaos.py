@@ -11,10 +11,9 @@ import pytest
 
 from headgate.agents.broker.broker import Broker
 
-from .scene import MOST_S, Scene
+from .scene import MOST_S, QUICK, Scene
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
-QUICK = {"session.timeout": "3s", "heartbeat.interval": "500ms"}
 
 
 def test_every_record_counts_once_whatever_dies(private_kafka: Broker, tmp_path: Path) -> None:
@@ -22,7 +21,7 @@ def test_every_record_counts_once_whatever_dies(private_kafka: Broker, tmp_path:
     scene = Scene(private_kafka, tmp_path / "scene", settings=QUICK)
     try:
         watch = scene.watch()
-        load = scene.load(3000)
+        load = scene.load(1000)
         worker = scene.worker()
         scene.advanced("the start", worker)
         worker = scene.kill(worker)

@@ -13,11 +13,10 @@ import pytest
 
 from headgate.agents.broker.broker import Broker
 
-from .scene import MOST_S, Process, Scene
+from .scene import MOST_S, QUICK, Process, Scene
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
-QUICK = {"session.timeout": "3s", "heartbeat.interval": "500ms"}
-RECORDS = 60_000
+RECORDS = 30_000
 
 
 def closed(process: Process, seconds: float = 120.0) -> int:
@@ -63,7 +62,7 @@ def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path
     asked = None
     try:
         scene.watch()
-        load = scene.load(4000)
+        load = scene.load(1000)
         worker = scene.worker()
         scene.advanced("the start", worker)
         scene.flowing(1.0)
