@@ -39,7 +39,7 @@ def totals(df, batch):
     return found.select(F.lit(batch.id).alias("batch"), "country", "n", "total")
 
 app = hg.App("JOB", serde=hg.json(), settings={"spark.master": "local[2]"})
-(app.input("SOURCE", serde=hg.json(Order)).batch(max_rows=500, name="lot")
+(app.input("SOURCE", serde=hg.json(Order)).batch(max_rows=250, name="lot")
     .spark(totals, schema="batch string, country string, n long, total long").to("TARGET"))
 """
 
@@ -94,7 +94,7 @@ async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topi
     source, target = topic("orders", partitions=2), topic("totals")
     hold = tmp_path / "hold"
     code = JOB_SOURCE.replace("SOURCE", source).replace("TARGET", target).replace("HOLD", str(hold))
-    await job.write(source, orders(6000))
+    await job.write(source, orders(2000))
     first = await job.process(code, "w1")
     await while_it_lives(first, job.records(target, 3, within_s=PATIENCE_S))
     first.kill()
@@ -103,18 +103,18 @@ async def test_kill_9_of_worker_and_jvm_and_every_row_counts_once(job: Any, topi
     await while_it_lives(second, asyncio.wait_for(leads(second), PATIENCE_S))
     before = len(await job.records(target, 3))  # what comes from here on is of the second
     hold.touch()
-    await job.write(source, orders(6000, 6000))
+    await job.write(source, orders(2000, 2000))
     await while_it_lives(second, asyncio.wait_for(held(hold), PATIENCE_S))
     jvm = list(living(second.process.pid, "java"))
     assert jvm, "the worker has no JVM"
     os.kill(jvm[0].pid, signal.SIGKILL)
     hold.unlink()
-    await job.write(source, orders(3100, 12_000))
+    await job.write(source, orders(1100, 4000))
     await while_it_lives(second, job.records(target, before + 6, within_s=PATIENCE_S))
     await job.ask("drain", timeout_s=PATIENCE_S)
     assert await second.ended(PATIENCE_S) == 0
     rows = await job.values(target, 1)
-    assert counted(rows) == (15_100, sum(range(15_100)))
+    assert counted(rows) == (5100, sum(range(5100)))
     assert len({(row["batch"], row["country"]) for row in rows}) == len(rows)
     (again,) = [one for one in events(second) if one["event"] == "Spark has the batch again"][-1:]
     assert again["after_s"] >= 0
