@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.broker.java import find_java
-
 
 def warm_sessions(**settings: str) -> Iterator[Any]:
     """Sessions that have started, and are stopped at the end: the body of a fixture."""
-    from headgate.spark_bridge.process.jvm import (
-        Sessions,  # most tests that know this file have nothing to do with Spark
-    )
+    # most tests that know this file have nothing to do with Spark
+    from headgate.agents.worker.spark_jvm import java_home
+    from headgate.spark_bridge.process.jvm import Sessions
 
-    sessions = Sessions("local[2]", settings, java_home=lambda: str(find_java().home))
+    sessions = Sessions("local[2]", settings, java_home=java_home)
     sessions.get()
     yield sessions
     sessions.stop()

@@ -39,7 +39,9 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[
         reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         patience = time.monotonic() + PATIENCE_S
         while left:
-            for message in reader.consume(5000, timeout=0.05):  # it waits so long for as many, also at the end of a topic
+            for message in reader.consume(
+                5000, timeout=0.05
+            ):  # it waits so long for as many, also at the end of a topic
                 error = message.error()
                 if error is None:
                     yield message
