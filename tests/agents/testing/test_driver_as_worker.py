@@ -14,10 +14,10 @@ from headgate.core.choosing.chooser import Choice, Wait
 from headgate.core.names import StreamPartition
 
 
-def backlog(d: Driver, *records: tuple[str, Any, int]) -> None:
+def backlog(d: Driver, *records: tuple[str, Any, int], first: Any = 0) -> None:
     """Records that all wait when the task begins: it has failed at something before they came."""
     with pytest.raises(hg.UserCodeError):
-        d.send("boom", 0)
+        d.send("boom", first)
     for topic, value, at in records:
         d.send(topic, value, at=at)
     d.restart()

@@ -13,6 +13,7 @@ import headgate as hg
 from headgate.agents.cli.data.dead_letters import again, letter_document, must_be_same, open_target, timed
 from headgate.agents.cli.data.frames import frame_document
 from headgate.agents.cli.options import Target
+from headgate.agents.cli.output import as_typed
 from headgate.agents.records.kafka.target_rules import Rules
 from headgate.agents.testing.driver import Driver
 from headgate.agents.testing.logs import in_columns
@@ -250,6 +251,12 @@ def test_the_exact_bytes_are_shown_and_replayed(to: Target) -> None:
     assert decoded == [b"\x80", b"\xff\x00", [("own", b"\xfe")]]
     made: Any = again(to, letter, "", {})
     assert (made.key, made.value, made.headers) == (b"\x80", b"\xff\x00", [("own", b"\xfe")])
+
+
+def test_the_key_is_shown_as_people_type_it() -> None:
+    """As `headgate tables` shows any other key."""
+    letter = stored(b"v", key=hg.key().dumps((1, "DE")))
+    assert as_typed(letter_document(letter, whole=True)["key"]) == '[1, "DE"]'
 
 
 def test_of_a_letter_that_was_cut_the_record_itself_is_replayed(to: Target) -> None:
