@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import orjson
@@ -114,50 +113,3 @@ async def test_stop_on_request_commits_and_ends_the_task(job, topic):
     assert await worker.ended() == 0
     assert [one["n"] for one in await said(job, out, 1)] == [1]
     assert worker.worker.coordination.member.job.run.state == "ended"
-
-
-def telling(job, left, right, out, **options):
-    """An actor over two inputs that says how far time is, and that the end has come. A silent input holds the time."""
-    app = hg.App(job.name, settings={"watermark.idle-timeout": "1h"})
-
-    @app.actor(app.input(left, timestamp="ts", **options), app.input(right, timestamp="ts", **options))
-    class Teller(hg.Actor):
-        def on_batch(self, ctx, batch):
-            ctx.emit(out, {"rows": len(batch)})
-
-        def on_watermark(self, ctx, timestamp):
-            assert ctx.watermark == timestamp
-            ctx.emit(out, {"time": timestamp})
-
-        async def on_end_of_stream(self, ctx):
-            ctx.emit(out, {"said": "end"})
-
-    return app
-
-
-async def test_the_watermark_is_the_least_of_both_inputs(job, topic):
-    """It moves when the slower input does, and never back."""
-    left, right, out = topic("left"), topic("right"), topic("out")
-    worker = await job.start(telling(job, left, right, out))
-    await worker.until_running(1)
-    await job.write(left, [{"ts": 100}])
-    assert await said(job, out, 1) == [{"rows": 1}]
-    for ts, least in ((60, 60), (50, 60), (200, 100)):
-        await job.write(right, [{"ts": ts}])
-        async with asyncio.timeout(60):
-            while (times := [one["time"] for one in await said(job, out, 2) if "time" in one])[-1:] != [least]:
-                assert times == sorted(times)
-    assert times == [60, 100]
-
-
-async def test_the_end_of_the_stream_is_told_once_behind_every_record(job, topic):
-    """Both inputs are bounded; one is empty. The hook's output is the last record, and the worker ends with 0."""
-    left, right, out = topic("left", 2), topic("right", 2), topic("out")
-    await job.write(left, [{"ts": n} for n in range(50)])
-    worker = await job.start(telling(job, left, right, out, until="newest"))
-    assert await worker.ended() == 0
-    found = await said(job, out, 4)
-    assert sum(one.get("rows", 0) for one in found) == 50
-    ends = [number for number, one in enumerate(found) if one.get("said") == "end"]
-    assert len(ends) == 2  # one of each task
-    assert ends[-1] == len(found) - 1

@@ -19,7 +19,6 @@ from headgate.core.names import JobName, StreamPartition
 from .scenes import why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-KEPT = pytest.mark.parametrize("disk", ["kept", "lost"])
 
 
 def aggregating(job, inp, out, **more):
@@ -56,7 +55,7 @@ async def remark(one):
     return job.task_state("Partition 0").why
 
 
-@KEPT
+@pytest.mark.parametrize("disk", ["kept", "lost"])
 async def test_fields_of_an_aggregate_come_go_and_change_places(job, topic, disk):
     """Two swapped arguments under one name once gave swapped numbers, and one more an `IndexError`."""
     inp, out = topic("in", 1), topic("out", 1)
@@ -83,20 +82,19 @@ async def test_fields_of_an_aggregate_come_go_and_change_places(job, topic, disk
     )
 
 
-@KEPT
-async def test_what_does_not_fit_is_refused_before_the_first_record(job, topic, disk):
+async def test_what_does_not_fit_is_refused_before_the_first_record(job, topic):
     """A count that becomes a maximum: nothing is read, the difference and the ways out are said, the former code goes on."""
     inp, out = topic("in", 1), topic("out", 1)
     one = await job.start(aggregating(job, inp, out, n=hg.count()))
     await one.until_running(1)
     await job.write(inp, [{"user": "a", "x": 5}])
     await job.records(out, 1)
-    two = await resumed(job, aggregating(job, inp, out, n=hg.max("x")), disk)
+    two = await resumed(job, aggregating(job, inp, out, n=hg.max("x")))
     await job.write(inp, [{"user": "a", "x": 6}])
     said = await failed(two)
     assert "the table 'numbers' does not fit what is stored in it: 'n' was count, and is to be max" in said
     assert "migrate=" in said
-    three = await resumed(job, aggregating(job, inp, out, n=hg.count()), disk)
+    three = await resumed(job, aggregating(job, inp, out, n=hg.count()))
     await three.until_running(1)
     assert (await job.values(out, 2))[-1] == {"n": 2}
 

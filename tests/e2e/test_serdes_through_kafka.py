@@ -1,4 +1,7 @@
-"""Serdes of every kind on the real broker: what stands in a topic becomes a value, goes through stages and tables, and comes out again."""
+"""Serdes of every kind on the real broker: what stands in a topic becomes a value, goes through stages and tables, and comes out again.
+
+What they take for bad, keys and null values are told without a broker (`tests/agents/records/values`, `tests/agents/operators/base`).
+"""
 
 from __future__ import annotations
 
@@ -83,20 +86,6 @@ async def test_each_serde_reads_its_input_and_writes_its_output(job, topic):
         assert orjson.loads((await only(job, out[kind])).value) == {"user": "u", "amount": 2}
 
 
-async def test_a_typed_input_checks_what_it_reads(job, topic):
-    """What has another type than the declared one is bad data, and says what was expected."""
-    inp, out = topic("in"), topic("out")
-    app = hg.App(job.name, on_bad_data="dead_letter")
-    app.input(inp, serde=hg.json(Order)).map(lambda order: {"n": order.amount}).to(out)
-    await job.write(inp, [{"user": "u", "amount": 1}, {"user": "u", "amount": "many"}, {"amount": 3}])
-    await job.start(app)
-    letters = await job.records(job.topics.dead_letters, 2)
-    assert [letter.value for letter in letters] == [b'{"user":"u","amount":"many"}', b'{"amount":3}']
-    assert b"Expected `int`, got `str`" in dict(letters[0].headers)["hg-exception"]
-    assert b"user" in dict(letters[1].headers)["hg-exception"]
-    assert [value["n"] for value in await job.values(out, 1)] == [1]
-
-
 async def test_maps_with_numbers_as_keys_go_through_stages_and_tables(job, topic):
     """msgpack knows them: between two stages, in a table, and in a table that is restored from its log."""
     inp, out = topic("in"), topic("out")
@@ -124,30 +113,3 @@ async def test_maps_with_numbers_as_keys_go_through_stages_and_tables(job, topic
     await job.start(declared())
     await job.write(inp, [msgpack.packb({"k": "a", "by": {3: 4}})])
     assert (await seen(2))[1] == {"before": {1: 2}, "now": {3: 4}}
-
-
-async def test_keys_go_through_their_own_serdes(job, topic):
-    """Read as JSON, grouped by a field of theirs, written as msgpack; without a serde they stay bytes."""
-    inp, out, same = topic("in"), topic("out"), topic("same")
-    app = hg.App(job.name)
-    stream = app.input(inp, key_serde=hg.json())
-    stream.map(lambda r: hg.Record({**r.key, "n": r.value["n"]}, r.value), with_record=True).to(
-        out, key_serde=hg.msgpack()
-    )
-    stream.to(same, key_serde=hg.json())
-    await job.write(inp, [{"n": 5}], key=b'{"id": 1}')
-    await job.start(app)
-    assert msgpack.unpackb((await only(job, out)).key) == {"id": 1, "n": 5}
-    assert orjson.loads((await only(job, same)).key) == {"id": 1}
-
-
-async def test_tombstones_and_empty_keys_pass_as_they_are(job, topic):
-    """No value stays no value, no key stays no key; neither is handed to a serde."""
-    inp, out = topic("in"), topic("out")
-    app = hg.App(job.name, serde=hg.json(Order))
-    app.input(inp).to(out)
-    await job.write(inp, [None], key=b"gone")
-    await job.write(inp, [{"user": "u", "amount": 1}])
-    await job.start(app)
-    found = await job.records(out, 2)
-    assert [(r.key, r.value) for r in found] == [(b"gone", None), (None, b'{"user":"u","amount":1}')]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -144,6 +145,16 @@ def test_everything_that_an_input_can_say_stands_in_the_graph() -> None:
     )
     assert (declared.priority, declared.on_lost) == (3, "oldest")
     assert graph.writer["eu.sales-2-by-city"].width == 8
+
+
+@pytest.mark.parametrize(
+    "until",
+    ["2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)],
+)
+def test_a_bound_in_time_is_the_same_moment_however_it_is_written(until: Any) -> None:
+    app = hg.App("sales")
+    app.input("orders", until=until).to("out")
+    assert app.graph().input["orders"].until == 1_700_000_000_000
 
 
 def test_included_modules_are_imported_when_the_job_is_built(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
