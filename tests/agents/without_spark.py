@@ -31,6 +31,8 @@ class WithoutSpark(Spark):
         """While it is not set, no batch comes back."""
         self.published: list[tuple[str, int, str]] = []
         """What was begun to be published: where, the number of the batch, the attempt."""
+        self.poison: Callable[[dict[str, Any]], bool] = lambda row: False
+        """The rows that the bridge leaves out, as if Spark had failed on them."""
         self.failures: list[Exception] = []
         """What the next attempts to publish raise."""
 
@@ -77,8 +79,9 @@ class WithoutSpark(Spark):
         await super().publish(write, number, attempt, undone)
 
     def _outcome(self, fn: Callable[[Any, Any], Any], rows: Rows, batch: BatchInfo) -> BatchOutcome:
-        made: Rows = fn(rows, batch)
-        return BatchOutcome([self.encode([pa.Table.from_pylist(made)])] if made else [], len(made))
+        bad = [(at, row, ValueError(f"{row} is bad")) for at, row in enumerate(rows) if self.poison(row)]
+        made: Rows = fn([row for row in rows if not self.poison(row)], batch)
+        return BatchOutcome([self.encode([pa.Table.from_pylist(made)])] if made else [], len(made), bad)
 
     async def close(self) -> None:
         """There is nothing to stop."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
@@ -34,10 +33,6 @@ SCHEMA = "batch string, country string, n long, total long"
 
 class Order(TypedDict):
     country: str
-    n: int
-
-
-class Number(TypedDict):
     n: int
 
 
@@ -148,93 +143,6 @@ async def test_the_end_of_the_stream_flushes_too(line: Line, topic: Topic) -> No
     rows = await line.job.values(target, 3, within_s=PATIENCE_S)
     assert counted(rows) == (300, sum(range(300)))
     assert {row["batch"].partition(" ")[2].partition(" ")[2] for row in rows} == {"end"}
-
-
-async def test_age_and_size_close_batches(line: Line, topic: Topic) -> None:
-    """A slow stream does not wait for its hundredth row, and a wide one not for its last."""
-    source, target = topic("orders"), topic("totals")
-    app = hg.App(line.job.name, serde=hg.json())
-    stream = app.input(source)
-    stream.batch(max_age="200ms", name="old").spark(totals, rows=Order, schema=SCHEMA, name="by-age").to(target)
-    stream.batch(max_bytes=400, max_age="1h", name="wide").spark(totals, rows=Order, schema=SCHEMA, name="by-size").to(
-        target
-    )
-    await line.job.write(source, orders(60))
-    running = await line.start(app)
-
-    def why(rows: list[dict[str, Any]]) -> Counter[str]:
-        return Counter(row["batch"].rpartition(" ")[2] for row in rows)
-
-    rows = await line.job.values(target, 6, within_s=PATIENCE_S)
-    while not (why(rows)["age"] and why(rows)["bytes"]):
-        rows = await line.job.values(target, len(rows) + 1)
-    assert await running.stop() == 0
-
-
-async def test_a_large_result_is_stored_and_sent_in_steps(line: Line, topic: Topic) -> None:
-    """50,000 rows come back in their order, each once."""
-    source, target = topic("orders"), topic("copies")
-    app = hg.App(line.job.name, serde=hg.json())
-    app.input(source, until="newest").batch(max_rows=50_000).spark(
-        lambda df, batch: df.select("n").orderBy("n"), rows=Order, schema="n long", name="copy"
-    ).to(target)
-    await line.job.write(source, orders(50_000))
-    running = await line.start(app)
-    assert await running.ended(PATIENCE_S) == 0
-    rows = await line.job.values(target, 50_000)
-    assert [row["n"] for row in rows] == list(range(50_000))
-
-
-async def test_a_wrong_plan_fails_the_task_with_the_words_of_spark(line: Line, topic: Topic) -> None:
-    """At once and for good, and the worker goes on."""
-    source, target = topic("orders"), topic("totals")
-    app = hg.App(line.job.name, serde=hg.json())
-    app.input(source).batch(max_rows=10).spark(
-        lambda df, batch: df.select("contry"), rows=Order, schema="contry string", name="wrong"
-    ).to(target)
-    await line.job.write(source, orders(10))
-    running = await line.start(app)
-    await running.until(lambda: set(running.states().values()) == {"failed"}, "failed", within_s=PATIENCE_S)
-    assert "contry" in next(iter(running.worker.actors.values())).site.notes.said["failed"].detail
-    assert not running.task.done()
-
-
-async def test_a_row_that_makes_spark_fail_is_a_dead_letter(line: Line, topic: Topic) -> None:
-    """The other seven go through in the same batch, which was begun by one worker and filled by the next. The letter names the record."""
-    source, target = topic("orders", partitions=2), topic("copies")
-
-    def fussy(df: Any, batch: Any) -> Any:
-        from pyspark.sql import functions as F
-
-        def check(n: int) -> int:
-            if n == 5:
-                raise ValueError("five")
-            return n
-
-        return df.select(F.udf(check, "long")("n").alias("n"))
-
-    app = hg.App(line.job.name, serde=hg.json(), on_error="dead_letter")
-    app.input(source).filter(lambda order: order["n"] < 90).batch(max_rows=8).spark(
-        fussy, rows=Order, schema="n long"
-    ).to(target)
-    first = await line.start(app)
-    await line.job.write(source, [*orders(2, 90), *orders(6)], partition=1)
-    await first.until_running(2)
-    steps = first.worker.actors["Partition 1"].site.pipeline.operators
-    waiting = next(one for one in steps if type(one).__name__ == "BatchOp")
-    await first.until(lambda: waiting.rows.kept.opened().rows == 6, "six rows wait")
-    assert await first.stop() == 0
-    await line.job.write(source, orders(2, 6), partition=1)
-    running = await line.start(app)
-    rows = await line.job.values(target, 7, within_s=PATIENCE_S)  # seven tries of Spark
-    assert sorted(row["n"] for row in rows) == [n for n in range(8) if n != 5]
-    (dead,) = await line.job.records(line.job.topics.dead_letters, 1)
-    assert b'"n":5' in dead.value
-    headers = dict(dead.headers)
-    assert b"five" in headers["hg-exception"]
-    assert headers["hg-batch"].startswith(b"Partition 1/")
-    assert (headers["hg-topic"], headers["hg-partition"], headers["hg-offset"]) == (source.encode(), b"1", b"7")
-    assert await running.stop() == 0
 
 
 async def test_a_stop_in_the_middle_of_a_batch_calls_it_off(line: Line, topic: Topic, tmp_path: Path) -> None:
@@ -355,33 +263,6 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
     assert await running.ended(PATIENCE_S) == 0
     rows = await line.job.values(target, 120)
     assert counted(rows) == (2000, sum(range(2000)))
-
-
-async def test_windows_are_batches_and_the_end_closes_the_rest(line: Line, topic: Topic) -> None:
-    """An order is in two hopping windows; late ones are counted and written. Each task has its own batch of each window."""
-    source, target, late = topic("orders", partitions=2), topic("windows"), topic("late")
-
-    def windows(df: Any, batch: Any) -> Any:
-        from pyspark.sql import functions as F
-
-        facts = [F.lit(batch.window_start).alias("start"), F.lit(batch.closed_by).alias("why")]
-        return df.groupBy().agg(F.collect_list("n").alias("n")).select(*facts, F.sort_array("n").alias("n"))
-
-    app = hg.App(line.job.name, serde=hg.json())
-    given = app.input(source, timestamp=lambda order: order["n"] * 1000, until="newest")
-    given.window(hg.hopping("20s", every="10s"), late=late).spark(
-        windows, rows=Number, schema="start long, why string, n array<long>"
-    ).to(target)
-    for partition in (0, 1):
-        await line.job.write(source, [{"n": n} for n in (1, 12, 45)], partition=partition)
-    await line.job.write(source, [{"n": 46}], partition=1)
-    running = await line.start(app, **{"chunk.max-records": 1, "chooser.batch-size": 1})
-    assert await running.ended(PATIENCE_S) == 0
-    rows = await line.job.values(target, 10, within_s=PATIENCE_S)
-    found = sorted((row["start"], row["n"]) for row in rows)
-    last = [(30_000, [45]), (30_000, [45, 46]), (40_000, [45]), (40_000, [45, 46])]
-    assert found == [(-10_000, [1])] * 2 + [(0, [1, 12])] * 2 + [(10_000, [12])] * 2 + last
-    assert {row["why"] for row in rows if row["start"] >= 30_000} == {"end"}
 
 
 async def called_off(tracker: Any) -> None:

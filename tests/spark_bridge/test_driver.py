@@ -10,7 +10,6 @@ import pytest
 import headgate as hg
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
-from headgate.core.progress.frames import BatchFrame, decode
 
 pytestmark = [pytest.mark.spark]
 SCHEMA = "batch string, country string, n long, total long"
@@ -18,10 +17,6 @@ SCHEMA = "batch string, country string, n long, total long"
 
 class Order(TypedDict):
     country: str
-    n: int
-
-
-class Number(TypedDict):
     n: int
 
 
@@ -120,89 +115,6 @@ def test_a_row_that_makes_spark_fail_becomes_a_dead_letter(session: Any) -> None
         assert dict(raw.headers)["hg-timestamp"] == b"3000"  # its own, and not the last one of its batch
         assert "two" in letter.exception
         assert (letter.step, letter.value) == ("spark-fussy", b'{"country":"DE","n":2}')
-
-
-def picky(df: Any, batch: Any) -> Any:
-    """Fails on every tenth order."""
-    from pyspark.sql import functions as F
-
-    def check(n: int) -> int:
-        if n % 10 == 7:
-            raise ValueError(f"{n} is bad")
-        return n
-
-    return df.select(F.udf(check, "long")("n").alias("n"))
-
-
-class Twice(hg.Actor):
-    """Makes rows of the records of a chunk, and one at the end."""
-
-    async def on_batch(self, ctx: Any, batch: Any) -> None:
-        for value in batch.values:
-            ctx.forward({"n": value["n"]})
-
-    async def on_drain(self, ctx: Any) -> None:
-        ctx.forward({"n": 107})
-
-
-def places(driver: Driver) -> list[tuple[int, str, int, int]]:
-    """Of each dead letter: which order, and where it says that it came from."""
-    return sorted(
-        (orjson.loads(one.value or b"")["n"], one.topic, one.partition, one.offset) for one in driver.dead_letters()
-    )
-
-
-def test_a_dead_letter_of_spark_says_which_record_it_was(session: Any) -> None:
-    """Behind steps that leave out, multiply and change rows, in a batch of many chunks and two lives; otherwise nobody finds the record."""
-    app = hg.App("sales", on_error="dead_letter")
-    kept = (
-        app.input("orders")
-        .filter(lambda order: order["n"] % 3 > 0)
-        .flat_map(lambda order: [order, {"n": order["n"] + 1000}])
-    )
-    kept.map(lambda order: {"n": order["n"]}).rekey(by="n").batch(max_rows=24, name="lot").spark(
-        picky, rows=Number, schema="n long"
-    ).to("out")
-    with Driver(app, partitions={"orders": 2}, spark=session) as d:
-        d.send_all("orders", [{"n": 0}] * 5, partition=1)
-        d.send_all("orders", orders(0, 6), partition=1)
-        for order in orders(6, 12):
-            d.send("orders", order, partition=1)
-        d.restart()
-        d.send_all("orders", orders(12, 18), partition=1)
-        assert places(d) == [(n, "orders", 1, 5 + n % 1000) for n in (7, 17, 1007, 1017)]
-
-
-def test_a_dead_letter_of_spark_behind_a_shuffle_says_which_frame_it_was_in(session: Any) -> None:
-    """It is a record of the intermediate stream that this step has read."""
-    app = hg.App("sales", on_error="dead_letter")
-    app.input("orders").repartition(by="country", partitions=2, name="spread").batch(max_age="1m").spark(
-        picky, rows=Order, schema="n long"
-    ).to("out")
-    with Driver(app, spark=session) as d:
-        for first in (0, 10, 20):
-            d.send_all("orders", orders(first, first + 10))
-        d.drain()
-        found = places(d)
-        assert [(n, topic) for n, topic, _, _ in found] == [(n, "sales-1-spread") for n in (7, 17, 27)]
-        for n, topic, partition, offset in found:
-            records = d.topics.records(StreamPartition(topic, partition))
-            frame = decode(next(one.value for one in records if one.offset == offset) or b"")
-            assert isinstance(frame, BatchFrame)
-            assert n in [orjson.loads(value)["n"] for value in frame.values]
-
-
-def test_a_dead_letter_of_rows_that_a_step_has_made_says_of_which_records(session: Any) -> None:
-    """The first and the last one of the chunk; a row that was made at the end, of nothing that was read, names the input alone."""
-    app = hg.App("sales", on_error="dead_letter")
-    app.input("orders").process(Twice).batch(max_rows=40, name="lot").spark(picky, rows=Number, schema="n long").to(
-        "out"
-    )
-    with Driver(app, spark=session) as d:
-        d.send_all("orders", orders(0, 5))
-        d.send_all("orders", orders(5, 10))
-        d.drain()
-        assert places(d) == [(7, "orders", 0, 5), (107, "orders", -1, -1)]
 
 
 def test_a_wrong_plan_is_told_to_the_test(session: Any) -> None:

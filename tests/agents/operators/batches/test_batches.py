@@ -56,6 +56,21 @@ def test_batches_are_closed_by_rows_and_drain() -> None:
         assert read(d) == [("lot/3", "drain", [8, 9])]
 
 
+def test_batches_are_closed_by_bytes_and_age() -> None:
+    """A wide stream does not wait for its last row, and a slow one not for its hundredth."""
+    app = hg.App("sales")
+    lots = app.input("orders").batch(max_bytes=80, max_rows=100, max_age="1m", name="lot")
+    lots.spark(summed, rows=Order, schema="n long").to("out")
+    with Driver(app) as d:
+        d.send_all("orders", orders(0, 12))
+        first = read(d)
+        assert {why for _, why, _ in first} == {"bytes"}
+        d.advance("1m")
+        last = read(d)
+        assert [why for _, why, _ in last] == ["age"]
+        assert [n for _, _, some in first + last for n in some] == list(range(12))
+
+
 def test_rows_that_do_not_fit_a_batch_cost_no_run_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows without the declared columns are named at once."""
     app = hg.App("sales", on_error="dead_letter")
