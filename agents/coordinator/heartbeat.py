@@ -37,7 +37,9 @@ REMEMBERED = 600
 TURN_S = 0.5
 """How often the main loop records that it turns."""
 LOAD_SHARE = 0.02
-"""The share of the main loop's time that it spends on its load at most. To find the load of 64 tasks with windows takes 20 ms."""
+"""The share of the main loop's time that it spends on its load. To find the load of 64 tasks with windows takes 20 ms."""
+LOAD_S = 5.0
+"""An older load is found anew, however long that takes: heartbeats must not say what was true long ago."""
 
 
 class Heartbeats:
@@ -207,7 +209,7 @@ class Pulse:
             self._turned = self._clock.now().mono
             if self._turned >= due_s:
                 self._load = self._load_of()
-                due_s = self._turned + (self._clock.now().mono - self._turned) / LOAD_SHARE
+                due_s = self._turned + min(LOAD_S, (self._clock.now().mono - self._turned) / LOAD_SHARE)
             await pause(self._clock, TURN_S)
 
     @property
