@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import uuid
@@ -9,7 +10,12 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from headgate.agents.kafka.port import KafkaPort
+from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
+from headgate.agents.port.errors import OutboxError
+from headgate.agents.runtime.reading.intake import Intake
+from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.core.names import incarnation_order
 from headgate.core.task.stored.checkpoint import CHECKPOINT_KEY, decode_checkpoint
 
@@ -27,6 +33,38 @@ async def made(client, *specs):
     await topics.start()
     await topics.ensure([TopicSpec(name, partitions) for name, partitions in specs])
     await topics.stop()
+
+
+@contextlib.asynccontextmanager
+async def outbox_on(kafka, name, *topics, partitions=1, **options):
+    """An outbox with its owner running, on a broker or with the settings of a client; how its owner ends is not this helper's business."""
+    client = kafka if isinstance(kafka, ClientSettings) else ClientSettings(kafka.bootstrap)
+    outbox = Outbox(KafkaPort(client), name, **options)
+    for topic in topics:
+        outbox.know(topic, partitions)
+    await outbox.start(deadline_s=60)
+
+    async def owner():
+        with contextlib.suppress(OutboxError):
+            await outbox.run()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(owner())
+        try:
+            yield outbox
+        finally:
+            await outbox.stop()
+
+
+@contextlib.asynccontextmanager
+async def intake_on(kafka, *sources, **options):
+    """A started intake."""
+    intake = Intake(KafkaPort(ClientSettings(kafka.bootstrap)), sources, name="test", **{"max_wait_ms": 50, **options})
+    await intake.start(deadline_s=60)
+    try:
+        yield intake
+    finally:
+        await intake.stop()
 
 
 def named(*fronts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import time
 
@@ -11,16 +10,16 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.util import calc_crc32c
 
-from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.private import _KeptRecords
 from headgate.agents.kafka.record_batch import Builder
-from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
-from headgate.agents.runtime.reading.intake import Intake, PartitionSource
+from headgate.agents.runtime.reading.intake import PartitionSource
 from headgate.core.names import StreamPartition
 from headgate.core.progress.frames import BatchFrame, EndOfStream, UserFrame, encode
+
+from .scenes import intake_on
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 both = pytest.mark.parametrize("spanned", [False, True])
@@ -39,17 +38,6 @@ async def write(kafka, topic, values, partition=0, **options):
     ]
     await asyncio.gather(*futures)
     await producer.stop()
-
-
-@contextlib.asynccontextmanager
-async def intake_on(kafka, *sources, **options):
-    """A started intake."""
-    intake = Intake(KafkaPort(ClientSettings(kafka.bootstrap)), sources, name="test", **{"max_wait_ms": 50, **options})
-    await intake.start(deadline_s=60)
-    try:
-        yield intake
-    finally:
-        await intake.stop()
 
 
 async def chunks_of(intake, at, most=100, seconds=60.0) -> list[Chunk]:

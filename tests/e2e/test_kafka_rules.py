@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 
 import pytest
@@ -29,6 +28,7 @@ from headgate.core.names import StreamPartition
 
 from ..conftest import READY_S
 from .commits import committed
+from .scenes import intake_on, outbox_on
 
 pytestmark = pytest.mark.kafka
 
@@ -57,37 +57,6 @@ RULES = {
 def test_every_rule_has_its_test():
     """The table above names tests that exist."""
     assert [name for name in RULES.values() if name not in globals()] == []
-
-
-@contextlib.asynccontextmanager
-async def outbox_on(kafka, name, *topics, **options):
-    """An outbox with its owner running; how it ended is not this helper's business."""
-    outbox = Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), name, **options)
-    for topic in topics:
-        outbox.know(topic, 1, options.get("limit", 1_048_588))
-    await outbox.start(deadline_s=60)
-
-    async def owner():
-        with contextlib.suppress(OutboxError):
-            await outbox.run()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(owner())
-        try:
-            yield outbox
-        finally:
-            await outbox.stop()
-
-
-@contextlib.asynccontextmanager
-async def intake_on(kafka, *sources, **options):
-    """A started intake."""
-    intake = Intake(KafkaPort(ClientSettings(kafka.bootstrap)), sources, name="test", **{"max_wait_ms": 50, **options})
-    await intake.start(deadline_s=60)
-    try:
-        yield intake
-    finally:
-        await intake.stop()
 
 
 async def read_all(kafka, topic, *, seconds=60.0, raw=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 
 import pytest
@@ -20,28 +19,9 @@ from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
 from .commits import committed
+from .scenes import outbox_on
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-
-
-@contextlib.asynccontextmanager
-async def outbox_on(kafka, name, *topics, partitions=1, **options):
-    """An outbox with its owner running."""
-    outbox = Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), name, **options)
-    for topic in topics:
-        outbox.know(topic, partitions)
-    await outbox.start(deadline_s=60)
-
-    async def owner():
-        with contextlib.suppress(OutboxError):
-            await outbox.run()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(owner())
-        try:
-            yield outbox
-        finally:
-            await outbox.stop()
 
 
 async def read(kafka, topic, partitions=1):

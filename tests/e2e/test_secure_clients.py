@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import uuid
 
@@ -13,13 +12,13 @@ from headgate.agents.broker.acls import Acl
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
-from headgate.agents.port.errors import OutboxError, TargetFailed
+from headgate.agents.port.errors import TargetFailed
 from headgate.agents.runtime.reading.intake import Intake, PartitionSource
-from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.core.errors import EnvironmentFault
 from headgate.core.names import StreamPartition
 
 from .commits import committed
+from .scenes import outbox_on
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow]
 
@@ -40,26 +39,6 @@ async def made(client):
     await topics.ensure([TopicSpec(name, 1)])
     await topics.stop()
     return name
-
-
-@contextlib.asynccontextmanager
-async def outbox_on(client, name, *topics):
-    """An outbox with its owner running."""
-    outbox = Outbox(KafkaPort(client), name)
-    for topic in topics:
-        outbox.know(topic, 1)
-    await outbox.start(deadline_s=60)
-
-    async def owner():
-        with contextlib.suppress(OutboxError):
-            await outbox.run()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(owner())
-        try:
-            yield outbox
-        finally:
-            await outbox.stop()
 
 
 def emit(outbox, topic, value, task="t"):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 import pytest
 
 from headgate.agents.kafka.offsets import KafkaOffsets
 from headgate.agents.kafka.port import KafkaPort, WallClock
 from headgate.agents.kafka.settings import ClientSettings
-from headgate.agents.port.errors import OutboxError
 from headgate.agents.records.values import serdes as serde
 from headgate.agents.runtime.store import log as tasklog
 from headgate.agents.runtime.store.log import log_write, restore
-from headgate.agents.runtime.writing.outbox import Outbox
 from headgate.agents.state.rocks import StoreMemory, open_rocks
 from headgate.agents.state.store import MemoryStore, Owner
 from headgate.agents.state.tables import TaskTables
@@ -24,27 +19,9 @@ from headgate.core.names import StreamPartition
 from headgate.core.task.stored.checkpoint import table_prefix
 
 from .commits import committed
+from .scenes import outbox_on
 
 pytestmark = pytest.mark.kafka
-
-
-@contextlib.asynccontextmanager
-async def outbox_on(kafka, name, topic):
-    """An outbox with its owner running."""
-    outbox = Outbox(KafkaPort(ClientSettings(kafka.bootstrap)), name)
-    outbox.know(topic, 1)
-    await outbox.start()
-
-    async def owner():
-        with contextlib.suppress(OutboxError):
-            await outbox.run()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(owner())
-        try:
-            yield outbox
-        finally:
-            await outbox.stop()
 
 
 async def ends_of(kafka, at):

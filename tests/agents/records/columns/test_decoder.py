@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 import threading
-import tracemalloc
 from array import array
 
 import orjson
@@ -19,6 +18,7 @@ from headgate.agents.records.layout import longs
 from headgate.agents.records.native import chosen
 from headgate.core.columns.schema import ColumnSpec
 
+from ..memory_kept import keeps_nothing
 from ..mutations import COLUMNS, outcome, some, spans
 
 needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
@@ -273,16 +273,7 @@ def test_decoding_keeps_no_memory():
                 decoder.decode(one[0][:-900], *one[1:])
             Decoder(COLUMNS)
 
-    work()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        work()
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 50_000
-    finally:
-        tracemalloc.stop()
+    keeps_nothing(work)
 
 
 @needs_compiler

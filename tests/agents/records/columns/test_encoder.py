@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import random
 import struct
-import tracemalloc
 from array import array
 
 import orjson
@@ -22,6 +20,7 @@ from headgate.agents.records.memory.vectors import Vector, VectorBatch
 from headgate.agents.records.native import chosen
 from headgate.core.columns.schema import ColumnSpec
 
+from ..memory_kept import keeps_nothing
 from ..mutations import COLUMNS, some, spans
 
 needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
@@ -211,13 +210,4 @@ def test_encoding_keeps_no_memory():
             with pytest.raises(ValueError):
                 encoder.encode(texts, None, RecordSpans(b"", *original[1:]))
 
-    work()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        work()
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 50_000
-    finally:
-        tracemalloc.stop()
+    keeps_nothing(work)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import struct
 import threading
-import tracemalloc
 from array import array
 
 import pytest
@@ -18,6 +16,7 @@ from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
 from headgate.agents.records.values import keys
 
+from ..memory_kept import keeps_nothing
 from ..mutations import spans
 
 needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
@@ -414,13 +413,4 @@ def test_tables_keep_no_memory():
                 one.retain(q(4, 2))
             table.keys(q(0, 1))
 
-    work()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        work()
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 50_000
-    finally:
-        tracemalloc.stop()
+    keeps_nothing(work)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import struct
-import tracemalloc
 from array import array
 
 import msgpack
@@ -17,6 +15,8 @@ from headgate.agents.records.columns.packing import StatePacking
 from headgate.agents.records.memory.record_spans import RecordSpans, packed, pieces
 from headgate.agents.records.memory.vectors import Vector, VectorBatch
 from headgate.agents.records.native import chosen
+
+from ..memory_kept import keeps_nothing
 
 needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 SHAPE = [("n", "int64"), [("count", "int64"), ("sum", "float64")], ("least", "float64")]
@@ -144,13 +144,4 @@ def test_packing_keeps_no_memory():
             with pytest.raises(ValueError):
                 packing.unpack(RecordSpans(b"", damaged.offsets, damaged.lengths))
 
-    work()
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        work()
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 50_000
-    finally:
-        tracemalloc.stop()
+    keeps_nothing(work)
