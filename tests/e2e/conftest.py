@@ -333,6 +333,22 @@ async def job(kafka: Any, tmp_path: Path) -> Any:
     await jobs.close()
 
 
+@pytest_asyncio.fixture
+async def make(kafka: Any, tmp_path: Path) -> Any:
+    """More jobs on the broker of the run."""
+    made: list[Jobs] = []
+
+    def make() -> Jobs:
+        directory = tmp_path / f"job-{len(made)}"
+        directory.mkdir()
+        made.append(Jobs(kafka.bootstrap, directory))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
 @pytest.fixture(autouse=True)
 def _long_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of this process begin with long letters, as behind many whose rows cost nothing: what is written at once is one letter.

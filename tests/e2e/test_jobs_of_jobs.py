@@ -8,14 +8,11 @@ import sys
 
 import orjson
 import pytest
-import pytest_asyncio
 from aiokafka.admin import NewPartitions
 
 import headgate as hg
 from headgate.core.errors import NotFound
 from headgate.core.progress.frames import BatchFrame, Drain, decode
-
-from .conftest import Jobs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -81,22 +78,6 @@ async def said(job, *words):
     out, error = await process.communicate()
     assert process.returncode == 0, error.decode()
     return json.loads(out)
-
-
-@pytest_asyncio.fixture
-async def make(kafka, tmp_path):
-    """More jobs on the broker of the run."""
-    made = []
-
-    def make():
-        directory = tmp_path / f"job-{len(made)}"
-        directory.mkdir()
-        made.append(Jobs(kafka.bootstrap, directory))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.close()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import orjson
 import pytest
-import pytest_asyncio
 
 import headgate as hg
 from headgate.core.progress.frames import ArrowFrame, Watermark, decode
 
-from .conftest import WAIT_S, Jobs
+from .conftest import WAIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -27,22 +26,6 @@ class Order:
     k: str
     v: int
     ts: int
-
-
-@pytest_asyncio.fixture
-async def make(kafka, tmp_path):
-    """More jobs on the broker of the run."""
-    made = []
-
-    def make():
-        directory = tmp_path / f"job-{len(made)}"
-        directory.mkdir()
-        made.append(Jobs(kafka.bootstrap, directory))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.close()
 
 
 def rows(first, count):

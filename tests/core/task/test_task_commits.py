@@ -18,7 +18,6 @@ from headgate.core.task.protocol import (
     Contribute,
     Discard,
     DropChunk,
-    RunStep,
     SendControl,
     SendReport,
     StepDone,
@@ -218,21 +217,6 @@ def test_a_commit_that_is_not_this_tasks_changes_nothing():
     rig = Rig(source_plan()).start()
     assert rig.handle(CommitDone(99)) == []
     assert rig.handle(CommitBegins(99)) == []
-
-
-def test_steps_wait_for_their_own_commit_and_not_for_the_one_before():
-    rig = Rig(source_plan(until=5), auto_steps=False, auto_commit=False).start()
-    rig.commit()
-    rig.commit()
-    rig.chunk(ORDERS0, 5, 100)
-    letter = rig.of(RunStep)[-1].letter
-    rig.begin_commit()
-    rig.feed(StepDone(letter, more=True))
-    rig.did = []
-    rig.end_commit()
-    assert rig.of(RunStep) == []
-    rig.commit()
-    assert [one.letter for one in rig.of(RunStep)] == [letter]
 
 
 def test_drained_is_said_after_its_commit_and_the_bookkeeping_is_in_it():
