@@ -108,6 +108,8 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     await worker.until(
         lambda: sum(1 for table in tables for _ in table.range()) == 10_000, "all is committed", within_s=60
     )
+    await job.ask("resume")
+    await job.write(inp, [{"k": f"k{n}", "pad": ""} for n in range(2)])  # RocksDB looks at its next write
     await worker.until(lambda: worker.worker.runtime.memory.used() <= 6 << 20, "what was full is written out")
 
 
