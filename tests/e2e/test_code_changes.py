@@ -1,4 +1,7 @@
-"""The code of a job changes between two starts, on the real broker: what is stored keeps its meaning, or the start is refused."""
+"""The code of a job changes between two starts, on the real broker: what is stored keeps its meaning, or the start is refused.
+
+What fits what is told without a broker: `tests/agents/operators/pipeline/test_changed_code.py` and `windows/test_windowed.py` beside it.
+"""
 
 from __future__ import annotations
 
@@ -196,26 +199,6 @@ def at(ms, x=1, user="a"):
     return {"user": user, "ts": BASE + ms, "x": x}
 
 
-async def test_fields_of_open_windows_come_go_and_change_places(job, topic):
-    """A window that is open while the code changes gives one result, with what the new code declares."""
-    inp, out = topic("in", 1), topic("out", 1)
-    tens = hg.tumbling("10s")
-    one = await job.start(windowed(job, inp, out, tens, n=hg.count(), total=hg.sum("x"), most=hg.max("x")))
-    await one.until_running(1)
-    await job.write(inp, [at(0, 5), at(1_000, 7), at(12_000, 1)])
-    assert len(await job.values(out, 1)) == 1
-    two = await resumed(job, windowed(job, inp, out, tens, least=hg.min("x"), total=hg.sum("x"), n=hg.count()), "lost")
-    await two.until_running(1)
-    await job.write(inp, [at(13_000, 4), at(25_000)])
-    last = (await job.values(out, 2))[-1]
-    assert last == {
-        "least": 4, "total": 5, "n": 2,
-        "window_start": BASE + 10_000, "window_end": BASE + 20_000, "closed_by": "watermark",
-    }  # fmt: skip
-    three = await resumed(job, windowed(job, inp, out, tens, n=hg.max("x")))
-    assert "the table 'spans' does not fit what is stored in it: 'n' was count, and is to be max" in await failed(three)
-
-
 async def test_windows_of_another_length_wait_until_those_that_are_open_have_closed(job, topic):
     """The same end would mean other rows. A drain closes what is open; then the length may change, and what has closed stays closed."""
     inp, out = topic("in", 1), topic("out", 1)
@@ -276,53 +259,6 @@ async def test_a_stopped_run_goes_on_with_its_own_grace_and_keys_only(job, topic
     await three.until_running(1)
     await job.write(inp, [at(15_000), at(22_000)])
     assert [(v["window_start"] - BASE, v["n"]) for v in await job.values(out, 2)] == [(0, 1), (10_000, 2)]
-
-
-async def test_windows_take_other_keys_only_where_none_is_open(job, topic):
-    """The keys in open windows could not be read any more. A drain closes what is open, unless it is to be kept."""
-    inp, out = topic("in", 1), topic("out", 1)
-
-    def app(keys, at_end="close"):
-        made = hg.App(job.name, key_serde=keys)
-        rows = made.input(inp, timestamp="ts").repartition("user")
-        rows.window(hg.tumbling("10s"), name="spans", at_end=at_end).agg(n=hg.count()).to(out)
-        return made
-
-    async def ran(code, *rows, results):
-        worker = await job.start(code)
-        await worker.until_running(1)
-        await job.write(inp, rows)
-        records = await job.records(out, results)
-        await job.ask("drain")
-        assert await worker.ended() == 0
-        return records[-1].key
-
-    assert await ran(app(hg.text()), at(0), at(12_000), results=1) == b"a"
-    assert len(await job.records(out, 2)) == 2
-    assert await ran(app(hg.json(), "keep"), at(25_000), at(35_000), results=3) == b'"a"'
-    last = await job.start(app(hg.text()))
-    await job.ask("start", wait=False)
-    said = await failed(last)
-    assert "the table 'spans' does not fit what is stored in it: its keys are json, and are to be text" in said
-    assert "drain the job with the old code: that closes what is open in it" in said
-    assert "give 'spans' another name" in said
-
-
-async def test_another_grace_takes_a_drain_and_reopens_nothing(job, topic):
-    """A stopped run goes on with the same windows only; the next one may wait longer, and the floor stays where it was."""
-    inp, out = topic("in", 1), topic("out", 1)
-    one = await job.start(windowed(job, inp, out, hg.tumbling("10s"), n=hg.count()))
-    await one.until_running(1)
-    await job.write(inp, [at(0), at(12_000)])
-    await job.values(out, 1)
-    await job.ask("drain")
-    assert await one.ended() == 0
-    two = await job.start(windowed(job, inp, out, hg.tumbling("10s", grace="5s"), n=hg.count()))
-    await two.until_running(1)
-    await job.write(inp, [at(500), at(13_000), at(24_500), at(13_000), at(25_000)])
-    found = [(v["window_start"], v["n"], v["closed_by"]) for v in await job.values(out, 3)]
-    assert found == [(BASE, 1, "watermark"), (BASE + 10_000, 1, "drain"), (BASE + 10_000, 2, "watermark")]
-    assert two.worker.counters["Partition 0"]["late_rows"] == 1
 
 
 async def test_a_version_that_comes_back_goes_on_where_it_was(job, topic):

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 import headgate as hg
-from headgate.core.names import StreamPartition
 
-from .scenes import checkpointed, held_open
+from .scenes import held_open
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
@@ -42,17 +41,6 @@ async def last(job, out, least, **more):
         value = orjson.loads(record.value)
         found[record.key.decode()] = (value["n"], value["total"])
     return found
-
-
-async def test_a_bounded_input_ends_the_job_through_a_repartition(job, topic):
-    """until="newest": what is there when the run begins is read, counted and written; then the worker exits 0."""
-    inp, out = topic("in", 2), topic("out", 2)
-    values = rows(500)
-    await job.write(inp, values)
-    worker = await job.start(counted(job, inp, out, until="newest"))
-    assert await worker.ended() == 0
-    assert worker.worker.coordination.member.job.run.state == "ended"
-    assert await last(job, out, 10) == expected(values)
 
 
 async def test_a_bounded_input_that_is_empty_ends_at_once(job, topic):
@@ -90,60 +78,6 @@ async def test_drain_finishes_what_was_read_and_the_next_run_goes_on_there(job, 
 async def _becomes(job, out, wanted):
     while (found := await last(job, out, 10)) != wanted:
         assert all(found[k][0] <= wanted[k][0] for k in found), "counted twice"
-
-
-async def test_drain_after_a_kill_in_the_middle(job, topic):
-    """The worker dies without a word while it drains; its successor drains at once and reads no new input."""
-    inp, out = topic("in", 2), topic("out", 2)
-    app = counted(job, inp, out)
-    values = rows(4000)
-    await job.write(inp, values)
-    worker = await job.start(app)
-    await worker.until_running(2)
-    async with held_open(job, next(iter(worker.worker.declared.graph.intermediates))):  # so the drain cannot be through
-        await job.ask("drain", wait=False)
-        await worker.crash()
-    late = rows(100, first=10_000)
-    await job.write(inp, late)
-    successor = await job.start(counted(job, inp, out))
-    assert await successor.ended() == 0
-    assert successor.worker.coordination.member.job.run.state == "drained"
-    positions = await checkpointed(job)
-    assert all(
-        positions[StreamPartition(inp, n)] <= 2000 for n in (0, 1)
-    )  # what came after the drain began is behind that
-    third = await job.start(counted(job, inp, out), run_id="third")
-    await third.until_running(2)
-    await asyncio.wait_for(_becomes(job, out, expected([*values, *late])), 60)
-    await third.stop()
-
-
-async def test_an_end_after_a_kill_in_the_middle(job, topic):
-    """The bound of a run outlives the process; so does every count."""
-    inp, out = topic("in", 2), topic("out", 2)
-    values = rows(6000)
-    await job.write(inp, values)
-    go = asyncio.Event()
-
-    async def hold(value):
-        if value["v"] == 5999:
-            await go.wait()
-        return value
-
-    def ending():
-        app = hg.App(job.name, settings={"chunk.max-records": 500})
-        stream = app.input(inp, until="newest").map_async(hold)
-        stream.repartition("k").agg(n=hg.count(), total=hg.sum("v")).to(out)
-        return app
-
-    worker = await job.start(ending())
-    await worker.until(lambda: worker.worker.committing and worker.worker.committing.commits > 1, "a commit")
-    await worker.crash()
-    go.set()
-    await job.write(inp, rows(100, first=10_000))
-    successor = await job.start(ending())
-    assert await successor.ended() == 0
-    assert await last(job, out, 10) == expected(values)
 
 
 def with_actor(job, inp, out):

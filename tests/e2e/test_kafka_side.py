@@ -1,10 +1,9 @@
-"""What other Kafka tools see of a job: keys, times and headers of its records, codecs, lag of its group, trimmed streams."""
+"""What other Kafka tools see of a job: keys, times and headers of its records, trimmed streams."""
 
 from __future__ import annotations
 
 import time
 
-import orjson
 import pytest
 
 import headgate as hg
@@ -31,24 +30,6 @@ async def test_keys_times_and_headers_pass_from_input_to_output(job, topic):
     assert two.headers == (("from", b"there"), ("mine", b"1"))
 
 
-async def test_the_jobs_group_shows_its_lag(job, topic):
-    """The admin client of somebody else reads the positions of the job's group."""
-    inp, out = topic("in", 2), topic("out", 2)
-    app = hg.App(job.name)
-    app.input(inp).map(lambda v: v).to(out)
-    one = await job.start(app)
-    await job.write(inp, [{"n": n} for n in range(10)])
-    await job.records(out, 10)
-
-    async def offsets():
-        async with job.admin() as admin:
-            found = await admin.list_consumer_group_offsets(f"{job.name}-1")
-        return {tp.partition: meta.offset for tp, meta in found.items() if tp.topic == inp}
-
-    await one.until(lambda: [*one.worker.upkeep._published.values()] == [5, 5], "positions are published")
-    assert await offsets() == {0: 5, 1: 5}
-
-
 async def test_records_between_two_stages_are_deleted_when_they_are_done_with(job, topic, monkeypatch):
     """What the reading task has committed is cut off; what is not read stays; the setting turns it off."""
     monkeypatch.setattr("headgate.agents.worker.housekeeping.TRIM_AFTER", 1)
@@ -67,16 +48,3 @@ async def test_records_between_two_stages_are_deleted_when_they_are_done_with(jo
     assert all(starts[at] >= cut[at] > 0 for at in cut)
     await job.write(inp, [{"k": f"k{n % 3}"} for n in range(60)])  # and the job goes on
     assert len(await job.records(out, 6)) >= 6
-
-
-@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-async def test_what_a_job_writes_can_be_compressed(job, topic, codec):
-    """Outputs, intermediate streams and task log go through the codec, and can be read by anybody."""
-    inp, out = topic("in", 1), topic("out", 1)
-    app = hg.App(job.name)
-    app.input(inp, until="newest").repartition("k").agg(n=hg.count()).to(out)
-    await job.write(inp, [{"k": f"k{n % 100}", "pad": "x" * 100} for n in range(1000)])
-    one = await job.start(app, compression=codec)
-    assert await one.ended() == 0
-    last = {r.key: orjson.loads(r.value)["n"] for r in await job.records(out, 100)}
-    assert last == {f"k{n}".encode(): 10 for n in range(100)}

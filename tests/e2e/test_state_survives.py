@@ -61,21 +61,6 @@ async def test_a_restart_on_the_same_location_replays_nothing_or_the_difference(
     assert set((await counts(job, out, 50)).values()) == {40}
 
 
-async def test_without_its_disk_a_task_restores_everything_from_the_log(job, topic):
-    """Another location: all of the log is replayed, the counts go on."""
-    inp, out = topic("in", 1), topic("out", 1)
-    await job.write(inp, rows(1000))
-    first = await job.start(counting(job, inp, out))
-    await until_total(job, out, 1000)
-    await first.crash()
-    shutil.rmtree(job.directory / "state")
-    second = await job.start(counting(job, inp, out))
-    await second.until_running(1)
-    assert second.worker.actors["Partition 0"].state.replayed >= 50
-    await job.write(inp, rows(50))
-    await until_total(job, out, 1050)
-
-
 def _damage(job):
     for file in (store_of(job) / "db").glob("MANIFEST*"):
         file.write_bytes(b"nonsense")

@@ -147,61 +147,18 @@ class Later(hg.Actor):
         ctx.forward({"k": name}, key=name)
 
 
-@pytest.mark.parametrize("shuffled", [False, True], ids=["in one task", "through a shuffle"])
-async def test_what_a_timer_gives_on_is_of_its_time_and_never_late(job, topic, shuffled):
-    """An actor behind an actor: what the first gives on at a time stands before the second hears of that time."""
+async def test_what_a_timer_gives_on_is_of_its_time_and_never_late(job, topic):
+    """An actor behind an actor and a shuffle: what the first gives on at a time stands before the second hears of that time."""
     inp, out = topic("in", 2), topic("out")
     app = hg.App(job.name)
     stream = app.input(inp, timestamp="ts").process(Later, name="later")
-    (stream.repartition("k", partitions=2) if shuffled else stream).process(Hears, out=out, name="hears")
+    stream.repartition("k", partitions=2).process(Hears, out=out, name="hears")
     worker = await job.start(app)
     await worker.until_running(2)
     for start in range(0, 50_000, 10_000):
         for partition in (0, 1):
             await job.write(inp, [at(start + n * 100) for n in range(100)], partition=partition)
     await heard(job, out, 49_900, tasks=2)
-
-
-KINDS = {
-    "s": (hg.field("ts", unit="s"), [{"ts": 1_769_860_800}, {"ts": 1_769_860_800.25}]),
-    "ms": ("ts", [{"ts": 1_769_860_800_000}, {"ts": 1_769_860_800_250}]),
-    "us": (hg.field("ts", unit="us"), [{"ts": 1_769_860_800_000_000}, {"ts": 1_769_860_800_250_999}]),
-    "ns": (hg.field("ts", unit="ns"), [{"ts": 1_769_860_800_000_000_000}, {"ts": 1_769_860_800_250_999_999}]),
-    "iso": (hg.field("ts", unit="iso"), [{"ts": "2026-01-31T12:00:00"}, {"ts": "2026-01-31T13:00:00.250+01:00"}]),
-    "function": (
-        lambda value: value["day"] * 86_400_000 + value["ms"],
-        [{"day": 20_484, "ms": 43_200_000 + n} for n in (0, 250)],
-    ),
-    "kafka": (None, [{}, {}]),
-}
-
-
-async def test_every_kind_of_timestamp_is_the_same_time(job, topic):
-    """A field in each unit, ISO text with and without a zone, a function, Kafka's own; what cannot be read is a dead letter."""
-    out = topic("out")
-    inputs = {kind: topic(kind) for kind in KINDS}
-    app = hg.App(job.name, on_bad_data="dead_letter")
-    streams = [app.input(name, timestamp=KINDS[kind][0]) for kind, name in inputs.items()]
-    said = lambda record: [record.timestamp]  # noqa: E731
-    streams[0].merge(*streams[1:]).map(said, with_record=True).to(out)
-    worker = await job.start(app)
-    await worker.until_running(1)
-    for kind, name in inputs.items():
-        for value, kafka in zip(KINDS[kind][1], (1_769_860_800_000, 1_769_860_800_250), strict=True):
-            await job.write(name, [value], timestamp_ms=kafka)
-    bad = [{"ts": "yesterday"}, {}]
-    await job.write(inputs["iso"], bad)
-    await job.write(inputs["ns"], bad)
-    found = await job.records(out, 2 * len(KINDS))
-    assert sorted(orjson.loads(one.value)[0] for one in found) == sorted(
-        [1_769_860_800_000, 1_769_860_800_250] * len(KINDS)
-    )
-    assert all(orjson.loads(one.value) == [one.timestamp] for one in found)
-    letters = await job.records(job.topics.dead_letters, 4)
-    assert {dict(one.headers)["hg-topic"].decode() for one in letters} == {inputs["iso"], inputs["ns"]}
-    assert [actor.machine.inputs.progress.watermark(inputs["ns"]) for actor in worker.worker.actors.values()] == [
-        1_769_860_800_250
-    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- who holds it

@@ -10,7 +10,6 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
-from headgate.core.choosing.chooser import Choice, Wait
 from headgate.core.names import StreamPartition
 
 
@@ -58,46 +57,6 @@ def test_priorities_decide_what_is_read_first() -> None:
             backlog(d, *[(topic, f"{topic}{n}", 0) for n in range(3) for topic in ("a", "b")])
             low = "b" if high == "a" else "a"
             assert seen == [f"{high}{n}" for n in range(3)] + [f"{low}{n}" for n in range(3)]
-
-
-def test_what_is_aligned_by_time_comes_in_the_order_of_time() -> None:
-    """Whatever the topics are called."""
-    seen: list[Any] = []
-    app = two_inputs(seen, chooser="time-aligned", a={}, b={})
-    with Driver(app, settings={"chunk.max-records": 1, "chooser.align-wait": "0s"}) as d:
-        backlog(d, ("b", 1, 1000), ("a", 2, 2000), ("b", 3, 3000), ("a", 4, 4000))
-        d.advance("1m")
-        assert seen == [1, 2, 3, 4]
-
-
-def test_a_chooser_of_ones_own_is_asked() -> None:
-    """It is what its author wants to test."""
-
-    class Backwards:
-        needs = frozenset[str]()
-
-        def choose(self, heads: Any, now_s: float) -> Any:
-            ready = [head for head in heads if head.ready]
-            return Choice(max(head.at for head in ready), 1) if ready else Wait(None, "nothing is there")
-
-        def taken(self, choice: Any, records: int) -> None:
-            pass
-
-    seen: list[Any] = []
-    with Driver(two_inputs(seen, chooser=Backwards(), a={}, z={})) as d:
-        backlog(d, ("a", 1, 0), ("z", 2, 0), ("a", 3, 0), ("z", 4, 0))
-        assert seen == [2, 4, 1, 3]
-
-
-def test_a_bootstrap_input_is_read_to_its_end_before_anything_else() -> None:
-    """Else a join finds nothing in a table whose input stands behind the other one in the alphabet."""
-    app = hg.App("job")
-    app.input("boom").map(Breaks()).to("broken")
-    rates = app.input("zrates", key="k").table("rates")
-    app.input("a", key="k").join(rates, into=lambda row, rate: rate["x"]).to("out")
-    with Driver(app, settings={"chunk.max-records": 1}) as d:
-        backlog(d, ("a", {"k": "k"}, 0), *[("zrates", {"k": "k", "x": n}, 0) for n in range(3)])
-        assert [r.value for r in d.read("out")] == [2]
 
 
 def test_nothing_behind_a_bound_is_handed_out() -> None:

@@ -1,4 +1,4 @@
-"""A chooser of one's own decides what a job reads next: a class, or an import path. One that breaks its contract fails its task by name."""
+"""A chooser of one's own decides what a job reads next: a class, an object, or an import path."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def leaves(heads: Any, now: float) -> Any:
         raise SystemExit(3)
 
 
-@pytest.mark.parametrize("chooser", [HighestFirst, f"{__name__}:HighestFirst"], ids=["class", "path"])
+@pytest.mark.parametrize("chooser", [HighestFirst, HighestFirst(), f"{__name__}:HighestFirst"])
 def test_the_stream_that_it_prefers_is_read_to_its_end_first(chooser: Any) -> None:
     seen: list[Any] = []
     with Driver(two_inputs(seen, chooser=chooser, a={}, b={}), settings={"chunk.max-records": 5}) as d:
