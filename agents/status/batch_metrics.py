@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...core.batching.batch_progress import READY, STATES, BatchSeen, StepBatches
-from ..worker.load.batch_load import batches_of, load_of_step, summed_batches
+from ..worker.load.batch_load import batches_of, load_of_step
+from ..worker.load.step_facts import summed
 from .metric import COUNTER, GAUGE, Metric, MetricSample
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _spark_tasks(one: StepBatches) -> dict[tuple[str, ...], float]:
 
 
 def _oldest_batch(worker: Worker) -> Iterator[MetricSample]:
-    for one in summed_batches(map(load_of_step, batches_of(worker.actors.values()))):
+    for one in summed(map(load_of_step, batches_of(worker.actors.values()))):
         if one.oldest_ms is not None:
             yield (one.step,), one.oldest_ms / 1000
 

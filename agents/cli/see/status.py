@@ -23,12 +23,13 @@ from ...process.reading import Hearing, following, heard, pauses, shown
 from ...status.batches import load_documents, memory_documents
 from ...status.documents import job, join_documents, time_documents, time_of, window_documents
 from ...web.stuck import AFTER_S
-from ...worker.load.batch_load import batches_of_load, memory_of_load, spark_of_load, summed_batches
+from ...worker.load.batch_load import BatchLoad, memory_of_load, spark_of_load
 from ...worker.load.health import letters_of_load
-from ...worker.load.join_load import joins_of_load, joins_summed
+from ...worker.load.join_load import JoinRows
 from ...worker.load.load import key_load, task_load
+from ...worker.load.step_facts import F, steps_of_load, summed
 from ...worker.load.times import merged, times_of_load
-from ...worker.load.window_load import summed, windows_of_load
+from ...worker.load.window_load import StepWindows
 from ..options import Target, about_job, run_async
 from ..output import megabytes, output_option, show_fields, show_json, show_table, show_text
 from ..pages import page, refusal, token_option
@@ -180,11 +181,15 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     found["unreadable_heartbeats"] = {"records": hearing.unreadable, "why": hearing.why}
     found["keys"] = key_load(loads.values())
     found["times"] = times_of(state, found["tasks"], present, now_ms)
-    found["windows"] = window_documents(summed(one for load in loads.values() for one in windows_of_load(load)))
-    collected = summed_batches(one for load in loads.values() for one in batches_of_load(load))
-    found["batches"] = load_documents(collected, now_ms)
-    found["joins"] = join_documents(joins_summed(one for load in loads.values() for one in joins_of_load(load)))
+    found["windows"] = window_documents(_of_all(StepWindows, loads))
+    found["batches"] = load_documents(_of_all(BatchLoad, loads), now_ms)
+    found["joins"] = join_documents(_of_all(JoinRows, loads))
     return {"job": str(to.job), "lag": sum(known) if known or not tasks else None, **found}
+
+
+def _of_all(kind: type[F], loads: Mapping[str, Mapping[str, float]]) -> list[F]:
+    """What all workers say of their steps, summed."""
+    return summed(one for load in loads.values() for one in steps_of_load(kind, load))
 
 
 def times_of(

@@ -8,26 +8,31 @@ The numbers are sums over all tasks of the worker. What is done is counted since
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.batching.batch_progress import CLOSED, OPEN, RETURNED, RUNNING, SESSION_STATES, SparkMemory, StepBatches
-from .times import fitting
+from .step_facts import StepFacts
 
 if TYPE_CHECKING:
     from ....core.batching.batches import Bridge
     from ...runtime.task.task import TaskActor
 
-FRONT = "batches."
 SPARK = "spark"
 TAKEN, LIMIT, COUNT = "spark.taken.", "spark.limit.", "spark.count."
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLoad:
+class BatchLoad(StepFacts):
     """The batches of one step."""
 
-    step: str
+    KEYS: ClassVar[Mapping[str, str]] = {
+        **{name: f"batches.{name}" for name in ("open", "closed", "running", "returned", "rows", "size", "failing")},
+        **{name: f"batches.{name}" for name in ("done", "rows_done", "retried", "poisoned")},
+        "oldest_ms": "batches.oldest",
+    }
+    SPARSE = True
+
     open: int = 0
     closed: int = 0
     running: int = 0
@@ -44,15 +49,6 @@ class BatchLoad:
     poisoned: int = 0
     oldest_ms: int | None = None
     """When the oldest batch was closed that Spark has not finished, by the wall clock; when it was opened, if it was closed elsewhere."""
-
-    def plus(self, other: BatchLoad) -> BatchLoad:
-        """The sum of both."""
-        oldest = [ms for ms in (self.oldest_ms, other.oldest_ms) if ms is not None]
-        numbers = (getattr(self, name) + getattr(other, name) for name in NUMBERS)
-        return BatchLoad(self.step, *numbers, oldest_ms=min(oldest, default=None))
-
-
-NUMBERS = tuple(one.name for one in fields(BatchLoad) if one.name not in ("step", "oldest_ms"))
 
 
 def batches_of(actors: Iterable[TaskActor]) -> list[StepBatches]:
@@ -78,29 +74,6 @@ def load_of_step(one: StepBatches) -> BatchLoad:
             (ms for batch in waiting if (ms := batch.closed_ms or batch.opened_ms) is not None), default=None
         ),
     )
-
-
-def summed_batches(found: Iterable[BatchLoad]) -> list[BatchLoad]:
-    """One sum for each step, sorted by name.
-
-    >>> summed_batches([BatchLoad("b", open=1, oldest_ms=9), BatchLoad("b", open=1, oldest_ms=5)])[0].oldest_ms
-    5
-    """
-    steps: dict[str, BatchLoad] = {}
-    for one in found:
-        steps[one.step] = steps[one.step].plus(one) if one.step in steps else one
-    return [steps[step] for step in sorted(steps)]
-
-
-def batch_load(found: Iterable[BatchLoad], most_bytes: int) -> dict[str, float]:
-    """The batches as numbers under short names, in at most `most_bytes`. From the first step that does not fit, steps are left out."""
-    return fitting(map(_named, found), most_bytes)
-
-
-def _named(one: BatchLoad) -> dict[str, float]:
-    named = {f"{FRONT}{name}.{one.step}": float(value) for name in NUMBERS if (value := getattr(one, name))}
-    oldest = {} if one.oldest_ms is None else {f"{FRONT}oldest.{one.step}": float(one.oldest_ms)}
-    return {f"{FRONT}open.{one.step}": float(one.open), **named, **oldest}
 
 
 def spark_load(bridge: Bridge | None) -> dict[str, float]:
@@ -143,21 +116,3 @@ def spark_of_load(load: Mapping[str, float]) -> str | None:
     """
     number = load.get(SPARK)
     return SESSION_STATES[int(number)] if number is not None and 0 <= number < len(SESSION_STATES) else None
-
-
-def batches_of_load(load: Mapping[str, float]) -> list[BatchLoad]:
-    """The batches in a heartbeat.
-
-    >>> one = BatchLoad("daily", 1, 2, rows=9, oldest_ms=5)
-    >>> batches_of_load(batch_load([one], 1000)) == [one]
-    True
-    """
-    front = f"{FRONT}open."
-    return [
-        BatchLoad(
-            step,
-            *(int(load.get(f"{FRONT}{name}.{step}", 0)) for name in NUMBERS),
-            oldest_ms=None if (oldest := load.get(f"{FRONT}oldest.{step}")) is None else int(oldest),
-        )
-        for step in (name.removeprefix(front) for name in load if name.startswith(front))
-    ]

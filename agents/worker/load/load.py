@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from ....core.graph.keying import VERDICTS
 from ....core.orders import RESTING, WORKING, TaskState
 from ....core.progress.frames import MAX_TIME, NO_TIME
-from .batch_load import batch_load, batches_of, load_of_step, spark_load, summed_batches
+from .batch_load import batches_of, load_of_step, spark_load
 from .drain_load import drain_load
 from .health import WorkerFacts, readiness
-from .join_load import join_load, joins_of
+from .join_load import joins_of
 from .lags import TaskLags, total
+from .step_facts import load_of_steps, summed
 from .times import Times, time_load
-from .window_load import window_load, windows_of
+from .window_load import windows_of
 
 if TYPE_CHECKING:
     from ...runtime.task.task import TaskActor
@@ -83,10 +84,10 @@ def load_of(one: LoadFacts, now_ms: int) -> dict[str, float]:
     }
     load |= time_load(one.times.look(one.actors.values(), now_ms), MOST_TIME_BYTES)
     load |= drain_load(one.actors.values(), MOST_DRAIN_BYTES)
-    load |= window_load(windows_of(one.actors.values()), MOST_WINDOW_BYTES)
-    load |= batch_load(summed_batches(map(load_of_step, batches_of(one.actors.values()))), MOST_BATCH_BYTES)
+    load |= load_of_steps(windows_of(one.actors.values()), MOST_WINDOW_BYTES)
+    load |= load_of_steps(summed(map(load_of_step, batches_of(one.actors.values()))), MOST_BATCH_BYTES)
     load |= spark_load(one.runtime.spark)
-    load |= join_load(joins_of(one.actors.values()), MOST_JOIN_BYTES)
+    load |= load_of_steps(joins_of(one.actors.values()), MOST_JOIN_BYTES)
     lags = one.lags_now()
     size = 100 + sum(len(name.encode()) + 12 for name in load)
     left_out = 0

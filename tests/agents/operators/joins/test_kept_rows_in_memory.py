@@ -14,7 +14,8 @@ from headgate.agents.records.native import chosen
 from headgate.agents.state import tables
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.load.join_load import join_load, joins_of, joins_of_load
+from headgate.agents.worker.load.join_load import JoinRows, joins_of
+from headgate.agents.worker.load.step_facts import load_of_steps, steps_of_load
 
 ROWS, PAD = 4_000, "x" * 1_000
 LIMIT = 300_000
@@ -108,8 +109,8 @@ def test_what_is_kept_is_said_by_side() -> None:
         one, other = joins_of(d.tasks.values())
         assert (one.rows, one.oldest_ms, one.late, one.alone) == (2, 31_000, 1, 4)
         assert (other.rows, other.late, other.alone) == (6, 0, 0)
-        assert joins_of_load(join_load([one, other], 1_000)) == [one, other]
-        assert joins_of_load(join_load([one, other], 200)) == [one]
+        assert steps_of_load(JoinRows, load_of_steps([one, other], 1_000)) == [one, other]
+        assert steps_of_load(JoinRows, load_of_steps([one, other], 200)) == [one]
 
 
 def both_or_none(left: Any, right: Any) -> Any:

@@ -9,14 +9,12 @@ import pytest
 
 from headgate.agents.worker.load.batch_load import (
     BatchLoad,
-    batch_load,
-    batches_of_load,
     load_of_step,
     memory_of_load,
     spark_load,
     spark_of_load,
-    summed_batches,
 )
+from headgate.agents.worker.load.step_facts import load_of_steps, steps_of_load, summed
 from headgate.core.batching.batch_progress import AtSpark, BatchSeen, SparkMemory, SparkState, StepBatches, Tally
 
 
@@ -39,7 +37,7 @@ def test_a_step_is_counted_by_state_with_its_oldest() -> None:
     )
     found = load_of_step(one)
     assert found == BatchLoad("daily", 1, 1, 1, 1, 40, 400, 1, 5, 50, 2, 1, oldest_ms=20)
-    assert summed_batches([found, BatchLoad("daily", 1), BatchLoad("all")]) == [
+    assert summed([found, BatchLoad("daily", 1), BatchLoad("all")]) == [
         BatchLoad("all"),
         BatchLoad("daily", 2, 1, 1, 1, 40, 400, 1, 5, 50, 2, 1, oldest_ms=20),
     ]
@@ -49,8 +47,8 @@ def test_a_step_is_counted_by_state_with_its_oldest() -> None:
 def test_no_more_than_fits_is_said(most: int) -> None:
     """However many steps there are. A step without a batch is said, too."""
     some = [BatchLoad(f"s{n}", n, 2, 0, 1, oldest_ms=n or None) for n in range(20)]
-    load = batch_load(some, most)
-    found = batches_of_load(load)
+    load = load_of_steps(some, most)
+    found = steps_of_load(BatchLoad, load)
     assert found == some[: len(found)]
     assert sum(len(name) + 12 for name in load) <= most
     assert (len(found) == 20) == (most == 10_000)

@@ -8,7 +8,8 @@ import pytest
 
 import headgate as hg
 from headgate.agents.testing.driver import Driver
-from headgate.agents.worker.load.window_load import StepWindows, summed, window_load, windows_of, windows_of_load
+from headgate.agents.worker.load.step_facts import load_of_steps, steps_of_load, summed
+from headgate.agents.worker.load.window_load import StepWindows, windows_of
 
 
 def row(ts: int, k: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def test_rows_of_a_chunk_that_failed_were_not_late() -> None:
 def test_no_more_than_fits_is_said(most: int) -> None:
     """However many steps there are: a heartbeat has its limit."""
     some = [StepWindows(f"w{n}", n, 2 * n, None if n % 2 else -n, 3, 4) for n in range(20)]
-    load = window_load(some, most)
-    assert windows_of_load(load) == some[: len(load) // 4]
+    load = load_of_steps(some, most)
+    assert steps_of_load(StepWindows, load) == some[: len(load) // 4]
     assert sum(len(name) + 12 for name in load) <= most
     assert StepWindows("w3", 6, 12, None, 6, 8) in summed([*some, *some])
