@@ -35,6 +35,13 @@ def show_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, default=str))
 
 
+def shown_as_json(output: str, document: Any) -> bool:
+    """Print the document if a program is to read it. Returns whether that is so."""
+    if output == "json":
+        show_json(document)
+    return output == "json"
+
+
 def as_typed(key: Any) -> str:
     """A key as a command takes it: text as it is, anything else as JSON."""
     return key if isinstance(key, str) else quoted(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -18,10 +18,11 @@ from ...core.orders import TaskState
 from ...core.progress.frames import MAX_TIME, NO_TIME
 from ...core.task.view import STEP
 from ..worker.load.health import readiness
-from ..worker.load.join_load import JoinRows, joins_of
+from ..worker.load.join_load import joins_of
 from ..worker.load.load import watermarks
+from ..worker.load.step_facts import StepFacts
 from ..worker.load.times import PlaceTime, times_of
-from ..worker.load.window_load import StepWindows, windows_of
+from ..worker.load.window_load import windows_of
 from .batch_metrics import BATCH_METRICS
 from .documents import leads
 from .metric import COUNTER, GAUGE, Metric, MetricSample
@@ -134,20 +135,13 @@ def _holders(worker: Worker) -> Iterator[MetricSample]:
     yield from (((who,), float(places)) for who, places in sorted(held.items()))
 
 
-def _windows(value: Callable[[StepWindows], float | None]) -> Callable[[Worker], Iterator[MetricSample]]:
+def _steps(of: Callable[[Any], Iterable[StepFacts]], name: str) -> Callable[[Worker], Iterator[MetricSample]]:
+    """A number of what is told of steps; times in seconds."""
+
     def read(worker: Worker) -> Iterator[MetricSample]:
-        for one in windows_of(worker.actors.values()):
-            if (found := value(one)) is not None:
-                yield (one.step,), float(found)
-
-    return read
-
-
-def _joins(value: Callable[[JoinRows], float | None]) -> Callable[[Worker], Iterator[MetricSample]]:
-    def read(worker: Worker) -> Iterator[MetricSample]:
-        for one in joins_of(worker.actors.values()):
-            if (found := value(one)) is not None:
-                yield (one.step, one.side), float(found)
+        for one in of(worker.actors.values()):
+            if (found := getattr(one, name)) is not None:
+                yield one.order, found / (1000 if name.endswith("_ms") else 1)
 
     return read
 
@@ -317,35 +311,35 @@ METRICS: tuple[Metric, ...] = (
         GAUGE,
         "Open windows of a step, each counted in every task of this worker.",
         ("step",),
-        _windows(lambda one: one.windows),
+        _steps(windows_of, "windows"),
     ),
     Metric(
         "headgate_open_window_keys",
         GAUGE,
         "Keys in the open windows of a step.",
         ("step",),
-        _windows(lambda one: one.entries),
+        _steps(windows_of, "entries"),
     ),
     Metric(
         "headgate_oldest_open_window_seconds",
         GAUGE,
         "End of the oldest open window of a step, in seconds since the epoch.",
         ("step",),
-        _windows(lambda one: None if one.oldest_ms is None else one.oldest_ms / 1000),
+        _steps(windows_of, "oldest_ms"),
     ),
     Metric(
         "headgate_late_rows_total",
         COUNTER,
         "Rows that came after all of their windows had closed.",
         ("step",),
-        _windows(lambda one: one.late),
+        _steps(windows_of, "late"),
     ),
     Metric(
         "headgate_late_for_some_windows_total",
         COUNTER,
         "Rows that came after some of their windows had closed.",
         ("step",),
-        _windows(lambda one: one.partly),
+        _steps(windows_of, "partly"),
     ),
     *BATCH_METRICS,
     Metric(
@@ -353,42 +347,42 @@ METRICS: tuple[Metric, ...] = (
         GAUGE,
         "Rows that a join keeps because they may still find partners, by side (`left`, `right`).",
         ("step", "side"),
-        _joins(lambda one: one.rows),
+        _steps(joins_of, "rows"),
     ),
     Metric(
         "headgate_join_bytes",
         GAUGE,
         "Bytes of the rows that a join keeps: keys, values and headers.",
         ("step", "side"),
-        _joins(lambda one: one.size),
+        _steps(joins_of, "size"),
     ),
     Metric(
         "headgate_join_rows_in_memory",
         GAUGE,
         "Kept rows of a join whose values are in memory. The others are read from the store when they are wanted.",
         ("step", "side"),
-        _joins(lambda one: one.in_memory),
+        _steps(joins_of, "in_memory"),
     ),
     Metric(
         "headgate_join_oldest_row_seconds",
         GAUGE,
         "Time of the oldest row that a join keeps, in seconds since the epoch.",
         ("step", "side"),
-        _joins(lambda one: None if one.oldest_ms is None else one.oldest_ms / 1000),
+        _steps(joins_of, "oldest_ms"),
     ),
     Metric(
         "headgate_join_late_rows_total",
         COUNTER,
         "Rows that came too late for a join.",
         ("step", "side"),
-        _joins(lambda one: one.late),
+        _steps(joins_of, "late"),
     ),
     Metric(
         "headgate_join_unmatched_rows_total",
         COUNTER,
         "Rows of a `left` or `outer` join that came out without a partner.",
         ("step", "side"),
-        _joins(lambda one: one.alone),
+        _steps(joins_of, "alone"),
     ),
     Metric(
         "headgate_state_memory_bytes",

@@ -39,7 +39,7 @@ from ...state.scan import guess, guess_key
 from ...status.documents import time_of
 from ..group import Group
 from ..options import Target, about_job, confirmed, run_async, yes_option
-from ..output import as_typed, output_option, show_fields, show_json, show_table, show_text
+from ..output import as_typed, output_option, show_fields, show_table, show_text, shown_as_json
 from ..steer.seek import checkpoint_of
 
 OWN = "hg-"
@@ -107,8 +107,7 @@ def _is_number(text: str) -> bool:
 def list_(to: Target, output: str) -> None:
     """List all dead letters: where each came from, and what went wrong."""
     found = [letter_document(record) for record in run_async(_letters(to))]
-    if output == "json":
-        show_json({"job": str(to.job), "topic": to.topics.dead_letters, "letters": found})
+    if shown_as_json(output, {"job": str(to.job), "topic": to.topics.dead_letters, "letters": found}):
         return
     show_table(
         ["OFFSET", "TIME", "FROM", "STEP", "EXCEPTION"],
@@ -144,8 +143,7 @@ def show(to: Target, offset: int, output: str) -> None:
     """Show one dead letter with its record and the traceback."""
     (record,) = chosen(run_async(_letters(to)), (offset,), False)
     found = letter_document(record, whole=True)
-    if output == "json":
-        show_json({"job": str(to.job), **found})
+    if shown_as_json(output, {"job": str(to.job), **found}):
         return
     found["key"] = None if found["key"] is None else as_typed(found["key"])
     left_out = ["traceback", "raw", *(("row", "from") if found["row"] is None else ())]
@@ -197,9 +195,9 @@ def replay(to: Target, offsets: tuple[int, ...], everything: bool, topic: str, y
     if records:
         confirmed(f"This writes {len(records)} record{'s' * (len(records) != 1)} to {', '.join(places)}.", yes)
     run_async(put(to.client, records))
-    if output == "json":
-        show_json({"job": str(to.job), "replayed": [record.offset for record in letters], "topics": places})
-    else:
+    if not shown_as_json(
+        output, {"job": str(to.job), "replayed": [record.offset for record in letters], "topics": places}
+    ):
         click.echo(f"{len(records)} replayed")
 
 
@@ -396,9 +394,7 @@ def purge(to: Target, before: int | None, yes: bool, output: str) -> None:
     if letters:
         confirmed(f"This deletes {len(letters)} dead letter{'s' * (len(letters) != 1)} of {to.job}.", yes)
         run_async(_purge(to, letters[-1].offset + 1))
-    if output == "json":
-        show_json({"job": str(to.job), "purged": len(letters)})
-    else:
+    if not shown_as_json(output, {"job": str(to.job), "purged": len(letters)}):
         click.echo(f"{len(letters)} deleted")
 
 

@@ -34,7 +34,7 @@ from ...state.scan import guess, guess_key
 from ...status.documents import time_of
 from ..group import Mistyped
 from ..options import broker_options, configured, run_async
-from ..output import json_line, output_option, said_left_out, show_json
+from ..output import json_line, output_option, said_left_out, shown_as_json
 
 MOST_LINE = 64 << 20
 """The longest line that is taken from standard input."""
@@ -89,9 +89,7 @@ def send(
         return await put_all(client, made())
 
     written = run_async(write())
-    if output == "json":
-        show_json({"topic": topic, "written": written})
-    else:
+    if not shown_as_json(output, {"topic": topic, "written": written}):
         click.echo(f"{written} written to {topic}", err=True)
 
 

@@ -21,7 +21,7 @@ from ....core.settings import offer
 from ...process.reading import following, shown
 from ...status.batches import window_told
 from ..options import Target, about_job, run_async
-from ..output import megabytes, output_option, show_fields, show_json, show_table
+from ..output import megabytes, output_option, show_fields, show_table, shown_as_json
 from ..pages import page, refusal, token_option
 from .status import age
 
@@ -49,9 +49,7 @@ WIDEST = 100
 def batches(to: Target, task: str, step: str, last: int, output: str) -> None:
     """Show the batches of a job: what is open, what waits and why, what Spark works on, and the last that are done."""
     found = run_async(read(to, task, step, last))
-    if output == "json":
-        show_json(found)
-    else:
+    if not shown_as_json(output, found):
         show(found, shown(to.job))
 
 

@@ -23,7 +23,7 @@ from ...kafka.topics import TopicsAdmin
 from ...process.configuration import CommandLine, Configuration
 from ...process.reading import Hearing, heard, pauses, shown
 from ..options import Target, broker_options, configured, run_async
-from ..output import output_option, show_json, show_table
+from ..output import output_option, show_table, shown_as_json
 from .status import document
 
 AT_ONCE = 8
@@ -36,9 +36,7 @@ AT_ONCE = 8
 def jobs(said: CommandLine, output: str) -> None:
     """List the jobs of this cluster, with the state of their runs, workers, tasks and lag."""
     found = run_async(read(configured(said)))
-    if output == "json":
-        show_json({"jobs": found})
-    else:
+    if not shown_as_json(output, {"jobs": found}):
         show_table(
             ("JOB", "STATE", "WORKERS", "TASKS", "LAG"),
             map(row, found),

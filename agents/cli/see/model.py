@@ -9,7 +9,7 @@ import click
 from ...process.reading import following
 from ...status.documents import whole_model
 from ..options import Target, about_job, run_async
-from ..output import output_option, show_fields, show_json, show_table
+from ..output import output_option, show_fields, show_table, shown_as_json
 
 
 @click.command()
@@ -24,8 +24,7 @@ def model(to: Target, output: str) -> None:
             return {"job": str(to.job), **whole_model(stream.job)}
 
     found = run_async(read())
-    if output == "json":
-        show_json(found)
+    if shown_as_json(output, found):
         return
     show(found)
 

@@ -28,7 +28,7 @@ from ...process.launch import load_app
 from ...records.native import chosen
 from ...worker.job_topics import JobTopics
 from ..options import app_dir_option, broker_options, configured, run_async
-from ..output import output_option, show_json, show_table, show_text
+from ..output import output_option, show_table, show_text, shown_as_json
 from .acls import command, principal_of
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
@@ -64,9 +64,9 @@ def doctor(app_at: str, app_dir: Path | None, said: CommandLine, output: str) ->
         found.append(no_broker(needed=declared is not None))
     else:
         found += run_async(at_brokers(configuration, declared))
-    if output == "json":
-        show_json({"findings": [{"what": f.what, "state": f.state, "said": f.said, "todo": f.todo} for f in found]})
-    else:
+    if not shown_as_json(
+        output, {"findings": [{"what": f.what, "state": f.state, "said": f.said, "todo": f.todo} for f in found]}
+    ):
         show_table(["CHECK", "STATE", "FOUND"], ((one.what, one.state, one.said) for one in found))
         for one in found:
             if one.todo and one.state != OK:

@@ -25,7 +25,7 @@ from ...broker.registry import enlist, running_brokers, strike_off
 from ...broker.secrets import USERS
 from ..group import NOT_FOUND, Group
 from ..options import confirmed, yes_option
-from ..output import megabytes, output_option, show_fields, show_json
+from ..output import megabytes, output_option, show_fields, show_json, shown_as_json
 
 data_option = click.option(
     "--data",
@@ -110,9 +110,7 @@ def status(data: Path | None, output: str) -> None:
     broker = _meant(data)
     if broker is None or not broker.pids():
         where = data or (broker.data if broker else default_data_dir())
-        if output == "json":
-            show_json({"running": False, "data": str(where)})
-        else:
+        if not shown_as_json(output, {"running": False, "data": str(where)}):
             stopped = f" (stopped; its data are in {where})" if broker else ""
             here = f" in {where}" if running_brokers() and not stopped else ""
             click.echo(f"No broker is running{here}{stopped}. Start one with `headgate kafka up`.")
@@ -165,9 +163,7 @@ def down_document(data: Path | None, broker: Broker | None, *, stopped: bool) ->
 
 def _tell(output: str, text: str, document: dict[str, Any]) -> None:
     """Print what was done, for people or for programs."""
-    if output == "json":
-        show_json(document)
-    else:
+    if not shown_as_json(output, document):
         click.echo(text)
 
 
@@ -184,7 +180,7 @@ def _name_others(meant: Broker | None, verb: str) -> None:
 
 
 def _show(broker: Broker, output: str) -> None:
-    if output == "json":
+    if output == "json":  # what people see is made of less
         show_json(describe(broker))
         return
     identity = broker.identity

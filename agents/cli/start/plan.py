@@ -35,7 +35,7 @@ from ...worker.machine_settings import leader_config, member_config
 from ...worker.options import WorkerOptions
 from ..group import Group
 from ..options import app_dir_option, broker_options, configured, run_async
-from ..output import output_option, show_fields, show_json, show_table
+from ..output import output_option, show_fields, show_table, shown_as_json
 from ..steer.adopt import adopt
 from .acls import show_acls
 from .topic_verbs import create, delete, describe, list_topics
@@ -57,9 +57,7 @@ def plan(target: str, bounded: bool, workers: int, app_dir: Path | None, said: C
         bound_inputs(app)
     configuration = configured(said, app=app.settings)
     found, refused = run_async(_plan(Declared(app), configuration, workers, bounded=bounded))
-    if output == "json":
-        show_json(found)
-    else:
+    if not shown_as_json(output, found):
         show_plan(found, workers)
     refuse(refused)
 
@@ -323,9 +321,9 @@ def topics_plan(
         return
     configuration = configured(said, app=app.settings)
     commands, refused = run_async(_topics_plan(Declared(app), configuration))
-    if output == "json":
-        show_json({"job": str(app.job), "commands": commands, "problems": [one.what for one in refused]})
-    else:
+    if not shown_as_json(
+        output, {"job": str(app.job), "commands": commands, "problems": [one.what for one in refused]}
+    ):
         for command in commands:
             click.echo(command)
         if not commands:

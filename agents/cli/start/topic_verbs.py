@@ -18,7 +18,7 @@ from ...kafka.settings import ClientSettings
 from ...kafka.topics import TopicsAdmin, TopicSpec
 from ...process.configuration import CommandLine
 from ..options import broker_options, configured, confirmed, run_async, yes_option
-from ..output import output_option, show_fields, show_json, show_table
+from ..output import output_option, show_fields, show_table, shown_as_json
 
 T = TypeVar("T")
 
@@ -71,9 +71,7 @@ def create(
         return [one.name for one in specs if one.name not in there]
 
     made = run_async(_with_admin(client, work))
-    if output == "json":
-        show_json({"created": made, "existed": [one.name for one in specs if one.name not in made]})
-    else:
+    if not shown_as_json(output, {"created": made, "existed": [one.name for one in specs if one.name not in made]}):
         for one in specs:
             click.echo(f"{one.name}: {'created' if one.name in made else 'exists'}, {partitions} partitions")
 
@@ -96,9 +94,7 @@ def list_topics(everything: bool, said: CommandLine, output: str) -> None:
         return [{**one, "partitions": there[one["topic"]].partitions} for one in chosen if one["topic"] in there]
 
     found = run_async(_with_admin(configuration.client, work))
-    if output == "json":
-        show_json({"topics": found})
-    else:
+    if not shown_as_json(output, {"topics": found}):
         rows = [(one["topic"], one["partitions"], one["job"] or "-") for one in found]
         show_table(
             ("TOPIC", "PARTITIONS", "JOB"), rows, none="There are no topics. `headgate topics create TOPIC` makes one."
@@ -144,8 +140,7 @@ def describe(topic: str, said: CommandLine, output: str) -> None:
         }
 
     found = run_async(_with_admin(client, work))
-    if output == "json":
-        show_json(found)
+    if shown_as_json(output, found):
         return
     show_fields([("topic", topic), ("id", found["id"] or "not known")])
     click.echo()

@@ -18,7 +18,7 @@ from ...process.reading import following, heard
 from ...status.documents import config_document
 from ..group import Group
 from ..options import Target, about_job, run_async
-from ..output import output_option, show_json, show_table, show_text
+from ..output import output_option, show_table, show_text, shown_as_json
 from .steering import Asker, asks
 
 
@@ -39,8 +39,7 @@ def get(to: Target, setting: str | None, origin: bool, output: str) -> None:
         find(setting)
     found = config_document(to.configuration, stored(to.folded(), CONFIG))
     rows = [one for one in found["settings"] if setting in (None, one["name"])]
-    if output == "json":
-        show_json({"job": str(to.job), **found, "settings": rows})
+    if shown_as_json(output, {"job": str(to.job), **found, "settings": rows}):
         return
     if setting is not None and not origin:
         show_text(rows[0]["value"] if rows else find(setting).default)
@@ -88,8 +87,7 @@ def unset(ask: Asker, setting: str) -> None:
 def diff(to: Target, output: str) -> None:
     """Show what differs from the start of the run, and which workers have not applied it yet."""
     found = run_async(_diff(to))
-    if output == "json":
-        show_json({"job": str(to.job), **found})
+    if shown_as_json(output, {"job": str(to.job), **found}):
         return
     if not found["settings"]:
         click.echo("Nothing differs.")
@@ -131,9 +129,7 @@ def history(to: Target, setting: str | None, output: str) -> None:
     rows = [one for one in run_async(_history(to)) if setting in (None, one["name"])]
     if setting is not None and not rows:
         find(setting)
-    if output == "json":
-        show_json({"job": str(to.job), "changes": rows})
-    else:
+    if not shown_as_json(output, {"job": str(to.job), "changes": rows}):
         show_table(
             ["TIME", "SETTING", "VALUE", "BY"],
             ([o["time"], o["name"], o["value"], o["by"]] for o in rows),

@@ -23,7 +23,7 @@ from ...process.reading import must_exist, shown
 from ...process.requests import Request
 from ..group import Group, Mistyped
 from ..options import Target, about_job, confirmed, run_async, yes_option
-from ..output import output_option, show_json, show_text
+from ..output import output_option, show_text, shown_as_json
 from .steering import Asker, asks
 
 TYPES = {kind: message for message, (kind, _) in c.KEYS.items()}
@@ -43,8 +43,7 @@ def coordinator() -> None:
 def cat(to: Target, kinds: tuple[str, ...], uncommitted: bool, output: str) -> None:
     """Show all messages in the stream, oldest first."""
     found = run_async(_read(to, set(kinds), not uncommitted))
-    if output == "json":
-        show_json({"job": str(to.job), "topic": to.topics.coordinator, "messages": found})
+    if shown_as_json(output, {"job": str(to.job), "topic": to.topics.coordinator, "messages": found}):
         return
     for one in found:
         what = one["problem"] or ("deleted" if one["values"] is None else _short(one["values"]))

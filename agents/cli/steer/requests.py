@@ -16,7 +16,7 @@ from ...process.reading import shown
 from ...process.requests import pending, to_withdraw
 from ..group import Group
 from ..options import Target, about_job
-from ..output import output_option, show_json, show_table
+from ..output import output_option, show_table, shown_as_json
 from .coordinator import plain
 from .steering import Asker, asks
 
@@ -33,8 +33,7 @@ def requests() -> None:
 def list_(to: Target, output: str) -> None:
     """List all requests without a final answer, oldest first."""
     found = waiting(to.folded())
-    if output == "json":
-        show_json({"job": str(to.job), "requests": found})
+    if shown_as_json(output, {"job": str(to.job), "requests": found}):
         return
     show_table(
         ["REQUEST", "WRITTEN", "EXPIRES", "VERB", "ARGUMENTS", "RUN", "BY", "STATE"],

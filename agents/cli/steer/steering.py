@@ -22,7 +22,7 @@ from ...process.cascade import cascade
 from ...process.reading import heard, shown
 from ...process.requests import Outcome, Request, ask, drains_of, to_withdraw
 from ..options import Target, about_job, run_async, wait_options
-from ..output import output_option, plain, show_json, show_table, show_text
+from ..output import output_option, plain, show_json, show_table, show_text, shown_as_json
 from ..see.draining import progress_lines
 
 run_option = click.option(
@@ -114,8 +114,7 @@ def asks(*, wait: bool = False) -> Callable[[Callable[..., None]], Callable[...,
 
 def show_outcome(to: Target, request: Request, found: Outcome, output: str) -> None:
     """Print the outcome, for people or for programs."""
-    if output == "json":
-        show_json(outcome_document(to, request, found))
+    if shown_as_json(output, outcome_document(to, request, found)):
         return
     paused = f", {found.paused}" if found.paused else ""
     run = f"; run {found.run_id} is {found.run_state}{paused}" if found.run_id else ""
@@ -201,8 +200,7 @@ def drain_followers(ask: Asker, request: Request) -> None:
 
 def show_drains(to: Target, found: list[dict[str, Any]], output: str) -> None:
     """Print the drains, for people or for programs; the schema is `schemas/drain-list.json`."""
-    if output == "json":
-        show_json({"job": str(to.job), "drains": found})
+    if shown_as_json(output, {"job": str(to.job), "drains": found}):
         return
     show_table(
         ["REQUEST", "WRITTEN", "RUN", "MODE", "BY", "STATE", "DRAINED", "WHY"],

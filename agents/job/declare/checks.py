@@ -16,7 +16,7 @@ from ....core.names import Topics, topic_name
 from ....core.settings import nearest
 from ....core.targets import ClosedTopics
 from ...records.values.serdes import Serde
-from ..steps.step import Policy, Step
+from ..steps.step import AS_BEFORE, Policy, Step
 from ..types.arguments import check_arguments, check_function, returned
 
 Selector = str | Callable[[Any], Any]
@@ -91,11 +91,11 @@ def check_output_key(step: Step, key: Any, topic: str) -> None:
 
 def _kind_of_rows(step: Step) -> Any:
     """The type of the keys that this step passes on, if the declaration gives it."""
-    while not step.sets_keys:
-        if len(step.parents) != 1 or not step.keeps_keys:
+    while (kind := step.key_type) is AS_BEFORE:
+        if len(step.parents) != 1:
             return None
         step = step.parents[0]
-    return step.key_type
+    return kind
 
 
 def check_topic(topic: Any, verb: str) -> str:

@@ -80,17 +80,13 @@ class KnownColumns:
     def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
         """Refuse aggregates that need rows, or numbers where there are none."""
         for title, part in aggregates.items():
-            self._check_aggregate(title, part)
-
-    def _check_aggregate(self, title: str, part: Aggregate) -> None:
-        if part.name in OF_ROWS or callable(part.of):
-            raise DeclarationError(
-                f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
-                remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
-            )
-        if part.of is not None:
-            column = self.schema[part.of]
-            if part.name in OF_NUMBERS and column.type not in NUMBERS:
+            if part.name in OF_ROWS or callable(part.of):
+                raise DeclarationError(
+                    f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
+                    remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
+                )
+            column = None if part.of is None else self.schema[part.of]
+            if column is not None and part.name in OF_NUMBERS and column.type not in NUMBERS:
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",
                     remedy=f'cast it: .with_columns({column.name}=hg.col("{column.name}").cast(float))',

@@ -26,19 +26,10 @@ from ...records.values.record import Record
 from ...records.values.serdes import json
 from ..derive.references import by_reference
 from ..derive.result_fields import check_aggregated, check_field, check_written
+from ..steps import rows as r
 from ..steps.batches import BatchStep, SparkStep, WriteStep
 from ..steps.ends import ActorStep
 from ..steps.keyed import AggregateStep
-from ..steps.rows import (
-    EventsStep,
-    FilterStep,
-    FlatMapStep,
-    MapAsyncStep,
-    MapStep,
-    MergeStep,
-    PeekStep,
-    RekeyStep,
-)
 from ..steps.sources import ShuffleStep
 from ..steps.step import Policy
 from ..types.aggregates import Aggregate, plan
@@ -184,7 +175,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
     def map(self, fn: Callable[[Any], Any], *, with_record: bool = False, on_error: Policy = None) -> Stream[Any, Any]:
         """Replace each value by `fn(value)`. With `with_record=True`, the function gets a `Record`, and may return one."""
         check_function(fn, "map")
-        return self._then(MapStep, fn=fn, with_record=with_record, on_error=check_policy(on_error, "map(on_error)"))
+        return self._then(r.MapStep, fn=fn, with_record=with_record, on_error=check_policy(on_error, "map(on_error)"))
 
     @overload
     def flat_map(
@@ -200,7 +191,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         """Replace each value by any number of values, in order. They keep its key and timestamp."""
         check_function(fn, "flat_map")
         policy = check_policy(on_error, "flat_map(on_error)")
-        return self._then(FlatMapStep, fn=fn, with_record=with_record, on_error=policy)
+        return self._then(r.FlatMapStep, fn=fn, with_record=with_record, on_error=policy)
 
     @overload
     def filter(self, fn: Expression, *, with_record: Literal[False] = ..., on_error: Policy = ...) -> Stream[K, V]: ...
@@ -226,7 +217,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         if isinstance(fn, Expression):
             return Stream(self.app, filter_rows(self, fn, with_record, on_error))
         check_function(fn, "filter")
-        return self._then(FilterStep, fn=fn, with_record=with_record, on_error=policy)
+        return self._then(r.FilterStep, fn=fn, with_record=with_record, on_error=policy)
 
     def branch(
         self, *conditions: Callable[[Any], object] | Expression, with_record: bool = False, on_error: Policy = None
@@ -257,7 +248,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         >>> app.input("orders").peek(print)
         """
         check_function(fn, "peek")
-        return self._then(PeekStep, fn=fn, with_record=with_record, on_error=check_policy(on_error, "peek(on_error)"))
+        return self._then(r.PeekStep, fn=fn, with_record=with_record, on_error=check_policy(on_error, "peek(on_error)"))
 
     @overload
     def columns(self, kind: None = ..., *, extra: Literal["keep"] | None = ...,
@@ -304,7 +295,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
             raise DeclarationError(
                 f"map_async(concurrency={concurrency!r}) would never run anything", remedy="at least 1"
             )
-        return self._then(MapAsyncStep, fn=fn, concurrency=concurrency, with_record=with_record, on_error=policy)
+        return self._then(r.MapAsyncStep, fn=fn, concurrency=concurrency, with_record=with_record, on_error=policy)
 
     # ---------------------------------------------------------------------------------------------- keys and partitions
 
@@ -321,7 +312,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
             if other.step in parents:
                 raise DeclarationError("merge(): a stream merged with itself would count every record twice")
             parents.append(other.step)
-        return self._then(MergeStep, parents=tuple(parents))
+        return self._then(r.MergeStep, parents=tuple(parents))
 
     def as_events(self) -> Stream[K, V]:
         """From here on, each update counts as an event of its own.
@@ -331,7 +322,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
 
         >>> totals.as_events().window(hg.tumbling("1m")).agg(changes=hg.count())
         """
-        return self._then(EventsStep)
+        return self._then(r.EventsStep)
 
     @overload
     def rekey(self, by: str, *, on_error: Policy = ...) -> Stream[Any, V]: ...
@@ -341,7 +332,7 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
         """Set another key without moving the records. The key is for `to`; to bring equal keys together, use `repartition`."""
         check_selector(by, "rekey")
         check_field(self.step, by, f"rekey({by!r})")
-        return self._then(RekeyStep, by=by, on_error=check_policy(on_error, "rekey(on_error)"))
+        return self._then(r.RekeyStep, by=by, on_error=check_policy(on_error, "rekey(on_error)"))
 
     @overload
     def repartition(self, by: None = ..., *, name: str, partitions: int | None = ..., serde: Serde[Any] | None = ...,

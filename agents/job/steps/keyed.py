@@ -24,7 +24,7 @@ from ..types.timestamps import text_of
 from ..types.windows import distance_said
 from .closing import ClosingStep
 from .row_columns import of_aggregates, of_function
-from .step import Names, NeedsValue, Step
+from .step import AS_BEFORE, Names, NeedsValue, Step
 
 if TYPE_CHECKING:
     from ....core.graph.graph import Stage
@@ -58,8 +58,8 @@ class AggregateStep(Step):
         return [TableSpec(self.name, self.key_serde, STORED, schema, None, self.migrate, self.plan)]
 
     @property
-    def keeps_keys(self) -> bool:
-        return True
+    def key_type(self) -> Any:
+        return AS_BEFORE
 
     @property
     def combines(self) -> bool:
@@ -135,8 +135,8 @@ class WindowStep(ClosingStep):
         return self.early_ms is not None or self.early_rows is not None
 
     @property
-    def keeps_keys(self) -> bool:
-        return True
+    def key_type(self) -> Any:
+        return AS_BEFORE
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         if self.rows is not None:
@@ -221,8 +221,8 @@ class JoinTableStep(Step):
         return replace(Step.stage(self, names), on=(text_of(self.on) if self.on is not None else None, None))
 
     @property
-    def keeps_keys(self) -> bool:
-        return True
+    def key_type(self) -> Any:
+        return AS_BEFORE
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return of_function(self.said, self.into, encoded)

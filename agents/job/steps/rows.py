@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..types.arguments import returned
 from .row_columns import of_function
-from .step import Step
+from .step import AS_BEFORE, Step
 
 if TYPE_CHECKING:
     from ....core.columns.schema import ColumnSchema
@@ -22,11 +22,12 @@ class FunctionStep(Step):
     with_record: bool = False
 
     @property
-    def keeps_keys(self) -> bool:
-        return not self.with_record  # a function of a record may return one with another key
+    def key_type(self) -> Any:
+        return None if self.with_record else AS_BEFORE  # a function of a record may return one with another key
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        return of_function(self.said, self.fn, encoded)
+        known = self.keeps_values
+        return Step.row_columns(self, encoded=encoded) if known else of_function(self.said, self.fn, encoded)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -61,9 +62,6 @@ class FilterStep(FunctionStep):
     by_row = True
     at_once = True
     keeps_values = True
-
-    def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        return Step.row_columns(self, encoded=encoded)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -123,10 +121,6 @@ class RekeyStep(Step):
     keeps_values = True
 
     by: str | Callable[[Any], Any]
-
-    @property
-    def sets_keys(self) -> bool:
-        return True
 
     @property
     def key_type(self) -> Any:

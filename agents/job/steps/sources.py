@@ -13,7 +13,7 @@ from ..types.arguments import returned
 from ..types.timestamps import TimeField, text_of
 from .keyed import check_numbers
 from .row_columns import ColumnsUnknown, of_type
-from .step import Names, NeedsValue, Policy, Step, lineage
+from .step import AS_BEFORE, Names, NeedsValue, Policy, Step, lineage
 
 if TYPE_CHECKING:
     from ....core.columns.schema import ColumnSchema
@@ -76,10 +76,6 @@ class SourceStep(Step):
 
     def declaring(self) -> SourceStep:
         return self
-
-    @property
-    def sets_keys(self) -> bool:
-        return True
 
     @property
     def key_type(self) -> Any:
@@ -213,16 +209,8 @@ class ShuffleStep(SourceStep):
         return self.everyone
 
     @property
-    def sets_keys(self) -> bool:
-        return self.by is not None
-
-    @property
-    def keeps_keys(self) -> bool:
-        return True
-
-    @property
     def key_type(self) -> Any:
-        return self.key_serde.type or returned(self.by)
+        return AS_BEFORE if self.by is None else self.key_serde.type or returned(self.by)
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         if self.serde.type is not None:

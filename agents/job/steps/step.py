@@ -23,6 +23,9 @@ Policy = str | Callable[..., Any] | None
 """`"fail"`, `"skip"`, `"dead_letter"`, a function `(record, exception)` that returns one of these, or None: the policy one level up."""
 
 
+AS_BEFORE = object()
+
+
 class Names(Protocol):
     """The names that a declaration gives to its steps."""
 
@@ -166,18 +169,8 @@ class Step:
         return None
 
     @property
-    def keeps_keys(self) -> bool:
-        """Whether its rows have the keys of those that they were made from."""
-        return False
-
-    @property
-    def sets_keys(self) -> bool:
-        """Whether it says which keys its rows have: see `key_type`."""
-        return False
-
-    @property
     def key_type(self) -> Any:
-        """The type of the keys that it sets; None if that is not declared."""
+        """The type of its rows' keys; None if that is not known, and `AS_BEFORE` if they are those of the rows that came in."""
         return None
 
     def declaring(self) -> Any:

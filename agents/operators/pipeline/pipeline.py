@@ -224,8 +224,8 @@ class Pipeline:
             self.reads[id(operator)] = graph.flow(name) & streams
             for topic in self.reads[id(operator)] if operator.keeps_origins or operator.names_origins else ():
                 source = self.sources[topic]
-                source.wants_offsets |= operator.keeps_origins or not source.framed
-                source.wants_origins |= operator.names_origins and source.framed
+                source.wants_offsets |= operator.keeps_origins or not source.step.framed
+                source.wants_origins |= operator.names_origins and source.step.framed
         for source in self.sources.values():
             source.wants_origins &= not source.wants_offsets
         self.sources = {topic: source for topic, source in self.sources.items() if topic in streams}
@@ -301,7 +301,7 @@ class Pipeline:
         at, columns = chunk.at, chunk.columns
         records = OffsetRange(f"{at.stream}[{at.partition}]", columns.offset(0), columns.offset(len(columns) - 1))
         source = self.sources[at.stream]
-        if not source.framed:
+        if not source.step.framed:
             return Before(str(records), str(records), records.first)
         frames = f"frame{'s' * (records.first < records.last)} {records}"
         origins = chunk.origins if source.wants_origins else None

@@ -248,7 +248,7 @@ def _where(pipeline: Pipeline, chunk: Chunk, index: int) -> str:
 
 def row_of(pipeline: Pipeline, chunk: Chunk, index: int) -> int | None:
     """Which row of its frame a record is; None if the stream has no frames, or the frame cannot be read."""
-    if not pipeline.sources[chunk.at.stream].framed or chunk.bad is not None:
+    if not pipeline.sources[chunk.at.stream].step.framed or chunk.bad is not None:
         return None
     return row_in_frame(chunk, index)
 

@@ -93,8 +93,6 @@ class SourceOp(Operator):
     def __init__(self, step: SourceStep, pipeline: ReadingEnv) -> None:
         super().__init__(step, pipeline)
         self.pipeline = pipeline
-        self.partial = step.partial
-        """Whether the values are partial states of the aggregate behind the shuffle."""
         self.serde: Any = step.named or serde_of(step)
         self.key_serde: Any = step.key_serde or pipeline.app.key_serde
         """The serde that wrote the keys. For an input that declares none, it is assumed only if a later step needs keys."""
@@ -115,7 +113,6 @@ class SourceOp(Operator):
         self.wants_origins = False
         """Whether a later step names the records of inputs that the rows of its frames were made of. The number of each row's record then
         stands where its offset would: that of its frame is of no use to anybody."""
-        self.framed = step.framed
 
     def judged(self, chunk: Chunk, found: BadRecord) -> BadRecord | None:
         """What rows say about the records that are bad for columns; None if they do not say of each of them alone why it is bad."""
@@ -142,8 +139,8 @@ class SourceOp(Operator):
             return None
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
-        if (chunk.plan is not None) != self.partial:
-            other = FrameError(_OTHER_KIND[self.partial], remedy="only the job itself may write this stream")
+        if (chunk.plan is not None) != self.step.partial:
+            other = FrameError(_OTHER_KIND[self.step.partial], remedy="only the job itself may write this stream")
             refuse([(row, other) for row in range(len(chunk)) if row not in skip])
             return None
         greatest = max((one.push_chunk(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
@@ -192,10 +189,10 @@ class SourceOp(Operator):
             self.instead = columns_of(self, step.columns if step.foreign else step.columns.only(names), children)
             self._row_children = children
             return
-        if step.schema is not None and not self.partial:
+        if step.schema is not None and not self.step.partial:
             self.column_sources = [columns_of(self, step.schema.only(names), children)]
             return
-        if self.partial and len(children) == 1 and children[0].merges_columns:
+        if self.step.partial and len(children) == 1 and children[0].merges_columns:
             self._partials = children[0]
         for child in children:
             if isinstance(child, ColumnsOp) and child.direct:
@@ -242,7 +239,7 @@ class SourceOp(Operator):
         keys = self._keys(chunk, values, bad)
         if self.pipeline.keys is not None and self.step.foreign:
             self.pipeline.keys.see(self.step, chunk, lambda: keys)
-        timestamps: list[int] = chunk.timestamps if self.framed else times_of(chunk.columns)
+        timestamps: list[int] = chunk.timestamps if self.step.framed else times_of(chunk.columns)
         headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
         key_serde = self.key_serde if self.key is None and self.wants_keys != VALUES else None
         offsets: list[int] | None = None

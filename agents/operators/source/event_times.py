@@ -89,10 +89,6 @@ class Guard:
         return found if latest_ms is None else found._replace(greatest=latest_ms, ahead_ms=self.max_future_ms)
 
 
-NONE = Guard(None, None, True)
-"""Of a stream between two steps: its times were judged at the inputs."""
-
-
 def guard_of(step: SourceStep) -> Guard:
     """What this source declares of its times. Those of a stream between two steps were judged at the inputs."""
     return Guard(step.earliest_ms, step.max_future_ms, step.timestamp is None)
