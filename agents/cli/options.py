@@ -28,9 +28,7 @@ T = TypeVar("T")
 
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `-b`, `-X`, `--config` and `--config-file`; the function gets `said`, a `CommandLine`. What `--config-file` names is taken by
-    `configured`.
-    """
+    """Add `-b`, `-X`, `--config` and `--config-file`; the function gets `said`, of which `configured` makes the configuration."""
 
     @wraps(command)
     def run(*, bootstrap: str, pairs: tuple[str, ...], config: Path | None, **given: Any) -> Any:

@@ -38,8 +38,6 @@ KEEP, SHUFFLED = "keep", "shuffled"
 _LONG = 4_000
 """More letters than a person reads of how a key is made."""
 _WITHOUT = "write them before, or take .columns() without extra='keep' for this branch"
-OF_ROWS = ("aggregate",)
-"""Aggregates whose functions get the whole value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class KnownColumns:
     def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
         """Refuse aggregates that need rows, or numbers where there are none."""
         for title, part in aggregates.items():
-            if part.name in OF_ROWS or callable(part.of):
+            if part.name == "aggregate" or callable(part.of):
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
                     remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
@@ -245,9 +243,6 @@ def condition(given: Any, schema: ColumnSchema) -> Node:
             f"filter({given.node}) is {found.type}, not a condition", remedy="compare it with something"
         )
     return given.node
-
-
-# -------------------------------------------------------------------------------------------------- from rows to columns
 
 
 def filter_rows(of: Declaring, keep: Expression, with_record: bool, on_error: Policy) -> FilterColumnsStep:

@@ -69,10 +69,8 @@ K2 = TypeVar("K2")
 class RowsOrColumns(Declaring, Generic[K, V]):
     """What streams of rows and streams of columns have in common."""
 
-    @property
-    def _known(self) -> KnownColumns | None:
-        """Its columns; None for rows."""
-        return None
+    _columns: Any = None
+    """Its columns, as `KnownColumns`; None for rows."""
 
     def agg(
         self,
@@ -92,8 +90,8 @@ class RowsOrColumns(Declaring, Generic[K, V]):
         states that do not fit into new ones; both are mappings of name to state.
         """
         made = plan(aggregates)
-        if self._known is not None:
-            self._known.check_aggregates(aggregates)
+        if self._columns is not None:
+            self._columns.check_aggregates(aggregates)
         else:
             check_aggregated(self.step, made)
         step = added(
@@ -129,9 +127,9 @@ class RowsOrColumns(Declaring, Generic[K, V]):
 
         >>> orders.columns().filter(hg.col("amount") > 0).batch(max_age="10s").spark(revenue, schema="country string, revenue double")
         """
-        if self._known is not None:
-            self._known.alone("batch()")
-        schema = None if self._known is None else self._known.schema
+        if self._columns is not None:
+            self._columns.alone("batch()")
+        schema = None if self._columns is None else self._columns.schema
         reference = by_reference(self.step, self.app.on_bad_data, by, max_rows, max_bytes, schema)
         step = batch(self, max_rows, max_bytes, max_age, name, schema, reference=reference)
         return BatchedStream(self.app, step)
@@ -517,10 +515,6 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
     """
 
     KIND = COLUMNS
-
-    @property
-    def _known(self) -> KnownColumns:
-        return self._columns
 
     def __repr__(self) -> str:
         return f"<ColumnStream of {self.app.name}: {self.schema}>"

@@ -143,9 +143,6 @@ def _check_whole(step: Step, serde: Serde[Any], source: InputStep) -> None:
         raise NeedsValue(step, "has several inputs")
 
 
-# ---------------------------------------------------------------------------------------------------------- for people
-
-
 def on_columns(steps: Sequence[Step]) -> list[tuple[Step, bool]]:
     """Each step, and whether it works on columns."""
     gives: dict[int, bool] = {}

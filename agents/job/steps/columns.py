@@ -18,14 +18,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class ColumnsStep(Step):
-    """Rows become columns of this schema."""
+class OfColumnsStep(Step):
+    """Makes columns, works on them, or makes rows of them."""
 
-    VERB = "columns"
     passing = True
     by_row = True
 
     schema: ColumnSchema
+    """The columns that come in, or that are made of rows."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ColumnsStep(OfColumnsStep):
+    """Rows become columns of this schema."""
+
+    VERB = "columns"
+
     direct: bool = False
     """The columns are decoded from the bytes of the input before this step."""
     keeps: bool = False
@@ -49,18 +57,14 @@ class ColumnsStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class FilterColumnsStep(Step):
+class FilterColumnsStep(OfColumnsStep):
     """Keeps the rows for which the expression is true."""
 
     VERB = "filter"
-    passing = True
-    by_row = True
     keeps_values = True
     keeps_columns = True
 
     keep: Node
-    schema: ColumnSchema
-    """What the expression reads."""
 
     def fields(self) -> frozenset[str]:
         return frozenset(columns_in(self.keep))
@@ -75,17 +79,13 @@ class FilterColumnsStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class WithColumnsStep(Step):
+class WithColumnsStep(OfColumnsStep):
     """Adds columns, or replaces them, by expressions."""
 
     VERB = "with-columns"
-    passing = True
-    by_row = True
     keeps_columns = True
 
     made: Mapping[str, Node]
-    schema: ColumnSchema
-    """What the expressions read."""
 
     @property
     def computed(self) -> Mapping[str, Node]:
@@ -97,18 +97,14 @@ class WithColumnsStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class FrameStep(Step):
+class FrameStep(OfColumnsStep):
     """A function of a frame of each chunk's columns, which returns a frame."""
 
     VERB = "frame"
-    passing = True
-    by_row = True
 
     fn: Callable[[Any], Any]
     like: str | None
     """The library of the frame; None: the columns as they are, which speak the Arrow capsule interface."""
-    schema: ColumnSchema
-    """What the function gets."""
     gives: ColumnSchema
     """What it returns."""
 
@@ -118,14 +114,11 @@ class FrameStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class RowsStep(Step):
+class RowsStep(OfColumnsStep):
     """Columns become rows."""
 
     VERB = "rows"
-    passing = True
-    by_row = True
 
-    schema: ColumnSchema
     kind: Any = None
     """The type of the values; None for dicts."""
 

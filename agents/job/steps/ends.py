@@ -17,24 +17,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class ToStep(Step):
-    """Writes to an output topic."""
+class TopicStep(Step):
+    """Writes a topic."""
 
-    VERB = "to"
     effective = True
-    at_once = True
 
     topic: str
     serde: Any
     key_serde: Any
     key: str | Callable[[Any], Any] | None = None
-    partition: Callable[[Any], int] | None = None
     schema: ColumnSchema | None = None
     """The columns that are written; None for rows."""
 
     @property
     def written(self) -> Mapping[str, tuple[Any, Any]]:
         return {self.topic: (self.serde, self.key_serde)}
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ToStep(TopicStep):
+    """Writes to an output topic."""
+
+    VERB = "to"
+    at_once = True
+
+    partition: Callable[[Any], int] | None = None
 
     @property
     def alone(self) -> bool:
@@ -62,27 +69,16 @@ class ToStep(Step):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class ShareStep(Step):
+class ShareStep(TopicStep):
     """Writes frames to a stream that other jobs read, with control messages."""
 
     VERB = "share"
-    effective = True
 
-    topic: str
-    serde: Any
-    key_serde: Any
     retention_ms: int
-    key: str | Callable[[Any], Any] | None = None
     partitions: int | None = None
-    schema: ColumnSchema | None = None
-    """The columns that are written; None for rows."""
 
     def stage(self, names: Names) -> Stage:
         return replace(Step.stage(self, names), width=self.partitions, key_serde=self.key_serde.name)
-
-    @property
-    def written(self) -> Mapping[str, tuple[Any, Any]]:
-        return {self.topic: (self.serde, self.key_serde)}
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:

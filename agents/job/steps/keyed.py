@@ -35,19 +35,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class AggregateStep(Step):
-    """A running aggregate for each key. It passes updates on."""
+class KeptStep(Step):
+    """Keeps a value for each key, as long as it lives."""
 
-    VERB = "agg"
     effective = True
     stateful = True
     remembers = True
     tabled = True
     answers_for_rows = True
 
-    plan: AggregatePlan
     key_serde: Any
     migrate: Migrate | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class AggregateStep(KeptStep):
+    """A running aggregate for each key. It passes updates on."""
+
+    VERB = "agg"
+
+    plan: AggregatePlan
 
     @property
     def updates(self) -> bool:
@@ -172,21 +179,14 @@ class WindowStep(ClosingStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class TableStep(Step):
+class TableStep(KeptStep):
     """Keeps the last value of each key in a table. `broadcast`: a copy on every worker; otherwise partitioned like its stream."""
 
     VERB = "table"
-    effective = True
-    stateful = True
-    remembers = True
-    tabled = True
-    answers_for_rows = True
 
-    key_serde: Any
     serde: Any
     broadcast: bool = False
     ttl_ms: int | None = None
-    migrate: Migrate | None = None
 
     def stage_name(self, name: str) -> str:
         return f"table:{name}"  # it may have the same name as the input that it follows

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 class FunctionStep(Step):
     """Calls a function with each value, or with each record."""
 
+    passing = True
+    by_row = True
+    at_once = True
+
     fn: Callable[[Any], Any]
     with_record: bool = False
 
@@ -26,8 +30,9 @@ class FunctionStep(Step):
         return None if self.with_record else AS_BEFORE  # a function of a record may return one with another key
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
-        known = self.keeps_values
-        return Step.row_columns(self, encoded=encoded) if known else of_function(self.said, self.fn, encoded)
+        if self.keeps_values:
+            return Step.row_columns(self, encoded=encoded)
+        return of_function(self.said, self.fn, encoded)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -35,9 +40,6 @@ class MapStep(FunctionStep):
     """One value in, one out."""
 
     VERB = "map"
-    passing = True
-    by_row = True
-    at_once = True
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -45,9 +47,6 @@ class FlatMapStep(FunctionStep):
     """One value in, any number out."""
 
     VERB = "flat-map"
-    passing = True
-    by_row = True
-    at_once = True
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return of_function(self.said, self.fn, encoded, each=True)
@@ -58,9 +57,6 @@ class FilterStep(FunctionStep):
     """Keeps the rows for which the function is true."""
 
     VERB = "filter"
-    passing = True
-    by_row = True
-    at_once = True
     keeps_values = True
 
 
@@ -76,6 +72,9 @@ class MapAsyncStep(FunctionStep):
     """Awaits a coroutine per row, `concurrency` at a time; results keep the order of their input."""
 
     VERB = "map-async"
+    passing = False
+    by_row = False
+    at_once = False
 
     concurrency: int = 16
 

@@ -107,7 +107,7 @@ class Step:
     @property
     def place(self) -> str:
         """Its name, or else its verb and the line of its declaration."""
-        return self.name or f"{self.verb} ({self.where})"
+        return self.name or self.said
 
     @property
     def said(self) -> str:
@@ -123,8 +123,6 @@ class Step:
     def holds_ms(self) -> int:
         """By how much output rows may be older than the time that the step was told. Only for steps that are told the event time."""
         return 0
-
-    # -------------------------------------------------------------------------------------------------- what it has and does
 
     def stage(self, names: Names) -> Stage:
         """Its stage in the graph of the job."""
@@ -161,8 +159,6 @@ class Step:
         """The tables that it keeps."""
         return ()
 
-    # ------------------------------------------------------------------------------------------------ what its rows are
-
     @property
     def everywhere(self) -> bool | None:
         """Whether every task gets each of its rows; None: that is so if it is so before it."""
@@ -190,8 +186,6 @@ class Step:
         if any(one != first for one in others):
             raise ColumnsUnknown(f"the streams that {self.said} makes one of have different fields")
         return first
-
-    # ------------------------------------------------------------------------------------------------- fields and columns
 
     def fields(self) -> frozenset[str]:
         """The fields that it names of the values of its rows. Raises `NeedsValue` if it needs the values themselves."""
@@ -234,8 +228,6 @@ class Step:
     def why_rows(self) -> str | None:
         """Why it makes rows of the columns that come in; None if it makes none."""
         return None
-
-    # ---------------------------------------------------------------------------------------------------- how they come in
 
     @property
     def partial(self) -> bool:

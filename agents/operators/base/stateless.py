@@ -237,11 +237,9 @@ class Operator:
     flushed = False
     """It has been flushed in this run."""
     careful = False
-    """A commit has failed on what was held back: tables are written, and partial states sent, with each chunk, so that a failure belongs
-    to a record."""
+    """A commit has failed on what was held back: from now on nothing is, so that a failure belongs to a record."""
     at_once = False
-    """Updates are passed on with each chunk instead of each commit: a later step awaits, which `seal` cannot do, or a failure in a later
-    step is to cost a record."""
+    """Updates go on with each chunk, not each commit: a later step awaits, which `seal` cannot do, or its failure is to cost a record."""
     keeps_origins = False
     """Whether the operator stores the records that its rows were made of; those of a frame are named by the frame."""
     names_origins = False

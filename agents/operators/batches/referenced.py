@@ -30,7 +30,7 @@ from ....core.batching.ranges import Range, RangeBroken, RangeGone, Ranges, Unde
 from ....core.errors import DataError
 from ....core.names import StreamPartition
 from ....core.progress.frames import NO_TIME
-from ...job.steps.batches import BatchStep
+from ...job.steps.batches import ByReference
 from ...logger import Logger
 from ...records.frames.chunks import Chunk
 from ...records.kafka.columns import Columns
@@ -68,12 +68,11 @@ class Referenced:
 
     def __init__(self, rows: BatchRows, operator: Operator) -> None:
         step = operator.step
-        assert isinstance(step, BatchStep)
-        assert step.reference is not None, "only such a step has ranges"
+        assert step.ranges is not None, "only a batch by reference has ranges"
         self._rows = rows
         self._env: Any = operator.env
         self._name = step.name
-        self._how = step.reference
+        self._how: ByReference = step.ranges
         self._noted = {number: self.ranges(number) for number in rows.kept.undone().numbers}
         """The ranges of the batches that are not done, for those who look when the store may be closed. What a letter that failed has added
         stays until the batch gets its next offsets."""

@@ -37,7 +37,8 @@ def operator_of(step: Step, env: Env) -> Operator:
 
 
 def _sending(step: ShuffleStep, env: Env) -> Operator:
-    return SENDING[type(step.combine)](step, env)
+    combining = {AggregateStep: CombineOp, WindowStep: WindowCombineOp}
+    return combining.get(type(step.combine), ShuffleOp)(step, env)
 
 
 def _bridge(module: str, name: str) -> Callable[[Any, Env], Operator]:
@@ -45,12 +46,6 @@ def _bridge(module: str, name: str) -> Callable[[Any, Env], Operator]:
     return lambda step, env: getattr(importlib.import_module(f"..batches.{module}", __package__), name)(step, env)
 
 
-SENDING: Mapping[type, Callable[[Any, Env], Operator]] = {
-    type(None): ShuffleOp,
-    AggregateStep: CombineOp,
-    WindowStep: WindowCombineOp,
-}
-"""By what begins to combine before a shuffle."""
 OPERATORS: Mapping[type[Step], Callable[[Any, Env], Operator]] = {
     MapStep: MapOp,
     FlatMapStep: FlatMapOp,

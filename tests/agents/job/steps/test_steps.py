@@ -11,7 +11,14 @@ from headgate.agents.job.steps.step import Step
 from headgate.core.graph.graph import KEYED, SHARE, SHUFFLES
 from headgate.core.graph.updates import GIVES_EVENTS, NEEDS_EVENTS
 
-SHARED = (sources.SourceStep, rows.FunctionStep, rows.PassingStep)
+SHARED = (
+    sources.SourceStep,
+    rows.FunctionStep,
+    rows.PassingStep,
+    columns.OfColumnsStep,
+    keyed.KeptStep,
+    ends.TopicStep,
+)
 """What several kinds have in common."""
 KINDS = [
     one
