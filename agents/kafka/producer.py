@@ -183,16 +183,15 @@ class KafkaProducer:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def came(done: asyncio.Future[Any]) -> None:
+            cancelled = ProducerBroken(f"what was sent to {at} was cancelled") if done.cancelled() else None
+            error = cancelled or done.exception()  # asked for in any case: an error that nobody asks for is logged
             if answer.done():
                 return
-            if done.cancelled():
-                answer.set_exception(ProducerBroken(f"what was sent to {at} was cancelled"))
-            elif (error := done.exception()) is not None:
-                answer.set_exception(error)
-            else:
+            if error is None:
                 answer.set_result(-1 if done.result() is None else done.result().offset)
-                return
-            answer.exception()  # mark as retrieved: the caller may have given up
+            else:
+                answer.set_exception(error)
+                answer.exception()  # the caller may have given up
 
         sent.add_done_callback(came)
         return answer

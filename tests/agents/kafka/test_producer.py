@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from headgate.agents.cancellation import Unasked
 from headgate.agents.kafka import probe as probing
@@ -62,6 +64,26 @@ async def test_what_a_producer_cancels_by_itself_is_an_error_of_the_port(monkeyp
         await one.commit()
     with pytest.raises(ProducerBroken, match="not aborted"):
         await one.abort()
+
+
+async def test_an_error_is_asked_for_although_the_caller_has_given_up() -> None:
+    """A clean stop logged "Future exception was never retrieved", of the heartbeat that was under way."""
+    sent: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future()]
+
+    async def sends(*_: Any, **__: Any) -> Any:
+        return sent[0]
+
+    one: Any = producer()
+    one.producer.send_batch = sends
+    batch: Any = SimpleNamespace(batch=SimpleNamespace(close=lambda: None))
+    (await one.send(AT, batch)).cancel()
+    sent[0].set_exception(KafkaError("the producer is thrown away"))
+    await asyncio.sleep(0)
+    logged: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    sent.clear()
+    gc.collect()
+    assert logged == []
 
 
 @pytest.mark.parametrize("where", ["bootstrap", "start"])
