@@ -212,10 +212,16 @@ def _of_kafka(error: BaseException) -> bool:
     return any((base.__module__, base.__name__) == ("aiokafka.errors", "KafkaError") for base in type(error).__mro__)
 
 
-def told(error: BaseException) -> str:
-    """The message of an error for people; a group of a single error has the message of that error."""
+def only(error: BaseException) -> BaseException:
+    """The error itself, if a group has no other."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
+    return error
+
+
+def told(error: BaseException) -> str:
+    """The message of an error for people."""
+    error = only(error)
     return str(error) if isinstance(error, HeadgateError) else said(error)
 
 

@@ -85,7 +85,7 @@ def test_one_that_waits_over_what_is_there_is_asked_again() -> None:
 def test_one_that_breaks_its_contract_fails_the_task_and_says_how(chooser: Any, says: str) -> None:
     """Not the worker, and not in silence."""
     with Driver(two_inputs([], chooser=chooser, a={}, b={})) as d:
-        with pytest.raises(ExceptionGroup):
+        with pytest.raises(hg.HeadgateError, match=says):
             d.send("a", 1)
         why = d.tasks["Partition 0"].machine.why
         assert f"the chooser '{chooser.__name__}'" in why
