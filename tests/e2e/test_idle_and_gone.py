@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 WINDOWS = """
 import headgate as hg
 
-app = hg.App("JOB", settings={"watermark.idle-timeout": "500ms", "watermark.idle-confirm": "200ms"})
+idle = {"watermark.idle-timeout": "500ms", "watermark.idle-confirm": "200ms"}
+app = hg.App("JOB", settings={**idle, "placement.rejoin-grace": "10m"})  # elsewhere, its task would be idle, and what comes would be late
 rows = app.input("IN", timestamp="ts", max_future=None).repartition("k", partitions=2)
 rows.window(hg.tumbling("1s"), late="LATE").agg(n=hg.count()).to("OUT")
 """
