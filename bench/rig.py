@@ -128,6 +128,10 @@ class Tree:
         return cpu, rss
 
 
+KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""The environment of programs: one that may not keep its bytecode compiles all of headgate at each start."""
+
+
 @dataclass
 class Program:
     """A running peer: its CPU time over time, its memory, and its output."""
@@ -143,7 +147,7 @@ class Program:
     def start(self) -> Program:
         """Start it, and the two threads that watch it."""
         self.popen = subprocess.Popen(
-            self.command, env={**os.environ, **self.env}, stdout=subprocess.PIPE, stderr=self.log.open("wb"),
+            self.command, env={**KEPT, **self.env}, stdout=subprocess.PIPE, stderr=self.log.open("wb"),
             stdin=subprocess.DEVNULL, text=True, start_new_session=True, cwd=self.log.parent,
         )  # fmt: skip
         _running.append(self)
