@@ -1,19 +1,21 @@
 """Which operator runs a step: the one place that names all of them.
 
-A step may not import what runs it, so the table stands here, by the kind of step. A kind that is not in it only passes rows on.
+A step may not import what runs it, so the tables stand here, by the kind of step. A kind that is in none of them cannot run: no step passes
+rows on because it was forgotten.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any
 
 from ...job.steps.batches import BatchStep, SparkStep, WriteStep
 from ...job.steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
 from ...job.steps.ends import ActorStep, AgentStep, ShareStep, SinkStep, ToStep
 from ...job.steps.keyed import AggregateStep, JoinStep, JoinTableStep, TableStep, WindowStep
-from ...job.steps.rows import FilterStep, FlatMapStep, MapAsyncStep, MapStep, PeekStep, RekeyStep
+from ...job.steps.rows import EventsStep, FilterStep, FlatMapStep, MapAsyncStep, MapStep, MergeStep, PeekStep, RekeyStep
 from ...job.steps.sources import ShuffleStep
 from ...job.steps.step import Step
 from ..actors.actor import ActorOp
@@ -33,12 +35,11 @@ from ..windows.windowed import WindowOp
 
 def operator_of(step: Step, env: Env) -> Operator:
     """The operator that runs a step."""
-    return OPERATORS.get(type(step), Operator)(step, env)
+    return OPERATORS[type(step)](step, env)
 
 
 def _sending(step: ShuffleStep, env: Env) -> Operator:
-    combining = {AggregateStep: CombineOp, WindowStep: WindowCombineOp}
-    return combining.get(type(step.combine), ShuffleOp)(step, env)
+    return SENDING[type(step.combine)](step, env)
 
 
 def _bridge(module: str, name: str) -> Callable[[Any, Env], Operator]:
@@ -72,4 +73,12 @@ OPERATORS: Mapping[type[Step], Callable[[Any, Env], Operator]] = {
     SinkStep: SinkOp,
     AgentStep: AgentOp,
     ActorStep: ActorOp,
+    MergeStep: Operator,
+    EventsStep: Operator,
 }
+SENDING: Mapping[type[Step | None], Callable[[Any, Env], Operator]] = {
+    NoneType: ShuffleOp,
+    AggregateStep: CombineOp,
+    WindowStep: WindowCombineOp,
+}
+"""By what a shuffle combines for."""

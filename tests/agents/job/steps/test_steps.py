@@ -8,6 +8,7 @@ from headgate.agents.job.steps.keyed import JoinStep, JoinTableStep
 from headgate.agents.job.steps.rows import FilterStep
 from headgate.agents.job.steps.sources import ShuffleStep
 from headgate.agents.job.steps.step import Step
+from headgate.agents.operators.pipeline.made import OPERATORS
 from headgate.core.graph.graph import KEYED, SHARE, SHUFFLES
 from headgate.core.graph.updates import GIVES_EVENTS, NEEDS_EVENTS
 
@@ -45,3 +46,8 @@ def test_the_rules_of_the_graph_name_verbs_that_there_are():
     """A verb that is misspelt there would turn a rule off without a word."""
     verbs = {kind.VERB for kind in KINDS} | {"broadcast", "repartition", "gather"}
     assert (KEYED | SHUFFLES | NEEDS_EVENTS | GIVES_EVENTS | {SHARE}) - verbs == set()
+
+
+def test_every_kind_of_step_has_an_operator():
+    """One that was forgotten would pass its rows on as they are."""
+    assert set(KINDS) - {sources.InputStep} == set(OPERATORS)
