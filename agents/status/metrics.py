@@ -20,7 +20,7 @@ from ...core.task.view import STEP
 from ..worker.load.health import readiness
 from ..worker.load.join_load import joins_of
 from ..worker.load.load import watermarks
-from ..worker.load.step_facts import StepFacts
+from ..worker.load.step_facts import StepFacts, is_time
 from ..worker.load.times import PlaceTime, times_of
 from ..worker.load.window_load import windows_of
 from .batch_metrics import BATCH_METRICS
@@ -141,7 +141,7 @@ def _steps(of: Callable[[Any], Iterable[StepFacts]], name: str) -> Callable[[Wor
     def read(worker: Worker) -> Iterator[MetricSample]:
         for one in of(worker.actors.values()):
             if (found := getattr(one, name)) is not None:
-                yield one.order, found / (1000 if name.endswith("_ms") else 1)
+                yield one.order, found / (1000 if is_time(name) else 1)
 
     return read
 

@@ -15,7 +15,7 @@ import click
 
 from ....core.coordination.state import JobState
 from ....core.names import JobName, Topics
-from ....core.orders import RESTING
+from ....core.orders import RESTING, TaskState
 from ...coordinator.job_states import states_of_all
 from ...kafka.connect import CONNECT_S
 from ...kafka.port import KafkaPort
@@ -82,7 +82,7 @@ def summary(status: dict[str, Any]) -> dict[str, Any]:
         "silent_workers": sum(1 for worker in workers if not worker["alive"] and worker["state"] != "left"),
         "tasks": len(tasks),
         "tasks_running": sum(1 for task in tasks if task["state"] == "running"),
-        "tasks_failed": sum(1 for task in tasks if task["state"] == "failed"),
+        "tasks_failed": sum(1 for task in tasks if task["state"] == TaskState.FAILED),
         "lag": status["lag"],
     }
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from ....core.errors import EnvironmentFault
@@ -324,7 +325,7 @@ class Intake:
         await self._absorb(taken)
         if self._behind():
             for part in self._parts.values():
-                self._gather(part, BEHIND_S)  # an answer without records says nothing of the rate
+                self._gather(part)
         self._watch()
         return bool(taken) or self._answered.is_set()
 
@@ -368,8 +369,9 @@ class Intake:
         took_s, part.came_s = now - part.came_s, now
         self._gather(part, took_s / max(size, 1))
 
-    def _gather(self, part: _Partition, byte_s: float) -> None:
-        """Hold the next fetch of this partition back, unless there is more to fetch already. Of late, a byte came each `byte_s` seconds."""
+    def _gather(self, part: _Partition, byte_s: float = inf) -> None:
+        """Hold the next fetch of this partition back, unless there is more to fetch already. Of late, a byte came each `byte_s` seconds; an
+        answer without records says nothing of that."""
         answer, now, behind = part.answer, self._mono(), self._behind()
         if (
             not part.gathers

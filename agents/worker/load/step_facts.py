@@ -50,7 +50,7 @@ class StepFacts:
         found: dict[str, float] = {}
         for name, key in self.KEYS.items():
             value = getattr(self, name)
-            if value is not None and (value or not self.SPARSE or not found or _is_time(name)):
+            if value is not None and (value or not self.SPARSE or not found or is_time(name)):
                 found[f"{key}.{self.place}"] = float(value)
         return found
 
@@ -81,10 +81,11 @@ def steps_of_load(kind: type[F], load: Mapping[str, float]) -> list[F]:
     return found
 
 
-def _is_time(name: str) -> bool:
+def is_time(name: str) -> bool:
+    """Whether a field is a time in milliseconds."""
     return name.endswith("_ms")
 
 
 def _together(one: int | None, other: int | None, name: str) -> int | None:
     known = [value for value in (one, other) if value is not None]
-    return min(known, default=None) if _is_time(name) else sum(known)
+    return min(known, default=None) if is_time(name) else sum(known)
