@@ -40,10 +40,10 @@ HARMLESS = re.compile(
 """Lines that say nothing: every JVM, or every Python worker, writes them when it begins."""
 TRACEBACK = b"Traceback (most recent call last):\n"
 LEFT_ALONE = re.compile(
-    rb"Traceback \(most recent call last\):\n(  File \"[^\n]*/pyspark/daemon\.py\"[^\n]*\n(    [^\n]*\n)*)*(BrokenPipeError: [^\n]*\n?)?"
+    rb"Traceback \(most recent call last\):\n|  File \"[^\n]*/pyspark/daemon\.py\"[^\n]*\n?|    [^\n]*\n?|BrokenPipeError: [^\n]*\n?"
 )
-"""What PySpark's daemon says when the JVM has closed the connection of a Python worker, because its batch was cancelled or Spark stops. The
-JVM may end in the middle of it.
+"""A line of what PySpark's daemon says when the JVM has closed the connection of a Python worker, because its batch was cancelled or Spark
+stops. The JVM may end in the middle of it, and several workers may say it at once, a line of one between two of another.
 """
 
 
@@ -91,26 +91,33 @@ _hushed: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 
 def _pass_on(said: IO[bytes]) -> None:
-    empty, told = 0, list[bytes]()
+    empty, told, begun = 0, list[bytes](), 0
     with said:
         for line in said:
             if said in _hushed:
                 told.clear()
+                begun = 0
                 continue
-            if line == TRACEBACK or told:
+            if line == TRACEBACK or begun:
                 told.append(line)
-                if not line.startswith((b" ", TRACEBACK)):
-                    if not LEFT_ALONE.fullmatch(b"".join(told)):
-                        _write(b"".join(told))
-                    told.clear()
+                begun += line == TRACEBACK
+                begun -= not line.startswith((b" ", TRACEBACK))
+                if not begun:
+                    _tell(told)
             elif (harmless := HARMLESS.fullmatch(line)) is not None:
                 empty += harmless["empty"] is not None
             elif line == b"\n" and empty:
                 empty -= 1
             else:
                 _write(line)
-    if told and not LEFT_ALONE.fullmatch(b"".join(told)):
+    _tell(told)
+
+
+def _tell(told: list[bytes]) -> None:
+    """Pass on tracebacks, which stand between each other's lines if several workers wrote at once, unless they are all harmless."""
+    if not all(map(LEFT_ALONE.fullmatch, told)):
         _write(b"".join(told))
+    told.clear()
 
 
 def _write(line: bytes) -> None:

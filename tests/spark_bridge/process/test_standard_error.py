@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,25 @@ def test_a_python_worker_whose_batch_was_cancelled_is_no_error(monkeypatch: pyte
     for upto in (1, 2, 3, 4):
         standard_error._pass_on(io.BytesIO(b"".join(DAEMON.splitlines(keepends=True)[:upto])))
     assert written == []
+
+
+def test_tracebacks_of_several_python_workers_may_stand_between_each_others_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker writes line by line, and all of them see the connection go in the same moment."""
+    written: list[bytes] = []
+    monkeypatch.setattr(standard_error, "_write", written.append)
+    users = DAEMON.replace(b"pyspark/daemon.py", b"mine.py")
+    for other in (DAEMON, users):
+        both = [(DAEMON.splitlines(keepends=True), other.splitlines(keepends=True)) for _ in range(20)]
+        mixed = [_mixed(one, two, random.Random(seed)) for seed, (one, two) in enumerate(both)]
+        standard_error._pass_on(io.BytesIO(b"".join(mixed)))
+        if other is DAEMON:
+            assert written == []
+    assert b"".join(written).count(b"mine.py") == 2 * 20
+
+
+def _mixed(one: list[bytes], two: list[bytes], order: random.Random) -> bytes:
+    """Lines of both, each in its own order."""
+    said = list[bytes]()
+    while one or two:
+        said.append((one if not two or (one and order.random() < 0.5) else two).pop(0))
+    return b"".join(said)
