@@ -2,7 +2,8 @@
 
 - Grant n+1 is written only after its holder has `released` grant n (even a grant that it never used), or in one transaction with the fence
   of the holder. Nothing else frees a task.
-- A holder that is not wanted any more, that leaves, or whose run closes, has `release.timeout` to release; then it is fenced.
+- A holder that is not wanted any more, that leaves, or whose run closes, has `release.timeout` to release; then it is fenced. So has one
+  that says that it releases a task that is wanted there again.
 - A task gets its task log partition once, and keeps it.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import count
 
+from ...orders import TaskState
 from ..messages import ProcessorState, RunState, SetChangelog, SetGrant, SetProcessor
 from .damage import may_be_held, unknown
 from .draft import Draft
@@ -56,7 +58,9 @@ def _let_go(draft: Draft, held: SetGrant) -> None:
 
 
 def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: str | None) -> bool:
-    """Whether the holder must release: another worker should run the task, none should, or the holder is leaving."""
+    """Whether the holder must release: another worker should run the task, none should, it releases already, or it is leaving."""
+    if draft.state.says(held.task) == TaskState.RELEASING:
+        return True
     if owner is not None:
         return (owner.processor, owner.incarnation) != (held.processor, held.incarnation)
     life = draft.state.recorded(held.processor).get(held.incarnation)

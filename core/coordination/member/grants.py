@@ -180,6 +180,9 @@ class Tasks:
                 mine.phase, mine.state, mine.why = GrantPhase.OVER, TaskState.RELEASED, NEVER_RAN
                 return []
             return self._start(job, view, grant, mine, mono, sure)
+        if mine.phase == GrantPhase.RELEASING and not stay:
+            # it is wanted here again: the leader must know that nobody runs it until it is released
+            mine.state = TaskState.RELEASING
         if mine.phase != GrantPhase.STARTED:
             return []
         if stay:

@@ -75,7 +75,9 @@ def test_a_python_worker_whose_batch_was_cancelled_is_no_error(monkeypatch: pyte
     assert written == []
 
 
-def test_tracebacks_of_several_python_workers_may_stand_between_each_others_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracebacks_of_several_python_workers_may_stand_between_each_others_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each worker writes line by line, and all of them see the connection go in the same moment."""
     written: list[bytes] = []
     monkeypatch.setattr(standard_error, "_write", written.append)

@@ -68,6 +68,25 @@ def test_a_superseded_move_grants_once():
     assert house.answer("u2")[0] == "done"
 
 
+def test_a_worker_that_does_not_release_is_fenced_also_when_its_task_is_wanted_there_again():
+    """Nobody runs a task that hangs in its release. It was wanted elsewhere and then, as that worker left, back where it hung: for ever."""
+    house = House(release_s=5.0, grace_s=0.0)
+    one = house.worker("p1")
+    two = house.worker("p2")
+    house.run(3)
+    one.stuck = {task := min(one.tasks)}
+    house.request("u1", "move", task=task, to="p2")
+    house.run(1)
+    house.leave(two)
+    house.run(1)
+    assert two.exit is not None
+    assert house.state.model.wanted[task] == "p1"
+    first = one.member.incarnation
+    house.run(8)
+    assert ("p1", first) in house.fenced
+    assert len(one.tasks) == 4
+
+
 def test_a_grant_that_was_never_used_is_released_all_the_same():
     """It was granted while the worker was already going."""
     house = House()
