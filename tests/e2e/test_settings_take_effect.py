@@ -459,9 +459,11 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
 
     monkeypatch.setattr(actor, "_put_down", hung)
     monkeypatch.setattr(driven, "fence", lost)
-    with contextlib.suppress(Exception):
-        await job.ask("move", task=name, to="w1", wait=False)
+    (other,) = first.worker.actors
+    await job.ask("move", task=name, to="w1", wait=False)
     await third.until(lambda: third.state(name) == "releasing", "it is told to let go")
+    # the first one lets go of its task in exchange; that may take its time
+    await third.until(lambda: third.state(other) == "running", "the other one is here")
     assert not fences
     await change(job, "release.timeout", "200ms", first)
     await first.until(lambda: len(fences) == 1, "it is fenced")
