@@ -2,7 +2,8 @@
 
 What it decides: which requests and answers go another way than aiokafka's, to the same effect. Those are fetch answers of some size, which
 are decoded where they were received (see `receiving`), and produce requests of some size: aiokafka copies their record batches into the
-field, the partition, the topic, the request and the message before it writes them. Here, a batch is given to the transport as it is.
+field, the partition, the topic, the request and the message before it writes them. Here, a batch is given to the transport as it is. And
+each task has a client of its own, so a worker with many tasks gets the same metadata many times: equal answers are decoded once.
 
 Promises: the bytes on the wire, the order of requests, and errors are aiokafka's. A batch that has been given to the transport is not
 changed; the transport keeps it until it has been sent.
@@ -14,6 +15,7 @@ import struct
 import time
 import weakref
 from collections.abc import Iterable, Iterator
+from io import BytesIO
 from typing import Any
 
 import aiokafka.conn as conn_module
@@ -25,6 +27,8 @@ from ..records.kafka.columns import Raw
 from .receiving import Fields
 
 PRODUCE, FETCH = 0, 1
+ALIKE = (3, 18)
+"""Metadata and the broker's versions: what clients of one process ask for in the same moment, they are told alike."""
 LARGE = 32 << 10
 """Fields below this size are joined with their neighbours: a write of its own costs more than a copy."""
 
@@ -48,19 +52,25 @@ class Connection(conn_module.AIOKafkaConnection):
             del connection, answer  # while it waits for the next one, nothing keeps this one's memory
 
     def _handle_frame(self, resp: Raw) -> None:
-        if isinstance(resp, bytes):
-            super()._handle_frame(resp)
-            return
         requests: Any = self._requests
         correlation, request, waiting = requests[0]
-        if request is None or request.API_KEY != FETCH or request.FLEXIBLE_VERSION:
+        if isinstance(resp, bytes):
+            if request is None or request.API_KEY not in ALIKE or waiting.done() or not _answers(correlation, resp):
+                super()._handle_frame(resp)
+            else:
+                self._answered(_decoded(request, resp))
+        elif request is None or request.API_KEY != FETCH or request.FLEXIBLE_VERSION:
             super()._handle_frame(bytes(resp))
-        elif waiting.done() or int.from_bytes(resp[:4], "big", signed=True) != correlation:
+        elif waiting.done() or not _answers(correlation, resp):
             super()._handle_frame(bytes(resp[:4]))  # aiokafka looks at nothing else
         else:
-            waiting.set_result(request.RESPONSE_TYPE.decode(Fields(resp[4:])))
-            self._last_action = time.monotonic()
-            requests.popleft()
+            self._answered(request.RESPONSE_TYPE.decode(Fields(resp[4:])))
+
+    def _answered(self, answer: Any) -> None:
+        requests: Any = self._requests
+        requests[0][2].set_result(answer)
+        self._last_action = time.monotonic()
+        requests.popleft()
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         """See aiokafka's."""
@@ -82,6 +92,24 @@ class Connection(conn_module.AIOKafkaConnection):
         waiting = self._loop.create_future()
         requests.append((correlation, prepared, waiting))
         return wait_for(waiting, self._request_timeout)
+
+
+def _answers(correlation: int, resp: Raw) -> bool:
+    return int.from_bytes(resp[:4], "big", signed=True) == correlation
+
+
+_alike: dict[Any, tuple[bytes, Any]] = {}
+"""By type, the last answer that was decoded, and its bytes behind the number of the request. aiokafka changes no answer."""
+
+
+def _decoded(request: Any, resp: bytes) -> Any:
+    kind, told = request.RESPONSE_TYPE, resp[4:]
+    known = _alike.get(kind)
+    if known is None or known[0] != told:
+        data = BytesIO(resp)
+        request.parse_response_header(data)
+        known = _alike[kind] = told, kind.decode(data)
+    return known[1]
 
 
 def encoded(kind: Any, value: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ Promises:
   position that the client moved by itself) is discarded, and fetched again from the end of the buffer.
 - A fetch is held back only for a partition that was read up to its end, only for a bounded time (see `gathering`), and not across a seek, a
   new bound, a pause or the beginning of a drain. While another partition has a backlog, it is held back for `BEHIND_S`: the task has enough
-  to do until then, and each fetch costs as much as a hundred rows.
+  to do until then, and each fetch costs as much as a hundred rows. While another task has one, it is held back as long as this one rests.
 - `take` never waits, and reading heads changes nothing. One coroutine calls `fill` in a loop.
 """
 
@@ -219,11 +219,11 @@ class Intake:
         fresh_s: float = 2.0,
         watchdog_s: float = 30.0,
         gather_until: Callable[[], float | None] = lambda: None,
-        behind: Callable[[], bool] = lambda: False,
+        seldom_until: Callable[[float], float | None] = lambda now_s: None,
         offsets: Offsets | None = None,
     ) -> None:
         """`gather_until`: until when (monotonic clock) the next fetch of sources that gather is held back; None: not at all.
-        `behind`: whether the task has a backlog.
+        `seldom_until`: the same, because of a backlog. Then the fetch of a partition that just answered without records is held back, too.
 
         `offsets`: whom to ask about sources that are not fetched.
         """
@@ -246,7 +246,7 @@ class Intake:
         self._consumer: Consumer | None = None
         self._answered = asyncio.Event()
         self._gather_until = gather_until
-        self._behind = behind
+        self._seldom_until = seldom_until
         self._gathered: Timer | None = None
         self._until = 0.0
         """When the gathered fetch is sent."""
@@ -323,7 +323,7 @@ class Intake:
         taken = await fetched(self._port, self._consumer, self._answered, most_s)
         await self._identify()
         await self._absorb(taken)
-        if self._behind():
+        if self._seldom_until(self._mono()) is not None:
             for part in self._parts.values():
                 self._gather(part)
         self._watch()
@@ -372,7 +372,7 @@ class Intake:
     def _gather(self, part: _Partition, byte_s: float = inf) -> None:
         """Hold the next fetch of this partition back, unless there is more to fetch already. Of late, a byte came each `byte_s` seconds; an
         answer without records says nothing of that."""
-        answer, now, behind = part.answer, self._mono(), self._behind()
+        answer, now = part.answer, self._mono()
         if (
             not part.gathers
             or part.gathering
@@ -385,10 +385,11 @@ class Intake:
             return
         if part.buffer.buffered_to < min(answer.stable, answer.high_watermark):
             return
-        until = now + BEHIND_S if behind else self._gather_until()
+        seldom = self._seldom_until(now)
+        until = seldom or self._gather_until()
         if until is None:
             return
-        enough = self._fetch_bytes // 2 if part.bulk or behind else GATHER_BYTES
+        enough = self._fetch_bytes // 2 if part.bulk or seldom else GATHER_BYTES
         until = min(until, now + byte_s * enough)
         if until < now + SHORTEST_S:
             return

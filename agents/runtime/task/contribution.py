@@ -138,6 +138,7 @@ class Contribution:
             needed = self._site.pipeline.needed()
             self._done = {at: min(n, needed.get(at, n)) for at, n in self._positions.items()}
         self._unsealed, self._worked_ns = False, 0
+        self._site.took_part_s = self._site.clock.now().mono
         return writes
 
     def mark(self, order: t.SendControl) -> None:

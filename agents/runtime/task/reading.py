@@ -14,7 +14,7 @@ from ...port.port import Offsets
 from ...records.frames.chunks import Chunk
 from ...records.limits import LIMIT
 from ..reading.chooser import TaskChooser
-from ..reading.intake import FETCH_BYTES, Intake, PartitionSource
+from ..reading.intake import BEHIND_S, FETCH_BYTES, Intake, PartitionSource
 from ..reading.old_reads import OldReads
 from .beside import Beside
 from .site import Site
@@ -93,10 +93,17 @@ class Reading:
             fetch_bytes=min(FETCH_BYTES, max(1, room)),
             watchdog_s=settings.seconds("fetch.watchdog"),
             gather_until=lambda: producers.gather_until() if site.runs_on else None,
-            behind=lambda: site.behind and site.runs_on and producers.gathers,
+            seldom_until=self._seldom_until,
             offsets=self._needs.offsets,
         )
         return TaskIntake(site, self._needs, intake, chooser, positions, self._take)
+
+    def _seldom_until(self, now_s: float) -> float | None:
+        """Until when a fetch is held back, if this task has a backlog, or rests because another one has; None: not at all."""
+        site, producers = self._site, self._needs.producers
+        if not (site.runs_on and producers.gathers):
+            return None
+        return now_s + BEHIND_S if site.behind else site.rests(producers.rest_s)
 
     def take_settings(self) -> None:
         """Apply changed settings from the next look and the next choice on."""

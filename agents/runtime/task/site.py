@@ -66,6 +66,8 @@ class Site:
         self.idle.set()
         self.behind = False
         """Whether more of what it may read is there already, as far as it knows."""
+        self.took_part_s = float("-inf")
+        """When it took part in a commit last."""
         self.gone = False
         """The task has ended or is ending: it handles no more events."""
 
@@ -99,6 +101,11 @@ class Site:
     def runs_on(self) -> bool:
         """Whether the task is working, and nothing that it reads has come to its end: from then on, what is left must not wait."""
         return self.machine.phase == TaskState.RUNNING and not self.view.finished
+
+    def rests(self, rest_s: float) -> float | None:
+        """Until when it rests after it took part in a commit, if that is for so long; None: not now."""
+        until = self.took_part_s + rest_s
+        return until if rest_s and until > self.clock.now().mono and self.runs_on else None
 
     def drop(self) -> None:
         """Discard what the letter has emitted and changed."""

@@ -210,9 +210,13 @@ class TaskActor:
         return 0 if store is None else store.meta.position or 0
 
     @property
-    def patient(self) -> bool:
+    def behind(self) -> bool:
         """See `committing.Writer`."""
-        return self.site.behind and self.contribution.small
+        return self.site.behind
+
+    def patient(self, rest_s: float) -> bool:
+        """See `committing.Writer`."""
+        return self.contribution.small and (self.site.behind or self.site.rests(rest_s) is not None)
 
     @property
     def arriving(self) -> bool:

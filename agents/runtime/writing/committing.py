@@ -45,8 +45,12 @@ class Writer(Protocol):
         ...
 
     @property
-    def patient(self) -> bool:
-        """Whether it has worked on little since it took part last, with a backlog behind it."""
+    def behind(self) -> bool:
+        """Whether it has a backlog."""
+        ...
+
+    def patient(self, rest_s: float) -> bool:
+        """Whether it has worked on little since it took part last, and has a backlog or took part less than `rest_s` ago."""
         ...
 
     @property

@@ -39,7 +39,7 @@ class Rig:
             name="test",
             fetch_bytes=3000,
             gather_until=lambda: self.until,
-            behind=lambda: self.behind,
+            seldom_until=lambda now_s: now_s + BEHIND_S if self.behind else None,
         )
 
     def writes(self, at: StreamPartition, *values: bytes) -> None:

@@ -23,7 +23,7 @@ from headgate.agents.live_settings import Settings
 from headgate.agents.operators.pipeline.trouble import may_pass
 from headgate.agents.port.absence import Unread as Absent
 from headgate.agents.records.frames.chunks import Chunk
-from headgate.agents.runtime.reading.intake import PartitionHead
+from headgate.agents.runtime.reading.intake import BEHIND_S, PartitionHead
 from headgate.agents.runtime.reading.old_reads import OldReads
 from headgate.agents.runtime.store.state import TaskStore
 from headgate.agents.runtime.task.notes import StatusNotes
@@ -139,6 +139,7 @@ class Producers:
     async def room(self) -> None: ...
 
     gathers = False
+    rest_s = 0.0
 
     def gather_until(self) -> float | None: ...
     def arrived(self, took_s: float) -> None: ...
@@ -793,14 +794,32 @@ async def test_a_task_is_behind_while_it_may_read_more_and_then_fetches_what_was
 async def test_a_task_with_a_backlog_waits_with_its_commit_until_it_has_worked_for_a_shift() -> None:
     async with running(naming()) as host:
         actor = host.actor
-        assert not actor.patient
+        assert not actor.patient(0.0)
         actor.site.behind = True
-        assert actor.patient
+        assert actor.patient(0.0)
         actor.contribution.letter_ended(SHIFT_NS)
-        assert not actor.patient
+        assert not actor.patient(0.0)
         host.give(b'{"n": 1}')
         await until(lambda: host.values())
-        assert actor.patient
+        assert actor.patient(0.0)
+
+
+async def test_a_task_without_a_backlog_rests_after_a_commit_while_another_one_has_a_backlog() -> None:
+    """60 such tasks took part in each commit, and took half of the main loop from the ones with a backlog."""
+    async with running(naming()) as host:
+        actor = host.actor
+        host.give(b'{"n": 1}')
+        await until(lambda: host.values())
+        assert actor.patient(1e9)
+        assert not actor.patient(0.0), "no other task has a backlog"
+        assert host.actor.reading._seldom_until(0.0) is None
+        host.producers.gathers, host.producers.rest_s = True, 1e9
+        assert host.actor.reading._seldom_until(0.0) == actor.site.took_part_s + 1e9
+        actor.site.behind = True
+        assert host.actor.reading._seldom_until(7.0) == 7.0 + BEHIND_S
+        actor.site.behind = False
+        actor.contribution.letter_ended(SHIFT_NS)
+        assert not actor.patient(1e9)
 
 
 async def test_degraded_is_withdrawn_once_every_input_answers_again_and_when_the_task_goes() -> None:

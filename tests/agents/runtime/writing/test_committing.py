@@ -75,7 +75,7 @@ class Odd(MemoryProducer):
 class Task:
     """A task that has one record and its checkpoint in each transaction (`committing.Writer`)."""
 
-    log_end, arriving, patient = 0, False, False
+    log_end, arriving, behind = 0, False, False
 
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig, self.name = rig, name
@@ -92,6 +92,9 @@ class Task:
 
     def announce(self) -> None:
         pass
+
+    def patient(self, rest_s: float) -> bool:
+        return False
 
     def apply(self, position: int) -> None:
         self.rig.said.append(f"apply {self.name}")
