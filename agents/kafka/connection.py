@@ -54,13 +54,11 @@ class Connection(conn_module.AIOKafkaConnection):
     def _handle_frame(self, resp: Raw) -> None:
         requests: Any = self._requests
         correlation, request, waiting = requests[0]
-        if isinstance(resp, bytes):
+        if isinstance(resp, bytes) or request is None or request.API_KEY != FETCH or request.FLEXIBLE_VERSION:
             if request is None or request.API_KEY not in ALIKE or waiting.done() or not _answers(correlation, resp):
-                super()._handle_frame(resp)
+                super()._handle_frame(bytes(resp))
             else:
-                self._answered(_decoded(request, resp))
-        elif request is None or request.API_KEY != FETCH or request.FLEXIBLE_VERSION:
-            super()._handle_frame(bytes(resp))
+                self._answered(_decoded(request, bytes(resp)))
         elif waiting.done() or not _answers(correlation, resp):
             super()._handle_frame(bytes(resp[:4]))  # aiokafka looks at nothing else
         else:

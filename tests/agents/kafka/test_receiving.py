@@ -229,6 +229,28 @@ async def test_an_answer_that_is_not_a_fetch_is_whole_bytes() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("topics", [3, 2000])
+async def test_equal_metadata_of_several_clients_is_decoded_once(topics: int) -> None:
+    """A worker with 64 tasks decoded it 64 times, and each again with each answer. What differs is decoded for itself."""
+    turn = iter((7, 7, 8, 7))
+
+    def metadata(api: int, correlation: int) -> bytes:
+        named = [(0, f"topic-{number:05}-{'x' * 200}", False, []) for number in range(topics)]
+        answer = response_type(brokers=[], controller_id=next(turn), topics=named)
+        return framed(struct.pack(">i", correlation) + answer.encode())
+
+    response_type = MetadataRequest([]).prepare({3: (0, 1)}).RESPONSE_TYPE
+    async with broker(metadata) as port:
+        clients = [await create_conn("127.0.0.1", port) for _ in range(2)]
+        found = [await clients[number].send(MetadataRequest([])) for number in (1, 0, 1, 0)]
+        assert [one.controller_id for one in found] == [7, 7, 8, 7]
+        assert {len(one.topics) for one in found} == {topics}
+        assert found[1] is found[0]
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("sent", [0, 1, 4, 7, 8, 60, LANDING - 1, LANDING + 3, LANDING * 4])
 async def test_a_connection_that_is_lost_in_an_answer_fails_the_request(sent: int) -> None:
     """At any byte: in the length, in the fields, in the records."""
