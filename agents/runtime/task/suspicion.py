@@ -78,8 +78,19 @@ def mark_of(chunk: Chunk, topic: str) -> Mark:
 class Suspicion:
     """The marks of one task, and those that its predecessors have left."""
 
-    def __init__(self, start: Start, solitude: Solitude, job: LetterJob, life: Process, clock: Clock, log: Any) -> None:
+    def __init__(
+        self,
+        start: Start,
+        solitude: Solitude,
+        job: LetterJob,
+        life: Process,
+        clock: Clock,
+        log: Any,
+        between_rows: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`between_rows`: awaited between rows that run one by one, which may be thousands: the worker has more to do."""
         self._after_death = start.after_death
+        self.between_rows = between_rows
         self._solitude = solitude
         self._log = log
         self.marks: Marks = NoMarks()
@@ -296,6 +307,7 @@ class Suspected:
             return next_death(known, mark, alone=holds)
 
         said = self._span(index) if one.announced.active and index != WHOLE else None
+        await one.between_rows()
         await one.suspected_begins(self._alone, exact, None if said is None or said.alone else lambda _: said)
 
     def _span(self, index: int) -> Mark:

@@ -42,6 +42,7 @@ from .reading import Reading, ReadingNeeds
 from .site import Site, SiteNeeds
 from .suspicion import LetterJob, Suspicion
 from .task_intake import Room
+from .turns import BetweenRows
 from .under_way import LetterNeeds, UnderWay
 
 
@@ -82,7 +83,9 @@ class TaskActor:
         self.failures = Failures(site)
         self.due = Due(site)
         self.beside = Beside(site, needs.life, self.failures.broken)
-        self.suspicion = Suspicion(start, needs.solitude, needs.job, needs.life, site.clock, site.log)
+        self.suspicion = Suspicion(
+            start, needs.solitude, needs.job, needs.life, site.clock, site.log, BetweenRows(needs.turns.clocks)
+        )
         self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due)
         self.under_way = UnderWay(
             site,

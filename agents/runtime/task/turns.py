@@ -44,6 +44,20 @@ class Share:
         """For how many turns of the loop the shift is still kept for it, while its letter, or the next one, is about to begin."""
 
 
+class BetweenRows:
+    """Gives the loop away between the rows of a letter that runs them one by one, whenever they have held it for a turn."""
+
+    def __init__(self, clocks: Clocks | None) -> None:
+        self._clocks = clocks
+        self._since_ns = 0
+
+    async def __call__(self) -> None:
+        clocks = self._clocks
+        if clocks is not None and clocks.wall_ns() - self._since_ns >= TURN_NS:
+            await asyncio.sleep(0)
+            self._since_ns = clocks.wall_ns()
+
+
 class LoopTurns:
     """The turns of one process."""
 

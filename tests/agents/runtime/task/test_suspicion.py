@@ -11,6 +11,7 @@ import structlog
 from headgate.agents.kafka.port import WallClock
 from headgate.agents.runtime.task.solitude import Solitude
 from headgate.agents.runtime.task.suspicion import ENOUGH, Suspicion
+from headgate.agents.runtime.task.turns import BetweenRows
 from headgate.agents.state.marks import NoMarks, fields_of
 from headgate.core.names import StreamPartition
 from headgate.core.orders import RunView, Start
@@ -53,7 +54,7 @@ def suspicion(*, complete: bool) -> tuple[Suspicion, Said]:
     """After the death of the owner before, whose marks are here or not."""
     job = Said()
     clock, start = WallClock(), Start("t", 4, RunView("r1", "u1"), 0, after_death=True)
-    made = Suspicion(start, Solitude(clock), job, Life(), clock, structlog.get_logger())
+    made = Suspicion(start, Solitude(clock), job, Life(), clock, structlog.get_logger(), BetweenRows(None))
     marks = NoMarks()
     marks.complete = complete
     made.remember(marks)

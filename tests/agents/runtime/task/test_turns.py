@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from headgate.agents.measured import Clocks, Meter, clocks_of_thread
-from headgate.agents.runtime.task.turns import KEPT_TURNS, SHIFT_NS, SPARE, LoopTurns, Share
+from headgate.agents.runtime.task.turns import KEPT_TURNS, SHIFT_NS, SPARE, BetweenRows, LoopTurns, Share
 from headgate.core.turns import EVERY, QUIET_NS, TURN_NS
 
 MS = 1_000_000
@@ -274,6 +274,22 @@ async def test_a_task_that_ends_while_it_waits_holds_up_nobody() -> None:
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     assert [task for _, task in ran if task not in "bc"] == ["a", "d"]
+
+
+@looped
+async def test_rows_that_run_one_by_one_give_the_loop_away_whenever_they_have_held_it_for_a_turn() -> None:
+    """A letter under which a worker had died ran its thousands of rows in one turn of seconds."""
+    loop = Loop()
+    between, turns = BetweenRows(clocks(lambda: loop.ns)), list[int]()
+    await between()
+    for _ in range(7):
+        loop.ns += TURN_NS // 3 + 1
+        await between()
+        turns.append(loop.turn)
+    assert [later - one for one, later in pairwise(turns)] == [0, 1, 0, 0, 1, 0]
+    loop.ns, before = 10 * TURN_NS, loop.turn
+    await BetweenRows(None)()
+    assert loop.turn == before
 
 
 @looped
