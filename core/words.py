@@ -210,8 +210,10 @@ WORDS = (
     _word("astype", PANDAS, EXPRESSION, ".cast(float)", "columns.md#expressions"),
     _word("alias", SPARK, EXPRESSION, ".with_columns(name=…) gives the name", "columns.md#expressions"),
     _word("between", (SPARK, PANDAS), EXPRESSION, "(hg.col(…) >= a) & (hg.col(…) <= b)", "columns.md#expressions"),
-    _word("when otherwise mask", (SPARK, PANDAS), EXPRESSION, ".frame(fn, like=…, schema=…), or .map(fn) of rows",
-          "columns.md#functions-of-frames"),
+    _word("when otherwise mask where", (SPARK, PANDAS), EXPRESSION, "hg.when(condition), and what it is then and otherwise",
+          "columns.md#one-of-several-values"),
+    _word("fillna fill_null combine_first ifnull nvl", (SPARK, PANDAS), EXPRESSION, "hg.coalesce(hg.col(…), 0)",
+          "columns.md#one-of-several-values"),
     # the package
     _word("Application StreamsBuilder KafkaStreams", (FAUST, QUIX, STREAMS_API), PACKAGE, 'hg.App("name")', "reference/api/app.md"),
     _word("TumblingWindow TumblingWindows TimeWindows tumbling_window", (FAUST, STREAMS_API), PACKAGE, 'hg.tumbling("1m")', "windows.md"),

@@ -3,7 +3,8 @@
 What it decides: what an expression gives for each record. Promises:
 
 - Null is as in SQL: whatever is computed from null is null, except `false & null`, which is false, `true | null`, which is true, and
-  `is_null`. All of an expression is computed for every record; to compute something for some records only, filter before.
+  `is_null`, `when` and `coalesce`. All of an expression is computed for every record, except that a value of `when` is computed for the
+  records that take it, and one of `coalesce` for those for which all before it are null.
 - A whole number has 64 bits, and a float is finite. A result beyond that, a division by zero and a cast without a result are errors of
   their record (`NotComputable` with its index), never another value.
 - A whole number that meets a float is converted first, as in every SQL: beyond 2^53 it is rounded. `//` and `%` round down, as in Python.
@@ -66,6 +67,8 @@ def _compiled(one: Typed) -> Compute:
     if isinstance(node, e.Constant):
         value = node.value
         return lambda _, size: [value] * size
+    if node.name in (e.WHEN, e.COALESCE):
+        return _choosing(node.name, one)
     parts = _alike(node, one.of)
     of = list(map(_compiled, parts))
     if len(of) == 2:
@@ -171,6 +174,60 @@ def _in_64_bits(one: int) -> bool:
     return LEAST <= one <= MOST
 
 
+# ------------------------------------------------------------------------------------------------------------- choosing
+
+
+class _Some:
+    """Columns of some of the records."""
+
+    def __init__(self, columns: NamedColumns, places: list[int]) -> None:
+        self.columns, self.places = columns, places
+
+    def __getitem__(self, name: str) -> ColumnValues:
+        column = self.columns[name]
+        return [column[place] for place in self.places]
+
+
+def _choosing(name: str, one: Typed) -> Compute:
+    real = one.kind.type == FLOAT
+    parts = [_as_float(_compiled(part), part.kind) if real else _compiled(part) for part in one.of]
+    return _case(parts) if name == e.WHEN else _coalesced(parts)
+
+
+def _case(parts: list[Compute]) -> Compute:
+    condition, *values = parts
+
+    def compute(columns: NamedColumns, size: int) -> ColumnValues:
+        asked = condition(columns, size)
+        found: ColumnValues = [None] * size
+        for value, takes in zip(values, (True, False), strict=False):
+            _put(found, value, columns, [place for place, yes in enumerate(asked) if (yes is True) is takes])
+        return found
+
+    return compute
+
+
+def _coalesced(parts: list[Compute]) -> Compute:
+    def compute(columns: NamedColumns, size: int) -> ColumnValues:
+        found: ColumnValues = [None] * size
+        for part in parts:
+            _put(found, part, columns, [place for place, value in enumerate(found) if value is None])
+        return found
+
+    return compute
+
+
+def _put(found: ColumnValues, compute: Compute, columns: NamedColumns, places: list[int]) -> None:
+    """Compute it for the records at these places alone."""
+    try:
+        values = compute(_Some(columns, places), len(places))
+    except NotComputable as error:
+        error.index = places[error.index]
+        raise
+    for place, value in zip(places, values, strict=True):
+        found[place] = value
+
+
 # --------------------------------------------------------------------------------------------------------- of one column
 
 
@@ -256,10 +313,15 @@ _CASTS: dict[tuple[ColumnKind, ColumnKind], Callable[[Any], Any]] = {
 }
 
 
+def cast_of(was: ColumnKind, wanted: ColumnKind) -> Callable[[Any], Any]:
+    """The cast of one value that is not null, between two types; it gives None if the value has no counterpart."""
+    return _CASTS[was, wanted]
+
+
 def _cast(node: e.Operation, of: Compute, was: ExpressionKind, kind: ExpressionKind) -> Compute:
     if was.type == kind.type:
         return of
-    function = _CASTS[was.type, kind.type]
+    function = cast_of(was.type, kind.type)
 
     def compute(columns: NamedColumns, size: int) -> ColumnValues:
         values = of(columns, size)

@@ -6,6 +6,7 @@
     .is_null()  .is_in([…])  .cast(int | float | bool | str)
     .starts_with("…")  .contains("…")                      of text
     .floor("1m")                                           of a time in milliseconds
+    when(…).then(…).otherwise(…)  coalesce(…, …)           which value
 
 An expression is a tree of three kinds of nodes (`ColumnRef`, `Constant`, `Operation`), which compare and print as data. It evaluates
 nothing: `typing` says of which type it is, `evaluate` computes it. Whoever writes an expression that cannot be meant (`==` with None, `and`
@@ -29,6 +30,10 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//"
 EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST = "==", "!=", "<", "<=", ">", ">="
 AND, OR, NOT, NEGATIVE = "&", "|", "~", "negative"
 IS_NULL, IS_IN, CAST, STARTS_WITH, CONTAINS, FLOOR = "is_null", "is_in", "cast", "starts_with", "contains", "floor"
+WHEN, COALESCE = "when", "coalesce"
+INFIX = frozenset(
+    (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST, AND, OR)
+)
 
 TYPES: dict[Any, ColumnKind] = {int: INT, float: FLOAT, bool: BOOL, str: TEXT}
 """The Python type of a constant, or of a cast → the type of the column."""
@@ -82,13 +87,28 @@ class Operation:
     def __str__(self) -> str:
         if self.name in (NOT, NEGATIVE):
             return f"{'~' if self.name == NOT else '-'}({self.of[0]})"
-        if len(self.of) == 2:
+        if self.name in INFIX:
             return f"({self.of[0]} {self.name} {self.of[1]})"
+        if self.name == WHEN:
+            return _cases(self)
+        if self.name in FUNCTIONS:
+            return f"{self.name}({', '.join(map(str, self.of))})"
         options = list(self.options) if self.name == IS_IN else ", ".join(map(repr, self.options))
         return f"{self.of[0]}.{self.name}({options})"
 
 
 Node = ColumnRef | Constant | Operation
+FUNCTIONS = frozenset((COALESCE,))
+"""The operations that are written as functions of their parts."""
+
+
+def _cases(node: Operation) -> str:
+    """An operation WHEN as it was written: of a condition, what holds then and, if there is any, what holds otherwise."""
+    told = f"when({node.of[0]}).then({node.of[1]})"
+    for rest in node.of[2:]:
+        nested = isinstance(rest, Operation) and rest.name == WHEN
+        return f"{told}.{rest}" if nested else f"{told}.otherwise({rest})"
+    return told
 
 
 def columns_in(node: Node) -> Iterator[str]:
@@ -331,6 +351,84 @@ class Expression:
         if ms < 1:
             raise DeclarationError(f"{self.node}.floor({every!r}) is less than a millisecond", remedy="at least 1ms")
         return Expression(Operation(FLOOR, (self.node,), (ms,)))
+
+
+class CaseArm:
+    """A condition that waits for its `.then(…)`."""
+
+    __slots__ = ("_before", "_condition")
+
+    def __init__(self, condition: Expression | bool, before: tuple[tuple[Node, Node], ...] = ()) -> None:
+        self._condition = node_of(condition, "when() of")
+        self._before = before
+
+    def __repr__(self) -> str:
+        return f"<when({self._condition}), which lacks its .then(…)>"
+
+    def then(self, value: Expression | Scalar) -> Case:
+        """What it is for records for which the condition is true."""
+        return Case((*self._before, (self._condition, _chosen(value, "then"))))
+
+
+class Case(Expression):
+    """An expression of conditions, which may have more of them: null where none is true."""
+
+    __slots__ = ("_arms",)
+
+    def __init__(self, arms: tuple[tuple[Node, Node], ...]) -> None:
+        super().__init__(_nested(arms, ()))
+        self._arms = arms
+
+    def when(self, condition: Expression | bool) -> CaseArm:
+        """A further condition, for records for which none before it is true."""
+        return CaseArm(condition, self._arms)
+
+    def otherwise(self, value: Expression | Scalar) -> Expression:
+        """What it is for all other records: those for which no condition is true, be it false or null."""
+        return Expression(_nested(self._arms, (_chosen(value, "otherwise"),)))
+
+
+def _chosen(value: object, where: str) -> Node:
+    if value is None:
+        remedy = (
+            "leave .otherwise(…) out"
+            if where == "otherwise"
+            else "ask for the other records, and leave .otherwise(…) out"
+        )
+        raise DeclarationError(f".{where}(None): null has no type", remedy=remedy)
+    return node_of(value, f".{where}() of")
+
+
+def _nested(arms: tuple[tuple[Node, Node], ...], rest: tuple[Node, ...]) -> Node:
+    for condition, value in reversed(arms):
+        rest = (Operation(WHEN, (condition, value, *rest)),)
+    return rest[0]
+
+
+def when(condition: Expression | bool) -> CaseArm:
+    """A value by conditions, as `CASE WHEN` of SQL: of the first condition that is true. Null if none is and there is no `.otherwise(…)`.
+
+    A value is computed only for the records that take it, so that a condition can keep what cannot be computed away from it.
+
+    >>> when(col("n") > 0).then(col("total") / col("n")).otherwise(0.0)
+    <Expression when((n > 0)).then((total / n)).otherwise(0.0)>
+    """
+    return CaseArm(condition)
+
+
+def coalesce(first: Expression, *others: Expression | Scalar) -> Expression:
+    """The first of these values that is not null; null if all are. The others are computed only for the records that need them.
+
+    >>> coalesce(col("nickname"), col("name"), "nobody")
+    <Expression coalesce(nickname, name, 'nobody')>
+    """
+    return _of_several(COALESCE, (first, *others))
+
+
+def _of_several(name: str, values: tuple[object, ...]) -> Expression:
+    if len(values) < 2:
+        raise DeclarationError(f"hg.{name}() of one value is that value", remedy=f'hg.{name}(hg.col("a"), hg.col("b"))')
+    return Expression(Operation(name, tuple(node_of(one, f"hg.{name}() of") for one in values)))
 
 
 def col(name: str) -> Expression:

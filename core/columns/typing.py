@@ -4,7 +4,9 @@ A wrong type is refused with the part of the expression that has it. Promises: a
 record of the schema, and gives values of that type alone; what remains to fail is a value (a division by zero, a number out of range).
 
 - Two whole numbers give a whole number, except by `/`, which gives a float. A whole number that meets a float becomes one.
-- An expression may be null if something that it reads may be; `is_null` never is.
+- An expression may be null if something that it reads may be; `is_null` never is. A condition that is null is not true, so `when` may be
+  null if one of its values may be, or if it lacks an `otherwise`; `coalesce`, if all of its values may be.
+- Values of which one is chosen have one type; if they are whole numbers and floats, they are floats.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ WHOLE = frozenset((e.FLOOR_DIVIDE, e.MODULO))
 COMPARISONS = frozenset((e.EQUAL, e.UNEQUAL, e.LESS, e.AT_MOST, e.MORE, e.AT_LEAST))
 LOGIC = frozenset((e.AND, e.OR, e.NOT))
 OF_TEXT = frozenset((e.STARTS_WITH, e.CONTAINS))
+TOTAL = COMPARISONS | LOGIC | OF_TEXT | {e.IS_NULL, e.IS_IN, e.WHEN, e.COALESCE}
+"""The operations that have a value whatever they are of."""
 
 
 CASTS: dict[object, ColumnKind] = {kind: kind for kind in PYTHON}
@@ -52,8 +56,26 @@ def typed(node: e.Node, schema: ColumnSchema) -> Typed:
     parts = tuple(typed(one, schema) for one in node.of)
     if node.name == e.IS_NULL:
         return Typed(node, ExpressionKind(BOOL, False), parts)
-    optional = any(one.kind.optional for one in parts)
-    return Typed(node, ExpressionKind(_type_of(node, [one.kind.type for one in parts]), optional), parts)
+    return Typed(node, ExpressionKind(_type_of(node, [one.kind.type for one in parts]), _optional(node, parts)), parts)
+
+
+def _optional(node: e.Operation, parts: tuple[Typed, ...]) -> bool:
+    if node.name == e.WHEN:
+        return len(parts) == 2 or any(one.kind.optional for one in parts[1:])
+    judge = all if node.name == e.COALESCE else any
+    return judge(one.kind.optional for one in parts)
+
+
+def may_fail(one: Typed) -> bool:
+    """Whether an expression may have no value for some record."""
+    if not isinstance(one.node, e.Operation):
+        return False
+    if one.node.name == e.CAST:
+        was, kind = one.of[0].kind.type, one.kind.type
+        fails = was != kind and kind != TEXT and was != BOOL and (was, kind) != (INT, FLOAT)
+    else:
+        fails = one.node.name not in TOTAL
+    return fails or any(map(may_fail, one.of))
 
 
 def kind_of(node: e.Node, schema: ColumnSchema) -> ExpressionKind:
@@ -91,7 +113,29 @@ def _type_of(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
     if name == e.FLOOR:
         _need(node, types, frozenset({INT}), "a time in milliseconds, which is a whole number", remedy=".cast(int)")
         return INT
+    if name == e.WHEN:
+        if types[0] != BOOL:
+            raise DeclarationError(
+                f"{node}: when takes a boolean, and {node.of[0]} is {types[0]}",
+                remedy="compare it: hg.when(hg.col(…) > 0)",
+            )
+        return _one_type(node, types[1:])
+    if name == e.COALESCE:
+        return _one_type(node, types)
     return _cast(node, types[0])
+
+
+def _one_type(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
+    """The type of values of which one is chosen."""
+    found = set(types)
+    if found == {INT, FLOAT}:
+        return FLOAT
+    if len(found) > 1:
+        raise DeclarationError(
+            f"{node}: {' and '.join(dict.fromkeys(types))} make no column together",
+            remedy="cast one: .cast(str), .cast(float)",
+        )
+    return types[0]
 
 
 def _cast(node: e.Operation, was: ColumnKind) -> ColumnKind:

@@ -191,6 +191,25 @@ def col() -> None:
     assert "amount * 1.2" in repr(expression)
 
 
+def when() -> None:
+    """when"""
+    size = hg.when(hg.col("amount") >= 100).then("large").when(hg.col("amount") >= 10).then("middle").otherwise("small")
+    assert computed(size, Order("DE", 100.0), Order("DE", 30.0), Order("DE", 3.0)) == ["large", "middle", "small"]
+    german = hg.when(hg.col("country") == "DE").then(1000 / hg.col("amount"))  # the amounts of others may be zero
+    assert computed(german, Order("DE", 100.0), Order("FR", 0.0)) == [10.0, None]
+
+
+def coalesce() -> None:
+    """coalesce"""
+    Named = msgspec.defstruct("Named", [("nickname", str | None, None), ("name", str | None, None)])
+    shown = hg.coalesce(hg.col("nickname"), hg.col("name"), "nobody")
+    assert computed(shown, {"nickname": "Al", "name": "Albert"}, {"name": "Eve"}, {}, kind=Named) == [
+        "Al",
+        "Eve",
+        "nobody",
+    ]
+
+
 def computed(expression: hg.Expression, *orders: Any, kind: Any = Order) -> list[Any]:
     """The values of an expression for these rows."""
     app = hg.App("expressions")

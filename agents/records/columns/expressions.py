@@ -6,25 +6,26 @@
 
 What it decides: nothing. What an expression gives, and which records have no value, is said in `core/columns/evaluate.py`. Promises:
 
-- Both ways, compiled and plain, give the same values, and raise the same `NotComputable`: that of the part of the expression that is
-  computed first, at its first record. The index counts the selected rows.
+- Both ways, compiled and plain, give the same values, and raise the same `NotComputable`: that of the first row that has no value. The
+  index counts the selected rows.
 - It names all rows that have no value, each with its reason (`all`), so that a chunk need not be computed again for each of them. To find
-  them costs each row once more, alone.
-- A tree becomes a program in postfix order, which `expressions.c` runs over blocks of rows. Casts between text and floats are computed on
-  lists, as the plain way does it, and are a column for the program; so is nothing else.
+  them costs each row of their blocks once more, alone.
+- A tree becomes a program in postfix order, which `expressions.c` runs over blocks of rows. What it cannot do is a part of its own, and a
+  column for the program: casts between text and floats, which are computed on lists, as the plain way does it. A part is computed for
+  those rows alone for which the expression needs it, if it may fail.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from itertools import compress
+from collections.abc import Sequence
+from itertools import compress, pairwise
 from typing import Any
 
 from ....core.columns import expressions as e
-from ....core.columns.evaluate import Compute, NotComputable, compiled
+from ....core.columns.evaluate import NotComputable, cast_of, compiled
 from ....core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema
-from ....core.columns.typing import Typed, typed
+from ....core.columns.typing import Typed, may_fail, typed
 from ..layout import KINDS, Buffer, longs
 from ..memory.vectors import Vector
 from ..native import chosen
@@ -53,17 +54,27 @@ _CODES: dict[tuple[str, str], int] = {
             (e.CAST, BOOL + TEXT),
             (e.CAST, TEXT + INT),
             (e.CAST, TEXT + BOOL),
+            *((name, "") for name in ("then", "else", "choose", "choose or null", "others", e.COALESCE)),
         ]
     )
 }
 """What `expressions.c` can do: the operation and the type that it takes, in the order of its enumeration."""
-_SLOW = ((FLOAT, TEXT), (TEXT, FLOAT))
+_APART = frozenset(((FLOAT, TEXT), (TEXT, FLOAT)))
+"""The casts that `expressions.c` cannot do."""
+
+
+class _NoValueError(Exception):
+    """These base rows have no value."""
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 class Computation:
     """One expression over the columns of a schema; see the top of this file."""
 
-    __slots__ = ("_column", "_names", "_plain", "_program", "_slow", "type")
+    __slots__ = ("_column", "_names", "_parts", "_plain", "_program", "type")
 
     def __init__(self, node: e.Node, schema: ColumnSchema) -> None:
         tree = typed(node, schema)
@@ -73,60 +84,104 @@ class Computation:
         self._names = tuple(dict.fromkeys(e.columns_in(node)))
         writer = _Writer(schema, self._names)
         writer.put(tree)
-        self._program: Any = chosen.part.program(writer.ops, len(self._names) + len(writer.slow))
-        self._slow = writer.slow
+        self._program: Any = chosen.part.program(writer.ops, len(self._names) + len(writer.parts))
+        self._parts = writer.parts
 
     def vector(self, chunk: ColumnChunk) -> Vector:
         """The value of each base row. What stands in rows that are not selected is of no meaning."""
-        if self._column is not None:
-            return chunk.vector(self._column)
-        if self._program is None:
+        if self._program is None and self._column is None:
             return chunk.spread(self.type, self._all(chunk))
-        return Vector(self.type, chunk.base_length, *self._run(chunk, False))  # pyright: ignore[reportArgumentType]
+        try:
+            return self.unexplained(chunk)
+        except _NoValueError as error:
+            raise self._explained(chunk, error.rows) from None
 
     def picked(self, chunk: ColumnChunk) -> Buffer:
         """The selected base rows for which the expression is true."""
         if self._program is None:
             return array("q", compress(chunk.indexes(), self._all(chunk)))
-        return self._run(chunk, True)
+        try:
+            return self._run(chunk, True)
+        except _NoValueError as error:
+            raise self._explained(chunk, error.rows) from None
+
+    def unexplained(self, chunk: ColumnChunk) -> Vector:
+        """As `vector`, for an expression of which this one is a part."""
+        if self._column is not None:
+            return chunk.vector(self._column)
+        return Vector(self.type, chunk.base_length, *self._run(chunk, False))  # pyright: ignore[reportArgumentType]
+
+    def narrowed(self, chunk: ColumnChunk) -> ColumnChunk:
+        """The rows for which this condition is true."""
+        return chunk.kept(self._run(chunk, True))
 
     def _run(self, chunk: ColumnChunk, condition: bool) -> Any:
         try:
-            slow = [chunk.spread(kind, compute(chunk, len(chunk))) for kind, compute in self._slow]
-        except NotComputable:
-            self._all(chunk)  # another part may come before
-            raise
+            made = [part.vector(chunk) for part in self._parts]
+        except _NoValueError as error:
+            raise _NoValueError(self._failing(chunk, error.rows)) from None
         vectors = [
             (KINDS.index(one.kind), one.data, one.offsets, one.validity)
-            for one in (*map(chunk.vector, self._names), *slow)
+            for one in (*map(chunk.vector, self._names), *made)
         ]
-        first, found, places = chosen.part.compute(self._program, vectors, chunk.base_length, chunk.picked, condition)
-        if first >= 0:
-            explained = self._explained(chunk, longs(places).tolist())
-            explained[first].all = explained
-            raise explained[first]
+        found, places = chosen.part.compute(self._program, vectors, chunk.base_length, chunk.picked, condition)
+        if places is not None:
+            rows = chunk.indexes()
+            raise _NoValueError([rows[place] for place in longs(places)])
         return found
+
+    def _failing(self, chunk: ColumnChunk, known: Sequence[int]) -> list[int]:
+        """All rows that have no value; for some it is known."""
+        failing = set(known)
+        try:
+            self._run(chunk.kept(array("q", [row for row in chunk.indexes() if row not in failing])), False)
+        except _NoValueError as error:
+            failing.update(error.rows)
+        return sorted(failing)
 
     def _all(self, chunk: ColumnChunk) -> list[Any]:
         """The values of the selected rows, by the plain way."""
         try:
             return self._plain(chunk, len(chunk))
-        except NotComputable as error:
-            error.all = self._explained(chunk, range(len(chunk)))
-            raise
+        except NotComputable:
+            raise self._explained(chunk, chunk.indexes()) from None
 
-    def _explained(self, chunk: ColumnChunk, places: Iterable[int]) -> dict[int, NotComputable]:
-        """Those of these selected rows that have no value, each with what the plain way says of it."""
-        rows = chunk.indexes()
+    def _explained(self, chunk: ColumnChunk, rows: Sequence[int]) -> NotComputable:
+        """What the plain way says of those of these selected base rows that have no value."""
+        places = {row: place for place, row in enumerate(chunk.indexes())}
         vectors = [(name, chunk.vector(name)) for name in self._names]
         found: dict[int, NotComputable] = {}
-        for place in places:
+        for row in rows:
             try:
-                self._plain({name: [vector.at(rows[place])] for name, vector in vectors}, 1)
+                self._plain({name: [vector.at(row)] for name, vector in vectors}, 1)
             except NotComputable as error:
-                error.index = place
-                found[place] = error
-        return found
+                error.index = places[row]
+                found[places[row]] = error
+        first = next(iter(found.values()))
+        first.all = found
+        return first
+
+
+class _Part:
+    """A cast of an expression that its program cannot do."""
+
+    def __init__(self, one: Typed, schema: ColumnSchema, guards: Sequence[e.Node]) -> None:
+        self.kind = one.kind.type
+        self.of = Computation(one.of[0].node, schema)
+        self.guards = [Computation(guard, schema) for guard in guards] if may_fail(one) else []
+        self.cast = cast_of(one.of[0].kind.type, self.kind)
+
+    def vector(self, chunk: ColumnChunk) -> Vector:
+        """The value of each base row for which the guards are true, one after the other."""
+        for guard in self.guards:
+            chunk = guard.narrowed(chunk)
+        rows, values = chunk.indexes(), self.of.unexplained(chunk).values()
+        given = values if chunk.picked is None else [values[row] for row in rows]
+        found = [None if value is None else self.cast(value) for value in given]
+        failing = [row for row, was, made in zip(rows, given, found, strict=True) if made is None and was is not None]
+        if failing:
+            raise _NoValueError(failing)
+        return chunk.spread(self.kind, found)
 
 
 class _Writer:
@@ -136,7 +191,8 @@ class _Writer:
         self.schema = schema
         self.names = names
         self.ops: list[tuple[int, int, int, float, Any]] = []
-        self.slow: list[tuple[str, Compute]] = []
+        self.parts: list[_Part] = []
+        self.guards: tuple[e.Node, ...] = ()
 
     def put(self, one: Typed, *, as_float: bool = False) -> None:
         """The ops of this part. `as_float`: a whole number becomes a float."""
@@ -147,6 +203,9 @@ class _Writer:
             value = float(node.value) if as_float and kind == INT else node.value
             self._constant(value)
             return
+        elif node.name == e.CAST and (one.of[0].kind.type, kind) in _APART:
+            self.parts.append(_Part(one, self.schema, self.guards))
+            self._load(kind, len(self.names) + len(self.parts) - 1)
         else:
             self._operation(node, kind, one.of)
         if as_float and kind == INT:
@@ -173,10 +232,13 @@ class _Writer:
     def _operation(self, node: e.Operation, kind: str, of: tuple[Typed, ...]) -> None:
         was = [one.kind.type for one in of]
         if node.name == e.CAST:
-            self._cast(node, of[0], kind)
+            self._cast(of[0], kind)
             return
         if node.name == e.IS_IN:
             self._is_in(node, of[0])
+            return
+        if node.name in (e.WHEN, e.COALESCE):
+            (self._case if node.name == e.WHEN else self._coalesce)(of, kind == FLOAT)
             return
         real = node.name == e.DIVIDE or (FLOAT in was and node.name != e.IS_NULL)
         for one in of:
@@ -210,12 +272,35 @@ class _Writer:
             self._constant(0)
             self._op(e.AT_LEAST, INT)
 
-    def _cast(self, node: e.Operation, of: Typed, kind: str) -> None:
-        was: Any = of.kind.type
-        if (was, kind) in _SLOW:
-            self.slow.append((kind, compiled(node, self.schema)))
-            self._load(kind, len(self.names) + len(self.slow) - 1)
+    def _case(self, of: tuple[Typed, ...], real: bool) -> None:
+        condition, *values = of
+        self.put(condition)
+        self._op("then")
+        self._guarded([condition.node], values[0], real)
+        if len(values) == 1:
+            self._op("choose or null")
             return
+        self._op("else")
+        self._guarded([e.Operation(e.WHEN, (condition.node, e.Constant(False), e.Constant(True)))], values[1], real)
+        self._op("choose")
+
+    def _coalesce(self, of: tuple[Typed, ...], real: bool) -> None:
+        self.put(of[0], as_float=real)
+        missing: list[e.Node] = []
+        for before, one in pairwise(of):
+            missing.append(e.Operation(e.IS_NULL, (before.node,)))
+            self._op("others")
+            self._guarded(missing, one, real)
+            self._op(e.COALESCE)
+
+    def _guarded(self, guards: Sequence[e.Node], one: Typed, real: bool) -> None:
+        """A value that is computed only for rows for which the guards are true."""
+        before, self.guards = self.guards, (*self.guards, *guards)
+        self.put(one, as_float=real)
+        self.guards = before
+
+    def _cast(self, of: Typed, kind: str) -> None:
+        was: Any = of.kind.type
         self.put(of, as_float=was == INT and kind == FLOAT)
         if was != kind and (was, kind) != (INT, FLOAT):
             self._op(e.CAST, was + kind)

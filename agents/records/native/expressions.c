@@ -22,7 +22,8 @@ enum {
     EQUAL_TEXT, UNEQUAL_TEXT, LESS_TEXT, AT_MOST_TEXT, MORE_TEXT, AT_LEAST_TEXT,
     EQUAL_BOOL, UNEQUAL_BOOL, AND, OR, NOT, IS_NULL,
     IN_INT, IN_FLOAT, IN_TEXT, STARTS_WITH, CONTAINS,
-    FLOAT_TO_INT, BOOL_TO_INT, BOOL_TO_FLOAT, INT_TO_TEXT, BOOL_TO_TEXT, TEXT_TO_INT, TEXT_TO_BOOL, CODES
+    FLOAT_TO_INT, BOOL_TO_INT, BOOL_TO_FLOAT, INT_TO_TEXT, BOOL_TO_TEXT, TEXT_TO_INT, TEXT_TO_BOOL,
+    THEN, ELSE, CHOOSE, CHOOSE_OR_NULL, OTHERS, COALESCE, CODES
 };
 
 typedef struct {
@@ -80,7 +81,7 @@ typedef struct {
         const uint8_t *text[BLOCK];
     } of;
     int64_t size[BLOCK];
-    uint8_t flag[BLOCK], valid[BLOCK];
+    uint8_t flag[BLOCK], valid[BLOCK], outer[BLOCK]; /* outer: the rows that counted before a choice that this slot decides */
     char made[BLOCK][SHOWN];
     int nulls; /* otherwise `valid` says nothing */
 } Slot;
@@ -124,6 +125,21 @@ static int operand_of(PyObject *from, Op *op) {
     return 0;
 }
 
+/* An op of a choice: the same as below. It learns of which type the choice is. */
+static int check_choice(Op *op, int8_t *kinds, int64_t *depth) {
+    int8_t *top = kinds + *depth;
+    int operands = op->code == CHOOSE ? 3 : op->code == THEN || op->code == OTHERS ? 1 : 2;
+    if (*depth < operands) return 0;
+    if (op->code == THEN) return top[-1] == BOOL;
+    if (op->code == ELSE) return top[-2] == BOOL;
+    if (op->code == OTHERS) return 1;
+    op->kind = top[-1];
+    int fits = op->code == CHOOSE ? top[-3] == BOOL && top[-2] == op->kind : top[-2] == (op->code == COALESCE ? op->kind : BOOL);
+    *depth -= operands - 1;
+    kinds[*depth - 1] = (int8_t)op->kind;
+    return fits;
+}
+
 /* Whether the ops fit each other: then no run needs to look. -1 with an exception if not. */
 static int check_program(Program *program) {
     int8_t *kinds = PyMem_RawCalloc((size_t)program->count + 1, 1);
@@ -131,8 +147,12 @@ static int check_program(Program *program) {
     int fits = 1;
     if (kinds == NULL) return PyErr_NoMemory() == NULL ? -1 : 0;
     for (int64_t i = 0; fits && i < program->count; i++) {
-        const Op *op = &program->ops[i];
+        Op *op = &program->ops[i];
         Signature of = signature_of(op->code);
+        if (op->code >= THEN) {
+            fits = check_choice(op, kinds, &depth);
+            continue;
+        }
         if (depth < of.operands) fits = 0;
         for (int k = 1; fits && k <= of.operands; k++) fits = of.in == ANY || kinds[depth - k] == of.in;
         if (op->code == LOAD) fits = op->whole >= 0 && op->whole < program->columns && op->kind >= INT64 && op->kind <= TEXT;
@@ -192,14 +212,14 @@ typedef struct {
     int64_t row[BLOCK]; /* the base rows of this block */
     int count, straight; /* straight: they follow each other */
     Slot *slots;
-    int bad, late; /* the first row of the block that has no value, or BLOCK; `late`: only its result is out of range */
+    int choices; /* how many choices are open; if there is one, `counts` says which rows it lets through, and no other can fail */
+    uint8_t counts[BLOCK];
+    int bad;  /* whether some row of the block has no value */
     int torn; /* the offsets of a text make no sense */
 } Run;
 
-static void fails(Run *run, int at, int late) {
-    run->bad = at;
-    run->late = late;
-}
+/* Whether a row can fail for what is in this slot. */
+static inline int may_fail(const Run *run, const Slot *slot, int i) { return valid_at(slot, i) && (!run->choices || run->counts[i]); }
 
 static void load(Run *run, const Op *op, Slot *to) {
     const VectorView *view = &run->views[op->whole];
@@ -269,12 +289,8 @@ static void arithmetic_int(Run *run, int code, Slot *a, const int64_t *b) {
     case MULTIPLY_INT: EACH(__builtin_mul_overflow(from[i], b[i], &made[i])); break;
     default: EACH(computed_int(code, from[i], b[i], &made[i]));
     }
-    if (bad && (code == FLOOR_DIVIDE || code == MODULO)) /* a division by zero is told before a result out of range */
-        for (int i = 0; i < count; i++)
-            if (valid_at(a, i) && b[i] == 0) return fails(run, i, 0);
-    if (bad)
-        for (int i = 0; i < count; i++)
-            if (valid_at(a, i) && computed_int(code, from[i], b[i], &made[i])) return fails(run, i, 1);
+    for (int i = 0; bad && i < count; i++)
+        if (may_fail(run, a, i) && computed_int(code, from[i], b[i], &made[i])) run->bad = 1;
     memcpy(a->of.whole, made, (size_t)count * 8);
 }
 
@@ -287,7 +303,7 @@ static void arithmetic_float(Run *run, int code, Slot *a, const Slot *b) {
     if (code == DIVIDE) {
         EACH(by[i] == 0);
         for (int i = 0; bad && i < count; i++)
-            if (valid_at(a, i) && by[i] == 0) return fails(run, i, 0);
+            if (may_fail(run, a, i) && by[i] == 0) run->bad = 1;
         bad = 0;
     }
     switch (code) {
@@ -298,7 +314,7 @@ static void arithmetic_float(Run *run, int code, Slot *a, const Slot *b) {
     }
     EACH(!is_finite(to[i]));
     for (int i = 0; bad && i < count; i++)
-        if (valid_at(a, i) && !is_finite(to[i])) return fails(run, i, 1);
+        if (may_fail(run, a, i) && !is_finite(to[i])) run->bad = 1;
 }
 
 static inline int compared(const uint8_t *a, int64_t a_size, const uint8_t *b, int64_t b_size) {
@@ -432,7 +448,7 @@ static void cast(Run *run, int code, Slot *a) {
             fine = yes || (a->size[i] == 5 && memcmp(a->of.text[i], "false", 5) == 0);
             a->flag[i] = (uint8_t)yes;
         }
-        if (!fine && valid_at(a, i)) return fails(run, i, 0);
+        if (!fine && may_fail(run, a, i)) run->bad = 1;
     }
 }
 
@@ -467,12 +483,12 @@ static void of_one(Run *run, const Op *op, Slot *a) {
     } else if (op->code == NEGATIVE_FLOAT) {
         for (int i = 0; i < count; i++) {
             a->of.real[i] = -a->of.real[i];
-            if (!is_finite(a->of.real[i]) && valid_at(a, i)) return fails(run, i, 1);
+            if (!is_finite(a->of.real[i]) && may_fail(run, a, i)) run->bad = 1;
         }
     } else if (op->code == NEGATIVE_INT) {
         for (int i = 0; i < count; i++) {
             if (a->of.whole[i] != INT64_MIN) a->of.whole[i] = -a->of.whole[i];
-            else if (valid_at(a, i)) return fails(run, i, 1);
+            else if (may_fail(run, a, i)) run->bad = 1;
         }
     } else if (op->code == FLOOR) {
         int64_t every[BLOCK];
@@ -497,21 +513,88 @@ static void of_two(Run *run, const Op *op, Slot *a, Slot *b) {
         for (int i = 0; i < count; i++) a->flag[i] = (uint8_t)((a->flag[i] == b->flag[i]) == (code == EQUAL_BOOL));
 }
 
-/* Runs the first `most` ops over a block. The op that has no value for some row, or `most`. */
-static int64_t run_block(Run *run, const Program *program, int64_t most) {
+/* The value of a row of another slot. */
+static inline void take_row(Slot *to, const Slot *from, int i, int kind) {
+    to->valid[i] = (uint8_t)valid_at(from, i);
+    if (kind == BOOL) {
+        to->flag[i] = from->flag[i];
+    } else if (kind == TEXT) {
+        uintptr_t behind = (uintptr_t)from->of.text[i] - (uintptr_t)from->made[i];
+        to->of.text[i] = from->of.text[i];
+        to->size[i] = from->size[i];
+        if (behind >= SHOWN) return;
+        memcpy(to->made[i], from->made[i], SHOWN); /* the other slot is used again */
+        to->of.text[i] = (const uint8_t *)to->made[i] + behind;
+    } else {
+        to->of.whole[i] = from->of.whole[i];
+    }
+}
+
+static void begin_choice(Run *run, Slot *slot) {
+    if (!run->choices++) memset(run->counts, 1, (size_t)run->count);
+    memcpy(slot->outer, run->counts, (size_t)run->count);
+}
+
+static void end_choice(Run *run, const Slot *slot) {
+    run->choices -= run->choices > 0;
+    memcpy(run->counts, slot->outer, (size_t)run->count);
+}
+
+/* A step of a choice; `top` is behind the last slot. How many slots are left over. */
+static int choose(Run *run, const Op *op, Slot *top) {
+    int count = run->count;
+    if (op->code == THEN || op->code == OTHERS) {
+        Slot *by = top - 1;
+        begin_choice(run, by);
+        for (int i = 0; op->code == THEN && i < count; i++) run->counts[i] &= by->flag[i] = by->flag[i] && valid_at(by, i);
+        for (int i = 0; op->code == OTHERS && i < count; i++) run->counts[i] &= (uint8_t)!valid_at(by, i);
+        if (op->code == THEN) by->nulls = 0;
+        return 0;
+    }
+    if (op->code == ELSE) {
+        for (int i = 0; i < count; i++) run->counts[i] = top[-2].outer[i] && !top[-2].flag[i];
+        return 0;
+    }
+    Slot *to = top - (op->code == CHOOSE ? 3 : 2), *a = to + 1, *b = to + 2;
+    end_choice(run, to);
+    if (op->code == CHOOSE) {
+        if (!a->nulls && !b->nulls && (op->kind == INT64 || op->kind == FLOAT64))
+            for (int i = 0; i < count; i++) to->of.whole[i] = to->flag[i] ? a->of.whole[i] : b->of.whole[i];
+        else
+            for (int i = 0; i < count; i++) take_row(to, to->flag[i] ? a : b, i, op->kind);
+        to->nulls = a->nulls || b->nulls;
+    } else if (op->code == CHOOSE_OR_NULL) {
+        for (int i = 0; i < count; i++) {
+            uint8_t yes = to->flag[i];
+            take_row(to, a, i, op->kind);
+            to->valid[i] &= yes;
+        }
+        to->nulls = 1;
+    } else {
+        for (int i = 0; i < count; i++)
+            if (!valid_at(to, i)) take_row(to, a, i, op->kind);
+        to->nulls = to->nulls && a->nulls;
+    }
+    return op->code == CHOOSE ? 2 : 1;
+}
+
+/* Runs the ops over a block, until a row has no value. */
+static void run_block(Run *run, const Program *program) {
     int depth = 0;
-    run->bad = BLOCK;
-    for (int64_t i = 0; i < most; i++) {
+    run->bad = run->choices = 0;
+    for (int64_t i = 0; i < program->count && !run->bad && !run->torn; i++) {
         const Op *op = &program->ops[i];
         int operands = signature_of(op->code).operands;
+        if (op->code >= THEN) {
+            depth -= choose(run, op, &run->slots[depth]);
+            continue;
+        }
         if (op->code == LOAD) load(run, op, &run->slots[depth]);
         else if (operands == 0) fill(op, &run->slots[depth], run->count);
         else if (operands == 1) of_one(run, op, &run->slots[depth - 1]);
         else of_two(run, op, &run->slots[depth - 2], &run->slots[depth - 1]);
-        if (run->bad < BLOCK || run->torn) return i;
         depth += 1 - operands;
     }
-    return most;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- results */
@@ -521,12 +604,14 @@ typedef struct {
     int64_t length, used, room, kept, nulls, filled; /* of base rows; bytes of text; rows that stay; offsets that are written */
     uint8_t *data, *validity;
     int32_t *offsets;
+    int64_t *places, failing; /* of the rows that have no value */
 } Result;
 
 static void free_result(Result *result) {
     PyMem_RawFree(result->data);
     PyMem_RawFree(result->validity);
     PyMem_RawFree(result->offsets);
+    PyMem_RawFree(result->places);
 }
 
 static int begin_result(Result *result, const Program *program, int64_t length, int64_t rows, int filter) {
@@ -628,53 +713,36 @@ static int next_block(Run *run, const Py_buffer *rows, int64_t done, int64_t all
 
 enum { FINE, NO_SENSE, NO_ROOM };
 
-/* All rows. *first: the place of the row without a value that belongs to the first op, or -1: as if each op had run over all rows. */
-static int run_all(Run *run, const Program *program, const Py_buffer *rows, int64_t all, Result *result, int64_t *first) {
-    int64_t most = program->count, failed = INT64_MAX;
-    *first = -1;
-    for (int64_t done = 0; done < all; done += BLOCK) {
-        if (!next_block(run, rows, done, all, result->length)) return NO_SENSE;
-        int64_t ran = run_block(run, program, most);
-        if (run->torn) return NO_SENSE;
-        if (run->bad < BLOCK) {
-            int64_t order = ran * 2 + run->late;
-            if (order < failed) {
-                failed = order;
-                *first = done + run->bad;
-            }
-            most = ran + 1; /* of the other blocks only what comes before can matter, or an earlier error of this op */
-        } else if (*first < 0 && !put_block(result, run)) {
-            return NO_ROOM;
-        }
+/* The places of the rows without a value in a block that has one: each runs alone. 0 if there is no room. */
+static int failing_rows(Run *run, const Program *program, int64_t done, int64_t all, Result *result) {
+    int count = run->count;
+    int64_t block[BLOCK];
+    if (result->places == NULL && (result->places = PyMem_RawMalloc((size_t)all * 8)) == NULL) return 0;
+    memcpy(block, run->row, sizeof block);
+    run->count = run->straight = 1;
+    for (int i = 0; i < count; i++) {
+        run->row[0] = block[i];
+        run_block(run, program);
+        if (run->bad) result->places[result->failing++] = done + i;
     }
-    return FINE;
+    memcpy(run->row, block, sizeof block);
+    run->count = count;
+    return 1;
 }
 
-/* The places of all rows without a value, behind those that are there. In a block that has one, each row runs alone. */
-static int all_failing(Run *run, const Program *program, const Py_buffer *rows, int64_t all, int64_t length, int64_t *places, int64_t *found) {
+static int run_all(Run *run, const Program *program, const Py_buffer *rows, int64_t all, Result *result) {
     for (int64_t done = 0; done < all; done += BLOCK) {
-        if (!next_block(run, rows, done, all, length)) return NO_SENSE;
-        run_block(run, program, program->count);
+        if (!next_block(run, rows, done, all, result->length)) return NO_SENSE;
+        run_block(run, program);
+        if (run->bad && !failing_rows(run, program, done, all, result)) return NO_ROOM;
         if (run->torn) return NO_SENSE;
-        if (run->bad == BLOCK) continue;
-        int count = run->count;
-        int64_t block[BLOCK];
-        memcpy(block, run->row, sizeof block);
-        run->count = run->straight = 1;
-        for (int i = 0; i < count; i++) {
-            run->row[0] = block[i];
-            run_block(run, program, program->count);
-            if (run->torn) return NO_SENSE;
-            if (run->bad < BLOCK) places[(*found)++] = done + i;
-        }
-        memcpy(run->row, block, sizeof block);
-        run->count = count;
+        if (!result->failing && !put_block(result, run)) return NO_ROOM;
     }
     return FINE;
 }
 
 /* compute(program, [vector], length, rows or None, filter)
- *     -> (place of the first row without a value, or -1; (data, offsets or None, validity or None, nulls), or the rows that stay;
+ *     -> ((data, offsets or None, validity or None, nulls), or the rows that stay, or None if some row has no value;
  *         the places of all rows without a value, or None) */
 static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *capsule, *list, *rows_object, *out = NULL;
@@ -685,7 +753,6 @@ static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) 
     VectorView *views = NULL;
     Result result = {0};
     Py_ssize_t viewed = 0;
-    int64_t *places = NULL;
     if (!PyArg_ParseTuple(args, "OO!nOp", &capsule, &PyList_Type, &list, &length, &rows_object, &filter)) return NULL;
     Program *program = PyCapsule_GetPointer(capsule, NAME);
     if (program == NULL) return NULL;
@@ -707,20 +774,16 @@ static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) 
             goto done;
         }
     if (view_of(rows_object, &rows) < 0) goto done;
-    int64_t all = rows.obj != NULL ? rows.len / 8 : length, first = -1, found = 0;
+    int64_t all = rows.obj != NULL ? rows.len / 8 : length;
     if (!begin_result(&result, program, length, all, filter)) goto no_memory;
     Py_BEGIN_ALLOW_THREADS
-    how = run_all(run, program, &rows, all, &result, &first);
-    if (how == FINE && first >= 0) {
-        places = PyMem_RawMalloc((size_t)all * 8);
-        how = places == NULL ? NO_ROOM : all_failing(run, program, &rows, all, length, places, &found);
-    }
+    how = run_all(run, program, &rows, all, &result);
     Py_END_ALLOW_THREADS
     if (how == NO_SENSE) PyErr_SetString(PyExc_ValueError, "rows must ascend within their columns, and text must lie within its own");
     else if (how == NO_ROOM && result.full) PyErr_SetString(PyExc_ValueError, "more than 2 GiB of text in one column");
     else if (how == NO_ROOM) PyErr_NoMemory();
-    else if (first >= 0) out = Py_BuildValue("LOy#", (long long)first, Py_None, (const char *)places, (Py_ssize_t)(found * 8));
-    else out = Py_BuildValue("LNO", -1LL, made_result(&result), Py_None);
+    else if (result.failing) out = Py_BuildValue("Oy#", Py_None, (const char *)result.places, (Py_ssize_t)(result.failing * 8));
+    else out = Py_BuildValue("NO", made_result(&result), Py_None);
     goto done;
 no_memory:
     PyErr_NoMemory();
@@ -729,7 +792,6 @@ done:
     PyMem_RawFree(views);
     if (run != NULL) PyMem_RawFree(run->slots);
     PyMem_RawFree(run);
-    PyMem_RawFree(places);
     free_result(&result);
     leave(&rows);
     return out;

@@ -69,6 +69,12 @@ def tree(chance: random.Random, type_: ColumnKind, depth: int = 4) -> e.Node:
         if chance.random() < 0.3:
             return e.constant(value(chance, type_), "")
         return e.col(chance.choice([one.name for one in SCHEMA.columns if one.type == type_])).node
+    if chance.random() < 0.2:
+        alike = (INT, FLOAT) if type_ == FLOAT else (type_,)
+        several = tuple(of(*alike) for _ in range(chance.randint(1, 3)))
+        return (
+            e.Operation("coalesce", several) if chance.random() < 0.5 else e.Operation("when", (of(BOOL), *several[:2]))
+        )
     if type_ == TEXT or chance.random() < 0.15:
         was = chance.choice([one for one in KINDS if (one, type_) not in ((INT, BOOL), (FLOAT, BOOL))])
         return e.Expression(of(was)).cast(PYTHON[type_]).node
@@ -126,10 +132,17 @@ def chunk(chance: random.Random, most: int = 1400) -> ColumnChunk:
 
 def plainly(node: e.Node, of: ColumnChunk) -> list[str] | tuple[int, str]:
     """What the plain way gives for the selected rows, or which row has no value and why."""
+    compute = compiled(node, SCHEMA)
     try:
-        return list(map(repr, compiled(node, SCHEMA)(of, len(of))))
-    except NotComputable as error:
-        return error.index, str(error)
+        return list(map(repr, compute(of, len(of))))
+    except NotComputable:
+        columns = {one.name: of[one.name] for one in SCHEMA.columns}
+    for row in range(len(of)):
+        try:
+            compute({name: [column[row]] for name, column in columns.items()}, 1)
+        except NotComputable as error:
+            return row, str(error)
+    raise AssertionError(f"{node} has a value for each row alone")
 
 
 def computed(computation: Any, of: ColumnChunk) -> list[str] | tuple[int, str]:

@@ -30,6 +30,11 @@ def _value(node: e.Node, row: Mapping[str, Any]) -> Any:
         return row[node.name]
     if isinstance(node, e.Constant):
         return node.value
+    if node.name == e.WHEN:
+        chosen = node.of[1 if _value(node.of[0], row) is True else 2 :]
+        return _value(chosen[0], row) if chosen else None
+    if node.name == e.COALESCE:
+        return next((found for one in node.of if (found := _value(one, row)) is not None), None)
     args = [_value(one, row) for one in node.of]
     if node.name == e.IS_NULL:
         return args[0] is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.columns.expressions import Expression, col, columns_in, substituted
+from headgate.core.columns.expressions import Expression, coalesce, col, columns_in, substituted, when
 from headgate.core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
 from headgate.core.columns.typing import column_of, kind_of
 from headgate.core.errors import DeclarationError
@@ -34,6 +34,9 @@ def test_an_expression_is_data() -> None:
     assert one.node == ((col("amount") * 1.2 >= 10) & ~col("paid")).node
     assert repr(one) == "<Expression (((amount * 1.2) >= 10) & ~(paid))>"
     assert str((-col("n").floor("1s")).node) == "-(n.floor(1000))"
+    case = when(col("n") > 0).then(1).when(col("paid")).then(coalesce(col("m"), 2))
+    assert str(case.node) == "when((n > 0)).then(1).when(paid).then(coalesce(m, 2))"
+    assert str(case.otherwise(3).node) == str(case.node) + ".otherwise(3)"
     assert sorted(columns_in(one.node)) == ["amount", "paid"]
 
 
@@ -64,6 +67,11 @@ def test_an_expression_is_data() -> None:
         (col("paid").cast(str), TEXT, False),
         (col("user").cast(bool), BOOL, False),
         (col("n").floor("1m"), INT, False),
+        (when(col("m") > 0).then(1), INT, True),
+        (when(col("m") > 0).then(1).when(col("paid")).then(2.5).otherwise(col("n")), FLOAT, False),
+        (when(col("paid")).then(col("m")).otherwise(0), INT, True),
+        (coalesce(col("m"), col("n")), INT, False),
+        (coalesce(col("m"), col("m") + 0.5), FLOAT, True),
     ],
 )
 def test_an_expression_has_a_type(expression: Expression, type_: str, optional: bool) -> None:
@@ -84,6 +92,9 @@ def test_an_expression_has_a_type(expression: Expression, type_: str, optional: 
         (lambda: col("paid") < True, "booleans have no order"),
         (lambda: col("n").contains("1"), "contains takes text, and n is int64"),
         (lambda: col("amount").floor("1m"), "floor takes a time in milliseconds.*amount is float64"),
+        (lambda: when(col("n")).then(1).otherwise(2), "when takes a boolean, and n is int64.*compare it"),
+        (lambda: when(col("paid")).then(1).otherwise("a"), "int64 and text make no column together.*cast one"),
+        (lambda: coalesce(col("m"), col("user"), 1), r"coalesce\(m, user, 1\): int64 and text make no column"),
         (lambda: col("n").cast(bool), "n is int64, and no cast makes a boolean of a number.*n != 0"),
     ],
 )
@@ -121,6 +132,14 @@ def test_a_wrong_type_is_refused(write: Callable[[], Expression], told: str) -> 
         (lambda: col("a").starts_with(1), "give it text"),  # type: ignore[arg-type]
         (lambda: col("a").floor("1 fortnight"), "is not a duration"),
         (lambda: col("a").floor(0), "less than a millisecond"),
+        (lambda: when(col("a")).then(None), r"then\(None\): null has no type.*leave .otherwise"),  # type: ignore[arg-type]
+        (lambda: when(col("a")).then(1).otherwise(None), "leave .otherwise"),  # type: ignore[arg-type]
+        (lambda: col("a") + when(col("a")), "when.a., which lacks its .then"),  # type: ignore[operator]
+        (lambda: coalesce(col("a")), "of one value is that value"),
+        (
+            lambda: reduce(lambda one, n: one.when(col("a") == n).then(n), range(200), when(col("b")).then(1)),
+            "nested more than 200 deep",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(write: Callable[[], Any], told: str) -> None:

@@ -18,7 +18,7 @@ from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
 from headgate.core.columns.evaluate import NotComputable
-from headgate.core.columns.expressions import DEEPEST, Expression, col
+from headgate.core.columns.expressions import DEEPEST, Expression, coalesce, col, when
 from headgate.core.columns.schema import BOOL, INT, TEXT, ColumnSchema, ColumnSpec
 
 from .. import trees
@@ -73,6 +73,10 @@ def chunk_of(picked: list[int] | None = None, **given_: list[Any]) -> tuple[Colu
         (col("t").is_in(["b", "ä", ""]), {"t": ["", None, "ab"]}, [True, None, False]),
         ((col("a") == 1).is_in([True, False]), {"a": [1, None, 3]}, [True, None, True]),
         (col("t").contains("aab"), {"t": ["aaab", None, "aa"]}, [True, None, False]),
+        (when(col("a") > 1).then(6 // (col("a") - 1)).otherwise(0), {"a": [1, None, 3]}, [0, 0, 3]),
+        (when(col("t") != "x").then(col("t").cast(float)), {"t": ["x", None, "2"]}, [None, None, 2.0]),
+        (when(col("t") == "x").then(0.5).otherwise(col("t").cast(float)), {"t": ["x", None, "2"]}, [0.5, None, 2.0]),
+        (coalesce(col("a"), col("t").cast(float)), {"a": [1, None, 3], "t": ["x", "2", "y"]}, [1.0, 2.0, 3.0]),
     ],
 )
 @pytest.mark.usefixtures("way")
@@ -100,6 +104,8 @@ def test_rows_that_are_not_selected_are_never_an_error() -> None:
         (100 // (col("a") - 3), 2, r"\(100 // \(a - 3\)\): 100 is divided by zero"),
         (col("t").cast(int), 1, "'x' is no int64"),
         ((col("a") // 0) + col("t").cast(float), 0, "1 is divided by zero"),
+        (when(col("a") < 3).then(col("t").cast(float)), 1, "'x' is no float64"),
+        (when(col("a") < 1).then(0).otherwise(8 // (col("a") - 3)), 2, "8 is divided by zero"),
     ],
 )
 @pytest.mark.usefixtures("way")
