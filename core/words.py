@@ -212,6 +212,9 @@ WORDS = (
     _word("between", (SPARK, PANDAS), EXPRESSION, "(hg.col(…) >= a) & (hg.col(…) <= b)", "columns.md#expressions"),
     _word("when otherwise mask where", (SPARK, PANDAS), EXPRESSION, "hg.when(condition), and what it is then and otherwise",
           "columns.md#one-of-several-values"),
+    _word("substr substring left", SPARK, EXPRESSION, ".slice(start, stop)", "columns.md#text"),
+    _word("rlike regexp match fullmatch", (SPARK, PANDAS), EXPRESSION, ".matches(…)", "columns.md#text"),
+    _word("trim", SPARK, EXPRESSION, ".strip()", "columns.md#text"),
     _word("fillna fill_null combine_first ifnull nvl", (SPARK, PANDAS), EXPRESSION, "hg.coalesce(hg.col(…), 0)",
           "columns.md#one-of-several-values"),
     # the package

@@ -18,6 +18,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import compress
 from math import isfinite
 from typing import Any, Protocol
@@ -71,6 +72,8 @@ def _compiled(one: Typed) -> Compute:
         return _choosing(node.name, one)
     parts = _alike(node, one.of)
     of = list(map(_compiled, parts))
+    if node.name == e.CONCAT:
+        return _of_several(node.name, of)
     if len(of) == 2:
         return _of_two(node, (of[0], of[1]), (parts[0].kind, parts[1].kind), one.kind)
     return _of_one(node, of[0], parts[0].kind, one.kind)
@@ -174,6 +177,22 @@ def _in_64_bits(one: int) -> bool:
     return LEAST <= one <= MOST
 
 
+# ---------------------------------------------------------------------------------------------------- of several columns
+
+
+def _of_several(name: str, of: list[Compute]) -> Compute:
+    function = _SEVERAL[name]
+
+    def compute(columns: NamedColumns, size: int) -> ColumnValues:
+        rows = zip(*(one(columns, size) for one in of), strict=True)
+        return [None if None in row else function(row) for row in rows]
+
+    return compute
+
+
+_SEVERAL: dict[str, Callable[[tuple[Any, ...]], Any]] = {e.CONCAT: "".join}
+
+
 # ------------------------------------------------------------------------------------------------------------- choosing
 
 
@@ -236,7 +255,7 @@ def _of_one(node: e.Operation, of: Compute, was: ExpressionKind, kind: Expressio
         return lambda columns, size: [one is None for one in of(columns, size)]
     if node.name == e.CAST:
         return _cast(node, of, was, kind)
-    function, check = _function(node, was.type), _check(node, kind)
+    function, check = function_of(node, was.type), _check(node, kind)
     if node.name == e.IS_IN and FLOAT in (was.type, *(e.TYPES[type(one)] for one in node.options)):
         of = _as_float(of, was)
 
@@ -249,7 +268,8 @@ def _of_one(node: e.Operation, of: Compute, was: ExpressionKind, kind: Expressio
     return compute
 
 
-def _function(node: e.Operation, was: str) -> Callable[[Any], Any]:
+def function_of(node: e.Operation, was: str) -> Callable[[Any], Any]:
+    """The operation on one value that is not null."""
     match node.name:
         case e.NEGATIVE:
             return operator.neg
@@ -264,9 +284,40 @@ def _function(node: e.Operation, was: str) -> Callable[[Any], Any]:
         case e.CONTAINS:
             part = str(node.options[0])
             return lambda text: part in text
+        case e.LOWER:
+            return str.lower
+        case e.UPPER:
+            return str.upper
+        case e.LENGTH:
+            return len
+        case e.STRIP | e.SLICE | e.SPLIT | e.REPLACE | e.MATCHES:
+            return _of_text(node.name, node.options)
         case _:
             every = int(node.options[0])
             return lambda ms: ms - ms % every
+
+
+def _of_text(name: str, options: tuple[Any, ...]) -> Callable[[str], Any]:
+    match name:
+        case e.STRIP:
+            taken = options[0] if options else e.WHITE
+            return lambda text: text.strip(taken)
+        case e.SLICE:
+            wanted = slice(options[0], options[1] if len(options) == 2 else None)
+            return operator.itemgetter(wanted)
+        case e.SPLIT:
+            return partial(_part, *options)
+        case e.REPLACE:
+            old, new = options
+            return lambda text: text.replace(old, new)
+        case _:
+            search = re.compile(options[0], re.ASCII).search
+            return lambda text: search(text) is not None
+
+
+def _part(separator: str, number: int, text: str) -> str | None:
+    parts = text.split(separator)
+    return parts[number] if -len(parts) <= number < len(parts) else None
 
 
 # ----------------------------------------------------------------------------------------------------------------- casts

@@ -5,6 +5,7 @@
     & | ~                  booleans
     .is_null()  .is_in([…])  .cast(int | float | bool | str)
     .starts_with("…")  .contains("…")                      of text
+    .lower()  .upper()  .strip()  .length()  .slice(0, 3)  .split("/", 1)  .replace("a", "b")  .matches("^a+$")  concat(…, …)
     .floor("1m")                                           of a time in milliseconds
     when(…).then(…).otherwise(…)  coalesce(…, …)           which value
 
@@ -15,6 +16,7 @@ instead of `&`) gets a `DeclarationError` at that line. The size of a tree is bo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -30,6 +32,8 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//"
 EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST = "==", "!=", "<", "<=", ">", ">="
 AND, OR, NOT, NEGATIVE = "&", "|", "~", "negative"
 IS_NULL, IS_IN, CAST, STARTS_WITH, CONTAINS, FLOOR = "is_null", "is_in", "cast", "starts_with", "contains", "floor"
+LOWER, UPPER, STRIP, LENGTH, SLICE, SPLIT = "lower", "upper", "strip", "length", "slice", "split"
+REPLACE, MATCHES, CONCAT = "replace", "matches", "concat"
 WHEN, COALESCE = "when", "coalesce"
 INFIX = frozenset(
     (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST, AND, OR)
@@ -37,6 +41,11 @@ INFIX = frozenset(
 
 TYPES: dict[Any, ColumnKind] = {int: INT, float: FLOAT, bool: BOOL, str: TEXT}
 """The Python type of a constant, or of a cast → the type of the column."""
+
+WHITE = "".join(
+    map(chr, (*range(9, 14), *range(28, 33), 133, 160, 5760, *range(8192, 8203), 8232, 8233, 8239, 8287, 12288))
+)
+"""What `.strip()` takes away: the characters that Python counts as white space."""
 
 DEEPEST, MOST_PARTS = 200, 10_000
 """How deep an expression may be nested, and how many parts it may have."""
@@ -98,7 +107,7 @@ class Operation:
 
 
 Node = ColumnRef | Constant | Operation
-FUNCTIONS = frozenset((COALESCE,))
+FUNCTIONS = frozenset((COALESCE, CONCAT))
 """The operations that are written as functions of their parts."""
 
 
@@ -334,9 +343,77 @@ class Expression:
         return self._of_text(CONTAINS, text)
 
     def _of_text(self, name: str, text: str) -> Expression:
+        return Expression(Operation(name, (self.node,), (self._text(name, text),)))
+
+    def _text(self, name: str, text: str) -> Scalar:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever does not check types gets told, too
             raise DeclarationError(f"{self.node}.{name}({text!r:.60})", remedy="give it text")
-        return Expression(Operation(name, (self.node,), (constant(text, f"{self.node}.{name}() of").value,)))
+        return constant(text, f"{self.node}.{name}() of").value
+
+    def lower(self) -> Expression:
+        """The text in small letters, as `str.lower` has it."""
+        return Expression(Operation(LOWER, (self.node,)))
+
+    def upper(self) -> Expression:
+        """The text in capital letters, as `str.upper` has it."""
+        return Expression(Operation(UPPER, (self.node,)))
+
+    def strip(self, characters: str | None = None) -> Expression:
+        """The text without these characters at its beginning and its end, as `str.strip` has it; by default without white space."""
+        if characters is None:
+            return Expression(Operation(STRIP, (self.node,)))
+        return Expression(Operation(STRIP, (self.node,), (self._some_text(STRIP, characters),)))
+
+    def length(self) -> Expression:
+        """How many characters (code points) the text has."""
+        return Expression(Operation(LENGTH, (self.node,)))
+
+    def slice(self, start: int, stop: int | None = None) -> Expression:
+        """The characters from `start` to before `stop`, as `text[start:stop]`: counted from 0, or from the end if negative.
+
+        >>> col("country").slice(0, 2)
+        <Expression country.slice(0, 2)>
+        """
+        places = (start,) if stop is None else (start, stop)
+        return Expression(Operation(SLICE, (self.node,), tuple(self._place(SLICE, one) for one in places)))
+
+    def split(self, separator: str, part: int) -> Expression:
+        """The part with this number between separators, counted from 0, or from the end if negative; null if there are not so many.
+
+        >>> col("url").split("/", 3)
+        <Expression url.split('/', 3)>
+        """
+        return Expression(Operation(SPLIT, (self.node,), (self._some_text(SPLIT, separator), self._place(SPLIT, part))))
+
+    def replace(self, old: str, new: str) -> Expression:
+        """The text with each `old` in it, as it is and no pattern, replaced by `new`."""
+        return Expression(Operation(REPLACE, (self.node,), (self._some_text(REPLACE, old), self._text(REPLACE, new))))
+
+    def matches(self, pattern: str) -> Expression:
+        r"""Whether the pattern, a regular expression of Python, is found in the text. `^` and `$` bind it to the beginning and the end.
+
+        Classes such as `\d` and `\w`, and `(?i)`, are about ASCII alone.
+        """
+        found = self._of_text(MATCHES, pattern)
+        try:
+            re.compile(pattern, re.ASCII)
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
+            raise DeclarationError(
+                f"{self.node}.matches({pattern!r:.60}): {error}",
+                remedy="a regular expression as Python's re has it, without (?u)",
+            ) from None
+        return found
+
+    def _some_text(self, name: str, text: str) -> Scalar:
+        if text == "":
+            raise DeclarationError(f"{self.node}.{name}('') is of no text", remedy="give it one character or more")
+        return self._text(name, text)
+
+    def _place(self, name: str, place: int) -> int:
+        found = _plain(place)
+        if type(found) is not int or not LEAST <= found <= MOST:
+            raise DeclarationError(f"{self.node}.{name}() at {place!r:.60}", remedy="give it a whole number")
+        return found
 
     def floor(self, every: str | float) -> Expression:
         """The beginning of the interval of this length that the time (milliseconds since 1970) falls into.
@@ -423,6 +500,15 @@ def coalesce(first: Expression, *others: Expression | Scalar) -> Expression:
     <Expression coalesce(nickname, name, 'nobody')>
     """
     return _of_several(COALESCE, (first, *others))
+
+
+def concat(first: Expression | str, *others: Expression | str) -> Expression:
+    """Texts one behind the other; null if one of them is, as `||` of SQL.
+
+    >>> concat(col("first"), " ", col("last"))
+    <Expression concat(first, ' ', last)>
+    """
+    return _of_several(CONCAT, (first, *others))
 
 
 def _of_several(name: str, values: tuple[object, ...]) -> Expression:

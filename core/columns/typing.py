@@ -22,8 +22,13 @@ ARITHMETIC = frozenset((e.ADD, e.SUBTRACT, e.MULTIPLY))
 WHOLE = frozenset((e.FLOOR_DIVIDE, e.MODULO))
 COMPARISONS = frozenset((e.EQUAL, e.UNEQUAL, e.LESS, e.AT_MOST, e.MORE, e.AT_LEAST))
 LOGIC = frozenset((e.AND, e.OR, e.NOT))
-OF_TEXT = frozenset((e.STARTS_WITH, e.CONTAINS))
-TOTAL = COMPARISONS | LOGIC | OF_TEXT | {e.IS_NULL, e.IS_IN, e.WHEN, e.COALESCE}
+OF_TEXT: dict[str, ColumnKind] = {
+    **dict.fromkeys((e.STARTS_WITH, e.CONTAINS, e.MATCHES), BOOL),
+    **dict.fromkeys((e.LOWER, e.UPPER, e.STRIP, e.SLICE, e.SPLIT, e.REPLACE, e.CONCAT), TEXT),
+    e.LENGTH: INT,
+}
+"""The operations of texts, and what they give."""
+TOTAL = COMPARISONS | LOGIC | OF_TEXT.keys() | {e.IS_NULL, e.IS_IN, e.WHEN, e.COALESCE}
 """The operations that have a value whatever they are of."""
 
 
@@ -62,6 +67,8 @@ def typed(node: e.Node, schema: ColumnSchema) -> Typed:
 def _optional(node: e.Operation, parts: tuple[Typed, ...]) -> bool:
     if node.name == e.WHEN:
         return len(parts) == 2 or any(one.kind.optional for one in parts[1:])
+    if node.name == e.SPLIT:  # a text may have too few parts
+        return True
     judge = all if node.name == e.COALESCE else any
     return judge(one.kind.optional for one in parts)
 
@@ -109,7 +116,7 @@ def _type_of(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
         return BOOL
     if name in OF_TEXT:
         _need(node, types, frozenset({TEXT}), "text", remedy="cast it: .cast(str)")
-        return BOOL
+        return OF_TEXT[name]
     if name == e.FLOOR:
         _need(node, types, frozenset({INT}), "a time in milliseconds, which is a whole number", remedy=".cast(int)")
         return INT

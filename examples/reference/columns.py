@@ -191,6 +191,53 @@ def col() -> None:
     assert "amount * 1.2" in repr(expression)
 
 
+def lower() -> None:
+    """Expression.lower"""
+    assert computed(hg.col("country").lower(), Order("DE", 1.0)) == ["de"]
+
+
+def upper() -> None:
+    """Expression.upper"""
+    assert computed(hg.col("country").upper(), Order("de", 1.0)) == ["DE"]
+
+
+def strip() -> None:
+    """Expression.strip"""
+    assert computed(hg.col("country").strip(), Order(" DE\n", 1.0)) == ["DE"]
+    assert computed(hg.col("country").strip("/"), Order("/DE/", 1.0)) == ["DE"]
+
+
+def length() -> None:
+    """Expression.length"""
+    assert computed(hg.col("country").length(), Order("Österreich", 1.0)) == [10]
+
+
+def sliced() -> None:
+    """Expression.slice"""
+    assert computed(hg.col("country").slice(0, 2), Order("DE-BY", 1.0)) == ["DE"]
+    assert computed(hg.col("country").slice(-2), Order("DE-BY", 1.0)) == ["BY"]
+
+
+def split() -> None:
+    """Expression.split"""
+    assert computed(hg.col("country").split("-", 1), Order("DE-BY", 1.0), Order("FR", 1.0)) == ["BY", None]
+
+
+def replaced() -> None:
+    """Expression.replace"""
+    assert computed(hg.col("country").replace("-", "/"), Order("DE-BY", 1.0)) == ["DE/BY"]
+
+
+def matches() -> None:
+    """Expression.matches"""
+    assert computed(hg.col("country").matches(r"^[A-Z]{2}$"), Order("DE", 1.0), Order("Italy", 1.0)) == [True, False]
+
+
+def concat() -> None:
+    """concat"""
+    assert computed(hg.concat(hg.col("country"), "-", hg.col("ts").cast(str)), Order("DE", 1.0, 7)) == ["DE-7"]
+
+
 def when() -> None:
     """when"""
     size = hg.when(hg.col("amount") >= 100).then("large").when(hg.col("amount") >= 10).then("middle").otherwise("small")

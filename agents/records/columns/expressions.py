@@ -11,25 +11,27 @@ What it decides: nothing. What an expression gives, and which records have no va
 - It names all rows that have no value, each with its reason (`all`), so that a chunk need not be computed again for each of them. To find
   them costs each row of their blocks once more, alone.
 - A tree becomes a program in postfix order, which `expressions.c` runs over blocks of rows. What it cannot do is a part of its own, and a
-  column for the program: casts between text and floats, which are computed on lists, as the plain way does it. A part is computed for
-  those rows alone for which the expression needs it, if it may fail.
+  column for the program: what a kernel of pyarrow computes as fast (see `kernels`), and casts between text and floats, which are computed
+  on lists, as the plain way does it. A part that may fail is computed for those rows alone for which the expression needs it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import compress, pairwise
 from typing import Any
 
 from ....core.columns import expressions as e
-from ....core.columns.evaluate import NotComputable, cast_of, compiled
-from ....core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema
+from ....core.columns.evaluate import NotComputable, cast_of, compiled, function_of
+from ....core.columns.schema import BOOL, FLOAT, INT, MOST, TEXT, ColumnSchema
 from ....core.columns.typing import Typed, may_fail, typed
 from ..layout import KINDS, Buffer, longs
 from ..memory.vectors import Vector
 from ..native import chosen
 from .column_chunk import ColumnChunk
+from .kernels import KERNELS, Kernel, kernel_of
 
 _COMPARISONS = (e.EQUAL, e.UNEQUAL, e.LESS, e.AT_MOST, e.MORE, e.AT_LEAST)
 _CODES: dict[tuple[str, str], int] = {
@@ -54,6 +56,7 @@ _CODES: dict[tuple[str, str], int] = {
             (e.CAST, BOOL + TEXT),
             (e.CAST, TEXT + INT),
             (e.CAST, TEXT + BOOL),
+            *((name, TEXT) for name in (e.LENGTH, e.STRIP, e.SLICE, e.SPLIT)),
             *((name, "") for name in ("then", "else", "choose", "choose or null", "others", e.COALESCE)),
         ]
     )
@@ -61,6 +64,7 @@ _CODES: dict[tuple[str, str], int] = {
 """What `expressions.c` can do: the operation and the type that it takes, in the order of its enumeration."""
 _APART = frozenset(((FLOAT, TEXT), (TEXT, FLOAT)))
 """The casts that `expressions.c` cannot do."""
+_OF_TEXT = frozenset((e.STARTS_WITH, e.CONTAINS, e.LENGTH, e.STRIP, e.SLICE, e.SPLIT))
 
 
 class _NoValueError(Exception):
@@ -163,21 +167,41 @@ class Computation:
 
 
 class _Part:
-    """A cast of an expression that its program cannot do."""
+    """An operation of an expression that its program cannot do."""
 
     def __init__(self, one: Typed, schema: ColumnSchema, guards: Sequence[e.Node]) -> None:
+        node, was = one.node, one.of[0].kind.type
+        assert isinstance(node, e.Operation)
         self.kind = one.kind.type
-        self.of = Computation(one.of[0].node, schema)
+        self.of = [Computation(part.node, schema) for part in one.of]
         self.guards = [Computation(guard, schema) for guard in guards] if may_fail(one) else []
-        self.cast = cast_of(one.of[0].kind.type, self.kind)
+        self.node = node
+        self.plain = (
+            cast_of(was, self.kind)
+            if node.name == e.CAST
+            else None
+            if node.name == e.CONCAT
+            else function_of(node, was)
+        )
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """What computes it for columns, if anything does; pyarrow is loaded for it."""
+        return kernel_of(self.node)
 
     def vector(self, chunk: ColumnChunk) -> Vector:
         """The value of each base row for which the guards are true, one after the other."""
         for guard in self.guards:
             chunk = guard.narrowed(chunk)
-        rows, values = chunk.indexes(), self.of.unexplained(chunk).values()
+        of = [one.unexplained(chunk) for one in self.of]
+        found = self.kernel(of) if self.kernel is not None and chunk.base_length > 0 else None
+        return self._listed(chunk, of[0].values()) if found is None else found
+
+    def _listed(self, chunk: ColumnChunk, values: list[Any]) -> Vector:
+        """The same, value by value."""
+        rows, plain = chunk.indexes(), self.plain
         given = values if chunk.picked is None else [values[row] for row in rows]
-        found = [None if value is None else self.cast(value) for value in given]
+        found = [None if value is None or plain is None else plain(value) for value in given]
         failing = [row for row, was, made in zip(rows, given, found, strict=True) if made is None and was is not None]
         if failing:
             raise _NoValueError(failing)
@@ -203,7 +227,7 @@ class _Writer:
             value = float(node.value) if as_float and kind == INT else node.value
             self._constant(value)
             return
-        elif node.name == e.CAST and (one.of[0].kind.type, kind) in _APART:
+        elif node.name in KERNELS or (node.name == e.CAST and (one.of[0].kind.type, kind) in _APART):
             self.parts.append(_Part(one, self.schema, self.guards))
             self._load(kind, len(self.names) + len(self.parts) - 1)
         else:
@@ -244,10 +268,18 @@ class _Writer:
         for one in of:
             self.put(one, as_float=real)
         takes = "" if node.name == e.IS_NULL else FLOAT if real else was[0]
-        if node.name in (e.STARTS_WITH, e.CONTAINS):
-            self._op(node.name, takes, operand=str(node.options[0]).encode())
+        if node.name in _OF_TEXT:
+            self._of_text(node.name, node.options)
         else:
             self._op(node.name, takes, whole=int(node.options[0]) if node.name == e.FLOOR else 0)
+
+    def _of_text(self, name: str, options: tuple[Any, ...]) -> None:
+        if name == e.SLICE:
+            places = array("q", [options[0], options[1] if len(options) == 2 else MOST])
+            self._op(name, TEXT, operand=places.tobytes())
+        else:
+            text = options[0] if options else e.WHITE if name == e.STRIP else ""
+            self._op(name, TEXT, whole=options[1] if name == e.SPLIT else 0, operand=text.encode())
 
     def _is_in(self, node: e.Operation, of: Typed) -> None:
         was = of.kind.type

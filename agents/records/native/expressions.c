@@ -23,6 +23,7 @@ enum {
     EQUAL_BOOL, UNEQUAL_BOOL, AND, OR, NOT, IS_NULL,
     IN_INT, IN_FLOAT, IN_TEXT, STARTS_WITH, CONTAINS,
     FLOAT_TO_INT, BOOL_TO_INT, BOOL_TO_FLOAT, INT_TO_TEXT, BOOL_TO_TEXT, TEXT_TO_INT, TEXT_TO_BOOL,
+    LENGTH, STRIP, SLICE, SPLIT,
     THEN, ELSE, CHOOSE, CHOOSE_OR_NULL, OTHERS, COALESCE, CODES
 };
 
@@ -48,6 +49,8 @@ static Signature signature_of(int code) {
     if (code == FLOAT_TO_INT) return (Signature){1, FLOAT64, INT64};
     if (code == BOOL_TO_INT || code == BOOL_TO_FLOAT || code == BOOL_TO_TEXT)
         return (Signature){1, BOOL, (int8_t)(code == BOOL_TO_INT ? INT64 : code == BOOL_TO_FLOAT ? FLOAT64 : TEXT)};
+    if (code == LENGTH) return (Signature){1, TEXT, INT64};
+    if (code >= STRIP && code <= SPLIT) return (Signature){1, TEXT, TEXT};
     if (code == INT_TO_TEXT) return (Signature){1, INT64, TEXT};
     return (Signature){1, TEXT, (int8_t)(code == TEXT_TO_INT ? INT64 : BOOL)};
 }
@@ -159,6 +162,8 @@ static int check_program(Program *program) {
         if (op->code == FLOOR) fits = fits && op->whole > 0;
         if (op->code == LETTERS || op->code == STARTS_WITH || op->code == CONTAINS) fits = fits && op->text.at != NULL;
         if (op->code == IN_INT || op->code == IN_FLOAT) fits = fits && op->options != NULL;
+        if (op->code == STRIP || op->code == SPLIT) fits = fits && op->text.size > 0;
+        if (op->code == SLICE) fits = fits && op->text.size == 16;
         if (op->code == IN_TEXT) fits = fits && op->texts != NULL;
         if (!fits) break;
         depth -= of.operands;
@@ -381,15 +386,87 @@ static int is_in(const Op *op, const Slot *slot, int i) {
     return 0;
 }
 
-static int contains(const uint8_t *text, int64_t size, const Letters *part) {
-    if (part->size == 0) return 1;
-    if (size < part->size) return 0;
+/* Where a part that is not empty begins in a text; NULL if nowhere. */
+static const uint8_t *found_in(const uint8_t *text, int64_t size, const Letters *part) {
+    if (size < part->size) return NULL;
     for (const uint8_t *last = text + size - part->size; text <= last; text++) {
         text = memchr(text, part->at[0], (size_t)(last - text + 1));
-        if (text == NULL) return 0;
-        if (memcmp(text, part->at, (size_t)part->size) == 0) return 1;
+        if (text == NULL || memcmp(text, part->at, (size_t)part->size) == 0) return text;
     }
-    return 0;
+    return NULL;
+}
+
+static inline int begins(uint8_t byte) { return (byte & 0xC0) != 0x80; } /* a character */
+
+static int64_t characters(const uint8_t *at, int64_t size) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < size; i++) found += begins(at[i]);
+    return found;
+}
+
+/* Behind so many characters. */
+static const uint8_t *behind(const uint8_t *at, const uint8_t *end, int64_t count) {
+    for (; at < end && count > 0; count--)
+        for (at++; at < end && !begins(*at);) at++;
+    return at;
+}
+
+static void slice(Slot *a, int i, int64_t start, int64_t stop) {
+    const uint8_t *at = a->of.text[i], *end = at + a->size[i];
+    if (start < 0 || stop < 0) {
+        int64_t all = characters(at, a->size[i]);
+        if (start < 0) start = start < -all ? 0 : start + all;
+        if (stop < 0) stop = stop < -all ? 0 : stop + all;
+    }
+    a->of.text[i] = behind(at, end, start);
+    a->size[i] = stop > start ? behind(a->of.text[i], end, stop - start) - a->of.text[i] : 0;
+}
+
+/* Whether this character is one of these. */
+static inline int is_one_of(const Letters *taken, const uint8_t *at, int64_t size) {
+    if (size == 1) return memchr(taken->at, *at, (size_t)taken->size) != NULL;
+    return found_in(taken->at, taken->size, &(Letters){at, size}) != NULL;
+}
+
+static void strip(Slot *a, int i, const Letters *taken) {
+    const uint8_t *at = a->of.text[i], *end = at + a->size[i], *next;
+    for (; at < end && is_one_of(taken, at, (next = behind(at, end, 1)) - at); at = next) {}
+    while (at < end) {
+        for (next = end - 1; next > at && !begins(*next);) next--;
+        if (!is_one_of(taken, next, end - next)) break;
+        end = next;
+    }
+    a->of.text[i] = at;
+    a->size[i] = end - at;
+}
+
+/* The part of a text with this number. 0 if there is none. */
+static int split(Slot *a, int i, const Letters *by, int64_t number) {
+    const uint8_t *at = a->of.text[i], *end = at + a->size[i], *found;
+    if (number < 0) {
+        int64_t parts = 1;
+        for (const uint8_t *in = at; (in = found_in(in, end - in, by)) != NULL; in += by->size) parts++;
+        number += parts;
+    }
+    if (number < 0) return 0;
+    while ((found = found_in(at, end - at, by)) != NULL && number-- > 0) at = found + by->size;
+    if (found == NULL && number > 0) return 0;
+    a->of.text[i] = at;
+    a->size[i] = (found == NULL ? end : found) - at;
+    return 1;
+}
+
+/* Parts of a text, which stand in it. */
+static void part_of_text(const Op *op, Slot *a, int count) {
+    int64_t start = op->code == SLICE ? long_at(op->options, 0) : 0, stop = op->code == SLICE ? long_at(op->options, 1) : 0;
+    if (op->code == SPLIT && !a->nulls) memset(a->valid, 1, (size_t)count);
+    if (op->code == SPLIT) a->nulls = 1;
+    for (int i = 0; i < count; i++) {
+        if (!valid_at(a, i)) continue;
+        if (op->code == SLICE) slice(a, i, start, stop);
+        else if (op->code == STRIP) strip(a, i, &op->text);
+        else a->valid[i] = (uint8_t)split(a, i, &op->text, op->whole);
+    }
 }
 
 /* A whole number as JSON has it. 0 if it is none of 64 bits. */
@@ -479,7 +556,11 @@ static void of_one(Run *run, const Op *op, Slot *a) {
         for (int i = 0; i < count; i++)
             a->flag[i] = a->size[i] >= op->text.size && (op->text.size == 0 || memcmp(a->of.text[i], op->text.at, (size_t)op->text.size) == 0);
     } else if (op->code == CONTAINS) {
-        for (int i = 0; i < count; i++) a->flag[i] = (uint8_t)contains(a->of.text[i], a->size[i], &op->text);
+        for (int i = 0; i < count; i++) a->flag[i] = op->text.size == 0 || found_in(a->of.text[i], a->size[i], &op->text) != NULL;
+    } else if (op->code == LENGTH) {
+        for (int i = 0; i < count; i++) a->of.whole[i] = valid_at(a, i) ? characters(a->of.text[i], a->size[i]) : 0;
+    } else if (op->code >= STRIP && op->code <= SPLIT) {
+        part_of_text(op, a, count);
     } else if (op->code == NEGATIVE_FLOAT) {
         for (int i = 0; i < count; i++) {
             a->of.real[i] = -a->of.real[i];

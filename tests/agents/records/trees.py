@@ -15,6 +15,8 @@ from headgate.core.columns import expressions as e
 from headgate.core.columns.evaluate import NotComputable, compiled
 from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec
 
+from ...core.columns import drawn
+
 SCHEMA = ColumnSchema(
     tuple(ColumnSpec(f"{type_[0]}{i}", type_, optional=i > 0) for type_ in (INT, FLOAT, BOOL, TEXT) for i in (0, 1))
 )
@@ -38,6 +40,9 @@ SOME: dict[str, list[Any]] = {
         "ä",
         "ä€😀",
         "z" * 40,
+        " \t a\u2003",
+        "Straße ΣAΣ",
+        "ab\n",
     ],
 }
 
@@ -75,6 +80,10 @@ def tree(chance: random.Random, type_: ColumnKind, depth: int = 4) -> e.Node:
         return (
             e.Operation("coalesce", several) if chance.random() < 0.5 else e.Operation("when", (of(BOOL), *several[:2]))
         )
+    if type_ == TEXT and chance.random() < 0.7:
+        return drawn.of_text(chance, lambda: of(TEXT))
+    if type_ == INT and chance.random() < 0.1:
+        return e.Expression(of(TEXT)).length().node
     if type_ == TEXT or chance.random() < 0.15:
         was = chance.choice([one for one in KINDS if (one, type_) not in ((INT, BOOL), (FLOAT, BOOL))])
         return e.Expression(of(was)).cast(PYTHON[type_]).node
@@ -98,6 +107,8 @@ def _condition(chance: random.Random, of: Any) -> e.Node:
         return e.Operation(name, (of(BOOL),))
     if name == "is_null":
         return e.Operation(name, (of(*KINDS),))
+    if name == "matches":
+        return e.Expression(of(TEXT)).matches(chance.choice(drawn.PATTERNS)).node
     if name in ("starts_with", "contains"):
         return e.Operation(name, (of(TEXT),), (value(chance, TEXT),))
     alike: list[tuple[ColumnKind, ...]] = [(INT,), (FLOAT,), (INT, FLOAT), (TEXT,)]
@@ -108,7 +119,7 @@ def _condition(chance: random.Random, of: Any) -> e.Node:
     return e.Operation(name, (of(*types), of(*types)))
 
 
-_OTHERS = ["is_null", "is_in", "is_in", "starts_with", "contains"]
+_OTHERS = ["is_null", "is_in", "is_in", "starts_with", "contains", "matches"]
 
 
 def chunk(chance: random.Random, most: int = 1400) -> ColumnChunk:

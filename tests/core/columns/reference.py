@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from headgate.core.columns import expressions as e
+from headgate.core.columns.schema import FLOAT, ColumnSchema
+from headgate.core.columns.typing import kind_of
 
 FAILS = object()
 """The record has no value: an error of this record."""
@@ -17,25 +21,26 @@ class Failed(Exception):
     """A part of the expression has no value for the record."""
 
 
-def value_of(node: e.Node, row: Mapping[str, Any]) -> Any:
+def value_of(node: e.Node, row: Mapping[str, Any], schema: ColumnSchema) -> Any:
     """The value for one record, None for null, or `FAILS`."""
     try:
-        return _value(node, row)
+        return _value(node, row, schema)
     except Failed:
         return FAILS
 
 
-def _value(node: e.Node, row: Mapping[str, Any]) -> Any:
+def _value(node: e.Node, row: Mapping[str, Any], schema: ColumnSchema) -> Any:
     if isinstance(node, e.ColumnRef):
         return row[node.name]
     if isinstance(node, e.Constant):
         return node.value
-    if node.name == e.WHEN:
-        chosen = node.of[1 if _value(node.of[0], row) is True else 2 :]
-        return _value(chosen[0], row) if chosen else None
-    if node.name == e.COALESCE:
-        return next((found for one in node.of if (found := _value(one, row)) is not None), None)
-    args = [_value(one, row) for one in node.of]
+    if node.name in (e.WHEN, e.COALESCE):
+        chosen = node.of
+        if node.name == e.WHEN:
+            chosen = node.of[1:2] if _value(node.of[0], row, schema) is True else node.of[2:]
+        found = next((found for one in chosen if (found := _value(one, row, schema)) is not None), None)
+        return float(found) if type(found) is int and kind_of(node, schema).type == FLOAT else found
+    args = [_value(one, row, schema) for one in node.of]
     if node.name == e.IS_NULL:
         return args[0] is None
     if node.name == e.AND:
@@ -98,6 +103,19 @@ def _of(node: e.Operation, args: list[Any]) -> Any:
             return a[: len(options[0])] == options[0]
         case "contains", (a,):
             return a.find(options[0]) >= 0
+        case "lower" | "upper" | "strip" | "replace" as same, (a,):
+            return getattr(a, same)(*options)
+        case "length", (a,):
+            return sum(1 for _ in a)
+        case "slice", (a,):
+            wanted = slice(options[0], *options[1:] or [None])
+            return "".join(a[place] for place in range(*wanted.indices(len(a))))
+        case "split", (a,):
+            return dict(enumerate(a.split(options[0]))).get(options[1] + (a.count(options[0]) + 1) * (options[1] < 0))
+        case "matches", (a,):
+            return bool(re.findall(options[0], a, re.ASCII))
+        case "concat", _:
+            return functools.reduce(str.__add__, args)
         case "floor", (a,):
             return (a // options[0]) * options[0]
     raise AssertionError(node)

@@ -13,6 +13,7 @@ from headgate.core.columns.expressions import Expression, Node, Operation, coale
 from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from headgate.core.columns.typing import kind_of
 
+from . import drawn
 from .reference import FAILS, value_of
 
 SCHEMA = ColumnSchema(
@@ -58,6 +59,8 @@ def nodes(draw: Any, type_: str, depth: int = 3) -> Node:
     if draw(st.integers(0, 3)) == 0:
         several = tuple(alike() for _ in range(draw(st.integers(1, 3))))
         return Operation("coalesce", several) if draw(st.booleans()) else Operation("when", (of(BOOL), *several[:2]))
+    if type_ == TEXT and draw(st.booleans()):
+        return drawn.of_text(draw(st.randoms(use_true_random=False)), lambda: of(TEXT))
     if draw(st.integers(0, 5)) == 0 or type_ == TEXT:
         was = draw(st.sampled_from([one for one in PYTHON if (one, type_) not in ((INT, BOOL), (FLOAT, BOOL))]))
         return Expression(of(was)).cast(PYTHON[type_]).node
@@ -69,7 +72,9 @@ def nodes(draw: Any, type_: str, depth: int = 3) -> Node:
             return Expression(of(INT)).floor(draw(st.sampled_from(["1ms", "1s", "1h"]))).node
         other = (INT,) if type_ == INT else (INT, FLOAT)
         return Operation(name, (of(type_), of(*other)) if draw(st.booleans()) else (of(*other), of(type_)))
-    name = draw(st.sampled_from(["compare", "equal", "&", "|", "~", "is_null", "is_in", "starts_with", "contains"]))
+    name = draw(
+        st.sampled_from(["compare", "equal", "&", "|", "~", "is_null", "is_in", "starts_with", "contains", "matches"])
+    )
     match name:
         case "compare" | "equal":
             alike = draw(st.sampled_from([(INT, FLOAT), (TEXT,), *([(BOOL,)] if name == "equal" else [])]))
@@ -85,6 +90,8 @@ def nodes(draw: Any, type_: str, depth: int = 3) -> Node:
             alike = draw(st.sampled_from([(INT, FLOAT), (TEXT,), (BOOL,)]))
             values = st.one_of(*(VALUES[one] for one in alike))
             return Expression(of(*alike)).is_in(draw(st.lists(values, min_size=1, max_size=3))).node
+    if name == "matches":
+        return Expression(of(TEXT)).matches(draw(st.sampled_from(drawn.PATTERNS))).node
     return getattr(Expression(of(TEXT)), name)(draw(VALUES[TEXT])).node
 
 
@@ -94,9 +101,7 @@ def test_columns_agree_with_the_rules_record_by_record(node: Node, records: list
     """The same values of the type that was inferred; and the error belongs to the first record that has none."""
     kind = kind_of(node, SCHEMA)
     columns = {name: [record[name] for record in records] for name in SCHEMA.names}
-    wanted = [value_of(node, record) for record in records]
-    if kind.type == FLOAT:  # what is chosen of whole numbers and floats
-        wanted = [float(one) if type(one) is int else one for one in wanted]
+    wanted = [value_of(node, record, SCHEMA) for record in records]
     compute = compiled(node, SCHEMA)
     bad: list[int] = []
     left = list(range(len(records)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.columns.expressions import Expression, coalesce, col, columns_in, substituted, when
+from headgate.core.columns.expressions import Expression, coalesce, col, columns_in, concat, substituted, when
 from headgate.core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
 from headgate.core.columns.typing import column_of, kind_of
 from headgate.core.errors import DeclarationError
@@ -71,6 +71,11 @@ def test_an_expression_is_data() -> None:
         (when(col("m") > 0).then(1).when(col("paid")).then(2.5).otherwise(col("n")), FLOAT, False),
         (when(col("paid")).then(col("m")).otherwise(0), INT, True),
         (coalesce(col("m"), col("n")), INT, False),
+        (col("user").strip().lower().upper().replace("a", "b").slice(1), TEXT, False),
+        (col("user").split("/", -1), TEXT, True),
+        (col("user").length() + 1, INT, False),
+        (col("user").matches("^a"), BOOL, False),
+        (concat(col("user"), "-", col("m").cast(str)), TEXT, True),
         (coalesce(col("m"), col("m") + 0.5), FLOAT, True),
     ],
 )
@@ -94,6 +99,8 @@ def test_an_expression_has_a_type(expression: Expression, type_: str, optional: 
         (lambda: col("amount").floor("1m"), "floor takes a time in milliseconds.*amount is float64"),
         (lambda: when(col("n")).then(1).otherwise(2), "when takes a boolean, and n is int64.*compare it"),
         (lambda: when(col("paid")).then(1).otherwise("a"), "int64 and text make no column together.*cast one"),
+        (lambda: col("n").lower(), "lower takes text, and n is int64.*cast it"),
+        (lambda: concat(col("user"), col("amount")), "concat takes text, and amount is float64.*cast it"),
         (lambda: coalesce(col("m"), col("user"), 1), r"coalesce\(m, user, 1\): int64 and text make no column"),
         (lambda: col("n").cast(bool), "n is int64, and no cast makes a boolean of a number.*n != 0"),
     ],
@@ -122,7 +129,7 @@ def test_a_wrong_type_is_refused(write: Callable[[], Expression], told: str) -> 
         (lambda: col("a").is_in(col("b")), r"is_in\(<Expression b>\)"),  # type: ignore[arg-type]
         (lambda: 5 in col("a"), r"5 in a has no answer.*is_in"),  # type: ignore[operator]
         (lambda: col("a").isin([1]), r"an expression has no 'isin'.*\.is_in"),  # type: ignore[attr-defined]
-        (lambda: col("a").sum(), r"no 'sum'.*'cast'.*'starts_with'; .*\.frame\(…\)"),  # type: ignore[attr-defined]
+        (lambda: col("a").sum(), r"no 'sum'.*'cast'.*; .*\.frame\(…\)"),  # type: ignore[attr-defined]
         (lambda: col("a") == "\ud800", "lone surrogate"),
         (lambda: col("a").contains("\ud800"), "lone surrogate"),
         (lambda: reduce(or_, [col("a") == n for n in range(300)]), r"nested more than 200 deep.*is_in"),
@@ -136,6 +143,14 @@ def test_a_wrong_type_is_refused(write: Callable[[], Expression], told: str) -> 
         (lambda: when(col("a")).then(1).otherwise(None), "leave .otherwise"),  # type: ignore[arg-type]
         (lambda: col("a") + when(col("a")), "when.a., which lacks its .then"),  # type: ignore[operator]
         (lambda: coalesce(col("a")), "of one value is that value"),
+        (lambda: concat("a"), "of one value is that value"),
+        (lambda: col("a").split("", 1), "of no text.*one character"),
+        (lambda: col("a").replace("", "b"), "of no text"),
+        (lambda: col("a").strip(""), "of no text"),
+        (lambda: col("a").split("/", 1.5), "split.. at 1.5.*whole number"),  # type: ignore[arg-type]
+        (lambda: col("a").slice(2**70), "whole number"),
+        (lambda: col("a").matches("(a"), r"matches\('\(a'\): missing \).*regular expression"),
+        (lambda: col("a").matches("(?u)a"), "cannot use UNICODE flag|incompatible"),
         (
             lambda: reduce(lambda one, n: one.when(col("a") == n).then(n), range(200), when(col("b")).then(1)),
             "nested more than 200 deep",

@@ -1,0 +1,29 @@
+"""Random parts of expressions, for every test that draws trees."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from headgate.core.columns import expressions as e
+
+PATTERNS = ["a", "^a+b", "[0-9]{2}$", r"\W", "(?i)A", "ab|1", "b$", "", "[^a]b", r"\s$", "a.b", "."]
+SHORT = ["a", "b", "ab", "1", "-", "ä", "€", "aa"]
+
+
+def of_text(chance: random.Random, of: Callable[[], e.Node]) -> e.Node:
+    """A text that is made of texts."""
+    one = e.Expression(of())
+    match chance.randrange(7):
+        case 0:
+            return one.strip(chance.choice([None, *SHORT])).node
+        case 1:
+            return one.slice(chance.randint(-4, 4), chance.choice([None, chance.randint(-4, 5), 2**63 - 1])).node
+        case 2:
+            return one.split(chance.choice(SHORT), chance.randint(-3, 3)).node
+        case 3:
+            return one.replace(chance.choice(SHORT), chance.choice(["", *SHORT])).node
+        case 4:
+            return e.concat(one, *(e.Expression(of()) for _ in range(chance.randint(1, 2)))).node
+        case _:
+            return chance.choice([one.lower, one.upper])().node
