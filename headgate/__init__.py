@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headgate.agents.records.values.record import Batch, Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.core.choosing.chooser import Choice
-    from headgate.core.columns.expressions import Expression, coalesce, col, concat, when
+    from headgate.core.columns.expressions import Expression, coalesce, col, concat, greatest, least, when
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
     from headgate.spark_bridge.data.publish import published
 
@@ -91,10 +91,12 @@ __all__ = [
     "field",
     "first",
     "frames",
+    "greatest",
     "hopping",
     "json",
     "key",
     "last",
+    "least",
     "max",
     "mean",
     "metadata",
@@ -135,7 +137,7 @@ _FROM = {
     "agents.job.types.timestamps": "field",
     "agents.job.types.windows": "Window hopping session tumbling window_key",
     "core.choosing.chooser": "Choice",
-    "core.columns.expressions": "Expression coalesce col concat when",
+    "core.columns.expressions": "Expression coalesce col concat greatest least when",
     "core.errors": "DataError DeclarationError EnvironmentFault HeadgateError SettingError",
     "spark_bridge.data.publish": "published",
 }

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from ..errors import DataError
 from . import expressions as e
+from .hashing import hash_of
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, ColumnSchema
 from .typing import ExpressionKind, Typed, typed
 
@@ -72,8 +73,11 @@ def _compiled(one: Typed) -> Compute:
         return _choosing(node.name, one)
     parts = _alike(node, one.of)
     of = list(map(_compiled, parts))
-    if node.name == e.CONCAT:
-        return _of_several(node.name, of)
+    if node.name in _SEVERAL:
+        real = one.kind.type == FLOAT
+        return _of_several(
+            node.name, [_as_float(part, of.kind) if real else part for part, of in zip(of, parts, strict=True)]
+        )
     if len(of) == 2:
         return _of_two(node, (of[0], of[1]), (parts[0].kind, parts[1].kind), one.kind)
     return _of_one(node, of[0], parts[0].kind, one.kind)
@@ -190,7 +194,7 @@ def _of_several(name: str, of: list[Compute]) -> Compute:
     return compute
 
 
-_SEVERAL: dict[str, Callable[[tuple[Any, ...]], Any]] = {e.CONCAT: "".join}
+_SEVERAL: dict[str, Callable[[tuple[Any, ...]], Any]] = {e.CONCAT: "".join, e.LEAST_OF: min, e.GREATEST_OF: max}
 
 
 # ------------------------------------------------------------------------------------------------------------- choosing
@@ -284,6 +288,13 @@ def function_of(node: e.Operation, was: str) -> Callable[[Any], Any]:
         case e.CONTAINS:
             part = str(node.options[0])
             return lambda text: part in text
+        case e.ABS:
+            return abs
+        case e.ROUND:
+            digits = int(node.options[0])
+            return lambda number: round(number, digits)
+        case e.HASH:
+            return hash_of
         case e.LOWER:
             return str.lower
         case e.UPPER:

@@ -6,6 +6,8 @@
     .is_null()  .is_in([…])  .cast(int | float | bool | str)
     .starts_with("…")  .contains("…")                      of text
     .lower()  .upper()  .strip()  .length()  .slice(0, 3)  .split("/", 1)  .replace("a", "b")  .matches("^a+$")  concat(…, …)
+    .abs()  .round(2)  least(…, …)  greatest(…, …)         of numbers; the last two also of texts
+    .hash()                                                of anything
     .floor("1m")                                           of a time in milliseconds
     when(…).then(…).otherwise(…)  coalesce(…, …)           which value
 
@@ -34,6 +36,7 @@ AND, OR, NOT, NEGATIVE = "&", "|", "~", "negative"
 IS_NULL, IS_IN, CAST, STARTS_WITH, CONTAINS, FLOOR = "is_null", "is_in", "cast", "starts_with", "contains", "floor"
 LOWER, UPPER, STRIP, LENGTH, SLICE, SPLIT = "lower", "upper", "strip", "length", "slice", "split"
 REPLACE, MATCHES, CONCAT = "replace", "matches", "concat"
+ABS, ROUND, LEAST_OF, GREATEST_OF, HASH = "abs", "round", "least", "greatest", "hash"
 WHEN, COALESCE = "when", "coalesce"
 INFIX = frozenset(
     (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST, AND, OR)
@@ -47,6 +50,8 @@ WHITE = "".join(
 )
 """What `.strip()` takes away: the characters that Python counts as white space."""
 
+MOST_DIGITS = 15
+"""To how many digits a number may be rounded."""
 DEEPEST, MOST_PARTS = 200, 10_000
 """How deep an expression may be nested, and how many parts it may have."""
 
@@ -107,7 +112,7 @@ class Operation:
 
 
 Node = ColumnRef | Constant | Operation
-FUNCTIONS = frozenset((COALESCE, CONCAT))
+FUNCTIONS = frozenset((COALESCE, CONCAT, LEAST_OF, GREATEST_OF))
 """The operations that are written as functions of their parts."""
 
 
@@ -350,6 +355,22 @@ class Expression:
             raise DeclarationError(f"{self.node}.{name}({text!r:.60})", remedy="give it text")
         return constant(text, f"{self.node}.{name}() of").value
 
+    def abs(self) -> Expression:
+        """The number without its sign."""
+        return Expression(Operation(ABS, (self.node,)))
+
+    def round(self, digits: int = 0) -> Expression:
+        """The number rounded to so many digits behind the point, as Python's `round` does: half goes to the even digit. A whole number
+        stays as it is, and a float stays a float."""
+        if not 0 <= self._place(ROUND, digits) <= MOST_DIGITS:
+            raise DeclarationError(f"{self.node}.round({digits})", remedy=f"0 to {MOST_DIGITS} digits")
+        return Expression(Operation(ROUND, (self.node,), (self._place(ROUND, digits),)))
+
+    def hash(self) -> Expression:
+        """A whole number of 64 bits, the same for equal values of one type, in each process and each version: xxHash64 with seed 0 of the
+        text in UTF-8, of a number's eight bytes with the lowest first, or of a boolean's one byte, as a signed number."""
+        return Expression(Operation(HASH, (self.node,)))
+
     def lower(self) -> Expression:
         """The text in small letters, as `str.lower` has it."""
         return Expression(Operation(LOWER, (self.node,)))
@@ -509,6 +530,24 @@ def concat(first: Expression | str, *others: Expression | str) -> Expression:
     <Expression concat(first, ' ', last)>
     """
     return _of_several(CONCAT, (first, *others))
+
+
+def least(first: Expression | float | str, *others: Expression | float | str) -> Expression:
+    """The least of these numbers or texts; null if one of them is.
+
+    >>> least(col("price"), col("offer") * 0.9)
+    <Expression least(price, (offer * 0.9))>
+    """
+    return _of_several(LEAST_OF, (first, *others))
+
+
+def greatest(first: Expression | float | str, *others: Expression | float | str) -> Expression:
+    """The greatest of these numbers or texts; null if one of them is.
+
+    >>> greatest(col("amount"), 0)
+    <Expression greatest(amount, 0)>
+    """
+    return _of_several(GREATEST_OF, (first, *others))
 
 
 def _of_several(name: str, values: tuple[object, ...]) -> Expression:

@@ -28,7 +28,12 @@ OF_TEXT: dict[str, ColumnKind] = {
     e.LENGTH: INT,
 }
 """The operations of texts, and what they give."""
-TOTAL = COMPARISONS | LOGIC | OF_TEXT.keys() | {e.IS_NULL, e.IS_IN, e.WHEN, e.COALESCE}
+TOTAL = (
+    COMPARISONS
+    | LOGIC
+    | OF_TEXT.keys()
+    | {e.IS_NULL, e.IS_IN, e.WHEN, e.COALESCE, e.ROUND, e.LEAST_OF, e.GREATEST_OF, e.HASH}
+)
 """The operations that have a value whatever they are of."""
 
 
@@ -129,6 +134,14 @@ def _type_of(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
         return _one_type(node, types[1:])
     if name == e.COALESCE:
         return _one_type(node, types)
+    if name in (e.LEAST_OF, e.GREATEST_OF):
+        _comparable(node, types)
+        return _one_type(node, types)
+    if name in (e.ABS, e.ROUND):
+        _need(node, types, NUMBERS, "numbers")
+        return types[0]
+    if name == e.HASH:
+        return INT
     return _cast(node, types[0])
 
 

@@ -191,6 +191,34 @@ def col() -> None:
     assert "amount * 1.2" in repr(expression)
 
 
+def absolute() -> None:
+    """Expression.abs"""
+    assert computed(hg.col("amount").abs(), Order("DE", -3.5)) == [3.5]
+
+
+def rounded() -> None:
+    """Expression.round"""
+    assert computed(hg.col("amount").round(2), Order("DE", 3.14159)) == [3.14]
+    assert computed(hg.col("amount").round(), Order("DE", 2.5)) == [2.0]
+
+
+def hashed() -> None:
+    """Expression.hash"""
+    assert computed(hg.col("country").hash(), Order("DE", 1.0)) == [-2325406367082704377]
+    tenth = hg.col("country").hash() % 10 == 0  # of the countries, always the same
+    assert computed(tenth, Order("DE", 1.0)) == [False]
+
+
+def least() -> None:
+    """least"""
+    assert computed(hg.least(hg.col("amount"), hg.col("ts"), 100), Order("DE", 3.5, 7)) == [3.5]
+
+
+def greatest() -> None:
+    """greatest"""
+    assert computed(hg.greatest(hg.col("amount"), 0), Order("DE", -3.5)) == [0.0]
+
+
 def lower() -> None:
     """Expression.lower"""
     assert computed(hg.col("country").lower(), Order("DE", 1.0)) == ["de"]

@@ -55,7 +55,8 @@ PARTS = (
     Part("columns", "Streams of columns", "Expressions instead of functions. See [Columns](../../columns.md).", (
         "ColumnStream", *_members("ColumnStream", "filter branch with_columns repartition agg window frame rows to share sink"),
         "ColumnBatch", "col", "Expression", *_members("Expression", "is_null is_in cast starts_with contains matches lower upper strip"),
-        *_members("Expression", "length slice split replace floor"), "when", "coalesce", "concat",
+        *_members("Expression", "length slice split replace abs round floor hash"),
+        "when", "coalesce", "concat", "least", "greatest",
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (
         "tumbling", "hopping", "session", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),

@@ -57,6 +57,10 @@ _CODES: dict[tuple[str, str], int] = {
             (e.CAST, TEXT + INT),
             (e.CAST, TEXT + BOOL),
             *((name, TEXT) for name in (e.LENGTH, e.STRIP, e.SLICE, e.SPLIT)),
+            *((e.ABS, kind) for kind in (INT, FLOAT)),
+            (e.ROUND, FLOAT),
+            *((name, kind) for name in (e.LEAST_OF, e.GREATEST_OF) for kind in (INT, FLOAT, TEXT)),
+            *((e.HASH, kind) for kind in KINDS),
             *((name, "") for name in ("then", "else", "choose", "choose or null", "others", e.COALESCE)),
         ]
     )
@@ -261,6 +265,9 @@ class _Writer:
         if node.name == e.IS_IN:
             self._is_in(node, of[0])
             return
+        if node.name in (e.LEAST_OF, e.GREATEST_OF):
+            self._fold(node.name, of, kind)
+            return
         if node.name in (e.WHEN, e.COALESCE):
             (self._case if node.name == e.WHEN else self._coalesce)(of, kind == FLOAT)
             return
@@ -268,7 +275,10 @@ class _Writer:
         for one in of:
             self.put(one, as_float=real)
         takes = "" if node.name == e.IS_NULL else FLOAT if real else was[0]
-        if node.name in _OF_TEXT:
+        if node.name == e.ROUND:
+            if was[0] == FLOAT:
+                self._op(e.ROUND, FLOAT, real=10.0 ** int(node.options[0]))
+        elif node.name in _OF_TEXT:
             self._of_text(node.name, node.options)
         else:
             self._op(node.name, takes, whole=int(node.options[0]) if node.name == e.FLOOR else 0)
@@ -303,6 +313,12 @@ class _Writer:
             self._op(e.CAST, BOOL + INT)
             self._constant(0)
             self._op(e.AT_LEAST, INT)
+
+    def _fold(self, name: str, of: tuple[Typed, ...], kind: str) -> None:
+        for place, one in enumerate(of):
+            self.put(one, as_float=kind == FLOAT)
+            if place > 0:
+                self._op(name, kind)
 
     def _case(self, of: tuple[Typed, ...], real: bool) -> None:
         condition, *values = of

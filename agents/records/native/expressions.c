@@ -5,6 +5,7 @@
 #include <float.h>
 
 #include "compiled.h"
+#include "functions.h"
 #include "vector_view.h"
 
 #define BLOCK 512
@@ -24,6 +25,8 @@ enum {
     IN_INT, IN_FLOAT, IN_TEXT, STARTS_WITH, CONTAINS,
     FLOAT_TO_INT, BOOL_TO_INT, BOOL_TO_FLOAT, INT_TO_TEXT, BOOL_TO_TEXT, TEXT_TO_INT, TEXT_TO_BOOL,
     LENGTH, STRIP, SLICE, SPLIT,
+    ABS_INT, ABS_FLOAT, ROUND, LEAST_INT, LEAST_FLOAT, LEAST_TEXT, GREATEST_INT, GREATEST_FLOAT, GREATEST_TEXT,
+    HASH_INT, HASH_FLOAT, HASH_BOOL, HASH_TEXT,
     THEN, ELSE, CHOOSE, CHOOSE_OR_NULL, OTHERS, COALESCE, CODES
 };
 
@@ -49,16 +52,18 @@ static Signature signature_of(int code) {
     if (code == FLOAT_TO_INT) return (Signature){1, FLOAT64, INT64};
     if (code == BOOL_TO_INT || code == BOOL_TO_FLOAT || code == BOOL_TO_TEXT)
         return (Signature){1, BOOL, (int8_t)(code == BOOL_TO_INT ? INT64 : code == BOOL_TO_FLOAT ? FLOAT64 : TEXT)};
+    if (code == ABS_INT) return (Signature){1, INT64, INT64};
+    if (code == ABS_FLOAT || code == ROUND) return (Signature){1, FLOAT64, FLOAT64};
+    if (code >= LEAST_INT && code <= GREATEST_TEXT) {
+        static const int8_t of[] = {INT64, FLOAT64, TEXT};
+        return (Signature){2, of[(code - LEAST_INT) % 3], of[(code - LEAST_INT) % 3]};
+    }
+    if (code >= HASH_INT && code <= HASH_TEXT) return (Signature){1, (int8_t)(code - HASH_INT), INT64};
     if (code == LENGTH) return (Signature){1, TEXT, INT64};
     if (code >= STRIP && code <= SPLIT) return (Signature){1, TEXT, TEXT};
     if (code == INT_TO_TEXT) return (Signature){1, INT64, TEXT};
     return (Signature){1, TEXT, (int8_t)(code == TEXT_TO_INT ? INT64 : BOOL)};
 }
-
-typedef struct {
-    const uint8_t *at;
-    int64_t size;
-} Letters;
 
 typedef struct {
     int code, kind; /* kind: of a loaded column */
@@ -386,76 +391,6 @@ static int is_in(const Op *op, const Slot *slot, int i) {
     return 0;
 }
 
-/* Where a part that is not empty begins in a text; NULL if nowhere. */
-static const uint8_t *found_in(const uint8_t *text, int64_t size, const Letters *part) {
-    if (size < part->size) return NULL;
-    for (const uint8_t *last = text + size - part->size; text <= last; text++) {
-        text = memchr(text, part->at[0], (size_t)(last - text + 1));
-        if (text == NULL || memcmp(text, part->at, (size_t)part->size) == 0) return text;
-    }
-    return NULL;
-}
-
-static inline int begins(uint8_t byte) { return (byte & 0xC0) != 0x80; } /* a character */
-
-static int64_t characters(const uint8_t *at, int64_t size) {
-    int64_t found = 0;
-    for (int64_t i = 0; i < size; i++) found += begins(at[i]);
-    return found;
-}
-
-/* Behind so many characters. */
-static const uint8_t *behind(const uint8_t *at, const uint8_t *end, int64_t count) {
-    for (; at < end && count > 0; count--)
-        for (at++; at < end && !begins(*at);) at++;
-    return at;
-}
-
-static void slice(Slot *a, int i, int64_t start, int64_t stop) {
-    const uint8_t *at = a->of.text[i], *end = at + a->size[i];
-    if (start < 0 || stop < 0) {
-        int64_t all = characters(at, a->size[i]);
-        if (start < 0) start = start < -all ? 0 : start + all;
-        if (stop < 0) stop = stop < -all ? 0 : stop + all;
-    }
-    a->of.text[i] = behind(at, end, start);
-    a->size[i] = stop > start ? behind(a->of.text[i], end, stop - start) - a->of.text[i] : 0;
-}
-
-/* Whether this character is one of these. */
-static inline int is_one_of(const Letters *taken, const uint8_t *at, int64_t size) {
-    if (size == 1) return memchr(taken->at, *at, (size_t)taken->size) != NULL;
-    return found_in(taken->at, taken->size, &(Letters){at, size}) != NULL;
-}
-
-static void strip(Slot *a, int i, const Letters *taken) {
-    const uint8_t *at = a->of.text[i], *end = at + a->size[i], *next;
-    for (; at < end && is_one_of(taken, at, (next = behind(at, end, 1)) - at); at = next) {}
-    while (at < end) {
-        for (next = end - 1; next > at && !begins(*next);) next--;
-        if (!is_one_of(taken, next, end - next)) break;
-        end = next;
-    }
-    a->of.text[i] = at;
-    a->size[i] = end - at;
-}
-
-/* The part of a text with this number. 0 if there is none. */
-static int split(Slot *a, int i, const Letters *by, int64_t number) {
-    const uint8_t *at = a->of.text[i], *end = at + a->size[i], *found;
-    if (number < 0) {
-        int64_t parts = 1;
-        for (const uint8_t *in = at; (in = found_in(in, end - in, by)) != NULL; in += by->size) parts++;
-        number += parts;
-    }
-    if (number < 0) return 0;
-    while ((found = found_in(at, end - at, by)) != NULL && number-- > 0) at = found + by->size;
-    if (found == NULL && number > 0) return 0;
-    a->of.text[i] = at;
-    a->size[i] = (found == NULL ? end : found) - at;
-    return 1;
-}
-
 /* Parts of a text, which stand in it. */
 static void part_of_text(const Op *op, Slot *a, int count) {
     int64_t start = op->code == SLICE ? long_at(op->options, 0) : 0, stop = op->code == SLICE ? long_at(op->options, 1) : 0;
@@ -463,9 +398,12 @@ static void part_of_text(const Op *op, Slot *a, int count) {
     if (op->code == SPLIT) a->nulls = 1;
     for (int i = 0; i < count; i++) {
         if (!valid_at(a, i)) continue;
-        if (op->code == SLICE) slice(a, i, start, stop);
-        else if (op->code == STRIP) strip(a, i, &op->text);
-        else a->valid[i] = (uint8_t)split(a, i, &op->text, op->whole);
+        Letters text = {a->of.text[i], a->size[i]};
+        if (op->code == SLICE) slice(&text, start, stop);
+        else if (op->code == STRIP) strip(&text, &op->text);
+        else a->valid[i] = (uint8_t)split(&text, &op->text, op->whole);
+        a->of.text[i] = text.at;
+        a->size[i] = text.size;
     }
 }
 
@@ -542,6 +480,35 @@ static void fill(const Op *op, Slot *to, int count) {
     }
 }
 
+static void hash(Slot *a, int code, int count) {
+    for (int i = 0; i < count; i++) {
+        uint64_t made = 0;
+        if (!valid_at(a, i)) made = 0;
+        else if (code == HASH_TEXT) made = xxhash64(a->of.text[i], a->size[i]);
+        else if (code == HASH_BOOL) made = xxhash64(&a->flag[i], 1);
+        else {
+            if (code == HASH_FLOAT && a->of.real[i] == 0) a->of.real[i] = 0; /* equal numbers have one hash */
+            made = hash_of_long((uint64_t)a->of.whole[i]);
+        }
+        a->of.whole[i] = (int64_t)made;
+    }
+}
+
+static inline void take_row(Slot *to, const Slot *from, int i, int kind);
+
+/* The least or the greatest of two, the first of equal ones. */
+static void extreme(int code, Slot *a, const Slot *b, int count) {
+    int kind = signature_of(code).out, sign = code >= GREATEST_INT ? -1 : 1;
+    for (int i = 0; i < count; i++) {
+        int order;
+        if (!valid_at(a, i)) continue;
+        if (kind == INT64) order = (b->of.whole[i] > a->of.whole[i]) - (b->of.whole[i] < a->of.whole[i]);
+        else if (kind == FLOAT64) order = (b->of.real[i] > a->of.real[i]) - (b->of.real[i] < a->of.real[i]);
+        else order = compared(b->of.text[i], b->size[i], a->of.text[i], a->size[i]);
+        if (order * sign < 0) take_row(a, b, i, kind);
+    }
+}
+
 /* Of one slot, in its place. */
 static void of_one(Run *run, const Op *op, Slot *a) {
     int count = run->count;
@@ -559,6 +526,17 @@ static void of_one(Run *run, const Op *op, Slot *a) {
         for (int i = 0; i < count; i++) a->flag[i] = op->text.size == 0 || found_in(a->of.text[i], a->size[i], &op->text) != NULL;
     } else if (op->code == LENGTH) {
         for (int i = 0; i < count; i++) a->of.whole[i] = valid_at(a, i) ? characters(a->of.text[i], a->size[i]) : 0;
+    } else if (op->code == ABS_FLOAT) {
+        for (int i = 0; i < count; i++) a->of.real[i] = fabs(a->of.real[i]);
+    } else if (op->code == ABS_INT) {
+        for (int i = 0; i < count; i++) {
+            if (a->of.whole[i] == INT64_MIN && may_fail(run, a, i)) run->bad = 1;
+            a->of.whole[i] = a->of.whole[i] < 0 ? (int64_t)(0 - (uint64_t)a->of.whole[i]) : a->of.whole[i];
+        }
+    } else if (op->code == ROUND) {
+        for (int i = 0; i < count; i++) a->of.real[i] = rounded(a->of.real[i], op->real);
+    } else if (op->code >= HASH_INT && op->code <= HASH_TEXT) {
+        hash(a, op->code, count);
     } else if (op->code >= STRIP && op->code <= SPLIT) {
         part_of_text(op, a, count);
     } else if (op->code == NEGATIVE_FLOAT) {
@@ -587,6 +565,7 @@ static void of_two(Run *run, const Op *op, Slot *a, Slot *b) {
     join_valid(a, b, count);
     if (code >= ADD_INT && code <= MODULO) arithmetic_int(run, code, a, b->of.whole);
     else if (code >= ADD_FLOAT && code <= DIVIDE) arithmetic_float(run, code, a, b);
+    else if (code >= LEAST_INT && code <= GREATEST_TEXT) extreme(code, a, b, count);
     else if (code <= AT_LEAST_INT) COMPARE(of.whole, EQUAL_INT)
     else if (code <= AT_LEAST_FLOAT) COMPARE(of.real, EQUAL_FLOAT)
     else if (code <= AT_LEAST_TEXT) compare_text(code, a, b, count);

@@ -23,7 +23,7 @@ SCHEMA = ColumnSchema(
 KINDS: list[ColumnKind] = [INT, FLOAT, BOOL, TEXT]
 SOME: dict[str, list[Any]] = {
     INT: [0, 1, -1, 2, 3, -7, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), 60_000, 119_999],
-    FLOAT: [0.0, -0.0, 1.0, 1.5, -2.5, 1e300, -1e300, 5e-324, 9.3e18, -9223372036854775808.0],
+    FLOAT: [0.0, -0.0, 1.0, 1.5, -2.5, 1e300, -1e300, 5e-324, 2.675, 0.125, 2.5, -0.45, 9.3e18, -9223372036854775808.0],
     BOOL: [True, False],
     TEXT: [
         "",
@@ -82,8 +82,10 @@ def tree(chance: random.Random, type_: ColumnKind, depth: int = 4) -> e.Node:
         )
     if type_ == TEXT and chance.random() < 0.7:
         return drawn.of_text(chance, lambda: of(TEXT))
-    if type_ == INT and chance.random() < 0.1:
-        return e.Expression(of(TEXT)).length().node
+    if type_ == INT and chance.random() < 0.15:
+        return e.Expression(of(*KINDS)).hash().node if chance.random() < 0.5 else e.Expression(of(TEXT)).length().node
+    if type_ in (INT, FLOAT) and chance.random() < 0.2:
+        return drawn.of_number(chance, lambda: of(type_))
     if type_ == TEXT or chance.random() < 0.15:
         was = chance.choice([one for one in KINDS if (one, type_) not in ((INT, BOOL), (FLOAT, BOOL))])
         return e.Expression(of(was)).cast(PYTHON[type_]).node

@@ -11,10 +11,30 @@ PATTERNS = ["a", "^a+b", "[0-9]{2}$", r"\W", "(?i)A", "ab|1", "b$", "", "[^a]b",
 SHORT = ["a", "b", "ab", "1", "-", "ä", "€", "aa"]
 
 
+def of_number(chance: random.Random, of: Callable[[], e.Node]) -> e.Node:
+    """A number that is made of numbers of the same type."""
+    one = e.Expression(of())
+    match chance.randrange(3):
+        case 0:
+            return one.abs().node
+        case 1:
+            return one.round(chance.choice([0, 1, 2, 15])).node
+        case _:
+            return extreme(chance, of)
+
+
+def extreme(chance: random.Random, of: Callable[[], e.Node]) -> e.Node:
+    """The least or the greatest of some."""
+    function = chance.choice([e.least, e.greatest])
+    return function(e.Expression(of()), *(e.Expression(of()) for _ in range(chance.randint(1, 2)))).node
+
+
 def of_text(chance: random.Random, of: Callable[[], e.Node]) -> e.Node:
     """A text that is made of texts."""
     one = e.Expression(of())
-    match chance.randrange(7):
+    match chance.randrange(8):
+        case 7:
+            return extreme(chance, of)
         case 0:
             return one.strip(chance.choice([None, *SHORT])).node
         case 1:

@@ -7,9 +7,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from headgate.core.columns import expressions as e
+from headgate.core.columns.hashing import hash_of
 from headgate.core.columns.schema import FLOAT, ColumnSchema
 from headgate.core.columns.typing import kind_of
 
@@ -116,9 +118,24 @@ def _of(node: e.Operation, args: list[Any]) -> Any:
             return bool(re.findall(options[0], a, re.ASCII))
         case "concat", _:
             return functools.reduce(str.__add__, args)
+        case "abs", (a,):
+            return -a if a < 0 or math.copysign(1, a) < 0 else a
+        case "round", (a,):
+            return a if type(a) is int else _rounded(a, int(options[0]))
+        case "least", _:
+            return sorted(args)[0]
+        case "greatest", _:
+            return sorted(args, reverse=True)[0]
+        case "hash", (a,):
+            return hash_of(a)
         case "floor", (a,):
             return (a // options[0]) * options[0]
     raise AssertionError(node)
+
+
+def _rounded(value: float, digits: int) -> float:
+    scale = 10**digits
+    return math.copysign(float(Fraction(round(Fraction(value) * scale), scale)), value)
 
 
 def _cast(value: Any, wanted: str) -> Any:

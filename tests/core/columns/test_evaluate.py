@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.columns.evaluate import NotComputable, compiled, kept
-from headgate.core.columns.expressions import Expression, Node, Operation, coalesce, col, columns_in, constant, when
+from headgate.core.columns.expressions import (
+    Expression,
+    Node,
+    Operation,
+    coalesce,
+    col,
+    columns_in,
+    constant,
+    greatest,
+    least,
+    when,
+)
 from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnSchema, ColumnSpec
 from headgate.core.columns.typing import kind_of
 
@@ -23,7 +34,7 @@ EDGES = [0, 1, -1, 2**53 + 1, 2**63 - 1, -(2**63), 60_000]
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES: dict[str, Any] = {
     INT: st.sampled_from(EDGES) | st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5),
-    FLOAT: st.sampled_from([0.0, -0.0, 1.5, 1e300, -1e300, 5e-324]) | FLOATS,
+    FLOAT: st.sampled_from([0.0, -0.0, 1.5, 1e300, -1e300, 5e-324, 2.675, 0.125, -2.5]) | FLOATS,
     BOOL: st.booleans(),
     TEXT: st.sampled_from(["", "a", "ab", "true", "12", "-0", "1.5", "1e400", "9223372036854775808", "ä"]) | st.text(),
 }
@@ -59,6 +70,10 @@ def nodes(draw: Any, type_: str, depth: int = 3) -> Node:
     if draw(st.integers(0, 3)) == 0:
         several = tuple(alike() for _ in range(draw(st.integers(1, 3))))
         return Operation("coalesce", several) if draw(st.booleans()) else Operation("when", (of(BOOL), *several[:2]))
+    if type_ == INT and draw(st.integers(0, 5)) == 0:
+        return Expression(of(*PYTHON)).hash().node
+    if type_ in (INT, FLOAT) and draw(st.integers(0, 3)) == 0:
+        return drawn.of_number(draw(st.randoms(use_true_random=False)), lambda: of(type_))
     if type_ == TEXT and draw(st.booleans()):
         return drawn.of_text(draw(st.randoms(use_true_random=False)), lambda: of(TEXT))
     if draw(st.integers(0, 5)) == 0 or type_ == TEXT:
@@ -141,6 +156,13 @@ def test_columns_agree_with_the_rules_record_by_record(node: Node, records: list
         (when(col("i1") > 1).then(10 // (col("i1") - 1)).otherwise(0), [None, 1, 3], [0, 0, 5]),
         (when(col("i1") > 1).then(1), [None, 1, 3], [None, None, 1]),
         (coalesce(col("i1"), 7), [None, 1], [7, 1]),
+        (col("f0").round(2), [2.675, 0.125, -0.001], [2.67, 0.12, -0.0]),
+        (greatest(col("i1"), 0), [None, -1, 3], [None, 0, 3]),
+        (least(col("f0"), 1), [0.5, 2.0], [0.5, 1.0]),
+        (col("t0").hash(), ["", "a"], [-1205034819632174695, -3292477735350538661]),
+        (col("t0").hash(), ["0123456789" * 4], [-3859646398582380239]),
+        (col("i0").hash(), [7], [609900476111905877]),
+        (col("b0").hash(), [True], [-8484456787529832656]),
     ],
 )
 def test_what_an_expression_gives(expression: Expression, given_: list[Any], wanted: list[Any]) -> None:

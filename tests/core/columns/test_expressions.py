@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from headgate.core.columns.expressions import Expression, coalesce, col, columns_in, concat, substituted, when
+from headgate.core.columns.expressions import (
+    Expression,
+    coalesce,
+    col,
+    columns_in,
+    concat,
+    greatest,
+    least,
+    substituted,
+    when,
+)
 from headgate.core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
 from headgate.core.columns.typing import column_of, kind_of
 from headgate.core.errors import DeclarationError
@@ -75,6 +85,11 @@ def test_an_expression_is_data() -> None:
         (col("user").split("/", -1), TEXT, True),
         (col("user").length() + 1, INT, False),
         (col("user").matches("^a"), BOOL, False),
+        (col("n").abs().round(), INT, False),
+        (-col("amount").abs().round(2), FLOAT, False),
+        (least(col("n"), 2.5, col("m")), FLOAT, True),
+        (greatest(col("user"), "a"), TEXT, False),
+        (col("paid").hash(), INT, False),
         (concat(col("user"), "-", col("m").cast(str)), TEXT, True),
         (coalesce(col("m"), col("m") + 0.5), FLOAT, True),
     ],
@@ -99,6 +114,9 @@ def test_an_expression_has_a_type(expression: Expression, type_: str, optional: 
         (lambda: col("amount").floor("1m"), "floor takes a time in milliseconds.*amount is float64"),
         (lambda: when(col("n")).then(1).otherwise(2), "when takes a boolean, and n is int64.*compare it"),
         (lambda: when(col("paid")).then(1).otherwise("a"), "int64 and text make no column together.*cast one"),
+        (lambda: col("user").abs(), "abs takes numbers, and user is text"),
+        (lambda: least(col("paid"), True), "booleans have no order"),
+        (lambda: greatest(col("n"), "a"), "int64 and text cannot be compared"),
         (lambda: col("n").lower(), "lower takes text, and n is int64.*cast it"),
         (lambda: concat(col("user"), col("amount")), "concat takes text, and amount is float64.*cast it"),
         (lambda: coalesce(col("m"), col("user"), 1), r"coalesce\(m, user, 1\): int64 and text make no column"),
@@ -143,6 +161,7 @@ def test_a_wrong_type_is_refused(write: Callable[[], Expression], told: str) -> 
         (lambda: when(col("a")).then(1).otherwise(None), "leave .otherwise"),  # type: ignore[arg-type]
         (lambda: col("a") + when(col("a")), "when.a., which lacks its .then"),  # type: ignore[operator]
         (lambda: coalesce(col("a")), "of one value is that value"),
+        (lambda: col("a").round(16), "0 to 15 digits"),
         (lambda: concat("a"), "of one value is that value"),
         (lambda: col("a").split("", 1), "of no text.*one character"),
         (lambda: col("a").replace("", "b"), "of no text"),
