@@ -212,6 +212,8 @@ WORDS = (
     _word("between", (SPARK, PANDAS), EXPRESSION, "(hg.col(…) >= a) & (hg.col(…) <= b)", "columns.md#expressions"),
     _word("when otherwise mask where", (SPARK, PANDAS), EXPRESSION, "hg.when(condition), and what it is then and otherwise",
           "columns.md#one-of-several-values"),
+    _word("dayofweek dayofmonth dayofyear date_format to_timestamp dt", (SPARK, PANDAS), EXPRESSION,
+          ".weekday(), .day(), .strftime(…), .strptime(…)", "columns.md#times"),
     _word("substr substring left", SPARK, EXPRESSION, ".slice(start, stop)", "columns.md#text"),
     _word("rlike regexp match fullmatch", (SPARK, PANDAS), EXPRESSION, ".matches(…)", "columns.md#text"),
     _word("trim", SPARK, EXPRESSION, ".strip()", "columns.md#text"),

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from ..errors import DataError
 from . import expressions as e
+from .calendar import PARTS, reader, writer
 from .hashing import hash_of
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, ColumnSchema
 from .typing import ExpressionKind, Typed, typed
@@ -258,7 +259,11 @@ def _of_one(node: e.Operation, of: Compute, was: ExpressionKind, kind: Expressio
     if node.name == e.IS_NULL:
         return lambda columns, size: [one is None for one in of(columns, size)]
     if node.name == e.CAST:
-        return _cast(node, of, was, kind)
+        return of if was.type == kind.type else _partial(node, cast_of(was.type, kind.type), of, was, f"no {kind.type}")
+    if node.name == e.STRPTIME:
+        return _partial(node, reader(str(node.options[0])), of, was, "no time in this form")
+    if node.name == e.STRFTIME:
+        return _partial(node, writer(str(node.options[0])), of, was, "before the year 1 or after 9999")
     function, check = function_of(node, was.type), _check(node, kind)
     if node.name == e.IS_IN and FLOAT in (was.type, *(e.TYPES[type(one)] for one in node.options)):
         of = _as_float(of, was)
@@ -295,6 +300,8 @@ def function_of(node: e.Operation, was: str) -> Callable[[Any], Any]:
             return lambda number: round(number, digits)
         case e.HASH:
             return hash_of
+        case part if part in PARTS:
+            return PARTS[part]
         case e.LOWER:
             return str.lower
         case e.UPPER:
@@ -380,10 +387,8 @@ def cast_of(was: ColumnKind, wanted: ColumnKind) -> Callable[[Any], Any]:
     return _CASTS[was, wanted]
 
 
-def _cast(node: e.Operation, of: Compute, was: ExpressionKind, kind: ExpressionKind) -> Compute:
-    if was.type == kind.type:
-        return of
-    function = cast_of(was.type, kind.type)
+def _partial(node: e.Operation, function: Callable[[Any], Any], of: Compute, was: ExpressionKind, what: str) -> Compute:
+    """A function that gives None for a value for which there is no result: such a value is `what`."""
 
     def compute(columns: NamedColumns, size: int) -> ColumnValues:
         values = of(columns, size)
@@ -395,7 +400,7 @@ def _cast(node: e.Operation, of: Compute, was: ExpressionKind, kind: ExpressionK
                 if one is None and values[index] is not None:
                     raise NotComputable(
                         index,
-                        f"{node}: {values[index]!r:.60} is no {kind.type}",
+                        f"{node}: {values[index]!r:.60} is {what}",
                         remedy="filter such records before this step",
                     )
         return found

@@ -8,7 +8,8 @@
     .lower()  .upper()  .strip()  .length()  .slice(0, 3)  .split("/", 1)  .replace("a", "b")  .matches("^a+$")  concat(…, …)
     .abs()  .round(2)  least(…, …)  greatest(…, …)         of numbers; the last two also of texts
     .hash()                                                of anything
-    .floor("1m")                                           of a time in milliseconds
+    .floor("1m")  .year()  .month()  .day()  .hour()  .minute()  .second()  .weekday()  .strftime("%Y-%m-%d")
+                                                           of a time in milliseconds, which .strptime("%Y-%m-%d") makes of text
     when(…).then(…).otherwise(…)  coalesce(…, …)           which value
 
 An expression is a tree of three kinds of nodes (`ColumnRef`, `Constant`, `Operation`), which compare and print as data. It evaluates
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import DeclarationError, SettingError, UnknownName
 from ..settings import duration_ms, offer
 from ..words import EXPRESSION, brought
+from .calendar import DIRECTIVES, pieces
 from .schema import BOOL, FLOAT, INT, LEAST, MOST, TEXT, ColumnKind, Scalar, is_text
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO = "+", "-", "*", "/", "//", "%"
@@ -37,6 +39,7 @@ IS_NULL, IS_IN, CAST, STARTS_WITH, CONTAINS, FLOOR = "is_null", "is_in", "cast",
 LOWER, UPPER, STRIP, LENGTH, SLICE, SPLIT = "lower", "upper", "strip", "length", "slice", "split"
 REPLACE, MATCHES, CONCAT = "replace", "matches", "concat"
 ABS, ROUND, LEAST_OF, GREATEST_OF, HASH = "abs", "round", "least", "greatest", "hash"
+STRPTIME, STRFTIME = "strptime", "strftime"
 WHEN, COALESCE = "when", "coalesce"
 INFIX = frozenset(
     (ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, MODULO, EQUAL, UNEQUAL, LESS, AT_MOST, MORE, AT_LEAST, AND, OR)
@@ -50,6 +53,8 @@ WHITE = "".join(
 )
 """What `.strip()` takes away: the characters that Python counts as white space."""
 
+LONGEST_FORM = 100
+"""How many bytes the form of a time may have."""
 MOST_DIGITS = 15
 """To how many digits a number may be rounded."""
 DEEPEST, MOST_PARTS = 200, 10_000
@@ -370,6 +375,64 @@ class Expression:
         """A whole number of 64 bits, the same for equal values of one type, in each process and each version: xxHash64 with seed 0 of the
         text in UTF-8, of a number's eight bytes with the lowest first, or of a boolean's one byte, as a signed number."""
         return Expression(Operation(HASH, (self.node,)))
+
+    def year(self) -> Expression:
+        """The year of a time in milliseconds since 1970, in UTC."""
+        return Expression(Operation("year", (self.node,)))
+
+    def month(self) -> Expression:
+        """The month of a time in milliseconds since 1970, in UTC: 1 to 12."""
+        return Expression(Operation("month", (self.node,)))
+
+    def day(self) -> Expression:
+        """The day of the month of a time in milliseconds since 1970, in UTC: 1 to 31."""
+        return Expression(Operation("day", (self.node,)))
+
+    def hour(self) -> Expression:
+        """The hour of a time in milliseconds since 1970, in UTC: 0 to 23."""
+        return Expression(Operation("hour", (self.node,)))
+
+    def minute(self) -> Expression:
+        """The minute of a time in milliseconds since 1970, in UTC: 0 to 59."""
+        return Expression(Operation("minute", (self.node,)))
+
+    def second(self) -> Expression:
+        """The second of a time in milliseconds since 1970, in UTC: 0 to 59."""
+        return Expression(Operation("second", (self.node,)))
+
+    def weekday(self) -> Expression:
+        """The day of the week of a time in milliseconds since 1970, in UTC: 0 is Monday, 6 is Sunday."""
+        return Expression(Operation("weekday", (self.node,)))
+
+    def strptime(self, form: str) -> Expression:
+        """The time that the text is, in milliseconds since 1970, in UTC. A text that is no time of this form is an error of its record.
+
+        >>> col("at").strptime("%Y-%m-%dT%H:%M:%S%z")
+        <Expression at.strptime('%Y-%m-%dT%H:%M:%S%z')>
+        """
+        return Expression(Operation(STRPTIME, (self.node,), (self._form(STRPTIME, form),)))
+
+    def strftime(self, form: str) -> Expression:
+        """The time, in milliseconds since 1970, as text of this form, in UTC. A time before the year 1 or after 9999 is an error of its
+        record."""
+        return Expression(Operation(STRFTIME, (self.node,), (self._form(STRFTIME, form),)))
+
+    def _form(self, name: str, form: str) -> Scalar:
+        found = self._some_text(name, form)
+        told = f"{self.node}.{name}({form!r:.60})"
+        parts = list(pieces(form))
+        named = [directive for directive, letter in parts if not letter]
+        unknown = next((one for one in named if one not in DIRECTIVES), None)
+        if unknown is not None or "" in named:
+            known = " ".join(f"%{one}" for one in DIRECTIVES)
+            raise DeclarationError(f"{told}: %{unknown or ''} is no part of a form", remedy=f"there are {known}")
+        if len(form.encode()) > LONGEST_FORM:
+            raise DeclarationError(f"{told} is longer than {LONGEST_FORM} bytes", remedy="use a shorter form")
+        if name == STRPTIME and not {"Y", "m", "d"} <= set(named):
+            raise DeclarationError(f"{told} makes no date", remedy="it needs %Y, %m and %d")
+        if name == STRPTIME and len(set(named)) < len(named):
+            raise DeclarationError(f"{told} reads a part twice", remedy="name each part once")
+        return found
 
     def lower(self) -> Expression:
         """The text in small letters, as `str.lower` has it."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ..errors import DeclarationError
 from . import expressions as e
+from .calendar import PARTS
 from .schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec
 
 NUMBERS: frozenset[ColumnKind] = frozenset((INT, FLOAT))
@@ -32,11 +33,13 @@ TOTAL = (
     COMPARISONS
     | LOGIC
     | OF_TEXT.keys()
+    | PARTS.keys()
     | {e.IS_NULL, e.IS_IN, e.WHEN, e.COALESCE, e.ROUND, e.LEAST_OF, e.GREATEST_OF, e.HASH}
 )
 """The operations that have a value whatever they are of."""
 
 
+_TO_TIME = ".cast(int) of a number; .strptime(…) of text"
 CASTS: dict[object, ColumnKind] = {kind: kind for kind in PYTHON}
 """What a cast may be to."""
 
@@ -122,9 +125,12 @@ def _type_of(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
     if name in OF_TEXT:
         _need(node, types, frozenset({TEXT}), "text", remedy="cast it: .cast(str)")
         return OF_TEXT[name]
-    if name == e.FLOOR:
-        _need(node, types, frozenset({INT}), "a time in milliseconds, which is a whole number", remedy=".cast(int)")
+    if name == e.STRPTIME:
+        _need(node, types, frozenset({TEXT}), "text", remedy="cast it: .cast(str)")
         return INT
+    if name == e.FLOOR or name in PARTS or name == e.STRFTIME:
+        _need(node, types, frozenset({INT}), "a time in milliseconds, which is a whole number", remedy=_TO_TIME)
+        return TEXT if name == e.STRFTIME else INT
     if name == e.WHEN:
         if types[0] != BOOL:
             raise DeclarationError(

@@ -191,6 +191,41 @@ def col() -> None:
     assert "amount * 1.2" in repr(expression)
 
 
+def parts_of_time() -> None:
+    """Expression.year, Expression.month, Expression.day"""
+    ts = hg.col("ts")
+    date = ts.year() * 10_000 + ts.month() * 100 + ts.day()
+    assert computed(date, Order("DE", 1.0, 1_795_771_800_000)) == [20261127]
+
+
+def parts_of_day() -> None:
+    """Expression.hour, Expression.minute, Expression.second"""
+    ts = hg.col("ts")
+    assert computed(ts.hour() * 10_000 + ts.minute() * 100 + ts.second(), Order("DE", 1.0, 1_795_771_805_000)) == [
+        93005
+    ]
+
+
+def weekday() -> None:
+    """Expression.weekday"""
+    assert computed(hg.col("ts").weekday(), Order("DE", 1.0, 1_795_771_800_000)) == [4]  # a Friday
+
+
+def strptime() -> None:
+    """Expression.strptime"""
+    Event = msgspec.defstruct("Event", [("at", str)])
+    assert computed(hg.col("at").strptime("%Y-%m-%dT%H:%M:%S%z"), Event("2026-11-27T09:30:00Z"), kind=Event) == [
+        1_795_771_800_000
+    ]
+
+
+def strftime() -> None:
+    """Expression.strftime"""
+    assert computed(hg.col("ts").strftime("%d.%m.%Y %H:%M"), Order("DE", 1.0, 1_795_771_800_000)) == [
+        "27.11.2026 09:30"
+    ]
+
+
 def absolute() -> None:
     """Expression.abs"""
     assert computed(hg.col("amount").abs(), Order("DE", -3.5)) == [3.5]

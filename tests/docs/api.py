@@ -56,6 +56,7 @@ PARTS = (
         "ColumnStream", *_members("ColumnStream", "filter branch with_columns repartition agg window frame rows to share sink"),
         "ColumnBatch", "col", "Expression", *_members("Expression", "is_null is_in cast starts_with contains matches lower upper strip"),
         *_members("Expression", "length slice split replace abs round floor hash"),
+        *_members("Expression", "year month day hour minute second weekday strptime strftime"),
         "when", "coalesce", "concat", "least", "greatest",
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (

@@ -24,6 +24,7 @@ from itertools import compress, pairwise
 from typing import Any
 
 from ....core.columns import expressions as e
+from ....core.columns.calendar import PARTS
 from ....core.columns.evaluate import NotComputable, cast_of, compiled, function_of
 from ....core.columns.schema import BOOL, FLOAT, INT, MOST, TEXT, ColumnSchema
 from ....core.columns.typing import Typed, may_fail, typed
@@ -61,6 +62,9 @@ _CODES: dict[tuple[str, str], int] = {
             (e.ROUND, FLOAT),
             *((name, kind) for name in (e.LEAST_OF, e.GREATEST_OF) for kind in (INT, FLOAT, TEXT)),
             *((e.HASH, kind) for kind in KINDS),
+            ("time", INT),
+            (e.STRPTIME, TEXT),
+            (e.STRFTIME, INT),
             *((name, "") for name in ("then", "else", "choose", "choose or null", "others", e.COALESCE)),
         ]
     )
@@ -275,7 +279,11 @@ class _Writer:
         for one in of:
             self.put(one, as_float=real)
         takes = "" if node.name == e.IS_NULL else FLOAT if real else was[0]
-        if node.name == e.ROUND:
+        if node.name in PARTS:
+            self._op("time", INT, whole=list(PARTS).index(node.name))
+        elif node.name in (e.STRPTIME, e.STRFTIME):
+            self._op(node.name, takes, operand=str(node.options[0]).encode())
+        elif node.name == e.ROUND:
             if was[0] == FLOAT:
                 self._op(e.ROUND, FLOAT, real=10.0 ** int(node.options[0]))
         elif node.name in _OF_TEXT:

@@ -26,7 +26,7 @@ enum {
     FLOAT_TO_INT, BOOL_TO_INT, BOOL_TO_FLOAT, INT_TO_TEXT, BOOL_TO_TEXT, TEXT_TO_INT, TEXT_TO_BOOL,
     LENGTH, STRIP, SLICE, SPLIT,
     ABS_INT, ABS_FLOAT, ROUND, LEAST_INT, LEAST_FLOAT, LEAST_TEXT, GREATEST_INT, GREATEST_FLOAT, GREATEST_TEXT,
-    HASH_INT, HASH_FLOAT, HASH_BOOL, HASH_TEXT,
+    HASH_INT, HASH_FLOAT, HASH_BOOL, HASH_TEXT, TIME_PART, READ_TIME, WRITE_TIME,
     THEN, ELSE, CHOOSE, CHOOSE_OR_NULL, OTHERS, COALESCE, CODES
 };
 
@@ -59,7 +59,9 @@ static Signature signature_of(int code) {
         return (Signature){2, of[(code - LEAST_INT) % 3], of[(code - LEAST_INT) % 3]};
     }
     if (code >= HASH_INT && code <= HASH_TEXT) return (Signature){1, (int8_t)(code - HASH_INT), INT64};
-    if (code == LENGTH) return (Signature){1, TEXT, INT64};
+    if (code == TIME_PART) return (Signature){1, INT64, INT64};
+    if (code == WRITE_TIME) return (Signature){1, INT64, TEXT};
+    if (code == LENGTH || code == READ_TIME) return (Signature){1, TEXT, INT64};
     if (code >= STRIP && code <= SPLIT) return (Signature){1, TEXT, TEXT};
     if (code == INT_TO_TEXT) return (Signature){1, INT64, TEXT};
     return (Signature){1, TEXT, (int8_t)(code == TEXT_TO_INT ? INT64 : BOOL)};
@@ -80,6 +82,7 @@ typedef struct {
     PyObject *kept; /* what the ops point into */
     int64_t count;
     int depth, columns, kind; /* kind: of the result */
+    int64_t room; /* for the texts that the ops make of a block */
 } Program;
 
 typedef struct {
@@ -168,6 +171,13 @@ static int check_program(Program *program) {
         if (op->code == LETTERS || op->code == STARTS_WITH || op->code == CONTAINS) fits = fits && op->text.at != NULL;
         if (op->code == IN_INT || op->code == IN_FLOAT) fits = fits && op->options != NULL;
         if (op->code == STRIP || op->code == SPLIT) fits = fits && op->text.size > 0;
+        if (op->code == READ_TIME || op->code == WRITE_TIME) fits = fits && op->text.size > 0 && op->text.size < BLOCK;
+        if (op->code == TIME_PART) fits = fits && op->whole >= 0 && op->whole < TIME_PARTS;
+        if (fits && op->code == WRITE_TIME) {
+            op->count = op->text.size * TIME_ROOM;
+            op->whole = program->room;
+            program->room += op->count * BLOCK;
+        }
         if (op->code == SLICE) fits = fits && op->text.size == 16;
         if (op->code == IN_TEXT) fits = fits && op->texts != NULL;
         if (!fits) break;
@@ -222,6 +232,7 @@ typedef struct {
     int64_t row[BLOCK]; /* the base rows of this block */
     int count, straight; /* straight: they follow each other */
     Slot *slots;
+    uint8_t *made;
     int choices; /* how many choices are open; if there is one, `counts` says which rows it lets through, and no other can fail */
     uint8_t counts[BLOCK];
     int bad;  /* whether some row of the block has no value */
@@ -494,6 +505,24 @@ static void hash(Slot *a, int code, int count) {
     }
 }
 
+static void times(Run *run, const Op *op, Slot *a) {
+    for (int i = 0; i < run->count; i++) {
+        if (op->code == TIME_PART) {
+            a->of.whole[i] = time_part(a->of.whole[i], (int)op->whole);
+        } else if (op->code == READ_TIME) {
+            int64_t ms = 0;
+            if (valid_at(a, i) && !read_time((Letters){a->of.text[i], a->size[i]}, &op->text, &ms) && may_fail(run, a, i)) run->bad = 1;
+            a->of.whole[i] = ms;
+        } else {
+            uint8_t *to = run->made + op->whole + i * op->count;
+            int64_t size = write_time(a->of.whole[i], &op->text, to);
+            if (size < 0 && may_fail(run, a, i)) run->bad = 1;
+            a->of.text[i] = to;
+            a->size[i] = size < 0 ? 0 : size;
+        }
+    }
+}
+
 static inline void take_row(Slot *to, const Slot *from, int i, int kind);
 
 /* The least or the greatest of two, the first of equal ones. */
@@ -535,6 +564,8 @@ static void of_one(Run *run, const Op *op, Slot *a) {
         }
     } else if (op->code == ROUND) {
         for (int i = 0; i < count; i++) a->of.real[i] = rounded(a->of.real[i], op->real);
+    } else if (op->code >= TIME_PART && op->code <= WRITE_TIME) {
+        times(run, op, a);
     } else if (op->code >= HASH_INT && op->code <= HASH_TEXT) {
         hash(a, op->code, count);
     } else if (op->code >= STRIP && op->code <= SPLIT) {
@@ -821,7 +852,8 @@ static PyObject *expressions_compute(PyObject *Py_UNUSED(self), PyObject *args) 
     views = PyMem_RawCalloc((size_t)program->columns + 1, sizeof(VectorView));
     run = PyMem_RawCalloc(1, sizeof(Run));
     if (run != NULL) run->slots = PyMem_RawMalloc((size_t)program->depth * sizeof(Slot));
-    if (views == NULL || run == NULL || run->slots == NULL) goto no_memory;
+    if (run != NULL) run->made = PyMem_RawMalloc((size_t)program->room + 1);
+    if (views == NULL || run == NULL || run->slots == NULL || run->made == NULL) goto no_memory;
     run->views = views;
     for (; viewed < program->columns; viewed++)
         if (vector_of(PyList_GET_ITEM(list, viewed), length, &views[viewed]) < 0) {
@@ -851,6 +883,7 @@ done:
     for (Py_ssize_t i = 0; i < viewed; i++) leave_vector(&views[i]);
     PyMem_RawFree(views);
     if (run != NULL) PyMem_RawFree(run->slots);
+    if (run != NULL) PyMem_RawFree(run->made);
     PyMem_RawFree(run);
     free_result(&result);
     leave(&rows);

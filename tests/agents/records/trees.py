@@ -84,6 +84,10 @@ def tree(chance: random.Random, type_: ColumnKind, depth: int = 4) -> e.Node:
         return drawn.of_text(chance, lambda: of(TEXT))
     if type_ == INT and chance.random() < 0.15:
         return e.Expression(of(*KINDS)).hash().node if chance.random() < 0.5 else e.Expression(of(TEXT)).length().node
+    if type_ == INT and chance.random() < 0.15:
+        return drawn.of_time(chance, lambda: of(INT))
+    if type_ == TEXT and chance.random() < 0.1:
+        return e.Expression(of(INT)).strftime(chance.choice([*drawn.FORMS, "%%%z 100%"[:-1]])).node
     if type_ in (INT, FLOAT) and chance.random() < 0.2:
         return drawn.of_number(chance, lambda: of(type_))
     if type_ == TEXT or chance.random() < 0.15:

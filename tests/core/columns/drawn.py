@@ -11,6 +11,22 @@ PATTERNS = ["a", "^a+b", "[0-9]{2}$", r"\W", "(?i)A", "ab|1", "b$", "", "[^a]b",
 SHORT = ["a", "b", "ab", "1", "-", "ä", "€", "aa"]
 
 
+FORMS = ["%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%d", "%d.%m.%Y %H:%M", "%S%M%H%d%m%Y"]
+
+
+def of_time(chance: random.Random, of: Callable[[], e.Node]) -> e.Node:
+    """A whole number that is made of a time: a part of it, or the time that a text of it, often a damaged one, is."""
+    one = e.Expression(of())
+    part = chance.choice(["year", "month", "day", "hour", "minute", "second", "weekday", "strptime", "strptime"])
+    if part != "strptime":
+        return getattr(one, part)().node
+    form = chance.choice(FORMS)
+    text = (one % 10 ** chance.choice([11, 12, 13, 14])).strftime(form)
+    for _ in range(chance.randrange(3)):
+        text = text.replace(chance.choice("0123456789.+:"), chance.choice(["0", "2", "9", "", "-"]))
+    return text.strptime(form).node
+
+
 def of_number(chance: random.Random, of: Callable[[], e.Node]) -> e.Node:
     """A number that is made of numbers of the same type."""
     one = e.Expression(of())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import math
@@ -128,9 +129,54 @@ def _of(node: e.Operation, args: list[Any]) -> Any:
             return sorted(args, reverse=True)[0]
         case "hash", (a,):
             return hash_of(a)
+        case ("year" | "month" | "day" | "hour" | "minute" | "second" | "weekday") as part, (a,):
+            return _part(a, part)
+        case "strptime", (a,):
+            return _read(a, options[0])
+        case "strftime", (a,):
+            return _written(a, options[0])
         case "floor", (a,):
             return (a // options[0]) * options[0]
     raise AssertionError(node)
+
+
+_UTC = datetime.UTC
+_ERA_MS = 146_097 * 86_400_000
+"""400 years, after which the calendar repeats itself."""
+
+
+def _moment(ms: int) -> tuple[datetime.datetime, int]:
+    """The time in the years 2000 to 2399, and how many times 400 years it is away from there."""
+    eras, left = divmod(ms - 946_684_800_000, _ERA_MS)
+    return datetime.datetime(2000, 1, 1, tzinfo=_UTC) + datetime.timedelta(milliseconds=left), eras
+
+
+def _part(ms: int, part: str) -> int:
+    when, eras = _moment(ms)
+    return when.weekday() if part == "weekday" else getattr(when, part) + (400 * eras if part == "year" else 0)
+
+
+def _read(text: str, form: str) -> int:
+    shape = (
+        re.escape(form)
+        .replace("%Y", "[0-9]{4}")
+        .replace("%f", "[0-9]{1,6}")
+        .replace("%z", "(Z|[+-][0-9]{2}:?[0-9]{2})")
+    )
+    if not re.fullmatch(re.sub("%[mdHMS]", "[0-9]{2}", shape), text):
+        _fail()
+    try:
+        found = datetime.datetime.strptime(text, form)
+    except ValueError:
+        _fail()
+    away = found if found.tzinfo else found.replace(tzinfo=_UTC)
+    return (away - datetime.datetime(1970, 1, 1, tzinfo=_UTC)) // datetime.timedelta(milliseconds=1)
+
+
+def _written(ms: int, form: str) -> str:
+    when, eras = _moment(ms)
+    year = when.year + 400 * eras
+    return when.strftime(form.replace("%Y", f"{year:04}")) if 1 <= year <= 9999 else _fail()
 
 
 def _rounded(value: float, digits: int) -> float:

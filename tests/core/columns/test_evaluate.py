@@ -72,6 +72,10 @@ def nodes(draw: Any, type_: str, depth: int = 3) -> Node:
         return Operation("coalesce", several) if draw(st.booleans()) else Operation("when", (of(BOOL), *several[:2]))
     if type_ == INT and draw(st.integers(0, 5)) == 0:
         return Expression(of(*PYTHON)).hash().node
+    if type_ == INT and draw(st.integers(0, 4)) == 0:
+        return drawn.of_time(draw(st.randoms(use_true_random=False)), lambda: of(INT))
+    if type_ == TEXT and draw(st.integers(0, 5)) == 0:
+        return Expression(of(INT)).strftime(draw(st.sampled_from(drawn.FORMS))).node
     if type_ in (INT, FLOAT) and draw(st.integers(0, 3)) == 0:
         return drawn.of_number(draw(st.randoms(use_true_random=False)), lambda: of(type_))
     if type_ == TEXT and draw(st.booleans()):
@@ -156,6 +160,11 @@ def test_columns_agree_with_the_rules_record_by_record(node: Node, records: list
         (when(col("i1") > 1).then(10 // (col("i1") - 1)).otherwise(0), [None, 1, 3], [0, 0, 5]),
         (when(col("i1") > 1).then(1), [None, 1, 3], [None, None, 1]),
         (coalesce(col("i1"), 7), [None, 1], [7, 1]),
+        (col("t0").strptime("%Y-%m-%dT%H:%M:%S%z"), ["2024-02-29T12:00:00+01:30"], [1709202600000]),
+        (col("t0").strptime("%Y-%m-%d %f"), ["1970-01-01 123456789", "1969-12-31 1"], [123, -86_399_900]),
+        (col("i0").strftime("%d.%m.%Y %H:%M:%S.%f%z 100%%"), [-1], ["31.12.1969 23:59:59.999000+0000 100%"]),
+        (col("i0").weekday(), [0, -86_400_001], [3, 1]),
+        (col("i0").year(), [2**63 - 1, -(2**63)], [292_278_994, -292_275_055]),
         (col("f0").round(2), [2.675, 0.125, -0.001], [2.67, 0.12, -0.0]),
         (greatest(col("i1"), 0), [None, -1, 3], [None, 0, 3]),
         (least(col("f0"), 1), [0.5, 2.0], [0.5, 1.0]),
@@ -198,12 +207,14 @@ def test_a_float_beyond_64_bits_is_no_whole_number() -> None:
         (col("f0") * 10, {"f0": 1e308}, "is no finite number"),
         (col("f0") / col("i0"), {"f0": 1.5, "i0": 0}, "1.5 is divided by zero. Remedy: filter"),
         (col("t0").cast(int), {"t0": "x"}, "'x' is no int64"),
+        (col("t0").strptime("%Y%m%d"), {"t0": "20230229"}, "'20230229' is no time in this form. Remedy: filter"),
+        (col("i0").strftime("%Y"), {"i0": 2**60}, "1152921504606846976 is before the year 1 or after 9999"),
     ],
 )
 def test_an_error_says_what_and_why(expression: Expression, record: dict[str, Any], told: str) -> None:
     """It stands in a log and in a dead letter."""
     compute = compiled(expression.node, SCHEMA)
-    good = {"i0": 1, "f0": 1.0, "t0": "1"}
+    good = {"i0": 1, "f0": 1.0, "t0": "20240101"}
     with pytest.raises(NotComputable, match=told) as found:
         compute({name: [good[name], value] for name, value in record.items()}, 2)
     assert found.value.index == 1

@@ -76,6 +76,11 @@ def chunk_of(picked: list[int] | None = None, **given_: list[Any]) -> tuple[Colu
         (when(col("a") > 1).then(6 // (col("a") - 1)).otherwise(0), {"a": [1, None, 3]}, [0, 0, 3]),
         (when(col("t") != "x").then(col("t").cast(float)), {"t": ["x", None, "2"]}, [None, None, 2.0]),
         (when(col("t") == "x").then(0.5).otherwise(col("t").cast(float)), {"t": ["x", None, "2"]}, [0.5, None, 2.0]),
+        (
+            col("t").strptime("%Y%m%d").strftime("%d/%m"),
+            {"t": ["20240229", None, "19700101"]},
+            ["29/02", None, "01/01"],
+        ),
         (coalesce(col("a"), col("t").cast(float)), {"a": [1, None, 3], "t": ["x", "2", "y"]}, [1.0, 2.0, 3.0]),
     ],
 )
