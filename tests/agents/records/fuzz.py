@@ -97,7 +97,7 @@ def tests_sanitized() -> int:
     import pytest
 
     here = ROOT / "tests" / "agents"
-    files = [str(here / "records"), str(here / "runtime" / "test_buffer.py")]
+    files = [str(here / "records"), str(here / "runtime" / "writing" / "test_buffer.py")]
     files.append(str(here / "kafka" / "test_small_batches.py"))
     files.append(str(here / "operators" / "plain" / "test_columns_against_rows.py"))
     # a process under a memory limit cannot hold the shadow memory of a sanitizer; this file is no test of itself
