@@ -86,7 +86,7 @@ class _NoValueError(Exception):
 class Computation:
     """One expression over the columns of a schema; see the top of this file."""
 
-    __slots__ = ("_column", "_names", "_parts", "_plain", "_program", "type")
+    __slots__ = ("_apart", "_column", "_names", "_parts", "_plain", "_program", "type")
 
     def __init__(self, node: e.Node, schema: ColumnSchema) -> None:
         tree = typed(node, schema)
@@ -98,6 +98,7 @@ class Computation:
         writer.put(tree)
         self._program: Any = chosen.part.program(writer.ops, len(self._names) + len(writer.parts))
         self._parts = writer.parts
+        self._apart = len(writer.ops) == len(writer.parts) == 1
 
     def vector(self, chunk: ColumnChunk) -> Vector:
         """The value of each base row. What stands in rows that are not selected is of no meaning."""
@@ -121,6 +122,8 @@ class Computation:
         """As `vector`, for an expression of which this one is a part."""
         if self._column is not None:
             return chunk.vector(self._column)
+        if self._apart:
+            return self._made(chunk)[0]
         return Vector(self.type, chunk.base_length, *self._run(chunk, False))  # pyright: ignore[reportArgumentType]
 
     def narrowed(self, chunk: ColumnChunk) -> ColumnChunk:
@@ -128,10 +131,7 @@ class Computation:
         return chunk.kept(self._run(chunk, True))
 
     def _run(self, chunk: ColumnChunk, condition: bool) -> Any:
-        try:
-            made = [part.vector(chunk) for part in self._parts]
-        except _NoValueError as error:
-            raise _NoValueError(self._failing(chunk, error.rows)) from None
+        made = self._made(chunk)
         vectors = [
             (KINDS.index(one.kind), one.data, one.offsets, one.validity)
             for one in (*map(chunk.vector, self._names), *made)
@@ -141,6 +141,13 @@ class Computation:
             rows = chunk.indexes()
             raise _NoValueError([rows[place] for place in longs(places)])
         return found
+
+    def _made(self, chunk: ColumnChunk) -> list[Vector]:
+        """The columns that its parts are."""
+        try:
+            return [part.vector(chunk) for part in self._parts]
+        except _NoValueError as error:
+            raise _NoValueError(self._failing(chunk, error.rows)) from None
 
     def _failing(self, chunk: ColumnChunk, known: Sequence[int]) -> list[int]:
         """All rows that have no value; for some it is known."""

@@ -144,7 +144,10 @@ enum { YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, WEEKDAY, TIME_PARTS };
 
 static inline int64_t floor_of(int64_t value, int64_t by) { return value / by - (value % by < 0); }
 
-static inline int64_t rest_of(int64_t value, int64_t by) { return value - floor_of(value, by) * by; }
+static inline int64_t rest_of(int64_t value, int64_t by) {
+    int64_t rest = value % by;
+    return rest < 0 ? rest + by : rest;
+}
 
 typedef struct {
     int64_t year, month, day;
@@ -240,7 +243,7 @@ static inline uint8_t *put_digits(uint8_t *to, int64_t value, int count) {
 
 /* The time in this form. Its length, or -1 if its year has not four digits. */
 static int64_t write_time(int64_t ms, const Letters *form, uint8_t *begin) {
-    int64_t days = floor_of(ms, DAY_MS), left = ms - days * DAY_MS;
+    int64_t days = floor_of(ms, DAY_MS), left = rest_of(ms, DAY_MS);
     Date date = date_of(days);
     uint8_t *to = begin;
     if (date.year < 1 || date.year > 9999) return -1;

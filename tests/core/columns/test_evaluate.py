@@ -171,6 +171,8 @@ def test_columns_agree_with_the_rules_record_by_record(node: Node, records: list
         (col("t0").hash(), ["", "a"], [-1205034819632174695, -3292477735350538661]),
         (col("t0").hash(), ["0123456789" * 4], [-3859646398582380239]),
         (col("i0").hash(), [7], [609900476111905877]),
+        (col("t0").hash(), ["abcde", "ä", "x" * 100], [568411279426701291, -5943206336561110183, -7858536869340659564]),
+        (col("f0").hash(), [0.5], [5245389620263901762]),
         (col("b0").hash(), [True], [-8484456787529832656]),
     ],
 )
@@ -192,6 +194,16 @@ def test_text_that_is_no_number(text: str) -> None:
     """What JSON has not is not taken, and neither is what is no finite number."""
     with pytest.raises(NotComputable):
         compiled(col("t0").cast(float).node, SCHEMA)({"t0": [text]}, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2024-02-29", "2024-02-29T", "0000-01-01Z", "2023-02-29Z", "2024-01-01+2400", "2024-01-01+0160", "٢٠٢٤-01-01Z"],
+)
+def test_text_that_is_no_time(text: str) -> None:
+    """All of its digits are there, and such a time exists."""
+    with pytest.raises(NotComputable):
+        compiled(col("t0").strptime("%Y-%m-%d%z").node, SCHEMA)({"t0": [text]}, 1)
 
 
 def test_a_float_beyond_64_bits_is_no_whole_number() -> None:

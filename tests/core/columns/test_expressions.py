@@ -24,7 +24,7 @@ from headgate.core.columns.expressions import (
     when,
 )
 from headgate.core.columns.schema import BOOL, FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
-from headgate.core.columns.typing import column_of, kind_of
+from headgate.core.columns.typing import column_of, kind_of, may_fail, typed
 from headgate.core.errors import DeclarationError
 
 SCHEMA = ColumnSchema(
@@ -99,6 +99,22 @@ def test_an_expression_is_data() -> None:
 def test_an_expression_has_a_type(expression: Expression, type_: str, optional: bool) -> None:
     """It follows from the types of the columns."""
     assert column_of("x", expression.node, SCHEMA) == ColumnSpec("x", type_, optional)
+
+
+@pytest.mark.parametrize(
+    ("expression", "fails"),
+    [
+        (col("user").lower() == "a", False),
+        (col("n").cast(float), False),
+        (col("n").cast(str), False),
+        (col("paid").cast(int), False),
+        (col("amount").cast(int), True),
+        (when(col("paid")).then(col("n") // 2).is_null(), True),
+    ],
+)
+def test_which_expressions_may_fail(expression: Expression, fails: bool) -> None:
+    """What may not is computed without asking for which records it is needed."""
+    assert may_fail(typed(expression.node, SCHEMA)) is fails
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
 from headgate.core.columns.evaluate import NotComputable
-from headgate.core.columns.expressions import DEEPEST, Expression, coalesce, col, when
+from headgate.core.columns.expressions import DEEPEST, Expression, coalesce, col, concat, when
 from headgate.core.columns.schema import BOOL, INT, TEXT, ColumnSchema, ColumnSpec
 
 from .. import trees
@@ -159,7 +159,16 @@ def test_what_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("count", [1, 700])
 @pytest.mark.parametrize("plain", [True, False])
-def test_all_rows_without_a_value_are_named(count: int, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("expression", "first"),
+    [
+        (col("t").cast(int) + 8 // col("a"), "x"),
+        (concat(col("t"), (8 // col("a")).cast(str)).cast(float), "zero"),
+    ],
+)
+def test_all_rows_without_a_value_are_named(
+    expression: Expression, first: str, count: int, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In blocks of rows, of the selected ones alone, each with its own reason."""
     if plain:
         monkeypatch.setattr(chosen, "part", chosen.PLAIN)
@@ -168,11 +177,11 @@ def test_all_rows_without_a_value_are_named(count: int, plain: bool, monkeypatch
     vectors = {"a": Vector.of("int64", numbers), "t": Vector.of("text", texts)}
     some = array("q", [n for n in range(count) if n % 4 != 2])
     chunk = ColumnChunk(vectors, array("q", range(count)), some)
-    computation = Computation((col("t").cast(int) + 8 // col("a")).node, schema)
+    computation = Computation(expression.node, schema)
     with pytest.raises(NotComputable) as found:
         computation.vector(chunk)
     wanted = {
-        place: "x" if texts[row] == "x" else "zero"
+        place: "x" if texts[row] == "x" and (first == "x" or numbers[row]) else "zero"
         for place, row in enumerate(some)
         if texts[row] == "x" or not numbers[row]
     }
