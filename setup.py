@@ -30,6 +30,7 @@ setup(
             "headgate.agents.records.native._columns",
             [f"agents/records/native/{part}" for part in PARTS],
             depends=[f"agents/records/native/{header}" for header in HEADERS],
+            libraries=["m"],
             extra_compile_args=["-O3"],
             optional=True,
         ),

@@ -10,7 +10,10 @@ the median of the rounds, and the ratio is the median of the ratios within a rou
     named               n + m, where one row in a hundred leaves 64 bits: which rows do, and the values of the others. pyarrow's checked
                         kernel names none, so a mask is computed beside it; polars wraps around in silence, so it gets the same mask
 
-In the last one ours also says of each such row why it has no value, for its dead letter; the others give only the numbers of the rows.
+    functions           one function of each kind, of all rows: what our C computes, and what it leaves to a kernel of pyarrow (replace,
+                        matches, concat, lower), in which case the difference is the way there and back; polars is not asked
+
+In *named* ours also says of each such row why it has no value, for its dead letter; the others give only the numbers of the rows.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
 from headgate.core.columns.evaluate import NotComputable
-from headgate.core.columns.schema import ColumnSchema, ColumnSpec
+from headgate.core.columns.schema import ColumnKind, ColumnSchema, ColumnSpec
 
 try:
     import polars as pl
@@ -48,6 +51,14 @@ except ImportError:
 ROUNDS = 15
 LEAST_S = 0.02
 SIZES = (200, 2_000, 16_000)
+COLUMNS: list[tuple[str, ColumnKind]] = [
+    ("real", "float64"),
+    ("other", "float64"),
+    ("ms", "int64"),
+    ("url", "text"),
+    ("word", "text"),
+    ("at", "text"),
+]
 SCHEMA = ColumnSchema(
     (
         ColumnSpec("amount", "float64"),
@@ -122,6 +133,50 @@ def works(size: int) -> dict[str, Ways]:
     return found
 
 
+def functions(size: int) -> dict[str, Ways]:
+    """By function and way."""
+    chance = random.Random(5)
+    stamps = [chance.randrange(1_600_000_000, 1_800_000_000) for _ in range(size)]
+    values: dict[str, list[Any]] = {
+        "real": [chance.uniform(-1e4, 1e4) for _ in range(size)],
+        "other": [chance.uniform(-1e4, 1e4) for _ in range(size)],
+        "ms": [one * 1000 for one in stamps],
+        "url": [f"https://www.Shop{n % 99}.com/cat/item?x={n % 9}&channel_id={n % 9999}" for n in stamps],
+        "word": [chance.choice([" DE", "fr ", "Italy", "united kingdom"]) for _ in range(size)],
+        "at": [time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(one)) for one in stamps],
+    }
+    schema = ColumnSchema(tuple(ColumnSpec(name, kind) for name, kind in COLUMNS))
+    vectors = {name: Vector.of(kind, values[name]) for name, kind in COLUMNS}
+    chunk = ColumnChunk(vectors, array("q", range(size)))
+    real, other, ms, url, word, at = (hg.col(name) for name, _ in COLUMNS)
+    a = {name: pa.array(one) for name, one in vectors.items()}
+    times = a["ms"].cast(pa.timestamp("ms"))
+    form = "%Y-%m-%dT%H:%M:%S"
+    pairs: dict[str, tuple[hg.Expression, Call]] = {
+        "when": (hg.when(real > 0).then(real * 1.5).otherwise(other),
+                 lambda: pc.if_else(pc.greater(a["real"], 0), pc.multiply(a["real"], 1.5), a["other"])),
+        "round": (real.round(0), lambda: pc.round(a["real"], 0)),
+        "least": (hg.least(real, other), lambda: pc.min_element_wise(a["real"], a["other"], skip_nulls=False)),
+        "lower": (url.lower(), lambda: pc.ascii_lower(a["url"])),
+        "replace": (url.replace("cat", "dog"), lambda: pc.replace_substring(a["url"], pattern="cat", replacement="dog")),
+        "matches": (url.matches("id=[0-9]+"), lambda: pc.match_substring_regex(a["url"], pattern="id=[0-9]+")),
+        "concat": (hg.concat(url, word), lambda: pc.binary_join_element_wise(a["url"], a["word"], "")),
+        "strip": (word.strip(), lambda: pc.utf8_trim_whitespace(a["word"])),
+        "length": (url.length(), lambda: pc.utf8_length(a["url"])),
+        "slice": (url.slice(8, 12), lambda: pc.utf8_slice_codeunits(a["url"], start=8, stop=12)),
+        "split": (url.split("/", 2), lambda: pc.list_element(pc.split_pattern(a["url"], pattern="/"), 2)),
+        "year": (ms.year(), lambda: pc.year(times)),
+        "hour": (ms.hour(), lambda: pc.hour(times)),
+        "strptime": (at.strptime(form), lambda: pc.strptime(a["at"], format=form, unit="ms", error_is_null=True).cast(pa.int64())),
+        "strftime": (ms.strftime("%Y-%m-%d"), lambda: pc.strftime(times, format="%Y-%m-%d")),
+    }  # fmt: skip
+    made: dict[str, Ways] = {}
+    for name, (expression, kernel) in pairs.items():
+        computation = Computation(expression.node, schema)
+        made[name] = {"own": lambda computation=computation: computation.vector(chunk), "pyarrow": kernel}
+    return made
+
+
 def alike(ways: Ways) -> None:
     """Raise if the ways do not find the same rows."""
     rows = {name: _listed(call()) for name, call in ways.items()}
@@ -129,7 +184,9 @@ def alike(ways: Ways) -> None:
         raise AssertionError({name: (len(one), one[:5]) for name, one in rows.items()})
 
 
-def _listed(found: Any) -> list[int]:
+def _listed(found: Any) -> list[Any]:
+    if isinstance(found, Vector):
+        return found.values()
     if isinstance(found, list):
         return found
     if isinstance(found, pa.Array):
@@ -155,7 +212,7 @@ def main(rounds: int = ROUNDS) -> int:
     print(f"nanoseconds of CPU time a row, median of {rounds} rounds; in parentheses times ours ({libraries})")
     kept: list[dict[str, Any]] = []
     for size in SIZES:
-        for work, ways in works(size).items():
+        for work, ways in {**works(size), **functions(size)}.items():
             alike(ways)
             taken: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(rounds):
