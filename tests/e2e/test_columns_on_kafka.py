@@ -84,7 +84,12 @@ async def test_the_whole_line(job, topic):
     inp, big, sums, rows = topic("in", 4), topic("big", 4), topic("sums", 4), topic("rows", 4)
     app = hg.App(job.name, on_bad_data="dead_letter")
     orders = app.input(inp, serde=hg.json(Order), timestamp="ts", until="newest").columns()
-    priced = orders.filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 1.2)
+    user, amount = hg.col("user"), hg.col("amount")
+    priced = orders.filter(amount >= 10).with_columns(
+        total=amount * 1.2,
+        label=hg.concat(user.upper(), "-", hg.coalesce(hg.col("country"), hg.col("ts").strftime("%M:%S"))),
+        each=hg.when(amount > 10).then(1 / (amount - 10)),
+    )
     priced.to(big)
     priced.repartition("user").agg(n=hg.count(), total=hg.sum("total")).to(sums)
     priced.rows().map(lambda o: {"user": o["user"].upper(), "total": o["total"]}).columns(Priced).to(rows, key="user")
@@ -96,7 +101,13 @@ async def test_the_whole_line(job, topic):
     good = [one for one in map(order, range(200)) if one["amount"] >= 10]
     found = await job.records(big, len(good))
     wanted = [
-        {"user": one["user"], "amount": one["amount"], "ts": one["ts"], "country": None, "total": one["amount"] * 1.2}
+        {
+            **{name: one[name] for name in ("user", "amount", "ts")},
+            "country": None,
+            "total": one["amount"] * 1.2,
+            "label": one["user"].upper() + "-16:40",
+            "each": 1 / (one["amount"] - 10) if one["amount"] > 10 else None,
+        }
         for one in good
     ]
     assert sorted((orjson.loads(r.value) for r in found), key=lambda v: v["ts"]) == wanted
