@@ -28,6 +28,7 @@ from ....core.columns.calendar import PARTS
 from ....core.columns.evaluate import NotComputable, cast_of, compiled, function_of
 from ....core.columns.schema import BOOL, FLOAT, INT, MOST, TEXT, ColumnSchema
 from ....core.columns.typing import Typed, may_fail, typed
+from ..kafka.columns import pick
 from ..layout import KINDS, Buffer, longs
 from ..memory.vectors import Vector
 from ..native import chosen
@@ -191,13 +192,9 @@ class _Part:
         self.of = [Computation(part.node, schema) for part in one.of]
         self.guards = [Computation(guard, schema) for guard in guards] if may_fail(one) else []
         self.node = node
-        self.plain = (
-            cast_of(was, self.kind)
-            if node.name == e.CAST
-            else None
-            if node.name == e.CONCAT
-            else function_of(node, was)
-        )
+        self.plain: Any = None  # of several columns: a kernel computes it, whatever is in them
+        if len(one.of) == 1:
+            self.plain = cast_of(was, self.kind) if node.name == e.CAST else function_of(node, was)
 
     @cached_property
     def kernel(self) -> Kernel | None:
@@ -214,12 +211,12 @@ class _Part:
 
     def _listed(self, chunk: ColumnChunk, values: list[Any]) -> Vector:
         """The same, value by value."""
-        rows, plain = chunk.indexes(), self.plain
-        given = values if chunk.picked is None else [values[row] for row in rows]
-        found = [None if value is None or plain is None else plain(value) for value in given]
-        failing = [row for row, was, made in zip(rows, given, found, strict=True) if made is None and was is not None]
-        if failing:
-            raise _NoValueError(failing)
+        plain = self.plain
+        given = values if chunk.picked is None else pick(values, longs(chunk.picked).tolist())
+        found = [None if value is None else plain(value) for value in given]
+        if found.count(None) > given.count(None):
+            rows = zip(chunk.indexes(), given, found, strict=True)
+            raise _NoValueError([row for row, was, made in rows if made is None and was is not None])
         return chunk.spread(self.kind, found)
 
 

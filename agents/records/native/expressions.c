@@ -68,7 +68,7 @@ static Signature signature_of(int code) {
 }
 
 typedef struct {
-    int code, kind; /* kind: of a loaded column */
+    int code, kind, operands; /* kind: of a loaded column */
     int64_t whole; /* a constant, or which column */
     double real;
     Letters text;
@@ -160,6 +160,7 @@ static int check_program(Program *program) {
     for (int64_t i = 0; fits && i < program->count; i++) {
         Op *op = &program->ops[i];
         Signature of = signature_of(op->code);
+        op->operands = of.operands;
         if (op->code >= THEN) {
             fits = check_choice(op, kinds, &depth);
             continue;
@@ -675,7 +676,7 @@ static void run_block(Run *run, const Program *program) {
     run->bad = run->choices = 0;
     for (int64_t i = 0; i < program->count && !run->bad && !run->torn; i++) {
         const Op *op = &program->ops[i];
-        int operands = signature_of(op->code).operands;
+        int operands = op->operands;
         if (op->code >= THEN) {
             depth -= choose(run, op, &run->slots[depth]);
             continue;
