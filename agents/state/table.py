@@ -104,10 +104,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._kept: Held | None = None
         self._kept_reads = True
         """Whether the rows that are read and written here are also in the caller's cache."""
-        self.notes_above: int | None = None
-        """Rows that take more bytes are noted when they are written."""
-        self.noted: list[tuple[bytes, int]] = []
-        """The keys and sizes of such rows. Whoever asked for them takes them away."""
         self.caches_written = True
         """Whether rows stay decoded once they are written. A caller that has its own copy of them saves the memory."""
         self._changed: dict[bytes, None] = {}
@@ -115,6 +111,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._ready: tuple[list[bytes], list[bytes | None]] | None = None
         self._arrived: PackedRows | None = None
         """Rows of the running letter that were encoded by whoever put them."""
+        self._encoded: dict[bytes, bytes] = {}
+        """The same, of `put_encoded`."""
         self.dirty: IndexRows = {}
         self.packed: PackedRows | None = None
         """As `dirty`; a key is in one of them, or newer in `dirty`."""
@@ -182,12 +180,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         """The value of a stored row; None if it has expired."""
         return self._decode(data)
 
-    def size_of(self, value: V) -> int:
-        """The bytes of a value. One that cannot be encoded has none: whoever puts it gets the error."""
-        try:
-            return len(self._value.dumps(value) or b"")
-        except DataError:
-            return 0
+    def encoded(self, values: list[V]) -> list[bytes]:
+        """Values as they are stored, for `put_encoded`. Raises what `prepare` raises for them."""
+        found = self._value.dumps_many(values)
+        if found.bad:
+            raise self._unstorable(found.bad[0][1])
+        return [self._head + (one or b"") for one in found.values]
 
     def key_bytes(self, key: K) -> bytes:
         """The encoded key, which identifies it. Raises a `DataError` that names this table."""
@@ -222,7 +220,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def _layers(self) -> list[Mapping[bytes, bytes | None]]:
         """What is not in the store yet, the newest first."""
-        return [one for one in (self.dirty, self.packed, *reversed(self.sealed)) if one]
+        return [one for one in (self._encoded, self.dirty, self.packed, *reversed(self.sealed)) if one]
 
     def _newest_many(self, keys: list[bytes]) -> list[bytes | None]:
         layers = self._layers()
@@ -291,6 +289,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         assert self._ttl_ms is None, "packed rows do not expire"
         self._arrived = PackedRows(keys, logged, rows)
 
+    def put_encoded(self, changes: Mapping[K, bytes]) -> None:
+        """Like `update`, with values from `encoded`. Nothing of them is cached here."""
+        assert self._ttl_ms is None, "encoded rows do not expire"
+        self._encoded.update(zip(self._all_bytes(changes), changes.values(), strict=True))
+
     def delete_many(self, keys: Iterable[K]) -> None:
         """Delete keys, whether they exist or not."""
         self.remove(self._all_bytes(keys))
@@ -325,7 +328,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 yield self._key.loads(key), value
 
     def _overlaid(self) -> bool:
-        return bool(self._changed or self.changed or self.sealed)
+        return bool(self._changed or self._encoded or self.changed or self.sealed)
 
     @property
     def changed(self) -> bool:
@@ -345,6 +348,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         arrived, most = self._arrived, self._most_bytes
         if arrived is not None and most is not None and arrived.largest() > most:
             self._must_fit(list(arrived), list(arrived.values()), most)
+        if self._encoded and most is not None:
+            self._must_fit(list(self._encoded), list(self._encoded.values()), most)
         if not self._changed:
             self._ready = None
             return
@@ -357,7 +362,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._must_fit(keys, values.values, self._most_bytes)
         self._ready = keys, values.values
 
-    def _must_fit(self, keys: list[bytes], values: list[bytes | None], most: int) -> None:
+    def _must_fit(self, keys: list[bytes], values: Sequence[bytes | None], most: int) -> None:
         """Raise for a row that the task log would reject. Here the error belongs to the chunk that made the row, not to the commit of all
         tasks.
         """
@@ -394,6 +399,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 self._unfold().update(arrived.pairs())
             else:
                 self.packed = arrived
+        if self._encoded:
+            encoded, self._encoded = self._encoded, {}
+            self._unfold().update(encoded)
+            self._forget(list(encoded))
         if self._ready is not None:
             keys, values = self._ready
             self._ready = None
@@ -405,10 +414,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 self.expiry.written(expires, [k for k, v in zip(keys, values, strict=True) if v is not None])
             for key, value in zip(keys, values, strict=True):
                 dirty[key] = None if value is None else head + value
-            if (most := self.notes_above) is not None:
-                self.noted += [
-                    (k, len(v)) for k, v in zip(keys, values, strict=True) if v is not None and len(v) > most
-                ]
             changed, self._changed = self._changed, {}
             if self.caches_written:
                 self._weigh(changed, values)
@@ -469,6 +474,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._changed.clear()
         self._read.clear()
         self._ready = self._arrived = None
+        self._encoded = {}
 
     def suspend(self) -> Aside:
         """Set aside the changes of the unfinished chunk, so that a commit in the middle of it neither sees nor includes them."""

@@ -1,7 +1,7 @@
 """Blocks: how the keys of an open window are grouped in stored rows, so that closing a window deletes one row per block instead of one per
 key.
 
-A block holds up to 64 keys with their states, and is divided when it has become larger than 64 KiB. A row of the table is `[end, number,
+A block holds up to 64 keys with their states, and is divided when it would become larger than 64 KiB. A row of the table is `[end, number,
 keys, states]`: the end of the window, the number of the block in it, and two columns. If the window keeps rows for an actor, a block holds
 rows in the order of their arrival, and only the last block of a window is rewritten. A session has a row of its own, `[key, start, last,
 states]`. The keys of the table are slots (`slots`).
@@ -19,7 +19,7 @@ BLOCK_KEYS = 64
 BLOCK_ROWS = 256
 """The most rows in one block."""
 BLOCK_BYTES = 64 * 1024
-"""The most bytes of the rows in one block, and of a block of states before it is divided; a larger row or state has a block of its own."""
+"""The most bytes of one block; a larger row or state has a block of its own."""
 
 T = TypeVar("T")
 
@@ -42,11 +42,20 @@ def row_cuts(sizes: Sequence[int], rows: int = 0, size: int = 0) -> list[int]:
     return cuts
 
 
-def parts_of(keys: Sequence[T], size: int) -> list[list[T]]:
-    """The keys of a block that takes so many bytes in as many blocks as it needs, of equal length.
+def parts_of(keys: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
+    """The keys of a block that is too large in about as many blocks as their bytes need. `sizes`: of each key with its states. None of
+    several keys is larger than allowed, and they are about equally full, so that those that grow are not divided again at once.
 
-    >>> parts_of("abcde", BLOCK_BYTES), parts_of("abcde", 2 * BLOCK_BYTES), parts_of("ab", 9 * BLOCK_BYTES)
-    ([['a', 'b', 'c', 'd', 'e']], [['a', 'b', 'c'], ['d', 'e']], [['a'], ['b']])
+    >>> parts_of("abcdefgh", [10_000] * 8), parts_of("abc", [9, 300_000, 9])
+    ([['a', 'b', 'c', 'd'], ['e', 'f', 'g', 'h']], [['a'], ['b'], ['c']])
     """
-    length = -(-len(keys) // max(1, -(-size // BLOCK_BYTES)))
-    return [list(keys[start : start + length]) for start in range(0, len(keys), length)]
+    limit = sum(sizes) // (sum(sizes) // BLOCK_BYTES + 1)
+    found: list[list[T]] = []
+    room = 0
+    for key, size in zip(keys, sizes, strict=True):
+        if size > room or not found:
+            found.append([])
+            room = limit
+        found[-1].append(key)
+        room -= size
+    return found

@@ -102,13 +102,12 @@ class KeptWindows:
         table, window = self._table, self._empty()
         for start in range(0, len(packed.slots), READ_BLOCKS):
             rows = table.newest([table.key_bytes(slot) for slot in packed.slots[start : start + READ_BLOCKS]])
-            for number, row in enumerate(rows, start):
+            for row in rows:
                 _, _, keys, states = table.read(row)
                 if isinstance(window, ArrayWindow) and not window.load(keys, states):
                     window = window.in_lists()
                 if isinstance(window, ListWindow):
-                    window.load(keys, states)
-                    window.sized(number, len(row))
+                    window.load(keys, states, len(row))
         window.slots, window.out = packed.slots, packed.out
         return window
 

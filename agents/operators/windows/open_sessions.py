@@ -76,8 +76,7 @@ class OpenSessions:
         self.sessions = sum(len(one.starts) for one in self.open.values())
         self._index(self.open)
         if not plan.numeric:  # others are small
-            sizes = [b" " * table.size_of(value) for value in rows.values()]
-            self.held.add([table.key_bytes(slot) for slot in rows], sizes)
+            self.held.add([table.key_bytes(slot) for slot in rows], table.encoded(list(rows.values())))
         self.held.count()
 
     def counts(self) -> OpenCounts:

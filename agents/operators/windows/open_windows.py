@@ -21,7 +21,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from ....core.windows import spans as rules
-from ....core.windows.blocks import BLOCK_BYTES
 from ....core.windows.slots import Slots
 from ....core.windows.spans import Spans, due
 from ...job.types.aggregates import AggregatePlan
@@ -31,7 +30,7 @@ from ...records.layout import Buffer, longs
 from ..base.addends import Addend
 from ..base.key_arrays import Addition, KeyArrays
 from .kept_windows import KeptWindows, LiveWindow
-from .window_states import LARGE_BLOCK, ArrayWindow, ListWindow, States, keep_greatest
+from .window_states import ArrayWindow, KeyBlock, ListWindow, States, keep_greatest
 
 CLOSING = "closing"
 """The row that holds the progress of a closing that takes several steps: end of the window and last key."""
@@ -224,13 +223,10 @@ class OpenWindows:
         self.folded_rows: Counter[int] = Counter()
         self.given: list[GivenOut] = []
         self.slots = Slots()
-        self.placed: dict[int, list[int]] = {}
-        """By window, the slots of the blocks that the letter writes; only if it is careful."""
-        self.written: dict[int, tuple[int, int]] = {}
-        """By slot, the window and the number of the blocks that were written last."""
+        self.placed: dict[int, tuple[list[int], dict[int, KeyBlock]]] = {}
+        """By window, the blocks that the letter writes, and all slots of the window; only if it is careful."""
         self.early = Changed() if early else None
         if table is not None:
-            table.notes_above = LARGE_BLOCK
             self._load()
 
     def _empty(self) -> LiveWindow:
@@ -413,14 +409,17 @@ class OpenWindows:
             for end, fresh in self.fresh.items():
                 window = self.open.get(end) or ListWindow(self.plan)
                 assert isinstance(window, ListWindow)
-                held = self.placed[end] = list(window.slots)
-                self._place(end, held, window.blocks_with(fresh))
+                held, blocks = list(window.slots), window.blocks_with(fresh, list(fresh), end, self.table.encoded)
+                self._place(held, blocks)
+                self.placed[end] = held, blocks
         write_given(self.given, self.open, self.table, self.slots)
 
-    def _place(self, end: int, held: list[int], blocks: dict[int, list[Any]]) -> None:
+    def _place(self, held: list[int], blocks: dict[int, KeyBlock]) -> None:
         """Write blocks of a window to the table. `held`: its slots."""
-        self.table.update(self.slots.place(end, held, blocks))
-        self.written.update((held[number], (end, number)) for number in blocks)
+        for number in sorted(blocks):
+            if number == len(held):
+                held.append(self.slots.take())
+        self.table.put_encoded({held[number]: block.data for number, block in blocks.items()})
 
     def _still_fit(self) -> bool:
         """Whether all that was taken can be added without a copy, and no sum becomes too large for arrays."""
@@ -507,11 +506,11 @@ class OpenWindows:
     def _touched(self, end: int, window: ListWindow, keys: Iterable[bytes]) -> None:
         if self.table is None:  # nothing is stored, so nobody needs to know which block holds a key
             return
-        window.touch(keys)
         if self.careful:  # the letter has written it
-            window.dirty.clear()
-            window.slots = self.placed[end]
+            window.slots, blocks = self.placed[end]
+            window.written(blocks)
         else:
+            window.touch(keys)
             self.changed.add(end)
 
     def drop(self) -> None:
@@ -555,36 +554,22 @@ class OpenWindows:
             self.early.given = early
 
     def seal(self) -> None:
-        """Write the changed blocks to the table. Those that have become too large are divided first."""
+        """Write the changed blocks to the table."""
         if self.table is None:
             return
-        self._see_sizes(self.table)
         for end in sorted(self.changed):
             window = self.open.live[end]
-            if isinstance(window, ArrayWindow) and window.has_long_keys:
-                window = self.open.put(end, window.in_lists())
-            if isinstance(window, ListWindow):
-                window.divide_new(self.table.size_of)
-            self._place(end, window.slots, window.changed_blocks())
+            blocks = window.to_write(end, self.table.encoded)
+            if blocks is None:
+                assert isinstance(window, ArrayWindow)
+                window = window.in_lists()
+                self.open.put(end, window)
+                blocks = window.to_write(end, self.table.encoded)
+            self._place(window.slots, blocks)
+            window.written(blocks)
         self.slots.complete()
-        self.changed.clear()
-
-    def _see_sizes(self, table: Any) -> None:
-        """What was written last has a size now: note it, and divide the blocks that were too large."""
-        noted, table.noted = dict(table.noted), []
-        written, self.written = self.written, {}
-        if not noted and self.arrays:
-            return
-        for slot, (end, number) in written.items():
-            size = noted.get(table.key_bytes(slot), 0)
-            window = self.open.get(end) if size > BLOCK_BYTES else self.open.live.get(end)
-            if not isinstance(window, ListWindow) or window.slots[number : number + 1] != [slot]:
-                continue
-            window.sized(number, size)
-            if size > BLOCK_BYTES:
-                window.divide(number, size)
-                self.changed.add(end)
-        self.open.weigh({end for end, _ in written.values()})
+        written, self.changed = self.changed, set[int]()
+        self.open.weigh(written)
 
     # ------------------------------------------------------------------------------------------------------------ closing
 

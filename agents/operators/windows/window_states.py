@@ -1,32 +1,40 @@
 """The states of one open window, by key: in arrays if they are numbers of 64 bits, otherwise in lists.
 
-Both are stored alike: a block of the table holds up to 64 keys in the order of their arrival. A block of states in lists that has become
-larger than `BLOCK_BYTES` is divided, so that no block grows without bound when states do. A window in arrays becomes one in lists when a
-state no longer fits, for example when a sum exceeds 64 bits, or when a key is so long that 64 of them would fill more than a block.
+Both are stored alike: a block of the table holds up to 64 keys in the order of their arrival, and at most `BLOCK_BYTES`: one that is larger
+when it is encoded is divided before it is written, so that the task log takes every block whose keys are small enough one by one. A window
+in arrays becomes one in lists when a state no longer fits, for example when a sum exceeds 64 bits, or when a block of it is too large.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....core.windows.blocks import BLOCK_BYTES, BLOCK_KEYS, parts_of
 from ...job.types.aggregates import AggregatePlan
 from ...records.layout import Buffer, longs
-from ...records.memory.longs import extremes
 from ...records.memory.record_spans import pieces
 from ..base.key_arrays import Addition, KeyArrays
 
 States = dict[bytes, list[Any]]
-LONG_KEY = BLOCK_BYTES // BLOCK_KEYS
-"""Where no key is longer than this, 64 keys fit into a block."""
+RowBytes = Callable[[list[Any]], list[bytes]]
+"""Gives the bytes of stored rows."""
 KEY_BYTES = 384
 """What the objects of a key and of small states take in memory."""
 LARGE_BLOCK = BLOCK_KEYS * 128
 """The states of a block that takes more bytes are not small."""
 DECODED = 2
 """Their objects take this many times the bytes of the block."""
+KEY_ROOM = 32
+"""More bytes than a key, or the whole of a block with one key, takes beside its name and its states."""
+
+
+class KeyBlock(NamedTuple):
+    """A block as it is to be written."""
+
+    keys: list[bytes]
+    data: bytes
 
 
 class ListWindow:
@@ -37,43 +45,41 @@ class ListWindow:
         self.partial = partial
         self.states: States = {}
         self.blocks: list[list[bytes]] = []
-        """The keys of each block."""
+        """The keys of each stored block."""
         self.places: dict[bytes, int] = {}
-        """The number of the block of each key."""
-        self.open = False
-        """Whether the last block takes new keys."""
+        """The number of the stored block of each key."""
         self.times: dict[bytes, int] = {}
         """The greatest time of the rows of each key; only if somebody wants to know it."""
         self.latest: int | None = None
         """No known time is greater."""
         self.plain = True
         """Whether columns of numbers can be added to its states."""
-        self.dirty: set[int] = set()
-        """The blocks that have changed since they were written."""
+        self.changed: dict[bytes, None] = {}
+        """The keys with states that have changed since they were written, in order of arrival."""
         self.slots: list[int] = []
         """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of results already emitted, if closing takes several steps."""
         self.large: dict[int, int] = {}
         """The bytes of the blocks whose states are not small, as they were written or read last."""
-        self._queue: list[bytes] | None = None
+        self._queue: list[bytes] = []
 
     @property
     def count(self) -> int:
         """How many keys have states."""
-        return len(self.places)
+        return len(self.states)
 
     @property
     def weight(self) -> int:
         """The bytes that it takes in memory."""
-        return len(self.places) * KEY_BYTES + sum(self.large.values()) * DECODED
+        return len(self.states) * KEY_BYTES + sum(self.large.values()) * DECODED
 
     # ------------------------------------------------------------------------------------------------------------ changing
 
-    def load(self, keys: list[bytes], states: list[list[Any]]) -> None:
-        """Take over a stored block."""
+    def load(self, keys: list[bytes], states: list[list[Any]], size: int = 0) -> None:
+        """Take over the next stored block, which has so many bytes."""
         self.states.update(zip(keys, states, strict=True))
-        self._append(keys)
+        self._stored(len(self.blocks), keys, size)
         self.plain = self.plain and self.plan.numeric and self.plan.all_plain(states)
 
     def add(self, keys: list[bytes], columns: list[Any]) -> None:
@@ -86,64 +92,58 @@ class ListWindow:
         self.states.update(fresh)
 
     def touch(self, keys: Iterable[bytes]) -> None:
-        """Record that these keys have new states."""
-        distinct = dict.fromkeys(keys)
-        places = self.places
-        new = [key for key in distinct if key not in places]
-        for number, keys in self._blocks_of(new):
-            if number == len(self.blocks):
-                self._append(keys)
-            else:
-                self.blocks[number] += keys
-                places.update(dict.fromkeys(keys, number))
-        if new:
-            self._queue = None
-        self.dirty.update({places[key] for key in distinct})
+        """Record that these keys have new states, which are to be written."""
+        self.changed.update(dict.fromkeys(keys))
 
-    def _append(self, keys: list[bytes]) -> None:
-        """Another block."""
-        self.places.update(dict.fromkeys(keys, len(self.blocks)))
-        self.blocks.append(list(keys))
-        self.open = True
-        self._queue = None
+    # ------------------------------------------------------------------------------------------------------------ writing
 
-    def _blocks_of(self, new: list[bytes]) -> list[tuple[int, list[bytes]]]:
-        """To which blocks new keys go."""
-        number = len(self.blocks)
-        room = BLOCK_KEYS - len(self.blocks[-1]) if self.open else 0
-        found = [(number - 1, new[:room])] if room > 0 and new else []
-        for start in range(max(room, 0), len(new), BLOCK_KEYS):
-            found.append((number, new[start : start + BLOCK_KEYS]))
-            number += 1
+    def to_write(self, end: int, encoded: RowBytes) -> dict[int, KeyBlock]:
+        """The blocks that have changed since they were written, by number. The window ends at `end`."""
+        return self.blocks_with(self.states, list(self.changed), end, encoded)
+
+    def blocks_with(self, fresh: States, changed: list[bytes], end: int, encoded: RowBytes) -> dict[int, KeyBlock]:
+        """The blocks of changed keys as they are with these states, by number."""
+        states, places = self.states, self.places
+        found: dict[int, KeyBlock] = {}
+        keys_of = {number: self.blocks[number] for number in {places[key] for key in changed if key in places}}
+        new = [key for key in changed if key not in places]
+        if new and self.blocks and len(self.blocks[-1]) < BLOCK_KEYS:
+            last, room = len(self.blocks) - 1, BLOCK_KEYS - len(self.blocks[-1])
+            keys_of[last], new = [*self.blocks[last], *new[:room]], new[room:]
+        behind = len(self.blocks)
+        for start in range(0, len(new), BLOCK_KEYS):
+            keys_of[behind] = new[start : start + BLOCK_KEYS]
+            behind += 1
+
+        def row(number: int, keys: list[bytes]) -> list[Any]:
+            return [end, number, keys, [fresh[key] if key in fresh else states[key] for key in keys]]
+
+        rows = [row(*one) for one in keys_of.items()]
+        for (_, number, keys, of_keys), data in zip(rows, encoded(rows), strict=True):
+            found[number] = KeyBlock(keys, data)
+            if len(data) > BLOCK_BYTES and len(keys) > 1:
+                sizes = encoded([list(one) for one in zip(keys, of_keys, strict=True)])
+                first, *others = parts_of(keys, [len(one) + KEY_ROOM for one in sizes])
+                parts = {number: first, **dict(enumerate(others, behind))}
+                behind += len(others)
+                data_of = encoded([row(*one) for one in parts.items()])
+                found.update(zip(parts, map(KeyBlock, parts.values(), data_of), strict=True))
         return found
 
-    def sized(self, number: int, size: int) -> None:
-        """A block was written or read, and takes so many bytes."""
+    def written(self, blocks: dict[int, KeyBlock]) -> None:
+        """All that has changed is in these blocks, and they are written."""
+        for number in sorted(blocks):
+            self._stored(number, blocks[number].keys, len(blocks[number].data))
+        self.changed = {}
+
+    def _stored(self, number: int, keys: list[bytes], size: int) -> None:
+        """This block is stored."""
+        self.blocks[number : number + 1] = [keys]
+        self.places.update(dict.fromkeys(keys, number))
         if size > LARGE_BLOCK:
             self.large[number] = size
         else:
             self.large.pop(number, None)
-
-    def divide(self, number: int, size: int) -> None:
-        """Divide a block of so many bytes, so that its parts are small enough."""
-        first, *others = parts_of(self.blocks[number], size)
-        self.blocks[number] = first
-        for keys in others:
-            self.dirty.add(len(self.blocks))
-            self._append(keys)
-        if others:
-            self.dirty.add(number)
-            self.open = False
-
-    def divide_new(self, size_of: Callable[[Any], int]) -> None:
-        """Divide the blocks that would be too large before they are written: new ones of states that may be large, and those that have got
-        long keys. `size_of`: the bytes of a value."""
-        large = set[int]() if self.plain else set(range(len(self.slots), len(self.blocks)))
-        large.update(number for number in self.dirty if max(map(len, self.blocks[number])) > LONG_KEY)
-        for number in sorted(large):
-            size = size_of(self.stored(number))
-            if size > BLOCK_BYTES:
-                self.divide(number, size)
 
     def later(self, keys: list[bytes], times: list[int]) -> None:
         """Note the times of rows. Those of one partition usually come in order."""
@@ -159,30 +159,10 @@ class ListWindow:
 
     def results(self, first: int, behind: int) -> tuple[list[bytes], list[list[Any]]]:
         """The keys in the order of their results, from the first of these numbers up to the other, and their states."""
-        if self._queue is None:
-            self._queue = sorted(self.places)
+        if len(self._queue) < self.count:
+            self._queue = sorted(self.states)
         keys = self._queue[first:behind]
         return keys, [self.states[key] for key in keys]
-
-    def changed_blocks(self) -> dict[int, list[Any]]:
-        """The blocks that have changed since the last call, in their stored form."""
-        found = {number: self.stored(number) for number in self.dirty}
-        self.dirty.clear()
-        return found
-
-    def stored(self, number: int) -> list[Any]:
-        """A block in its stored form."""
-        keys = self.blocks[number]
-        return [list(keys), [self.states[key] for key in keys]]
-
-    def blocks_with(self, fresh: States) -> dict[int, list[Any]]:
-        """The blocks that these states change, in their stored form."""
-        new = dict(self._blocks_of([key for key in fresh if key not in self.places]))
-        found: dict[int, list[Any]] = {}
-        for number in {*new, *(self.places[key] for key in fresh if key in self.places)}:
-            keys = [*(self.blocks[number] if number < len(self.blocks) else ()), *new.get(number, ())]
-            found[number] = [keys, [fresh[key] if key in fresh else self.states[key] for key in keys]]
-        return found
 
 
 class ArrayWindow:
@@ -217,7 +197,7 @@ class ArrayWindow:
             for start in range(0, len(keys), BLOCK_KEYS):
                 made.load(keys[start : start + BLOCK_KEYS], states[start : start + BLOCK_KEYS])
             made.later(keys, times)
-        made.dirty.update(number // BLOCK_KEYS for number in longs(arrays.cells.dirty()) if number < arrays.known)
+            made.touch(keys[number] for number in longs(arrays.cells.dirty()) if number < arrays.known)
         made.slots, made.out = self.slots, self.out
         return made
 
@@ -278,25 +258,26 @@ class ArrayWindow:
         keys, numbers = self._queue
         return keys[first:behind], self.arrays.states(numbers[first:behind])
 
-    @property
-    def has_long_keys(self) -> bool:
-        """Whether a changed key is so long that its block may be too large."""
-        changed = self.arrays.cells.dirty()
-        return len(changed) > 0 and extremes(self.arrays.keys.keys(changed)[0].lengths)[1] > LONG_KEY
+    # ------------------------------------------------------------------------------------------------------------- writing
 
-    def changed_blocks(self) -> dict[int, list[Any]]:
-        """The blocks that have changed since the last call, in their stored form."""
+    def to_write(self, end: int, encoded: RowBytes) -> dict[int, KeyBlock] | None:
+        """The blocks that have changed since they were written, by number; None if one is too large. The window ends at `end`."""
         arrays = self.arrays
         changed = sorted({number // BLOCK_KEYS for number in longs(arrays.cells.dirty())})
         numbers = array("q")
         for block in changed:
             numbers.extend(range(block * BLOCK_KEYS, min((block + 1) * BLOCK_KEYS, arrays.known)))
         keys, states = self._keys(numbers), arrays.states(numbers)
-        arrays.cells.settle()
-        return {
-            block: [keys[start : start + BLOCK_KEYS], states[start : start + BLOCK_KEYS]]
-            for block, start in zip(changed, range(0, len(keys), BLOCK_KEYS), strict=True)
-        }
+        parts = [slice(start, start + BLOCK_KEYS) for start in range(0, len(keys), BLOCK_KEYS)]
+        rows = [[end, block, keys[of], states[of]] for block, of in zip(changed, parts, strict=True)]
+        found = encoded(rows)
+        if max(map(len, found), default=0) > BLOCK_BYTES:
+            return None
+        return {row[1]: KeyBlock(row[2], data) for row, data in zip(rows, found, strict=True)}
+
+    def written(self, blocks: dict[int, KeyBlock]) -> None:
+        """All that has changed is in these blocks, and they are written."""
+        self.arrays.cells.settle()
 
 
 def keep_greatest(known: dict[bytes, int], keys: list[bytes], times: Sequence[int], latest: int | None = None) -> None:
