@@ -289,10 +289,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         assert self._ttl_ms is None, "packed rows do not expire"
         self._arrived = PackedRows(keys, logged, rows)
 
-    def put_encoded(self, changes: Mapping[K, bytes]) -> None:
-        """Like `update`, with values from `encoded`. Nothing of them is cached here."""
+    def put_encoded(self, changes: Mapping[bytes, bytes]) -> None:
+        """Like `put`, with values from `encoded`. Nothing of them is cached here."""
         assert self._ttl_ms is None, "encoded rows do not expire"
-        self._encoded.update(zip(self._all_bytes(changes), changes.values(), strict=True))
+        self._encoded.update(changes)
 
     def delete_many(self, keys: Iterable[K]) -> None:
         """Delete keys, whether they exist or not."""

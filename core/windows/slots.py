@@ -14,9 +14,8 @@ Promises:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Any
 
 _KEY = struct.Struct(">Q")
 
@@ -84,21 +83,6 @@ class Slots:
     def give(self, slots: Iterable[int]) -> None:
         """Give back slots whose rows the running letter deletes. They are free when it is complete."""
         self._given += slots
-
-    def place(self, end: int, held: list[int], blocks: Mapping[int, list[Any]]) -> dict[int, list[Any]]:
-        """The rows that hold blocks of the window with this end. `held`: the slots of the window, by the number of the block; they are
-        extended for new blocks.
-
-        >>> held = [0]
-        >>> Slots([0, 1]).place(10, held, {0: [["a"], [1]], 1: [["b"], [2]]}), held
-        ({0: [10, 0, ['a'], [1]], 2: [10, 1, ['b'], [2]]}, [0, 2])
-        """
-        found: dict[int, list[Any]] = {}
-        for number in sorted(blocks):
-            if number == len(held):
-                held.append(self.take())
-            found[held[number]] = [end, number, *blocks[number]]
-        return found
 
     def complete(self) -> None:
         """The letter is complete."""

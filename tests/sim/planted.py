@@ -494,19 +494,14 @@ def _result_time_raised() -> list[tuple[Any, str, Any]]:
 
 
 def _block_stays_when_its_window_closes() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windows.open_rows import OpenRows
-    from headgate.agents.operators.windows.open_windows import OpenWindows
+    from headgate.agents.operators.base.block_store import BlockStore
 
-    def planted(original: Any) -> Any:
-        def prepare(self: Any) -> None:
-            for one in self.given:
-                if one.whole:
-                    del self.open[one.end].slots[1:]
-            original(self)
+    original = BlockStore.remove
 
-        return prepare
+    def remove(self: Any, group: Any, numbers: Any = None) -> None:
+        original(self, group, (0,) if isinstance(group, int) else numbers)
 
-    return [(one, "prepare", planted(one.prepare)) for one in (OpenWindows, OpenRows)]
+    return [(BlockStore, "remove", remove)]
 
 
 def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any]]:
@@ -516,7 +511,9 @@ def _slots_are_free_before_their_window_has_closed() -> list[tuple[Any, str, Any
 
     def prepare(self: Any) -> None:
         original(self)
-        self.slots.give(slot for one in self.given if not one.whole for slot in self.open[one.end].slots)
+        store = self.open.blocks
+        if store is not None:
+            store._slots.give(slot for one in self.given if not one.whole for slot in store.slots(one.end).values())
 
     return [(OpenWindows, "prepare", prepare)]
 
@@ -570,18 +567,18 @@ def _late_partial_is_one_row() -> list[tuple[Any, str, Any]]:
 
 
 def _merged_session_stays() -> list[tuple[Any, str, Any]]:
-    from headgate.agents.operators.windows.open_sessions import OpenSessions
+    from headgate.agents.operators.base.block_store import BlockStore
 
-    original = OpenSessions._write
+    original = BlockStore.write
 
-    def write(self: Any, *args: Any) -> Any:
+    def write(self: Any, *args: Any, **how: Any) -> None:
         self._delete = lambda slots: None
         try:
-            return original(self, *args)
+            original(self, *args, **how)
         finally:
             del self._delete
 
-    return [(OpenSessions, "_write", write)]
+    return [(BlockStore, "write", write)]
 
 
 def _closed_session_stays() -> list[tuple[Any, str, Any]]:

@@ -1,9 +1,9 @@
 """The rows of a join of two streams that may still find partners, in one task; and how they are stored.
 
 Their keys and times, by side and slice, are in `core.windows.joins`; here are their values and headers. The table holds them in blocks, in
-the order of their arrival, each block in a slot (`core.windows.slots`): `[side, end of the slice, number, keys, times, values, headers,
-matched]`. Only the last block of a slice is written again when rows come. That rows of another block were in a pair is written beside it,
-as `[side, end, number, matched]`.
+the order of their arrival (`block_store`): `[side, end of the slice, number, keys, times, values, headers, matched]`. Only the last block
+of a slice is written again when rows come. That rows of another block were in a pair is written beside it, as
+`[side, end, number, matched]`; in the store, the number of this one is `~number`.
 
 Values in memory count against `state.memory`. Where it does not suffice, whole slices are *packed*, the oldest first: their rows are in
 the table only, and are read from there, some blocks at a time, when they are wanted. Rows that no commit has written yet cannot be packed.
@@ -16,16 +16,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ....core.errors import DataError
 from ....core.windows.blocks import row_cuts
 from ....core.windows.joins import SIDES, Distance, KeptSide, Pairs, Unpaired, expiring
 from ....core.windows.matching import Matching
-from ....core.windows.slots import Slots
 from ...records.columns.matching import matching
 from ...records.kafka.columns import pick
+from ..base.block_store import BlockStore
 
 ROW_PARTS, FLAG_PARTS = 8, 4
 """The parts of a stored block, and of the flags beside one."""
@@ -33,8 +34,6 @@ STEP_BLOCKS = 1_000
 """The maximum number of blocks that one step deletes."""
 BLOCK_ROOM = 1_024
 """The maximum number of bytes that the other parts of a block take."""
-READ_BLOCKS = 16
-"""So many blocks are read from the table at a time."""
 ROW_BYTES = 24
 """What a stored row takes beside its key, its value and its headers."""
 
@@ -104,10 +103,6 @@ class SliceRows:
         """The place of the first row of each block."""
         self.size = 0
         """The bytes of the rows in the last block."""
-        self.slots: list[int] = []
-        """The slots of the blocks that the table has, by the number of the block."""
-        self.flags: dict[int, int] = {}
-        """By the number of a block, the slot of the flags beside it."""
         self.changed: set[int] = set()
         """Blocks that the next commit writes."""
         self.marked: set[int] = set()
@@ -174,10 +169,6 @@ class SliceRows:
         """The flags of the rows at these places have changed."""
         self.marked.update(map(self.block_of, places))
 
-    def all_slots(self) -> list[int]:
-        """The slots of everything that is stored of it."""
-        return [*self.slots, *self.flags.values()]
-
 
 class WaitingRows:
     """The rows of both sides."""
@@ -190,7 +181,6 @@ class WaitingRows:
         self.sides = tuple(KeptSide(distance.slice_ms, self.matching) for _ in SIDES)
         self.rows: dict[tuple[int, int], SliceRows] = {}
         """By side and slice."""
-        self.slots = Slots()
         self.changed: set[tuple[int, int]] = set()
         """Slices of which the next commit writes something."""
         self.taken: list[Arrival] = []
@@ -200,44 +190,25 @@ class WaitingRows:
         """The slices that the running letter drops."""
         self.reading = False
         """Rows are being read: what is in memory must stay."""
-        self.weight = 0
-        """The bytes that all rows take in memory."""
-        table.caches_written = False
-        self.held = table.keep((), self._give_back, lambda: self.weight, reads=False)
+        self.blocks: BlockStore[tuple[int, int]] = BlockStore(table, self, _place)
         self._load()
 
     def _load(self) -> None:
         """Load what the table holds, some blocks at a time: packed, where memory does not suffice for all."""
-        order = sorted(
-            (len(value) == FLAG_PARTS, *value[:3], slot) for slot, value in self.table.range() if isinstance(slot, int)
-        )
-        self.slots = Slots(slot for *_, slot in order)
-        slots = iter([slot for *_, slot in order])
-        while some := list(islice(slots, READ_BLOCKS)):
-            for slot, stored in zip(some, self.table.get_many(some), strict=True):
-                self._load_row(slot, stored)
-            self._weigh()
-
-    def _load_row(self, slot: int, stored: list[Any]) -> None:
-        side, end, number, *columns = stored
-        one = self._slice(side, end)
-        kept = self.sides[side]
-        if len(columns) == FLAG_PARTS - 3:
-            matched, (flags,) = kept.slices[end].matched, columns
-            for place, flag in enumerate(flags, one.starts[number]):
+        self.blocks.load()
+        rows, flags = ([one for one in self.blocks.stored() if (one[1] < 0) is beside] for beside in (False, True))
+        for at, (_, _, _, keys, times, values, headers, matched), _ in self.blocks.read(rows):
+            size = sum(len(key) + len(value) + ROW_BYTES for key, value in zip(keys, values, strict=True))
+            self._slice(at).load(values, headers, size + sum(_size_of(found) for _, found in headers))
+            self.sides[at[0]].add(at[1], keys, times, matched)
+            self.blocks.weigh((at,))
+        for at, (_, _, number, found), _ in self.blocks.read(flags):
+            matched = self.sides[at[0]].slices[at[1]].matched
+            for place, flag in enumerate(found, self.rows[at].starts[number]):
                 matched[place] |= flag
-            one.flags[number] = slot
-            return
-        keys, times, values, headers, matched = columns
-        size = sum(len(key) + len(value) + ROW_BYTES for key, value in zip(keys, values, strict=True))
-        before = one.weight
-        one.load(values, headers, size + sum(_size_of(found) for _, found in headers))
-        one.slots.append(slot)
-        kept.add(end, keys, times, matched)
-        self.weight += one.weight - before
 
-    def _slice(self, side: int, end: int) -> SliceRows:
-        return self.rows.setdefault((side, end), SliceRows(self.matching))
+    def _slice(self, at: tuple[int, int]) -> SliceRows:
+        return self.rows.setdefault(at, SliceRows(self.matching))
 
     def counts(self) -> tuple[SideCounts, SideCounts]:
         """What is kept, by side."""
@@ -252,27 +223,19 @@ class WaitingRows:
 
     # ---------------------------------------------------------------------------------------------------------------- memory
 
-    def _weigh(self) -> None:
-        """Count what is in memory, which may pack slices at once."""
-        self.held.count()
+    def weight_of(self, at: tuple[int, int]) -> int:
+        """The bytes that a slice takes in memory."""
+        return self.rows[at].weight if at in self.rows else 0
 
-    def _give_back(self) -> None:
-        """Pack the oldest slices that are written, until half of what could be packed is."""
-        if self.reading:
-            return
-        able = [at for at, one in self.rows.items() if one.values and not one.changed]
-        able.sort(key=lambda at: at[1])
-        left = sum(self.rows[at].loose for at in able) // 2
-        for at in able:
-            one = self.rows[at]
-            before = one.weight
-            one.pack()
-            self.weight -= before - one.weight
-            left -= before - one.weight
-            self.sides[at[0]].slices[at[1]].pack()
-            if left <= 0:
-                break
-        self.held.count()
+    def spare(self) -> list[tuple[int, int]]:
+        """The slices that are written and not packed, the oldest first."""
+        able = [at for at, one in self.rows.items() if one.values and not one.changed and not self.reading]
+        return sorted(able, key=itemgetter(1))
+
+    def pack(self, at: tuple[int, int]) -> None:
+        """Keep the values of a slice in the table only."""
+        self.rows[at].pack()
+        self.sides[at[0]].slices[at[1]].pack()
 
     def _in_memory(self, side: int, end: int, place: int) -> JoinedRow | None:
         """A row, unless it is packed."""
@@ -295,18 +258,15 @@ class WaitingRows:
 
     def _read(self, places: Iterable[RowPlace], found: dict[RowPlace, JoinedRow]) -> None:
         """Read packed rows from the table."""
-        blocks: dict[int, dict[RowPlace, int]] = {}
+        wanted: dict[tuple[tuple[int, int], int], dict[RowPlace, int]] = {}
         for at in places:
             one = self.rows[at[:2]]
             number = one.block_of(at[2])
-            blocks.setdefault(one.slots[number], {})[at] = at[2] - one.starts[number]
-        slots = iter(sorted(blocks))
-        while some := list(islice(slots, READ_BLOCKS)):
-            for slot, stored in zip(some, self.table.get_many(some), strict=True):
-                _, _, _, keys, _, values, headers, _ = stored
-                named = dict(headers)
-                for at, index in blocks[slot].items():
-                    found[at] = JoinedRow(keys[index], values[index], named.get(index))
+            wanted.setdefault((at[:2], number), {})[at] = at[2] - one.starts[number]
+        for block, (_, _, _, keys, _, values, headers, _) in self.blocks.look(sorted(wanted)):
+            named = dict(headers)
+            for at, index in wanted[block].items():
+                found[at] = JoinedRow(keys[index], values[index], named.get(index))
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
@@ -416,12 +376,11 @@ class WaitingRows:
     def prepare(self) -> None:
         """Delete what the letter drops."""
         for at in self.gone:
-            slots = self.rows[at].all_slots()
-            self.table.delete_many(slots)
-            self.slots.give(slots)
+            self.blocks.remove(at)
 
     def complete(self) -> None:
         """The letter is complete."""
+        touched = list(self.gone)
         for part in self.taken:
             side = self.sides[part.side]
             for end, places in side.spans.assign(part.times).items():
@@ -430,11 +389,9 @@ class WaitingRows:
                 headers = part.headers if part.headers is None or places is None else pick(part.headers, places)
                 matched = part.matched if places is None else bytes(part.matched[place] for place in places)
                 side.add(end, keys, times, matched)
-                one = self._slice(part.side, end)
-                before = one.weight
-                one.add(keys, values, headers)
-                self.weight += one.weight - before
-                self.changed.add((part.side, end))
+                self._slice((part.side, end)).add(keys, values, headers)
+                touched.append((part.side, end))
+        self.changed.update(touched)
         for at, places in self.done.items():
             side, end = at
             matched = self.sides[side].slices[end].matched
@@ -445,19 +402,18 @@ class WaitingRows:
                 self.rows[at].mark(fresh)
                 self.changed.add(at)
         for side, end in self.gone:
-            gone = self.rows.pop((side, end))
-            self.weight -= gone.weight
+            del self.rows[side, end]
             self.sides[side].forget(end)
             self.changed.discard((side, end))
-        self.slots.complete()
+        self.blocks.complete()
         self.drop()
-        self._weigh()
+        self.blocks.weigh(touched)
 
     def drop(self) -> None:
         """The letter failed."""
         if self.taken or self.done or self.gone:
             self.taken, self.done, self.gone = [], {}, []
-        self.slots.drop()
+        self.blocks.drop()
 
     def suspend(self) -> Any:
         """Set aside what the letter has done."""
@@ -474,11 +430,9 @@ class WaitingRows:
         for at in sorted(self.changed):
             one = self.rows[at]
             kept = self.sides[at[0]].slices[at[1]]
-            found: dict[int, Any] = {}
+            rows: dict[int, list[Any]] = {}
             stops = [stop for _, stop in pairwise([*one.starts, one.count])]
-            for number in sorted(one.changed):
-                if number == len(one.slots):
-                    one.slots.append(self.slots.take())
+            for number in one.changed:
                 of = slice(one.starts[number], stops[number])
                 headers = (
                     [[i - of.start, one.headers[i]] for i in range(of.start, of.stop) if i in one.headers]
@@ -487,17 +441,19 @@ class WaitingRows:
                 )
                 live = slice(of.start - one.packed, of.stop - one.packed)
                 columns = kept.keys[live], kept.times[of].tolist(), one.values[live], headers, bytes(kept.matched[of])
-                found[one.slots[number]] = [*at, number, *columns]
-            for number in sorted(one.marked - one.changed):
-                if number not in one.flags:
-                    one.flags[number] = self.slots.take()
-                found[one.flags[number]] = [*at, number, bytes(kept.matched[one.starts[number] : stops[number]])]
-            if found:
-                self.table.update(found)
+                rows[number] = [*at, number, *columns]
+            for number in one.marked - one.changed:
+                rows[~number] = [*at, number, bytes(kept.matched[one.starts[number] : stops[number]])]
+            self.blocks.write(at, dict(zip(rows, self.blocks.encoded(list(rows.values())), strict=True)))
             one.changed.clear()
             one.marked.clear()
-        self.slots.complete()
+        self.blocks.complete()
         self.changed.clear()
+
+
+def _place(block: list[Any]) -> tuple[tuple[int, int], int]:
+    side, end, number = block[:3]
+    return (side, end), ~number if len(block) == FLAG_PARTS else number
 
 
 def _size_of(headers: Iterable[Any]) -> int:

@@ -13,10 +13,8 @@ from bisect import insort
 from collections.abc import Callable, Collection
 from typing import Any
 
+from ..base.block_store import BlockStore
 from .window_states import ArrayWindow, ListWindow
-
-READ_BLOCKS = 16
-"""So many blocks are read from the table at a time."""
 
 LiveWindow = ListWindow | ArrayWindow
 
@@ -24,16 +22,15 @@ LiveWindow = ListWindow | ArrayWindow
 class PackedWindow:
     """A window whose states are in the table only."""
 
-    __slots__ = ("count", "out", "slots")
+    __slots__ = ("count", "out")
 
-    def __init__(self, slots: list[int], count: int, out: int = 0) -> None:
-        self.slots = slots
+    def __init__(self, count: int, out: int = 0) -> None:
         self.count = count
         self.out = out
 
 
 class KeptWindows:
-    """The windows by their end. Indexed, it gives what is stored of a window, wherever its states are."""
+    """The windows by their end. Indexed, it gives what is known of a window, wherever its states are."""
 
     def __init__(self, empty: Callable[[], LiveWindow], table: Any, needed: Callable[[], Collection[int]]) -> None:
         """`empty` makes a window; `needed`: the windows that must stay in memory. Without a table, all do."""
@@ -42,16 +39,9 @@ class KeptWindows:
         self.live: dict[int, LiveWindow] = {}
         """The windows in memory; the one that has waited longest for rows comes first."""
         self.packed: dict[int, PackedWindow] = {}
-        self.weight = 0
-        """The bytes that windows take in memory."""
-        self._weights: dict[int, int] = {}
         self._empty = empty
         self._needed = needed
-        self._table = table
-        self._held: Any = None
-        if table is not None:
-            table.caches_written = False
-            self._held = table.keep((), self._give_back, lambda: self.weight, reads=False)
+        self.blocks: BlockStore[int] | None = None if table is None else BlockStore(table, self)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -61,8 +51,8 @@ class KeptWindows:
 
     def __delitem__(self, end: int) -> None:
         self.packed.pop(end, None)
-        if self.live.pop(end, None) is not None:
-            self.weight -= self._weights.pop(end, 0)
+        if self.live.pop(end, None) is not None and self.blocks is not None:
+            self.blocks.note((end,))
 
     def keys(self) -> int:
         """How many keys have states, over all windows."""
@@ -70,18 +60,18 @@ class KeptWindows:
 
     # ------------------------------------------------------------------------------------------------------------- windows
 
-    def stored(self, end: int, slots: list[int], count: int) -> None:
-        """The table holds a window with these blocks."""
+    def stored(self, end: int, count: int) -> None:
+        """The table holds a window with so many keys."""
         insort(self.ends, end)
-        self.packed[end] = PackedWindow(slots, count)
+        self.packed[end] = PackedWindow(count)
 
     def get(self, end: int) -> LiveWindow | None:
         """The window with its states, which are loaded if they are not in memory; None if there is none."""
         window = self.live.get(end)
-        if window is None and end in self.packed:
-            window = self._loaded(end, self.packed.pop(end))
+        if window is None and end in self.packed and self.blocks is not None:
+            window = self._loaded(end, self.packed.pop(end), self.blocks)
             self.put(end, window)
-            self._weigh(end)
+            self.blocks.note((end,))
         return window
 
     def opened(self, end: int, window: LiveWindow | None = None) -> LiveWindow:
@@ -97,54 +87,37 @@ class KeptWindows:
         self.live[end] = window
         return window
 
-    def _loaded(self, end: int, packed: PackedWindow) -> LiveWindow:
+    def _loaded(self, end: int, packed: PackedWindow, blocks: BlockStore[int]) -> LiveWindow:
         """Read a window from the table."""
-        table, window = self._table, self._empty()
-        for start in range(0, len(packed.slots), READ_BLOCKS):
-            rows = table.newest([table.key_bytes(slot) for slot in packed.slots[start : start + READ_BLOCKS]])
-            for row in rows:
-                _, _, keys, states = table.read(row)
-                if isinstance(window, ArrayWindow) and not window.load(keys, states):
-                    window = window.in_lists()
-                if isinstance(window, ListWindow):
-                    window.load(keys, states, len(row))
-        window.slots, window.out = packed.slots, packed.out
+        window = self._empty()
+        for _, (_, _, keys, states), size in blocks.read((end, number) for number in sorted(blocks.slots(end))):
+            if isinstance(window, ArrayWindow) and not window.load(keys, states):
+                window = window.in_lists()
+            if isinstance(window, ListWindow):
+                window.load(keys, states, size)
+        window.out = packed.out
         return window
 
     # -------------------------------------------------------------------------------------------------------------- memory
 
     def used(self, ends: Collection[int]) -> None:
         """Rows came for these windows: count what they take now, which may pack others."""
-        if self._held is None:
+        if self.blocks is None:
             return
         for end in ends:
             if end in self.live:
                 self.live[end] = self.live.pop(end)
-        self.weigh(ends)
+        self.blocks.weigh(ends)
 
-    def weigh(self, ends: Collection[int]) -> None:
-        """Count what these windows take now, which may pack others."""
-        for end in ends:
-            if end in self.live:
-                self._weigh(end)
-        self._held.count()
+    def weight_of(self, end: int) -> int:
+        """The bytes that a window takes in memory."""
+        return self.live[end].weight if end in self.live else 0
 
-    def _weigh(self, end: int) -> None:
-        weight = self.live[end].weight
-        self.weight += weight - self._weights.get(end, 0)
-        self._weights[end] = weight
-
-    def _give_back(self) -> None:
-        """Pack windows, until half of what could be packed is."""
+    def spare(self) -> list[int]:
+        """The windows that can be packed; the one that has waited longest for rows comes first."""
         needed = self._needed()
-        able = [end for end, one in self.live.items() if end not in needed and not one.out]
-        left = sum(self._weights.get(end, 0) for end in able) // 2
-        for end in able:
-            window = self.live.pop(end)
-            self.packed[end] = PackedWindow(window.slots, window.count)
-            weight = self._weights.pop(end, 0)
-            self.weight -= weight
-            left -= weight
-            if left < 0:
-                break
-        self._held.count()
+        return [end for end, one in self.live.items() if end not in needed and not one.out]
+
+    def pack(self, end: int) -> None:
+        """Keep the states of a window in the table only."""
+        self.packed[end] = PackedWindow(self.live.pop(end).count)

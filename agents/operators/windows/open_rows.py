@@ -1,8 +1,8 @@
 """The rows of the open windows of one step and task, for an actor; and how they are stored.
 
-The table holds them in blocks, in the order of their arrival, each block in a slot. Memory holds only what the next write needs: the last
-block of each window, the blocks that no commit has written yet, the slots and the keys. It counts against `state.memory`: where that does
-not suffice, the last blocks are given up, and the next rows begin other blocks. A window that closes is read back from the table,
+The table holds them in blocks, in the order of their arrival (`block_store`). Memory holds only what the next write needs: the last block
+of each window, the blocks that no commit has written yet, and the keys. Where it does not suffice, last blocks are given up, and the next
+rows begin other blocks. A window that closes is read back from the table,
 one window at a time, and its rows are grouped by key. Rows that the running letter has taken wait in `taken`, so a failed letter leaves no
 trace.
 """
@@ -10,13 +10,12 @@ trace.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....core.windows.blocks import row_cuts
-from ....core.windows.slots import Slots
 from ....core.windows.spans import Spans, due
 from ...records.kafka.columns import pick
+from ..base.block_store import BlockStore
 from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
 
 KEY_BYTES = 100
@@ -60,8 +59,6 @@ class WindowOfRows:
         """The number of the last block."""
         self.last = RowBlock([], [], 0)
         self.unwritten: dict[int, RowBlock] = {}
-        self.slots: list[int] = []
-        """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of keys whose rows were emitted, if closing takes several steps."""
 
@@ -73,7 +70,7 @@ class WindowOfRows:
 
     def give_up(self) -> None:
         """Forget the last block: it is written."""
-        self.number, self.last = len(self.slots), RowBlock([], [], 0)
+        self.number, self.last = self.number + 1, RowBlock([], [], 0)
 
     def blocks_with(self, parts: list[KeptRows]) -> dict[int, RowBlock]:
         """The blocks that these rows change, by number."""
@@ -119,55 +116,40 @@ class OpenRows:
         """What the running letter has emitted."""
         self.read: tuple[int, dict[bytes, list[KeptRow]]] | None = None
         """The end and the rows of the window that was read back last: closing it may take several steps."""
-        self.slots = Slots()
-        self.placed: dict[int, list[int]] = {}
-        """By window, the slots of the blocks that the letter writes; only if it is careful."""
-        self.weight = 0
-        """The bytes that all windows take in memory."""
-        self.weights: dict[int, int] = {}
-        table.caches_written = False
-        self.held = table.keep((), self._give_back, lambda: self.weight, reads=False)
+        self.blocks: BlockStore[int] = BlockStore(table, self)
         self._load()
-        self._weigh(list(self.open))
-
-    def _weigh(self, ends: Iterable[int]) -> None:
-        """Count what these windows take now."""
-        for end in ends:
-            now = self.open[end].weight if end in self.open else 0
-            self.weight += now - self.weights.pop(end, 0)
-            if now:
-                self.weights[end] = now
-        self.held.count()
-
-    def _give_back(self) -> None:
-        """Give up the last blocks of windows that neither the running letter nor the next commit needs."""
-        needed = self.changed.union(part.end for part in self.taken)
-        able = [end for end, one in self.open.items() if one.last.keys and end not in needed]
-        for end in able:
-            self.open[end].give_up()
-        if able:
-            self._weigh(able)
+        self.blocks.weigh(self.open)
 
     def _load(self) -> None:
         """Load what the next write and `counts` need."""
-        closing: Any = None
-        slots: list[tuple[int, int, int]] = []
-        for key, value in self.table.range():
-            if key == CLOSING:
-                closing = value
-            elif isinstance(key, int):
-                end, number, keys, entries = value
-                slots.append((end, number, key))
-                window = self._opened(end)
-                window.keys.update(keys)
-                if number >= window.number:
-                    window.number, window.last = number, RowBlock(keys, entries, sum(map(size_of, keys, entries)))
-        for end, _, slot in sorted(slots):
-            self.open[end].slots.append(slot)
-        self.slots = Slots(slot for *_, slot in slots)
+
+        def found(end: int, number: int, block: list[Any]) -> None:
+            _, _, keys, entries = block
+            window = self._opened(end)
+            window.keys.update(keys)
+            if number >= window.number:
+                window.number, window.last = number, RowBlock(keys, entries, sum(map(size_of, keys, entries)))
+
+        self.blocks.load(found)
+        closing = self.table.get(CLOSING)
         if closing is not None and closing["end"] in self.open:
             window = self.open[closing["end"]]
             window.out = bisect_right(sorted(window.keys), closing["key"])
+
+    # -------------------------------------------------------------------------------------------------------------- memory
+
+    def weight_of(self, end: int) -> int:
+        """The bytes that a window takes in memory."""
+        return self.open[end].weight if end in self.open else 0
+
+    def spare(self) -> list[int]:
+        """The windows whose last blocks are written, and not needed for rows of the letter."""
+        needed = self.changed.union(part.end for part in self.taken)
+        return [end for end, one in self.open.items() if one.last.keys and end not in needed]
+
+    def pack(self, end: int) -> None:
+        """Forget the last block of a window."""
+        self.open[end].give_up()
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
@@ -199,9 +181,12 @@ class OpenRows:
         """Get ready to complete: write what cannot wait for the commit."""
         if self.careful:
             for end, blocks in self._blocks().items():
-                held = self.placed[end] = list(self.open.get(end, WindowOfRows()).slots)
-                self.table.update(self.slots.place(end, held, _stored(blocks)))
-        write_given(self.given, self.open, self.table, self.slots)
+                self._write(end, blocks)
+        write_given(self.given, self.open, self.table, self.blocks)
+
+    def _write(self, end: int, blocks: dict[int, RowBlock]) -> None:
+        rows = [[end, number, block.keys, block.entries] for number, block in blocks.items()]
+        self.blocks.write(end, dict(zip(blocks, self.blocks.encoded(rows), strict=True)))
 
     def complete(self) -> None:
         """The letter is complete."""
@@ -211,18 +196,16 @@ class OpenRows:
             window.take(blocks)
             if self.read is not None and self.read[0] == end:
                 self.read = None
-            if self.careful:  # written with the letter
-                window.slots = self.placed[end]
-            else:
+            if not self.careful:  # otherwise the letter has written them
                 window.unwritten.update(blocks)
                 self.changed.add(end)
         forget_given(self.given, self.open, self.ends, self.changed)
         if any(one.whole for one in self.given):
             self.read = None
-        self.slots.complete()
+        self.blocks.complete()
         closed = [one.end for one in self.given if one.whole]
         self.drop()
-        self._weigh([*changed, *closed])
+        self.blocks.weigh([*changed, *closed])
 
     def _opened(self, end: int) -> WindowOfRows:
         window = self.open.get(end)
@@ -233,8 +216,8 @@ class OpenRows:
 
     def drop(self) -> None:
         """The letter failed."""
-        self.taken, self.given, self.placed = [], [], {}
-        self.slots.drop()
+        self.taken, self.given = [], []
+        self.blocks.drop()
 
     def suspend(self) -> Any:
         """Set aside what the letter has done."""
@@ -249,12 +232,11 @@ class OpenRows:
     def seal(self) -> None:
         """Write the changed blocks to the table."""
         for end in sorted(self.changed):
-            window = self.open[end]
-            self.table.update(self.slots.place(end, window.slots, _stored(window.unwritten)))
-            window.unwritten.clear()
-        self.slots.complete()
-        written, self.changed = self.changed, set()
-        self._weigh(written)
+            self._write(end, self.open[end].unwritten)
+            self.open[end].unwritten.clear()
+        self.blocks.complete()
+        written, self.changed = self.changed, set[int]()
+        self.blocks.weigh(written)
 
     # ------------------------------------------------------------------------------------------------------------ closing
 
@@ -290,19 +272,12 @@ class OpenRows:
     def _rows(self, end: int) -> dict[bytes, list[KeptRow]]:
         """All rows of a window, by key."""
         if self.read is None or self.read[0] != end:
-            window = self.open[end]
-            blocks = _stored(window.unwritten)
-            for number, slot in enumerate(window.slots):
-                if number not in blocks:
-                    blocks[number] = self.table[slot][2:]
+            unwritten = self.open[end].unwritten
+            stored = self.blocks.read((end, n) for n in self.blocks.slots(end) if n not in unwritten)
+            blocks = {number: RowBlock(keys, entries, 0) for _, (_, number, keys, entries), _ in stored} | unwritten
             rows: dict[bytes, list[KeptRow]] = {}
             for number in sorted(blocks):
-                for key, entry in zip(*blocks[number], strict=True):
+                for key, entry in zip(blocks[number].keys, blocks[number].entries, strict=True):
                     rows.setdefault(key, []).append(entry)
             self.read = end, rows
         return self.read[1]
-
-
-def _stored(blocks: dict[int, RowBlock]) -> dict[int, list[Any]]:
-    """Blocks in their stored form."""
-    return {number: [block.keys, block.entries] for number, block in blocks.items()}

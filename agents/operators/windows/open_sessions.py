@@ -1,8 +1,8 @@
 """The open sessions of one step and task: the sessions of each key in order, each with its first and last time and its states.
 
 All of them are kept here, decoded, and a heap finds them by time. They count against `state.memory`, but cannot be given up: what bounds
-them is how many sessions are open. The table holds one row per session, in a slot; each commit writes the sessions that have changed. The
-running letter works on copies of the sessions of the keys that it touches.
+them is how many sessions are open. In the table, the sessions of a key are a group of blocks (`block_store`), numbered by their starts;
+each commit writes the sessions that have changed. The running letter works on copies of the sessions of the keys that it touches.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from ....core.windows.sessions import end_of, join
-from ....core.windows.slots import Slots
 from ...job.types.aggregates import AggregatePlan
 from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
+from ..base.block_store import BlockStore
 from .open_windows import ClosedWindows, OpenCounts, TooLate
+from .window_states import DECODED
 
 SESSION_BYTES = 1_000
 """What the objects of a session with a small state take in memory."""
@@ -44,10 +46,8 @@ class OpenSessions:
         self.table = table
         self.careful = False
         self.open: dict[bytes, KeySessions] = {}
-        self.stored: dict[bytes, dict[int, int]] = {}
-        """By key, the sessions in the table: start and slot."""
-        self.placed: dict[bytes, dict[int, int]] = {}
-        """What the letter changes in `stored`; only if it is careful."""
+        self.sizes: dict[bytes, int] = {}
+        """By key, the bytes of its sessions as they were written last, if their states may be large."""
         self.endings: list[SessionEnd] = []
         """A heap. Outdated entries, of sessions that have grown or closed, stay until they reach its top or it is cleaned up."""
         self.early = None
@@ -63,21 +63,35 @@ class OpenSessions:
         self.copied = 0
         """How many entries of `taken` are in the copies."""
         self.given: list[SessionEnd] = []
-        self.held = table.keep((), lambda: None, lambda: self.sessions * SESSION_BYTES)
-        rows: dict[Any, Any] = {slot: value for slot, value in table.range() if isinstance(slot, int)}
-        for key, start, slot in sorted((*value[:2], slot) for slot, value in rows.items()):
+        self.blocks: BlockStore[bytes] = BlockStore(table, self)
+        self._load()
+
+    def _load(self) -> None:
+        rows: list[list[Any]] = []
+        self.blocks.load(lambda _key, _start, row: rows.append(row))
+        for key, start, last, states in sorted(rows, key=itemgetter(0, 1)):
             one = self.open.setdefault(key, KeySessions())
-            _, _, last, states = rows[slot]
             one.starts.append(start)
             one.lasts.append(last)
             one.states.append(states)
-            self.stored.setdefault(key, {})[start] = slot
-        self.slots = Slots(rows)
-        self.sessions = sum(len(one.starts) for one in self.open.values())
+        self.sessions = len(rows)
         self._index(self.open)
-        if not plan.numeric:  # others are small
-            self.held.add([table.key_bytes(slot) for slot in rows], table.encoded(list(rows.values())))
-        self.held.count()
+        if not self.plan.numeric:
+            for (key, *_), data in zip(rows, self.blocks.encoded(rows), strict=True):
+                self.sizes[key] = self.sizes.get(key, 0) + len(data)
+        self.blocks.weigh(self.open)
+
+    def weight_of(self, key: bytes) -> int:
+        """The bytes that the sessions of a key take in memory."""
+        one = self.open.get(key)
+        return 0 if one is None else len(one.starts) * SESSION_BYTES + self.sizes.get(key, 0) * DECODED
+
+    def spare(self) -> list[bytes]:
+        """Sessions stay in memory."""
+        return []
+
+    def pack(self, key: bytes) -> None:
+        """There is none to be packed."""
 
     def counts(self) -> OpenCounts:
         """Count what is open now."""
@@ -157,30 +171,20 @@ class OpenSessions:
         """Get ready to complete. Raises as `take` does."""
         self._copy_taken()
         if self.careful:
-            self.placed = self._write(self.fresh, self.fresh)
-        self._delete([slots[start] for _, key, start in self.given if start in (slots := self.stored.get(key, {}))])
+            self._write(self.fresh, self.fresh)
+        for _, key, start in self.given:
+            self.blocks.remove(key, (start,))
 
-    def _write(self, keys: Iterable[bytes], sessions: Mapping[bytes, KeySessions]) -> dict[bytes, dict[int, int]]:
-        """Write the sessions of these keys. Returns their slots. A session with a new start takes over the slot of one that it merged."""
-        rows: dict[int, list[Any]] = {}
-        placed: dict[bytes, dict[int, int]] = {}
-        gone: list[int] = []
-        for key in keys:
-            one, held = sessions.get(key, KeySessions()), self.stored.get(key, {})
-            spare = [slot for start, slot in held.items() if start not in one.starts]
-            slots = placed[key] = {}
-            for start, last, state in zip(one.starts, one.lasts, one.states, strict=True):
-                slot = slots[start] = held[start] if start in held else spare.pop() if spare else self.slots.take()
-                rows[slot] = [key, start, last, self.plan.copy(state)]
-            gone += spare
-        self.table.update(rows)
-        self._delete(gone)
-        return placed
-
-    def _delete(self, slots: list[int]) -> None:
-        if slots:
-            self.table.delete_many(slots)
-            self.slots.give(slots)
+    def _write(self, keys: Iterable[bytes], sessions: Mapping[bytes, KeySessions]) -> None:
+        """Write the sessions of these keys. A session with a new start takes over the slot of one that it merged."""
+        found = [(key, sessions.get(key, KeySessions())) for key in keys]
+        rows = [[key, *row] for key, one in found for row in zip(one.starts, one.lasts, one.states, strict=True)]
+        data = iter(self.blocks.encoded(rows))
+        for key, one in found:
+            blocks = dict(zip(one.starts, data, strict=False))
+            self.blocks.write(key, blocks, whole=True)
+            if blocks and not self.plan.numeric:
+                self.sizes[key] = sum(map(len, blocks.values()))
 
     def complete(self) -> None:
         """The letter is complete."""
@@ -190,9 +194,7 @@ class OpenSessions:
             self.sessions += sum(len(one.starts) for one in fresh.values()) - sum(known)
             self.open.update(fresh)
             self._index(fresh)
-            if self.careful:
-                self.stored.update({key: slots for key, slots in self.placed.items() if slots})
-            else:
+            if not self.careful:  # otherwise the letter has written them
                 self.changed.update(dict.fromkeys(fresh))
         given, self.given = self.given, []
         for _, key, start in given:
@@ -200,21 +202,18 @@ class OpenSessions:
             at = one.starts.index(start)
             del one.starts[at], one.lasts[at], one.states[at]
             self.sessions -= 1
-            stored = self.stored.get(key, {})
-            stored.pop(start, None)
             if not one.starts:
                 del self.open[key]  # the next commit still deletes what the table has of sessions that were merged
-                if not stored:
-                    self.stored.pop(key, None)
-                    self.changed.pop(key, None)
-        self.slots.complete()
+                self.sizes.pop(key, None)
+        touched = {*self.fresh, *(key for _, key, _ in given)}
+        self.blocks.complete()
         self.drop()
-        self.held.count()
+        self.blocks.weigh(touched)
 
     def drop(self) -> None:
         """The letter failed."""
-        self.taken, self.fresh, self.copied, self.placed = [], {}, 0, {}
-        self.slots.drop()
+        self.taken, self.fresh, self.copied = [], {}, 0
+        self.blocks.drop()
         for ending in self.given:
             heapq.heappush(self.endings, ending)
         self.given = []
@@ -232,14 +231,10 @@ class OpenSessions:
 
     def seal(self) -> None:
         """Write the changed sessions to the table."""
-        placed = self._write(self.changed, self.open)
-        for key, slots in placed.items():
-            if slots:
-                self.stored[key] = slots
-            else:
-                self.stored.pop(key, None)
-        self.slots.complete()
-        self.changed.clear()
+        self._write(self.changed, self.open)
+        self.blocks.complete()
+        written, self.changed = self.changed, dict[bytes, None]()
+        self.blocks.weigh(written)
 
     # ------------------------------------------------------------------------------------------------------------ closing
 

@@ -1,9 +1,9 @@
 """The open windows of one step and task: keys with their states, by the end of the window; and how they are stored.
 
 Those that memory has room for are kept decoded (`kept_windows`, `window_states`). The table holds blocks of up to 64 keys
-(`core.windows.blocks`), each in a slot (`core.windows.slots`); each commit writes the blocks that have changed. What the running letter has
-taken waits in `taken`, and joins the windows when the letter is complete: numbers are added then; everything else was added to copies
-before. So a failed letter leaves no trace.
+(`core.windows.blocks`, `block_store`); each commit writes the blocks that have changed. What the running letter has taken waits in `taken`,
+and joins the windows when the letter is complete: numbers are added then; everything else was added to copies before. So a failed letter
+leaves no trace.
 
 Rows times windows are bounded, whoever pushes the rows: they are taken in blocks, and a block that has no room beside the others has them
 *folded* first, into copies of the states of their keys (`folding`). Letters are cut so that this is not needed (`letter_bounds`); it is for
@@ -16,18 +16,16 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from ....core.windows import spans as rules
-from ....core.windows.slots import Slots
 from ....core.windows.spans import Spans, due
 from ...job.types.aggregates import AggregatePlan
 from ...records.columns.selecting import all_mappings
 from ...records.columns.window_rows import WindowedRows
 from ...records.layout import Buffer, longs
 from ..base.addends import Addend
+from ..base.block_store import BlockStore
 from ..base.key_arrays import Addition, KeyArrays
 from .kept_windows import KeptWindows, LiveWindow
 from .window_states import ArrayWindow, KeyBlock, ListWindow, States, keep_greatest
@@ -94,34 +92,31 @@ class GivenOut(NamedTuple):
     whole: bool
 
 
-class StoredWindow(Protocol):
-    """What closing needs to know of a window: where it is stored, and how many of its results were emitted by earlier letters."""
+class ClosingWindow(Protocol):
+    """What closing needs to know of a window: how many of its results were emitted by earlier letters."""
 
-    slots: list[int]
     out: int
 
 
-class StoredWindows(Protocol):
+class ClosingWindows(Protocol):
     """All windows of a step, by their end."""
 
-    def __getitem__(self, end: int, /) -> StoredWindow: ...
+    def __getitem__(self, end: int, /) -> ClosingWindow: ...
     def __delitem__(self, end: int, /) -> None: ...
 
 
-def write_given(given: Iterable[GivenOut], windows: StoredWindows, table: Any, slots: Slots) -> None:
+def write_given(given: Iterable[GivenOut], windows: ClosingWindows, table: Any, blocks: BlockStore[int]) -> None:
     """Write to the table what the letter has emitted: closed windows are deleted, and of another one how far it is closed."""
     for one in given:
         if not one.whole:
             table.update({CLOSING: {"end": one.end, "key": one.last}})
             continue
-        window = windows[one.end]
-        table.delete_many(window.slots)
-        slots.give(window.slots)
-        if window.out:
+        blocks.remove(one.end)
+        if windows[one.end].out:
             table.delete_many([CLOSING])
 
 
-def forget_given(given: Iterable[GivenOut], windows: StoredWindows, ends: list[int], changed: set[int]) -> None:
+def forget_given(given: Iterable[GivenOut], windows: ClosingWindows, ends: list[int], changed: set[int]) -> None:
     """The letter is complete: closed windows are gone, and of another one it is known how far it is closed. `ends`: of all windows, sorted.
     `changed`: those that the next commit writes."""
     for one in given:
@@ -222,30 +217,23 @@ class OpenWindows:
         """By window in lists, the greatest time of what is folded, by key; and how many rows that is."""
         self.folded_rows: Counter[int] = Counter()
         self.given: list[GivenOut] = []
-        self.slots = Slots()
-        self.placed: dict[int, tuple[list[int], dict[int, KeyBlock]]] = {}
-        """By window, the blocks that the letter writes, and all slots of the window; only if it is careful."""
+        self.placed: dict[int, dict[int, KeyBlock]] = {}
+        """By window, the blocks that the letter writes; only if it is careful."""
         self.early = Changed() if early else None
-        if table is not None:
-            self._load()
+        self._load()
 
     def _empty(self) -> LiveWindow:
         return (ArrayWindow if self.arrays else ListWindow)(self.plan, partial=self.partial)
 
     def _load(self) -> None:
         """Find the open windows in the table. Their states are loaded when they are wanted."""
-        closing: Any = None
-        found: list[tuple[int, int, int, int]] = []
-        for key, value in self.table.range():
-            if key == CLOSING:
-                closing = value
-            elif isinstance(key, int):
-                end, number, keys, _ = value
-                found.append((end, number, key, len(keys)))
-        self.slots = Slots(slot for *_, slot, _ in found)
-        for end, blocks in groupby(sorted(found), key=itemgetter(0)):
-            slots, counts = zip(*((slot, count) for *_, slot, count in blocks), strict=True)
-            self.open.stored(end, list(slots), sum(counts))
+        if self.open.blocks is None:
+            return
+        counts = Counter[int]()
+        self.open.blocks.load(lambda end, _, block: counts.update({end: len(block[2])}))
+        for end in counts:
+            self.open.stored(end, counts[end])
+        closing = self.table.get(CLOSING)
         if closing is not None and (window := self.open.get(closing["end"])) is not None:
             window.out = bisect_right(window.results(0, window.count)[0], closing["key"])
 
@@ -405,21 +393,15 @@ class OpenWindows:
             self.copying = self.copying or not self._still_fit()
             if self.copying:
                 self._copy()
-        if self.careful:
-            for end, fresh in self.fresh.items():
-                window = self.open.get(end) or ListWindow(self.plan)
-                assert isinstance(window, ListWindow)
-                held, blocks = list(window.slots), window.blocks_with(fresh, list(fresh), end, self.table.encoded)
-                self._place(held, blocks)
-                self.placed[end] = held, blocks
-        write_given(self.given, self.open, self.table, self.slots)
-
-    def _place(self, held: list[int], blocks: dict[int, KeyBlock]) -> None:
-        """Write blocks of a window to the table. `held`: its slots."""
-        for number in sorted(blocks):
-            if number == len(held):
-                held.append(self.slots.take())
-        self.table.put_encoded({held[number]: block.data for number, block in blocks.items()})
+        blocks = self.open.blocks
+        if blocks is None:
+            return
+        for end, fresh in self.fresh.items() if self.careful else ():
+            window = self.open.get(end) or ListWindow(self.plan)
+            assert isinstance(window, ListWindow)
+            placed = self.placed[end] = window.blocks_with(fresh, list(fresh), end, blocks.encoded)
+            blocks.write(end, {number: one.data for number, one in placed.items()})
+        write_given(self.given, self.open, self.table, blocks)
 
     def _still_fit(self) -> bool:
         """Whether all that was taken can be added without a copy, and no sum becomes too large for arrays."""
@@ -462,7 +444,8 @@ class OpenWindows:
         if self.early is not None:
             for one in self.given:
                 self.early.times.pop(one.end, None)
-        self.slots.complete()
+        if self.open.blocks is not None:
+            self.open.blocks.complete()
         ends = self._ends()
         self.drop()
         self.open.used(ends)
@@ -507,8 +490,7 @@ class OpenWindows:
         if self.table is None:  # nothing is stored, so nobody needs to know which block holds a key
             return
         if self.careful:  # the letter has written it
-            window.slots, blocks = self.placed[end]
-            window.written(blocks)
+            window.written(self.placed[end])
         else:
             window.touch(keys)
             self.changed.add(end)
@@ -523,7 +505,8 @@ class OpenWindows:
         self.given, self.placed, self.opening = [], {}, {}
         self.blocks, self.pairs, self.folding = [], 0, False
         self.folded, self.folded_times, self.folded_rows = {}, {}, Counter()
-        self.slots.drop()
+        if self.open.blocks is not None:
+            self.open.blocks.drop()
         if self.early is not None:
             self.early.given = []
 
@@ -555,21 +538,22 @@ class OpenWindows:
 
     def seal(self) -> None:
         """Write the changed blocks to the table."""
-        if self.table is None:
+        blocks = self.open.blocks
+        if blocks is None:
             return
         for end in sorted(self.changed):
             window = self.open.live[end]
-            blocks = window.to_write(end, self.table.encoded)
-            if blocks is None:
+            found = window.to_write(end, blocks.encoded)
+            if found is None:
                 assert isinstance(window, ArrayWindow)
                 window = window.in_lists()
                 self.open.put(end, window)
-                blocks = window.to_write(end, self.table.encoded)
-            self._place(window.slots, blocks)
-            window.written(blocks)
-        self.slots.complete()
+                found = window.to_write(end, blocks.encoded)
+            blocks.write(end, {number: one.data for number, one in found.items()})
+            window.written(found)
+        blocks.complete()
         written, self.changed = self.changed, set[int]()
-        self.open.weigh(written)
+        blocks.weigh(written)
 
     # ------------------------------------------------------------------------------------------------------------ closing
 

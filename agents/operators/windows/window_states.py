@@ -56,8 +56,6 @@ class ListWindow:
         """Whether columns of numbers can be added to its states."""
         self.changed: dict[bytes, None] = {}
         """The keys with states that have changed since they were written, in order of arrival."""
-        self.slots: list[int] = []
-        """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of results already emitted, if closing takes several steps."""
         self.large: dict[int, int] = {}
@@ -170,8 +168,6 @@ class ArrayWindow:
 
     def __init__(self, plan: AggregatePlan, *, partial: bool = False) -> None:
         self.arrays = KeyArrays(plan, partial=partial)
-        self.slots: list[int] = []
-        """The slots of the blocks that the table has, by the number of the block."""
         self.out = 0
         """The number of results already emitted, if closing takes several steps."""
         self._queue: tuple[list[bytes], array[int]] | None = None
@@ -198,7 +194,7 @@ class ArrayWindow:
                 made.load(keys[start : start + BLOCK_KEYS], states[start : start + BLOCK_KEYS])
             made.later(keys, times)
             made.touch(keys[number] for number in longs(arrays.cells.dirty()) if number < arrays.known)
-        made.slots, made.out = self.slots, self.out
+        made.out = self.out
         return made
 
     # ------------------------------------------------------------------------------------------------------------ changing

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,26 +16,16 @@ from headgate.agents.state.store import MemoryStore
 BEFORE_ALL_TIME = -(10**9)
 
 
-class Table:
-    """A task's table that is empty and keeps nothing."""
-
-    def keep(self, *_: Any) -> Any:
-        return SimpleNamespace(count=lambda: None)
-
-    def range(self) -> list[Any]:
-        return []
-
-    def update(self, rows: dict[Any, Any]) -> None:
-        pass
-
-    def delete_many(self, keys: list[Any]) -> None:
-        pass
+def tables_of_sessions() -> Any:
+    app = hg.App("job")
+    app.input("in", key="k", timestamp="ts").window(hg.session(0.010), name="w").agg(n=hg.count()).to("out")
+    return open_tables(MemoryStore(), Declared(app), clock=lambda: 0).tables
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_rows_before_and_behind_a_commit_count_once(interrupted: bool) -> None:
     """The commit sets the first rows aside; they are in the sessions once, and so are those that come behind it."""
-    sessions = OpenSessions(10, plan({"n": count()}), cast("Any", Table()))
+    sessions = OpenSessions(10, plan({"n": count()}), tables_of_sessions().table("w"))
     sessions.take([b"a"], [1], [{}], BEFORE_ALL_TIME)
     if interrupted:
         aside = sessions.suspend()
@@ -53,9 +42,7 @@ def test_rows_before_and_behind_a_commit_count_once(interrupted: bool) -> None:
 @pytest.mark.parametrize("joining", [[8], [-5]], ids=["between two sessions", "before one"])
 def test_sessions_that_were_merged_and_closed_between_two_commits_do_not_come_back(joining: list[int]) -> None:
     """The row of a session that is now part of another is deleted, also if the whole of it has closed since."""
-    app = hg.App("job")
-    app.input("in", key="k", timestamp="ts").window(hg.session(0.010), name="w").agg(n=hg.count()).to("out")
-    tables = open_tables(MemoryStore(), Declared(app), clock=lambda: 0).tables
+    tables = tables_of_sessions()
     sessions = OpenSessions(10, plan({"n": count()}), tables.table("w"))
 
     def letter() -> None:
@@ -79,4 +66,4 @@ def test_sessions_that_were_merged_and_closed_between_two_commits_do_not_come_ba
     letter()
     commit(2)
     assert dict(tables.table("w")) == {}
-    assert not sessions.stored
+    assert not sessions.blocks.stored()

@@ -96,13 +96,10 @@ class Task:
     def weigh(self) -> None:
         self.most = max(self.most, sum(map(len, self.held())))
 
-    def held(self) -> list[Any]:
+    def held(self) -> list[dict[int, int]]:
         """The slots of each window, or of the sessions of each key."""
-        kept = self.kept
-        if self.kind == "sessions":
-            return list(kept.stored.values())
-        ends = kept.ends if self.kind == "rows" else kept.open.ends
-        return [kept.open[end].slots for end in ends]
+        store: Any = self.kept.blocks if self.kind in ("rows", "sessions") else self.kept.open.blocks
+        return [store.slots(group) for group in dict(store.stored())]
 
     def commit(self) -> None:
         aside = self.tables.suspend(), self.kept.suspend()
@@ -309,4 +306,4 @@ def test_blocks_of_a_window_may_stand_in_any_slots(kind: str, monkeypatch: pytes
         task.commit()
         task.live()
         task.check()
-    assert [one[:2] for one in task.held()] == [[1, 0]]
+    assert [(one[0], one[1]) for one in task.held()] == [(1, 0)]
