@@ -39,6 +39,7 @@ class ActorOp(Operator):
     wants_keys = VALUES
     gives_keys = True
     flags = ("watermark", "flushed", "started")
+    of_letter = ("timers",)
 
     def __init__(self, step: ActorStep, env: Env) -> None:
         super().__init__(step, env)
@@ -95,16 +96,10 @@ class ActorOp(Operator):
         self.context.flush()
 
     def drop(self) -> None:
-        self.timers.forget()
+        self.timers.drop()
 
     def complete(self) -> None:
         self.timers.complete()
-
-    def suspend(self) -> Any:
-        return self.timers.suspend()
-
-    def resume(self, aside: Any) -> None:
-        self.timers.resume(aside)
 
     async def on_watermark(self, watermark: int) -> bool:
         """Event time has reached `watermark`. Returns whether there is more to do for it."""

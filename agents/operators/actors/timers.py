@@ -9,11 +9,13 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+from ..base.letter import LetterPart
+
 EVENT = "event"
 PROCESSING = "processing"
 
 
-class Timers:
+class Timers(LetterPart):
     """Timers by name; each is due at an event time or at a processing time (ms)."""
 
     def __init__(self, table: Any) -> None:
@@ -83,7 +85,7 @@ class Timers:
         """The letter is complete."""
         self._before.clear()
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """The letter failed: undo its changes."""
         before, self._before = self._before, {}
         for name, timer in before.items():
@@ -92,7 +94,7 @@ class Timers:
     def suspend(self) -> dict[str, tuple[str, int] | None]:
         """Set aside what the letter has changed so far."""
         aside = {name: self._known().get(name) for name in self._before}
-        self.forget()
+        self.drop()
         return aside
 
     def resume(self, aside: dict[str, tuple[str, int] | None]) -> None:

@@ -40,6 +40,7 @@ from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
 from ...records.values.record import SAME_TIME, Batch, Headers, Record, Rows
 from ...records.values.serdes import KEY, OUTPUT_KEY
+from .letter import LetterPart
 from .user_line import near, user_line
 
 BYTES, VALUES = "bytes", "values"
@@ -215,7 +216,7 @@ class Env(Protocol):
         ...
 
 
-class Operator:
+class Operator(LetterPart):
     """Base class: passes rows on. The pipeline fills in `children` when it is assembled."""
 
     awaits = False
@@ -331,16 +332,6 @@ class Operator:
 
     def complete(self) -> None:
         """The letter is complete: its changes count from now on. This must not fail."""
-
-    def drop(self) -> None:
-        """The letter failed: discard its changes."""
-
-    def suspend(self) -> Any:
-        """Set aside what the running letter has changed so far, because a seal must not see it. `resume` gets it back."""
-        return None
-
-    def resume(self, aside: Any) -> None:
-        """Resume the letter that was set aside."""
 
     async def on_watermark(self, watermark: int) -> bool:
         """Event time has reached `watermark`: do one bounded step. Returns whether there is more to do."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, overload
 from ....core.batching import origins
 from ....core.batching.batches import BLOCK_BYTES, Bridge
 from ....core.errors import DataError
+from ..base.letter import LetterPart
 
 ROWS_OF_BLOCK = 20_000
 """The maximum number of rows of a block."""
@@ -96,7 +97,7 @@ class RowsOfBatch(Sequence[bytes]):
         return BatchBlock(*found).rows
 
 
-class BatchBlocks:
+class BatchBlocks(LetterPart):
     """The blocks of all batches of a step that are not done."""
 
     def __init__(self, table: Any) -> None:

@@ -16,11 +16,14 @@ from typing import Any
 from ....core.batching import origins
 from ....core.batching.batches import FIRST_ROW, LAST_ROW, META, Book, Bridge, Closed
 from ...records.layout import longs
+from ..base.letter import LetterPart
 from .batch_blocks import BatchBlocks
 
 
-class BatchRows:
+class BatchRows(LetterPart):
     """The table of a batch step, with the book of its batches."""
+
+    of_letter = ("book", "blocks")
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -65,16 +68,6 @@ class BatchRows:
         """The letter failed."""
         self.book = self.kept
         self.blocks.drop()
-
-    def suspend(self) -> Any:
-        """Set aside the changes of the letter."""
-        aside, self.book = self.book, self.kept
-        return aside, self.blocks.suspend()
-
-    def resume(self, aside: Any) -> None:
-        """Resume the letter."""
-        self.book, blocks = aside
-        self.blocks.resume(blocks)
 
 
 def result_key(number: int, block: int) -> str:

@@ -62,6 +62,7 @@ class JoinOp(Operator):
     wants_keys = BYTES
     gives_keys = True
     flags = ("watermark", "flushed", "bound")
+    of_letter = ("kept", "_late_now", "_alone_now")
 
     def __init__(self, step: JoinStep, env: Env) -> None:
         super().__init__(step, env)
@@ -228,15 +229,6 @@ class JoinOp(Operator):
     def drop(self) -> None:
         self.kept.drop()
         self._late_now, self._alone_now = [0, 0], [0, 0]
-
-    def suspend(self) -> Any:
-        now = self._late_now, self._alone_now
-        self._late_now, self._alone_now = [0, 0], [0, 0]
-        return self.kept.suspend(), now
-
-    def resume(self, aside: Any) -> None:
-        kept, (self._late_now, self._alone_now) = aside
-        self.kept.resume(kept)
 
     def seal(self) -> None:
         self.kept.seal()

@@ -27,6 +27,7 @@ from ....core.windows.matching import Matching
 from ...records.columns.matching import matching
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
+from ..base.letter import LetterPart
 
 ROW_PARTS, FLAG_PARTS = 8, 4
 """The parts of a stored block, and of the flags beside one."""
@@ -170,8 +171,10 @@ class SliceRows:
         self.marked.update(map(self.block_of, places))
 
 
-class WaitingRows:
+class WaitingRows(LetterPart):
     """The rows of both sides."""
+
+    of_letter = ("taken", "done", "gone")
 
     def __init__(self, distance: Distance, preserved: frozenset[int], table: Any) -> None:
         self.distance = distance
@@ -414,16 +417,6 @@ class WaitingRows:
         if self.taken or self.done or self.gone:
             self.taken, self.done, self.gone = [], {}, []
         self.blocks.drop()
-
-    def suspend(self) -> Any:
-        """Set aside what the letter has done."""
-        aside = self.taken, self.done, self.gone
-        self.drop()
-        return aside
-
-    def resume(self, aside: Any) -> None:
-        """Resume the letter."""
-        self.taken, self.done, self.gone = aside
 
     def seal(self) -> None:
         """Write what has changed to the table."""

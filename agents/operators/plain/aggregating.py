@@ -42,6 +42,7 @@ class AggregateOp(Operator):
     """
 
     gives_keys = True
+    of_letter = ("fresh", "fresh_ts", "pending")
 
     def __init__(self, step: AggregateStep, env: Env) -> None:
         super().__init__(step, env)
@@ -298,10 +299,8 @@ class AggregateOp(Operator):
 
     def suspend(self) -> Any:
         self.suspended = self.pending
-        aside = self.fresh, self.fresh_ts, self.pending
-        self.drop()
-        return aside
+        return super().suspend()
 
     def resume(self, aside: Any) -> None:
-        self.fresh, self.fresh_ts, self.pending = aside
+        super().resume(aside)
         self.suspended = []

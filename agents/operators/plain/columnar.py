@@ -26,6 +26,8 @@ from ..base.stateless import Env, Operator, blaming, failing, select_rows
 class ColumnsOp(Operator):
     """Rows become columns. If it is `direct`, its source decodes the columns, and no rows come."""
 
+    of_letter = ("tombstones",)
+
     def __init__(self, step: ColumnsStep, env: Env) -> None:
         super().__init__(step, env)
         self.direct = step.direct
@@ -52,13 +54,6 @@ class ColumnsOp(Operator):
 
     def drop(self) -> None:
         self.tombstones = 0
-
-    def suspend(self) -> Any:
-        aside, self.tombstones = self.tombstones, 0
-        return aside
-
-    def resume(self, aside: Any) -> None:
-        self.tombstones = aside
 
 
 def _picked(rows: Rows, kept: list[int]) -> Rows:

@@ -137,6 +137,7 @@ class CombineOp(ShuffleOp):
     """
 
     names_origins = False
+    of_letter = ("fresh", "fresh_ts", "pending")
 
     def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
@@ -265,12 +266,10 @@ class CombineOp(ShuffleOp):
 
     def suspend(self) -> Any:
         self.suspended = self.pending
-        aside = self.fresh, self.fresh_ts, self.pending
-        self.drop()
-        return aside
+        return super().suspend()
 
     def resume(self, aside: Any) -> None:
-        self.fresh, self.fresh_ts, self.pending = aside
+        super().resume(aside)
         self.suspended = []
 
     def seal(self) -> None:

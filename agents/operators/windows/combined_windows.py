@@ -47,6 +47,7 @@ class WindowCombineOp(ShuffleOp):
     """The sending side of a shuffle that combines rows for the window operator behind it."""
 
     names_origins = False
+    of_letter = ("kept",)
 
     def __init__(self, step: ShuffleStep, env: Env) -> None:
         super().__init__(step, env)
@@ -98,12 +99,6 @@ class WindowCombineOp(ShuffleOp):
 
     def drop(self) -> None:
         self.kept.drop()
-
-    def suspend(self) -> Any:
-        return self.kept.suspend()
-
-    def resume(self, aside: Any) -> None:
-        self.kept.resume(aside)
 
     def seal(self) -> None:
         """Send what was held back."""

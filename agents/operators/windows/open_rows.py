@@ -16,6 +16,7 @@ from ....core.windows.blocks import row_cuts
 from ....core.windows.spans import Spans, due
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
+from ..base.letter import LetterPart
 from .open_windows import CLOSING, ClosedWindows, GivenOut, OpenCounts, TooLate, forget_given, is_more, write_given
 
 KEY_BYTES = 100
@@ -97,8 +98,10 @@ class WindowOfRows:
             self.keys.update(block.keys)
 
 
-class OpenRows:
+class OpenRows(LetterPart):
     """The rows of open windows of a fixed length. `careful`: each letter writes its changes to the table."""
+
+    of_letter = ("taken", "given")
 
     def __init__(self, spans: Spans, table: Any) -> None:
         self.spans = spans
@@ -218,16 +221,6 @@ class OpenRows:
         """The letter failed."""
         self.taken, self.given = [], []
         self.blocks.drop()
-
-    def suspend(self) -> Any:
-        """Set aside what the letter has done."""
-        aside = self.taken, self.given
-        self.drop()
-        return aside
-
-    def resume(self, aside: Any) -> None:
-        """Resume the letter."""
-        self.taken, self.given = aside
 
     def seal(self) -> None:
         """Write the changed blocks to the table."""

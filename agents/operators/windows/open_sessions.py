@@ -18,6 +18,7 @@ from ...job.types.aggregates import AggregatePlan
 from ...records.columns.selecting import all_mappings
 from ...records.kafka.columns import pick
 from ..base.block_store import BlockStore
+from ..base.letter import LetterPart
 from .open_windows import ClosedWindows, OpenCounts, TooLate
 from .window_states import DECODED
 
@@ -37,8 +38,10 @@ class KeySessions:
     states: list[list[Any]] = field(default_factory=list[list[Any]])
 
 
-class OpenSessions:
+class OpenSessions(LetterPart):
     """The open sessions. `careful`: each letter writes its changes to the table."""
+
+    of_letter = ("taken", "given")
 
     def __init__(self, gap: int, plan: AggregatePlan, table: Any) -> None:
         self.gap = gap
@@ -128,7 +131,7 @@ class OpenSessions:
         return TooLate(late)
 
     def _copy_taken(self) -> None:
-        """Add to the copies what the letter took before a commit in its middle: `suspend` forgot them."""
+        """Add to the copies what the letter took before a commit in its middle: `suspend` forgot them, because sessions may change."""
         for keys, times, values in self.taken[self.copied :]:
             self._add(keys, times, values, None)
         self.copied = len(self.taken)
@@ -217,17 +220,6 @@ class OpenSessions:
         for ending in self.given:
             heapq.heappush(self.endings, ending)
         self.given = []
-
-    def suspend(self) -> Any:
-        """Set aside what the letter has done. `prepare` makes the copies again, because the sessions may change meanwhile."""
-        aside = self.taken, self.given
-        self.given = []
-        self.drop()
-        return aside
-
-    def resume(self, aside: Any) -> None:
-        """Resume the letter."""
-        self.taken, self.given = aside
 
     def seal(self) -> None:
         """Write the changed sessions to the table."""

@@ -27,6 +27,7 @@ from ...records.layout import Buffer, longs
 from ..base.addends import Addend
 from ..base.block_store import BlockStore
 from ..base.key_arrays import Addition, KeyArrays
+from ..base.letter import LetterPart
 from .kept_windows import KeptWindows, LiveWindow
 from .window_states import ArrayWindow, KeyBlock, ListWindow, States, keep_greatest
 
@@ -133,8 +134,10 @@ def is_more(given: Sequence[GivenOut], ends: Sequence[int]) -> bool:
     return bool(ends) and (given[-1].end != ends[-1] or not given[-1].whole)
 
 
-class Changed:
+class Changed(LetterPart):
     """What has changed since the last early results: the greatest time of the rows, by end of the window and key."""
+
+    of_letter = ("given",)
 
     def __init__(self) -> None:
         self.times: dict[int, dict[bytes, int]] = {}
@@ -166,12 +169,18 @@ class Changed:
                 known.pop(key, None)
             if not known:
                 self.times.pop(end, None)
+        self.drop()
+
+    def drop(self) -> None:
+        """The letter failed."""
         self.given = []
 
 
-class OpenWindows:
+class OpenWindows(LetterPart):
     """The open windows of a fixed length. `careful`: each letter writes its changes to the table, so that a failure there belongs to one of
     its records."""
+
+    of_letter = ("taken", "copying", "given", "early", "blocks", "pairs", "folding")
 
     def __init__(
         self,
@@ -508,33 +517,18 @@ class OpenWindows:
         if self.open.blocks is not None:
             self.open.blocks.drop()
         if self.early is not None:
-            self.early.given = []
-
-    def suspend(self) -> Any:
-        """Set aside what the letter has done. The copies are made again, because the windows may change meanwhile."""
-        aside = (
-            self.taken,
-            self.copying,
-            self.given,
-            [] if self.early is None else self.early.given,
-            self.blocks,
-            self.pairs,
-            self.folding,
-        )
-        self.drop()
-        return aside
+            self.early.drop()
 
     def resume(self, aside: Any) -> None:
-        """Resume the letter. Its keys are numbered anew."""
-        taken, copying, self.given, early, blocks, pairs, folding = aside
-        if folding:
+        """Resume the letter. Its keys are numbered anew, and the copies are made again, because the windows may have changed meanwhile."""
+        super().resume(aside)
+        if self.folding:
+            blocks = self.blocks
+            self.taken, self.blocks, self.pairs, self.copying, self.folding = [], [], 0, False, False
             for block in blocks:
                 self._take_block(block)
         else:
-            self.taken, self.blocks, self.pairs = taken, blocks, pairs
-            self.copying = copying or not all(map(self._fits, taken))
-        if self.early is not None:
-            self.early.given = early
+            self.copying = self.copying or not all(map(self._fits, self.taken))
 
     def seal(self) -> None:
         """Write the changed blocks to the table."""

@@ -81,6 +81,7 @@ class WindowOp(Operator):
     wants_keys = BYTES
     gives_keys = True
     flags = ("watermark", "flushed", "floor", "next_early")
+    of_letter = ("kept", "_late_now")
 
     def __init__(self, step: WindowStep, env: Env) -> None:
         super().__init__(step, env)
@@ -266,14 +267,6 @@ class WindowOp(Operator):
     def drop(self) -> None:
         self.kept.drop()
         self._late_now = LateCounts()
-
-    def suspend(self) -> Any:
-        late_now, self._late_now = self._late_now, LateCounts()
-        return self.kept.suspend(), late_now
-
-    def resume(self, aside: Any) -> None:
-        kept, self._late_now = aside
-        self.kept.resume(kept)
 
     def opened(self) -> tuple[OpenCounts, LateCounts]:
         """What is open, and how many rows were late."""

@@ -43,7 +43,7 @@ def test_the_index_says_what_one_that_was_made_anew_says(steps):
             timers.complete()
             tables.complete()
         elif what == "drop":
-            timers.forget()
+            timers.drop()
             tables.drop()
         else:
             aside, changes = timers.suspend(), tables.suspend()
@@ -68,7 +68,7 @@ def test_a_letter_that_fails_does_not_read_all_timers_again(monkeypatch):
     for n in range(100):
         timers.set("new", EVENT, n - 50)
         timers.cancel(f"{n}")
-        timers.forget()
+        timers.drop()
         assert timers.first(EVENT) == (0, "0")
 
 
