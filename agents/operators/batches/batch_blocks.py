@@ -100,14 +100,17 @@ class RowsOfBatch(Sequence[bytes]):
 class BatchBlocks(LetterPart):
     """The blocks of all batches of a step that are not done."""
 
+    of_letter = ("_fresh", "_done")
+
     def __init__(self, table: Any) -> None:
         self._table = table
         self._written = {int(name[1:]): Written(*found) for name, found in table.range(FIRST, LAST)}
+        self._complete: list[NewRows] = []
+        """The rows of complete letters that are not written yet."""
+        self._bytes = 0
+        """Their bytes."""
         self._fresh: list[NewRows] = []
-        self._complete = 0
-        """How many of them belong to complete letters."""
-        self.gathered = 0
-        """How many bytes of rows are not written yet."""
+        """The rows of the running letter."""
         self._tails: dict[int, list[NewRows]] = {}
         """The rows of last blocks that will take in more, if they are at hand."""
         self._done: list[int] = []
@@ -117,12 +120,16 @@ class BatchBlocks(LetterPart):
 
     # ------------------------------------------------------------------------------------------------------------- rows come
 
+    @property
+    def gathered(self) -> int:
+        """How many bytes of rows are not written yet."""
+        return self._bytes + sum(piece.size for piece in self._fresh)
+
     def add(self, bridge: Bridge, piece: NewRows) -> None:
         """Add rows to their batch. Raises `DataError` for a row that the task log would not accept."""
         if piece.size > self._block_bytes:
             self._must_fit(bridge, piece)
         self._fresh.append(piece)
-        self.gathered += piece.size
 
     def _must_fit(self, bridge: Bridge, piece: NewRows) -> None:
         left: NewRows | None = piece
@@ -156,37 +163,24 @@ class BatchBlocks(LetterPart):
 
     def complete(self) -> None:
         """The letter is complete."""
-        self._complete = len(self._fresh)
+        self._bytes = self.gathered
+        self._complete += self._fresh
         for number in self._done:
             self._written.pop(number, None)
             self._tails.pop(number, None)
-        self._done = []
+        self.drop()
 
     def drop(self) -> None:
         """The letter failed."""
-        del self._fresh[self._complete :]
-        self.gathered = sum(piece.size for piece in self._fresh)
-        self._done = []
-
-    def suspend(self) -> tuple[list[NewRows], list[int]]:
-        """Set aside what the letter has added and forgotten."""
-        aside = self._fresh[self._complete :], self._done
-        self.drop()
-        return aside
-
-    def resume(self, aside: tuple[list[NewRows], list[int]]) -> None:
-        """Resume the letter."""
-        fresh, self._done = aside
-        self._fresh += fresh
-        self.gathered += sum(piece.size for piece in fresh)
+        self._fresh, self._done = [], []
 
     # ------------------------------------------------------------------------------------------------------ and are written
 
     def write(self, bridge: Bridge, still_open: frozenset[int]) -> None:
         """The transaction closes: write what complete letters have added. `still_open`: the batches that may get more rows."""
-        fresh, self._fresh, self._complete, self.gathered = self._fresh, [], 0, 0
+        complete, self._complete, self._bytes = self._complete, [], 0
         batches: dict[int, list[NewRows]] = {}
-        for piece in fresh:
+        for piece in complete:
             batches.setdefault(piece.number, []).append(piece)
         changes: dict[str, Any] = {}
         for number, pieces in batches.items():

@@ -285,7 +285,7 @@ class BatchOp(Operator):
         self._late_now = LateCounts()
 
     def suspend(self) -> Any:
-        """Set aside the changes of the letter: a seal must see only what is complete."""
+        """Set aside the changes of the letter. A result that is taken in over several letters stays where it is."""
         late_now, self._late_now = self._late_now, LateCounts()
         return self.rows.suspend(), late_now
 

@@ -109,7 +109,7 @@ def test_every_row_of_a_complete_letter_is_stored_once_and_in_its_order(steps: l
             case _:
                 blocks, letter = BatchBlocks(table), []
                 wanted = {number: list(rows) for number, rows in durable.items()}
-        assert blocks.gathered == sum(one.size for one in blocks._fresh)
+        assert blocks.gathered == sum(one.size for one in [*blocks._complete, *blocks._fresh])
     for number, rows in durable.items():
         assert found(blocks, number) == (rows, rows, rows)
 
