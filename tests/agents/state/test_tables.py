@@ -64,6 +64,23 @@ def test_a_failed_chunk_leaves_no_trace_even_of_changes_in_place():
     assert tables.seal() == {"counts": {b"a": b"\x00[1]"}}
 
 
+def test_encoded_rows_are_read_at_once_and_are_forgotten_with_their_letter():
+    """A block is encoded once, by whoever must know its size. Reads find it before the letter is complete, and no cached row behind it."""
+    tables, table = make()
+    table.update({"a": [1], "b": [1]})
+    tables.complete()
+    for failed in (True, False):
+        assert table["a"] == [1]
+        table.put_encoded(dict(zip([b"a", b"c"], table.encoded([[2], [3]]), strict=True)))
+        assert table.newest([b"a", b"b", b"c"]) == [b"\x00[2]", b"\x00[1]", b"\x00[3]"]
+        if failed:
+            tables.drop()
+            assert dict(table) == {"a": [1], "b": [1]}
+    tables.complete()
+    assert table["a"] == [2]
+    assert tables.seal() == {"counts": {b"a": b"\x00[2]", b"b": b"\x00[1]", b"c": b"\x00[3]"}}
+
+
 def test_what_cannot_be_encoded_stops_all_tables():
     """The second table's value is no JSON: the first one's must not be merged alone."""
     tables, table = make()
