@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, compress, repeat
+from itertools import chain, repeat
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
@@ -470,17 +470,7 @@ class PeekOp(PerRow):
 
 def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
     """The rows for which `keep` is true."""
-    if all(keep):
-        return rows
-    return Rows(
-        list(compress(rows.values, keep)),
-        list(compress(rows.timestamps, keep)),
-        list(compress(rows.keys, keep)) if rows.keys is not None else None,
-        list(compress(rows.headers, keep)) if rows.headers is not None else None,
-        list(compress(rows.offsets, keep)) if rows.offsets is not None else None,
-        key_serde=rows.key_serde,
-        places=list(compress(rows.places, keep)) if rows.places is not None else None,
-    )
+    return rows if all(keep) else rows.kept(keep)
 
 
 class FlatMapOp(PerRow):

@@ -24,7 +24,7 @@ from ...job.steps.sources import SourceStep
 from ...job.types.timestamps import BadTimestamp, Extract, timestamps_of
 from ...job.types.windows import said
 from ...records.limits import NO_TIMESTAMP
-from ...records.memory.event_time import FIRST_TIME, LAST_TIME, are_times, is_time
+from ...records.memory.event_time import FIRST_TIME, LAST_TIME, are_times, is_time, latest
 
 BadRows = list[tuple[int, BaseException]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,10 +108,10 @@ class RowTimes:
         `stamps`: the records' own times. `so_far_ms`: the partition's time before them; None if it has none yet, then a record without a
         value has its own time."""
         if self._extract is None:
-            return stamps, max(stamps, default=None), limits.outside(stamps)
+            return stamps, latest(stamps), limits.outside(stamps)
         if NoneType not in map(type, values):  # by type: a value's own == may do anything
             times, bad = self._times(self._extract, values, stamps, limits)
-            return times, max(times, default=None), bad
+            return times, latest(times), bad
         there = [value is not None for value in values]
         places = list(compress(range(len(values)), there))
         found, bad = self._times(self._extract, list(compress(values, there)), list(compress(stamps, there)), limits)
@@ -123,7 +123,7 @@ class RowTimes:
                 so_far_ms = time if so_far_ms is None else max(so_far_ms, time)
             elif so_far_ms is not None:
                 times[place] = so_far_ms
-        return times, max(found, default=None), [(places[index], why) for index, why in bad]
+        return times, latest(found), [(places[index], why) for index, why in bad]
 
     def _times(
         self, extract: Extract, values: list[object], stamps: list[int], limits: EventLimits

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..layout import Buffer
 from ..limits import TIME_LIMIT
-from .longs import extremes, scaled
+from .longs import extremes, listed_extremes, scaled
 
 FIRST_TIME, LAST_TIME = 1 - TIME_LIMIT, TIME_LIMIT - 1
 UNITS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
@@ -30,8 +30,18 @@ def are_times(times: Sequence[int] | Buffer, least: int = FIRST_TIME, greatest: 
     """
     if not len(times):
         return True
-    first, last = (min(times), max(times)) if isinstance(times, list) else extremes(times)
+    first, last = extremes(times) if not isinstance(times, list) else listed_extremes(times) or (min(times), max(times))
     return least <= first and last <= greatest
+
+
+def latest(times: list[int]) -> int | None:
+    """The greatest of these; None if there is none.
+
+    >>> latest([5, 7, 6]), latest([])
+    (7, None)
+    """
+    found = listed_extremes(times)
+    return found[1] if found is not None else max(times, default=None)
 
 
 def whole_in_ms(unit: str, times: list[int]) -> list[int]:

@@ -5,6 +5,8 @@ What it decides: nothing. Promise: the compiled part (`longs.c`) and its twin gi
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..layout import Buffer
 from ..native import chosen
 
@@ -34,6 +36,15 @@ def extremes(of: Buffer) -> tuple[int, int]:
     (-1, 3)
     """
     return chosen.part.extremes(of)
+
+
+def listed_extremes(of: list[Any]) -> tuple[int, int] | None:
+    """The least and the greatest of a list; None if it is empty, or holds anything but integers of 64 bits.
+
+    >>> listed_extremes([3, -1, 2]), listed_extremes([]), listed_extremes([1, True]), listed_extremes([2**63])
+    ((-1, 3), None, None, None)
+    """
+    return chosen.part.listed_extremes(of)
 
 
 def first_above(of: Buffer, start: int, stop: int, limit: int) -> int:

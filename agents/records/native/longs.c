@@ -85,6 +85,27 @@ done:
     return out;
 }
 
+/* listed_extremes(list) -> (least, greatest), or None if it is empty, or holds anything but integers of 64 bits */
+static PyObject *longs_listed_extremes(PyObject *Py_UNUSED(self), PyObject *of) {
+    int64_t least = INT64_MAX, greatest = INT64_MIN;
+    if (!PyList_Check(of)) {
+        PyErr_SetString(PyExc_TypeError, "not a list");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_GET_SIZE(of);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int overflow = 0;
+        PyObject *one = PyList_GET_ITEM(of, i);
+        if (!PyLong_CheckExact(one)) Py_RETURN_NONE;
+        int64_t value = PyLong_AsLongLongAndOverflow(one, &overflow);
+        if (overflow) Py_RETURN_NONE;
+        if (value < least) least = value;
+        if (value > greatest) greatest = value;
+    }
+    if (count == 0) Py_RETURN_NONE;
+    return Py_BuildValue("LL", (long long)least, (long long)greatest);
+}
+
 /* first_above(longs, start, stop, limit) -> index of the first one in [start, stop) that is greater than the limit, or stop */
 static PyObject *longs_first_above(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *of, *out = NULL;
@@ -163,6 +184,7 @@ PyMethodDef longs_methods[] = {
     {"gathered", longs_gathered, METH_VARARGS, "The integers at these indexes."},
     {"scaled", longs_scaled, METH_VARARGS, "Integers moved, multiplied and divided."},
     {"extremes", longs_extremes, METH_O, "The least and the greatest integer."},
+    {"listed_extremes", longs_listed_extremes, METH_O, "The least and the greatest integer of a list."},
     {"first_above", longs_first_above, METH_VARARGS, "Where the first integer above a limit is."},
     {"summed", longs_summed, METH_O, "The integers that distances are of."},
     {"distances", longs_distances, METH_VARARGS, "How far each integer is from the one before it."},

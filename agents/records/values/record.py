@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import compress
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
@@ -37,6 +39,23 @@ class Record(Generic[K, V]):
     def with_value(self, value: Any) -> Record[K, Any]:
         """The same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
+
+
+class PickedPlaces(Sequence[int]):
+    """Those of some integers for which `keep` is true. They are picked when somebody asks for one: hardly ever, for these are places."""
+
+    def __init__(self, of: Sequence[int], keep: Sequence[Any]) -> None:
+        self._of, self._keep = of, keep
+
+    @cached_property
+    def _picked(self) -> list[int]:
+        return list(compress(self._of, self._keep))
+
+    def __len__(self) -> int:
+        return len(self._picked)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._picked[at]
 
 
 @dataclass(slots=True)
@@ -77,6 +96,18 @@ class Rows:
         keys = self.key_values() or [None] * len(self.values)
         headers = self.headers or [()] * len(self.values)
         return map(Record, keys, self.values, self.timestamps, headers)
+
+    def kept(self, keep: Sequence[Any]) -> Rows:
+        """The rows for which `keep` is true."""
+        return Rows(
+            list(compress(self.values, keep)),
+            list(compress(self.timestamps, keep)),
+            list(compress(self.keys, keep)) if self.keys is not None else None,
+            list(compress(self.headers, keep)) if self.headers is not None else None,
+            list(compress(self.offsets, keep)) if self.offsets is not None else None,
+            key_serde=self.key_serde,
+            places=PickedPlaces(self.places, keep) if self.places is not None else None,
+        )
 
     @classmethod
     def of(cls, records: Sequence[Record[Any, Any]]) -> Rows:

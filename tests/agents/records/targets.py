@@ -21,7 +21,15 @@ from headgate.agents.records.columns.matching import matching
 from headgate.agents.records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
 from headgate.agents.records.kafka.partitioner import Partitioner
 from headgate.agents.records.layout import longs
-from headgate.agents.records.memory.longs import distances, extremes, first_above, gathered, scaled, summed
+from headgate.agents.records.memory.longs import (
+    distances,
+    extremes,
+    first_above,
+    gathered,
+    listed_extremes,
+    scaled,
+    summed,
+)
 from headgate.agents.records.memory.record_spans import RecordSpans, is_text, marked, pieces
 from headgate.agents.records.memory.taking import join, spans_of, take, take_spans
 from headgate.agents.records.memory.vectors import Vector, dicts_of
@@ -197,6 +205,8 @@ def longs_target(chance: random.Random) -> None:
     of, rows = q(numbers), q(indexes(chance, len(numbers)))
     alike(lambda: longs(gathered(of, rows)).tolist())
     alike(lambda: extremes(of))
+    listed = [*of, *chance.sample([None, 1.5, True, 2**63, -(2**63)], chance.randrange(2))]
+    alike(lambda: listed_extremes(listed))
     small = q([one % 2**31 - 2**30 for one in numbers])
     add, factor, divisor = (
         chance.randint(-(2**30), 2**30),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 from ...layout import Buffer, longs
 
@@ -26,6 +27,14 @@ def extremes(of: Buffer) -> tuple[int, int]:
     """The least and the greatest."""
     view = longs(of)
     return min(view), max(view)
+
+
+def listed_extremes(of: list[Any]) -> tuple[int, int] | None:
+    """The least and the greatest of a list."""
+    if not of or set(map(type, of)) != {int}:
+        return None
+    least, greatest = min(of), max(of)
+    return (least, greatest) if least >= -(2**63) and greatest < 2**63 else None
 
 
 def first_above(of: Buffer, start: int, stop: int, limit: int) -> int:

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.agents.records.layout import longs
-from headgate.agents.records.memory.longs import distances, extremes, first_above, gathered, scaled, summed
+from headgate.agents.records.memory.longs import (
+    distances,
+    extremes,
+    first_above,
+    gathered,
+    listed_extremes,
+    scaled,
+    summed,
+)
 from headgate.agents.records.native import chosen
 from headgate.core.progress.came_from import came_from
 
@@ -32,6 +40,9 @@ def test_both_ways(numbers, data):
             wanted = [(one + add) * factor // divisor for one in numbers]
             assert longs(scaled(of, add=add, factor=factor, divisor=divisor)).tolist() == wanted
             assert extremes(of) == (min(numbers), max(numbers))
+            assert listed_extremes(numbers) == (min(numbers), max(numbers))
+            assert [listed_extremes([*numbers, one]) for one in (None, 1.5, True, 2**63, -(2**63) - 1)] == [None] * 5
+            assert listed_extremes([]) is None
             above = next((at for at in range(start, stop) if numbers[at] > limit), stop)
             assert first_above(of, start, stop, limit) == above
             offsets = [one + 2**40 for one in numbers]
@@ -60,6 +71,8 @@ def test_what_is_no_buffer_of_integers_is_refused():
     ):
         with pytest.raises(ValueError):
             call()
+    with pytest.raises(TypeError):
+        listed_extremes((1, 2))
     for call in (lambda: first_above(bytes(8), -1, 1, 0), lambda: first_above(bytes(8), 0, 2, 0)):
         with pytest.raises(IndexError):
             call()
