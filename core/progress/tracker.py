@@ -269,6 +269,17 @@ class Progress:
         others = group.moving(task)
         return said.mark > said.upto or (others is not None and others > said.upto)
 
+    def lifts_next(self, stream: str, partition: int) -> bool:
+        """Whether the next confirmation of a producer of this job lifts it here."""
+        group = self._streams[stream][partition].groups.get(self.own_job)
+        return group is not None and any(said.idle and said.mark > said.upto for said in group.said.values())
+
+    def all_idle(self, stream: str, partition: int) -> bool:
+        """Whether it was said last, on behalf of all producers of this job, that they are idle."""
+        group = self._streams[stream][partition].groups.get(self.own_job)
+        everyone = None if group is None else group.everyone
+        return everyone is not None and everyone.idle
+
     def away(self, stream: str) -> bool:
         """Whether all jobs that produce this stream are away in every owned partition: only their next runs can bring anything."""
         found = False

@@ -220,8 +220,8 @@ class Announcer:
         if (
             self.route(producers, output.width) == AGGREGATED
             and aggregator(output.stream, output.width) not in own.partitions
-        ):
-            return True
+        ):  # here it hears only what is said on behalf of all
+            return not any(self.inputs.progress.all_idle(output.stream, at) for at in own.partitions)
         if self.confirmations.committed_s(output.stream) == NOT_YET:
             return True  # after a start nobody is known to be idle: two at the same time would each take the other for the one that holds
         return any(self.inputs.progress.moves(output.stream, at, self.plan.task) for at in own.partitions)
@@ -353,7 +353,10 @@ class Announcer:
         elif reached.ts == NO_TIME and not reached.idle:
             return None
         else:
-            due = Announcement(producers.epoch, max(said.ts, reached.ts), reached.idle, said.ended, said.drained)
+            # who hears that all are idle rests, and would not confirm what lifts it to where another one had come
+            at = one.stream, aggregator(one.stream, one.width)
+            idle = reached.idle and not self.inputs.progress.lifts_next(*at)
+            due = Announcement(producers.epoch, max(said.ts, reached.ts), idle, said.ended, said.drained)
         if due.idle and said.idle and due != said and RELAY + one.stream not in self._confirming:
             due = due._replace(idle=False)  # as in `_news`
         return None if due == said and RELAY + one.stream not in self._confirming else due

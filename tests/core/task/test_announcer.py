@@ -471,6 +471,21 @@ def test_after_a_restart_two_that_stand_at_the_same_time_do_not_wait_for_each_ot
     assert idle(rig) == 1
 
 
+def test_above_the_limit_whoever_hears_that_all_are_idle_rests_until_somebody_goes_on():
+    """The others hear only what the owner of the aggregating partition says. An idle job of 64 tasks wrote a frame of each every second."""
+    settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=0.5, aggregate_above=1)
+    inputs = (two_inputs().inputs[0], InputPlan(BY, (1 - AGG,), 2, INTERMEDIATE))
+    rig = begun(replace(two_inputs(), inputs=inputs, settings=settings), run_view(ME, "b"))
+    at = SP(BY, 1 - AGG)
+    falls_silent(rig, 3)
+    for said, rests in ((wm(None, 90), False), (wm(None, 90, idle=True), True), (wm(None, 95), False)):
+        rig.hear(at, said)
+        falls_silent(rig, 2)
+        before = idle(rig)
+        falls_silent(rig, 5)
+        assert (idle(rig) == before) is rests
+
+
 def test_above_the_limit_only_the_owner_of_the_aggregating_partition_sees_whether_others_go_on():
     settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=0.5, aggregate_above=1)
     for own, sees in ((AGG, True), (1 - AGG, False)):
@@ -588,6 +603,19 @@ def test_who_speaks_for_all_says_newer_time_without_idleness_first():
     rig.wait(1)
     kinds = [one for one in rig.said() if one[1] == 20]
     assert kinds[0] == ("wm", 20, (1 - AGG,))
+
+
+def test_it_is_not_said_that_all_are_idle_while_the_next_confirmation_of_one_lifts_it():
+    """Whoever hears it confirms no more: the time would stand where the idle one stood, and not where the other one had come."""
+    rig, at = Rig(aggregated((AGG,))).start(run_view("a", "b")), SP(BY, AGG)
+    rig.wait(1)
+    for said in (wm("a", 10), wm("b", 200), wm("a", 10, idle=True), wm("b", 200, idle=True)):
+        rig.hear(at, said)
+    rig.wait(1)
+    assert rig.said()[-1] == ("wm", 10, (1 - AGG,))
+    rig.hear(at, wm("a", 10, idle=True))
+    rig.wait(1)
+    assert rig.said()[-1] == ("idle", 200, (1 - AGG,))
 
 
 def test_who_does_not_speak_for_all_any_more_confirms_nothing_for_them():
