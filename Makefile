@@ -46,7 +46,7 @@ demo: $(VENV)/.made-run java ## orders, a join, Spark, Kafka, a kill -9 on the w
 test: venv ## the tests (rules, simulator, and every feature against a real Kafka)
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-fuzz: venv ## what chance finds: other examples of every property, other seeds of the simulator (an hour)
+fuzz: venv ## random tests: other examples of every property, other seeds of the simulator (an hour)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m hypothesis --hypothesis-profile=random tests
 	$(PY) -m tests.sim.fuzz $(SEEDS)
 	$(PY) -m tests.sim.generations

@@ -26,7 +26,7 @@ class Unasked(HeadgateError):
 
 
 class CalledOff(HeadgateError):
-    """The work was abandoned: nobody waits for its result any more. This is not a failure."""
+    """The work was abandoned: no one waits for its result any more. This is not a failure."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} was cancelled")

@@ -26,7 +26,7 @@ class Clocks(NamedTuple):
     cpu_ns: Callable[[], int]
     """The time that the thread has had a processor."""
     waits: Callable[[], int]
-    """How often the thread has given its processor away by itself, to wait for something. Where nobody knows, another number each time."""
+    """How often the thread has given its processor away by itself, to wait for something. Where no one knows, another number each time."""
 
 
 class Meter:

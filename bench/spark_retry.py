@@ -1,7 +1,7 @@
 """How soon a batch runs again when what runs it dies or hangs: `python -m bench spark_retry [--quick]`.
 
 A local master, no Kafka. One batch meets the fault in its first attempt: its Python worker exits, its JVM is killed, the JVM needs more
-memory than it has, or is stopped (SIGSTOP) and answers nobody. Meanwhile another task has batches at Spark all the time, and each of them
+memory than it has, or is stopped (SIGSTOP) and answers no one. Meanwhile another task has batches at Spark all the time, and each of them
 must have its result, too. Counted is the time from the failure of the attempt until Spark has the batch again. A JVM that hangs fails its
 attempts when that is noticed (`spark.probe-timeout`, here 5 s).
 
@@ -60,7 +60,7 @@ def jvm_dies(df: Any) -> Any:
 
 
 def jvm_hangs(df: Any) -> Any:
-    """It keeps its connections and answers nobody."""
+    """It keeps its connections and answers no one."""
     os.kill(jvm(), signal.SIGSTOP)
     return df
 

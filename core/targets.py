@@ -1,4 +1,4 @@
-"""Which topics nobody but their job writes records to: one check for jobs and for tools, for declared names and for computed ones.
+"""Which topics no one but their job writes records to: one check for jobs and for tools, for declared names and for computed ones.
 
 What it decides: a topic is closed if it is one of headgate or of Kafka itself, if its name is kept for the streams of a job, or if it holds
 frames: a record that is no frame would stop every job that reads it. Jobs are refused names that others may come to use. For tools only

@@ -8,7 +8,7 @@ What it decides: how many rows the next letter takes, from what the last letters
   more, letters stay long enough to be at least three times as long as it. So rows never wait for what a shorter letter would not save.
 - No letter is shorter than what an operator awaits at a time (`least`), and none is longer than the settings permit (`most`).
 - A letter that cost something else altogether shows that the rows are others now: what was known is forgotten.
-- Where nothing is known of time (a turn has no meaning in virtual time), nobody asks: letters are as long as the settings permit.
+- Where nothing is known of time (a turn has no meaning in virtual time), no one asks: letters are as long as the settings permit.
 """
 
 from __future__ import annotations

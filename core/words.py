@@ -239,7 +239,7 @@ def _table() -> dict[tuple[str, str], Word]:
 
 
 def brought(name: str, on: str) -> UnknownName | None:
-    """The error of a name that others have, looked for on this kind of thing; None for a name that nobody brings.
+    """The error of a name that others have, looked for on this kind of thing; None for a name that no one brings.
 
     >>> print(brought("group_by", "a stream of rows").what)
     a stream of rows has no 'group_by', which Faust, Kafka Streams, Quix, Spark, pandas, Flink have

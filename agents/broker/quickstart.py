@@ -54,7 +54,7 @@ def using(archive: Path) -> list[str]:
 
 
 def prepare(archive: Path, jars: str) -> None:
-    """Note what an archive that is about to be created is for, and delete those that nobody needs any more."""
+    """Note what an archive that is about to be created is for, and delete those that no one needs any more."""
     archive.with_suffix(".for").write_text(jars)
     for one in archive.parent.glob("*.jsa"):
         purpose = one.with_suffix(".for")

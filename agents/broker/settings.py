@@ -125,7 +125,7 @@ appender.file.strategy.type=DefaultRolloverStrategy
 appender.file.strategy.max=1
 rootLogger.level=info
 rootLogger.appenderRef.file.ref=FILE
-# Twenty pages of settings at each start help nobody to find what went wrong.
+# Twenty pages of settings at each start help no one to find what went wrong.
 logger.config.name=org.apache.kafka.common.config
 logger.config.level=warn
 logger.server_config.name=kafka.server.KafkaConfig

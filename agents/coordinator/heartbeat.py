@@ -149,7 +149,7 @@ class Heartbeats:
         consumer.pause(self._at)
         bounds = await consumer.bounds(self._at, within_s=CONNECT_S)
         if bounds is None:
-            raise EnvironmentFault(f"nobody says where {self._at} ends")
+            raise EnvironmentFault(f"no broker told the end of {self._at}")
         self._position = bounds[1]
         consumer.seek(self._at, self._position)
         consumer.resume(self._at)

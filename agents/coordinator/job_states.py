@@ -75,7 +75,7 @@ def framed_streams(states: Mapping[str, JobState]) -> dict[str, str]:
 
 def own_topics(states: Mapping[str, JobState], prefix: str) -> dict[str, str]:
     """The topics that jobs have made for themselves, each with its job. Streams between stages are those of the models: a topic whose name
-    only begins like theirs is somebody else's. Shared streams are not among them: they outlive their jobs."""
+    only begins like theirs belongs to another job. Shared streams are not among them: they outlive their jobs."""
     found: dict[str, str] = {}
     for job, state in states.items():
         found |= dict.fromkeys(Topics(JobName.parse(job), prefix).fixed, job)

@@ -42,7 +42,7 @@ class Connection(conn_module.AIOKafkaConnection):
         if connection is None:
             return
         reader, protocol = connection._reader, connection._protocol
-        del connection  # a connection that nobody uses closes itself
+        del connection  # a connection that no one uses closes itself
         while True:
             answer = await protocol.answer(reader)
             connection = self_ref()

@@ -68,7 +68,7 @@ class KafkaOffsets:
 
 
 def _ask_about(consumer: AIOKafkaConsumer, of: Collection[StreamPartition]) -> None:
-    """Have metadata of these topics requested. A lookup waits for what was requested, but for a topic that nobody named it first sleeps."""
+    """Have metadata of these topics requested. A lookup waits for what was requested, but for a topic that no one named it first sleeps."""
     client = client_of(consumer)
     for at in of:
         client.add_topic(at.stream)

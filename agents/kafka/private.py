@@ -298,7 +298,7 @@ class _KeptRecords:
         return _Batch(one) if magic >= 2 else LegacyRecordBatch(bytes(one), magic)
 
     def let_go(self) -> None:
-        """Drop the bytes. This object is in a reference cycle with a generator that nobody resumes, and only the garbage collector frees
+        """Drop the bytes. This object is in a reference cycle with a generator that no one resumes, and only the garbage collector frees
         cycles.
         """
         self.raw = b""

@@ -184,7 +184,7 @@ class KafkaProducer:
 
         def came(done: asyncio.Future[Any]) -> None:
             cancelled = ProducerBroken(f"what was sent to {at} was cancelled") if done.cancelled() else None
-            error = cancelled or done.exception()  # asked for in any case: an error that nobody asks for is logged
+            error = cancelled or done.exception()  # asked for in any case: an error that no one asks for is logged
             if answer.done():
                 return
             if error is None:

@@ -191,7 +191,7 @@ class ClientSettings:
 
     @property
     def user(self) -> str | None:
-        """The user who logs in with a password; None if nobody does."""
+        """The user who logs in with a password; None if no one does."""
         return self._sasl().get("sasl_plain_username") if self._protocol().startswith("SASL_") else None
 
     def consumer(self, **ours: Any) -> dict[str, Any]:

@@ -309,7 +309,7 @@ class Port(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether a fetch can stay unanswered. If not, nobody has to watch for silent partitions."""
+        """Whether a fetch can stay unanswered. If not, no one has to watch for silent partitions."""
         ...
 
     def producer(

@@ -162,7 +162,7 @@ async def read_logs(
 
 
 class LogClearer:
-    """Writes to the task logs of a job while nobody else can, because it holds the leader's transactional id."""
+    """Writes to the task logs of a job while no one else can, because it holds the leader's transactional id."""
 
     def __init__(self, client: ClientSettings, outbox: Outbox, topic: str) -> None:
         self._client = client

@@ -7,8 +7,8 @@ refused or failed, a deadline that passed (with what is not done yet), or no job
 
 Promises:
 
-- A request carries its expiry time, so a request that nobody has read does not take effect the next day.
-- A request that cannot be carried out (no live run, and nobody who could begin one) is not written, nor is one that holds a secret.
+- A request carries its expiry time, so a request that no one has read does not take effect the next day.
+- A request that cannot be carried out (no live run, and no one who could begin one) is not written, nor is one that holds a secret.
 - When the deadline passes, the error says what is not done. The request itself stays, and an accepted request is carried out to its end.
 """
 
@@ -218,7 +218,7 @@ async def _follow(
 
 
 def unheard(state: JobState, request: c.SetRequest, job: JobName) -> str:
-    """What helps if nobody has accepted a request."""
+    """What helps if no one has accepted a request."""
     back = f"`headgate requests withdraw {shown(job)} {request.uuid}` withdraws it"
     void = f"the request keeps waiting; {back}" if request.not_after is None else "the request has expired"
     if not any(state.members()):

@@ -6,7 +6,7 @@ Decides:
 
 - Child n is `<host>-<n>`, or `<id>-<n>` with `--processor-id`, so that a restarted child gets its name, its lock and its tables back.
 - A child's death is reported at once (`Heartbeat(gone=True)`), which others believe after three heartbeats of silence, and its successor is
-  told that it is dead, so nobody waits for a session timeout.
+  told that it is dead, so no one waits for a session timeout.
 - A child that died is restarted after a pause that doubles up to ten seconds. It stays down if it dies within ten seconds of its start five
   times in a row, if it must not run (exit 2 or 4), or if its bounded run has failed. In the last case the supervisor exits with 1, and its
   next start continues that run.
@@ -197,7 +197,7 @@ def with_parent(parent: int) -> None:
 
 
 class Reporter:
-    """Announces on the heartbeat topic that a child is dead, so that nobody waits for a session timeout."""
+    """Announces on the heartbeat topic that a child is dead, so that no one waits for a session timeout."""
 
     def __init__(self, configuration: Configuration, topic: str) -> None:
         self.configuration = configuration

@@ -116,7 +116,7 @@ def _apart_s(to_ms: int, ms: int) -> float | None:
 
 
 def task(actor: TaskActor, now_ms: int, lags: Mapping[StreamPartition, int | None]) -> dict[str, Any]:
-    """One task that runs in this worker. `lags`: of each partition that it reads; None where nobody knows it."""
+    """One task that runs in this worker. `lags`: of each partition that it reads; None where no one knows it."""
     machine, intake = actor.machine, actor.reading.intake
     inputs: list[dict[str, Any]] = []
     heads = intake.intake.heads() if intake is not None else {}

@@ -102,7 +102,7 @@ class Life:
         self._fail(error)
 
     def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an exception that nobody has awaited, mostly one of user code."""
+        """Handle an exception that no one has awaited, mostly one of user code."""
         error = context.get("exception")
         if isinstance(error, BaseException) and "handle" in context:
             self._fail(error)

@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping.idle = ring
 
     def until_quiet(self, life: Activity, work: Coroutine[Any, Any, None] | None) -> None:
-        """Do this, and run until nothing is under way and nobody waits for the time that is."""
+        """Do this, and run until nothing is under way and no one waits for the time that is."""
         if work is not None:
             self.run_until_complete(work)
 

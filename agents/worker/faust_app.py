@@ -28,7 +28,7 @@ class ActorApp(faust.App):
         """Create none: Faust needs them for its tables, and this app has none."""
 
     def on_init_dependencies(self) -> Iterable[Any]:
-        """Leave out Faust's own monitor. Nobody reads it, and it keeps a name for every actor that ever lived. `sensors.Counting` counts
+        """Leave out Faust's own monitor. No one reads it, and it keeps a name for every actor that ever lived. `sensors.Counting` counts
         instead.
         """
         found = super().on_init_dependencies()

@@ -33,7 +33,7 @@ class AgentMailbox:
         size: int = 16,
     ) -> None:
         """`on_again` is called if somebody starts the agent again after it was stopped. This mailbox then stays closed, and the agent is
-        stopped again: a new life needs a new mailbox, and nobody would stop an agent that no one owns.
+        stopped again: a new life needs a new mailbox, and no one would stop an agent that no one owns.
         """
         self.app = app
         self.name = name
@@ -52,7 +52,7 @@ class AgentMailbox:
         self._watch_stop()
 
     def _watch_stop(self) -> None:
-        """Treat a stop of the agent through Faust's API as the end of the actor, because nobody would read the mailbox any more."""
+        """Treat a stop of the agent through Faust's API as the end of the actor, because no one would read the mailbox any more."""
         original = self.agent.on_stop
 
         async def on_stop() -> None:

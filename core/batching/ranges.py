@@ -1,6 +1,6 @@
 """Batches by reference: offset ranges of a topic, which executors read themselves, and what they report of it.
 
-Plain data. A range is closed by its two offsets, so it has the same records whenever it is read: a log that nobody compacts changes no
+Plain data. A range is closed by its two offsets, so it has the same records whenever it is read: a log that no one compacts changes no
 record, and one that has removed records of the range is an error.
 """
 

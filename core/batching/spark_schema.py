@@ -137,7 +137,7 @@ class _Text:
         else:
             names = self._fields("")
         if self.at < len(self.tokens):
-            self._refuse(f"nobody opened this '{self.tokens[self.at]}'")
+            self._refuse(f"no one opened this '{self.tokens[self.at]}'")
         return names
 
     def _peek(self) -> str:

@@ -4,7 +4,7 @@ A partition waits while its next record is more than `max_drift` ms younger than
 records reach the same join. What it decides:
 
 - The oldest partition never waits, so a group always goes on.
-- Nobody waits for a partition that is paused, ended or drained, or that is at its end: its next record may be long in coming.
+- No one waits for a partition that is paused, ended or drained, or that is at its end: its next record may be long in coming.
 - A partition that is empty, but not at its end, is waited for as with time alignment: for up to `align_wait` seconds after it became empty.
 """
 
@@ -21,7 +21,7 @@ UNKNOWN = -(2**63)
 
 class Drift:
     """The layer that holds back partitions which are too far ahead. `max_drift` and `align_wait` may be replaced at any time; 0 ms holds
-    nobody back."""
+    no one back."""
 
     def __init__(self, inner: Chooser, groups: Sequence[frozenset[str]], max_drift: int, align_wait: float) -> None:
         self.inner = inner
@@ -56,7 +56,7 @@ class Drift:
         return Wait(until, why or f"aligning the streams of a join: {listed(list(ahead.values()))} is ahead")
 
     def _oldest(self, members: Sequence[Head], now: float) -> tuple[int | None, float | None]:
-        """The time that nobody may be too far ahead of, and when the wait for an empty partition ends."""
+        """The time that no one may be too far ahead of, and when the wait for an empty partition ends."""
         low: int | None = None
         until: float | None = None
         for head in members:

@@ -580,8 +580,8 @@ def when(condition: Expression | bool) -> CaseArm:
 def coalesce(first: Expression, *others: Expression | Scalar) -> Expression:
     """The first of these values that is not null; null if all are. The others are computed only for the records that need them.
 
-    >>> coalesce(col("nickname"), col("name"), "nobody")
-    <Expression coalesce(nickname, name, 'nobody')>
+    >>> coalesce(col("nickname"), col("name"), "guest")
+    <Expression coalesce(nickname, name, 'no one')>
     """
     return _of_several(COALESCE, (first, *others))
 

@@ -1,6 +1,6 @@
 """What a drain means in the state that a job is in, and which drains are not over.
 
-What it decides: whether a drain that nobody has taken up drains the live run, waits for its run to begin, is done already, or is refused.
+What it decides: whether a drain that no one has taken up drains the live run, waits for its run to begin, is done already, or is refused.
 The leader and the command that asks for a drain share this, so a drain that cannot be carried out is refused where it is asked for, also
 if no worker is there who could refuse it.
 
@@ -19,7 +19,7 @@ from .requests import DEFAULT_MODE, DRAIN
 from .state import JobState
 
 WRITTEN, RUNNING, STOPPED = "written", "running", "stopped"
-"""The states of a drain that is not over: nobody has taken it up, it is in progress, its run was stopped in the middle of it."""
+"""The states of a drain that is not over: no one has taken it up, it is in progress, its run was stopped in the middle of it."""
 
 
 class Meaning(StrEnum):
@@ -75,7 +75,7 @@ class OpenDrain:
 
     request: str
     run: str
-    """The run that it drains or waits for; empty if nobody has taken it up and it names none."""
+    """The run that it drains or waits for; empty if no one has taken it up and it names none."""
     mode: str
     by: str
     state: str

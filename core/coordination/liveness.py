@@ -4,13 +4,13 @@ A leader's clock says how long it has waited, not for how long others could have
 heartbeats as they come back from the topic, by the time between their sending. The topic has an order: a process whose heartbeat is between
 two of ours was not silent in that time. Therefore:
 
-- A broker outage, a slow reader or a stopped process declares nobody dead: either none of our heartbeats came back, or all heartbeats came
+- A broker outage, a slow reader or a stopped process declares no one dead: either none of our heartbeats came back, or all heartbeats came
   back in the same order.
-- A gap between two of our own heartbeats counts as one interval, because nobody may have been heard during the gap.
+- A gap between two of our own heartbeats counts as one interval, because no one may have been heard during the gap.
 - The silence of a process that was never heard starts at zero when it is first asked for. A process that was heard is as silent for a new
   leader as it was while that leader was a candidate, so a quick succession of leaders does not keep a dead worker alive.
 - Whoever may write to the topic can say that a process is gone. What can be verified is its silence: the word counts once a living process
-  would have been heard again (`SURE`), and a heartbeat after it takes it back. Of itself, a process believes nobody.
+  would have been heard again (`SURE`), and a heartbeat after it takes it back. Of itself, a process believes no one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GAP = 1.5
 be heard either. A greater value would count such time as their silence.
 """
 SURE = 3
-"""In intervals: so long nobody must have heard a process that is said to be gone. One that lives sends several heartbeats meanwhile."""
+"""In intervals: so long no one must have heard a process that is said to be gone. One that lives sends several heartbeats meanwhile."""
 MAX_BEAT = 16_384
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]

@@ -4,7 +4,7 @@
     value  msgpack map    host, username, source, timestamp, values          null deletes the key
 
 For each key the last message counts, and no key has two unfenced writers. Only the leader writes `Delete`, and only for keys that are
-answered, superseded or fenced. The leader writes in transactions: a deletion outside of one is somebody else's and does not count.
+answered, superseded or fenced. The leader writes in transactions: a deletion outside of one is not the leader's and does not count.
 
 Promises:
 
@@ -33,7 +33,7 @@ MAX_COUNT = 2**53
 MAX_SETTING = 1000
 """The longest override, in characters: the last changes of a setting share one message."""
 FOR_EVER = frozenset({"set-run", "set-leader", "set-job-model", "set-grant", "set-changelog"})
-"""Types whose keys nobody deletes, not even the leader, because their counters would start again."""
+"""Types whose keys no one deletes, not even the leader, because their counters would start again."""
 LEADERS = FOR_EVER | {"set-config", "set-member", "set-fence", "set-answer"}
 """Types that only the leader writes."""
 FORGOTTEN = ""
@@ -206,7 +206,7 @@ class SetMember:
     incarnation: str
     location: str
     dismissed: str = ""
-    """Why it must leave (`stop --worker`); empty otherwise. With `for good`, nobody waits for its return."""
+    """Why it must leave (`stop --worker`); empty otherwise. With `for good`, no one waits for its return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ def unlawful(key: Key, *, transactional: bool = True) -> str:
     """
     if transactional and key[0] not in FOR_EVER:
         return ""
-    whose = "nobody deletes it" if key[0] in FOR_EVER else "only the leader deletes it"
+    whose = "no one deletes it" if key[0] in FOR_EVER else "only the leader deletes it"
     return f"'{shown(key)}' was deleted by hand, but {whose}; the message before stays valid"
 
 

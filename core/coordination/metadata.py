@@ -145,7 +145,7 @@ def _must_be_written_by_asking(namespace: str) -> None:
     known(namespace)
     if namespace in INSTEAD:
         who, remedy = INSTEAD[namespace]
-        raise DataError(f"'{namespace}' is written by {who} and by nobody else", remedy=remedy)
+        raise DataError(f"'{namespace}' is written by {who} and by no one else", remedy=remedy)
 
 
 # ----------------------------------------------------------------------------------------------------------- namespaces

@@ -9,7 +9,7 @@ Promises:
 - `apply` never raises. Unreadable records are counted, and the last thousand are kept by offset, for people.
 - An unreadable record is skipped: the last readable message of its key stays valid, and the key is in `damaged` until somebody writes it
   again. (Compaction removes the older message, so the owner of the key must write it again before that.) A deletion that is not the
-  leader's, or of a key that nobody may delete, is treated in the same way.
+  leader's, or of a key that no one may delete, is treated in the same way.
 - An invalid override (no such setting, no such value) is skipped, too, and named in `wrong_configs`.
 - The same messages for each key, in the same order, give equal states.
 """
@@ -275,7 +275,7 @@ class JobState:
         return {one.grant: one for one in said if one.task == task}
 
     def released(self, task: str) -> bool:
-        """Whether its holder has released the task, and nobody else was granted it yet."""
+        """Whether its holder has released the task, and no one else was granted it yet."""
         grant = self.grant(task)
         said = None if grant is None else self.task_states(task).get(grant.grant)
         return said is not None and said.state == TaskState.RELEASED

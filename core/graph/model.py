@@ -41,7 +41,7 @@ class JobModel:
     tasks: Mapping[str, tuple[StreamPartition, ...]] = field(default_factory=lambda: _NOBODY)
     """Task → the stream partitions that it owns."""
     wanted: Mapping[str, str] = field(default_factory=lambda: _NOBODY)
-    """Task → the processor that should run it. A task that nobody can run is absent."""
+    """Task → the processor that should run it. A task that no one can run is absent."""
     processors: tuple[str, ...] = ()
     """The processors that were known when tasks were placed, so that a later leader knows when it must place them again."""
     producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NOBODY)

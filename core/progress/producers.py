@@ -9,7 +9,7 @@ reached? It promises:
 - A named frame counts for its producer, whatever its epoch. An unnamed frame counts for all producers, but only for the set of its own
   epoch. So it is forgotten when the set changes; its sender sends it again in the new epoch.
 - A frame from a task outside of the set changes nothing.
-- Nobody is left out of the minimum. A producer that confirms that it is idle is *lifted*: its time becomes the least time that those that
+- No one is left out of the minimum. A producer that confirms that it is idle is *lifted*: its time becomes the least time that those that
   were not idle had reached when it confirmed the last time before. That is a fact, and stored; idleness is not. So a producer that
   stops confirming (dead, stopped, being moved) holds the watermark where it was lifted to, and no message must withdraw anything.
 - A producer that has sent nothing holds the watermark, and `silent` names it.
@@ -20,7 +20,7 @@ read. So whatever it reads later was written after the others had reached the ti
 There are two ways to know the set. For this job it is given (`members`). For another job it follows from its frames: the names that sent a
 frame in the newest epoch of its newest run, complete when they are as many as the frames say. Another job's drain closes nothing here, for
 its next run continues where this one stopped. From the first drain of a producer on, the time of its job stands still, because its other
-producers may be further. A job of which all producers have drained is away: nobody waits for it until its next run. So is a job whose
+producers may be further. A job of which all producers have drained is away: no one waits for it until its next run. So is a job whose
 producers all say that they wait for such a job themselves. As soon as one of them goes on, it waits for the others.
 """
 
@@ -115,7 +115,7 @@ class StreamStatus(NamedTuple):
     """Nothing moves it at present. This leaves it out of nothing."""
     id: str = ""
     away: bool = False
-    """Only the next run of another job can move it. Until then nobody waits for it."""
+    """Only the next run of another job can move it. Until then no one waits for it."""
 
     def row(self) -> tuple[object, ...]:
         """As it is stored: without idleness, which is only true of its moment."""
@@ -376,7 +376,7 @@ class ProducerGroup:
 
     def silence(self, since: Counter[str]) -> bool:
         """Whether all producers that are open have confirmed twice in a row since then that they are idle. What they read later was written
-        after that moment: each asked for the second one after the first one was written. Of a job that is away nobody has to confirm.
+        after that moment: each asked for the second one after the first one was written. Of a job that is away no one has to confirm.
         """
         if self.is_away():
             return True

@@ -18,7 +18,7 @@ What it promises:
 - A stream's watermark never goes back, and nothing follows its end or its drain. Only what executors have read of a source that had
   ended by then sets its last time.
 - The whole state consists of small rows. `take_changes` returns those that changed, and `rows=` restores them; the restored object answers
-  as the old one would have, but knows of nobody that it is idle until that is said again. Rows of an older run of this job are dropped
+  as the old one would have, but knows of no one that it is idle until that is said again. Rows of an older run of this job are dropped
   and deleted. But what other jobs announced is kept if the new run continues after a drain (`goes_on`), because they will not repeat what
   they announced before its position.
 
@@ -441,7 +441,7 @@ class Progress:
                     part.groups[job].said[task] = _said(row[1:])
                 case _:
                     raise DataError(
-                        f"the row {key!r} of the control table stands alone, or nobody knows it",
+                        f"the row {key!r} of the control table belongs to no known partition, stream or job",
                         remedy="the task log is damaged; restore it, or `headgate reset` the job",
                     )
 

@@ -223,7 +223,7 @@ class Announcer:
         ):  # here it hears only what is said on behalf of all
             return not any(self.inputs.progress.all_idle(output.stream, at) for at in own.partitions)
         if self.confirmations.committed_s(output.stream) == NOT_YET:
-            return True  # after a start nobody is known to be idle: two at the same time would each take the other for the one that holds
+            return True  # after a start no one is known to be idle: two at the same time would each take the other for the one that holds
         return any(self.inputs.progress.moves(output.stream, at, self.plan.task) for at in own.partitions)
 
     def restate(self, now: Now) -> bool:

@@ -463,7 +463,7 @@ class Inputs:
         self._hold()
 
     def silent_since(self, stream: str) -> float:
-        """Since when all partitions of this stream that are read in this run are certain to be silent. While it is away nobody waits for
+        """Since when all partitions of this stream that are read in this run are certain to be silent. While it is away no one waits for
         it, and what does not count for time needs no silence.
         """
         one = self.by_stream.get(stream)

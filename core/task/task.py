@@ -847,7 +847,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [*said, *self.ledger.request_commit()]
 
     def _request_time(self) -> Out:
-        """Request a commit for a newer time, which is announced when it begins: nobody reads it before, and the operators' pending results
+        """Request a commit for a newer time, which is announced when it begins: no one reads it before, and the operators' pending results
         are sent only once.
         """
         if not self.announcer.owes_time(self.run, self.completion.drain_id or ""):

@@ -312,11 +312,11 @@ def when() -> None:
 def coalesce() -> None:
     """coalesce"""
     Named = msgspec.defstruct("Named", [("nickname", str | None, None), ("name", str | None, None)])
-    shown = hg.coalesce(hg.col("nickname"), hg.col("name"), "nobody")
+    shown = hg.coalesce(hg.col("nickname"), hg.col("name"), "guest")
     assert computed(shown, {"nickname": "Al", "name": "Albert"}, {"name": "Eve"}, {}, kind=Named) == [
         "Al",
         "Eve",
-        "nobody",
+        "guest",
     ]
 
 

@@ -67,7 +67,7 @@ class Threads:
                 result, error = fn(*arguments), None
             except BaseException as raised:  # noqa: BLE001 - the caller gets it
                 result, error = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no one waits any more
                 loop.call_soon_threadsafe(_settle, future, result, error)
             if future in self._left:
                 self._left.discard(future)

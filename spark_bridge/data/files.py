@@ -214,7 +214,7 @@ class HadoopFiles:
         return None
 
     def put(self, path: str, text: str) -> None:
-        """Create a file under another name, and move it: on a file system that shows a file before it is whole, nobody sees this one."""
+        """Create a file under another name, and move it: on a file system that shows a file before it is whole, no one sees this one."""
         directory = path.rpartition("/")[0]
         draft = f"{directory}/.{uuid.uuid4().hex}.tmp"
         stream = self._files.create(self._path(draft), True)

@@ -66,7 +66,7 @@ def frame_of_table(session: Any, table: pa.Table) -> Any:
 
 
 def own_session(session: Any, *, as_it_is: bool) -> Any:
-    """A session for one attempt at a batch: temporary views, functions and settings of it are seen by nobody else, and end with it.
+    """A session for one attempt at a batch: temporary views, functions and settings of it are seen by no one else, and end with it.
 
     It begins like a new one, or `as_it_is`: with all that the given session has. Context, cache and catalog are those of the given session.
     A session of Spark Connect is shared, because another one takes a connection of its own.
@@ -84,7 +84,7 @@ def forget(session: Any, frame: Any) -> None:
     """The attempt with this DataFrame is over: drop from Spark's cache all that holds rows of it. What was cached of other data stays. Of a
     Connect server, only the DataFrame itself can be named.
 
-    The cache belongs to the context. Spark would hold the rows for as long as its JVM lives, and nobody can ask for them any more.
+    The cache belongs to the context. Spark would hold the rows for as long as its JVM lives, and no one can ask for them any more.
     """
     with suppress(Exception):  # if the session is over, so is its cache
         if is_connect(session):

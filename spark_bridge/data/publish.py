@@ -127,7 +127,7 @@ class Publisher:
                 self.files.delete(f"{self.layout.manifest}/{name}")
 
     def _sweep_before(self, names: list[str]) -> None:
-        """With the first batches of a series, delete what its forebears have left: nobody knows of it any more."""
+        """With the first batches of a series, delete what its forebears have left: no one knows of it any more."""
         if len(names) > 1:
             return
         for name in forebears(self.files.names(self.layout.staged), self.layout.series):

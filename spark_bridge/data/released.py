@@ -40,7 +40,7 @@ class _Sent:
     path: str
 
     def over(self) -> bool:
-        """Whether nobody can use it any more."""
+        """Whether no one can use it any more."""
         return self.python() is None
 
     def destroy(self) -> None:
@@ -65,7 +65,7 @@ class Left:
     """Cached relations on Spark Connect."""
 
     def free(self) -> bool:
-        """Release what nobody uses any more. Returns whether that was all."""
+        """Release what no one uses any more. Returns whether that was all."""
         if self.session is None or self.session() is None:
             for one in [one for one in self.sent if one.over()]:
                 one.destroy()
@@ -87,7 +87,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def noted(session: Any) -> Iterator[Left]:
-    """Note what is made in this thread. When this ends, release what nobody refers to any more; the rest when a later one ends."""
+    """Note what is made in this thread. When this ends, release what no one refers to any more; the rest when a later one ends."""
     left = _here.left = Left()
     with contextlib.suppress(AttributeError):  # another version of PySpark
         _listen(session)
@@ -110,7 +110,7 @@ def belongs(left: Left, own: Any) -> None:
 
 
 def forget_views(left: Left, session: Any, frame: Any) -> None:
-    """Drop views and cached data that hold rows of the attempt's DataFrame, and nobody else could name any more."""
+    """Drop views and cached data that hold rows of the attempt's DataFrame, and no one else could name any more."""
     with contextlib.suppress(Exception):  # if the session is over, so are they
         if is_connect(session):
             _forget_there(left, session, frame)

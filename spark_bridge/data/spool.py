@@ -3,10 +3,10 @@
 Each process has a directory of its own in the spool, and a lock on a file beside it for as long as it lives. Promises:
 
 - The files of a batch are removed when the batch has run; all files of a process when it closes its spool.
-- What a killed process has left is removed by the next one that uses the spool: a lock that nobody holds means that its owner is dead.
+- What a killed process has left is removed by the next one that uses the spool: a lock that no one holds means that its owner is dead.
 - Two processes, also on two machines that share the directory, never have the same directory.
 - The worker's own spool, and all below it, is readable only by the user who runs the worker. A spool that `spark.spool` names belongs to
-  its operator, because executors may run as other users: whoever may read it may read what is below, and nobody else may write there. If it
+  its operator, because executors may run as other users: whoever may read it may read what is below, and no one else may write there. If it
   does not exist yet, it is made for this user alone.
 """
 
@@ -120,8 +120,8 @@ class Spool:
 
 
 def make_private(path: Path) -> None:
-    """Take a directory from all other users; one of an older version was open to them. Raises `SparkPlanError` if it is somebody else's,
-    who could read it all the same.
+    """Take a directory from all other users; one of an older version was open to them. Raises `SparkPlanError` if it belongs to
+    another user, who could read it all the same.
     """
     me = os.geteuid()
     owner = next((found.st_uid for found in (path.lstat(), path.stat()) if found.st_uid != me), me)

@@ -67,7 +67,7 @@ def addresses(url: str) -> list[tuple[str, int]]:
 
 
 def reachable(url: str) -> None:
-    """Raise `SparkAway` if nobody listens there. Spark itself would try for minutes before it says so."""
+    """Raise `SparkAway` if no one listens there. Spark itself would try for minutes before it says so."""
     refused: list[str] = []
     for host, port in addresses(url):
         try:
@@ -166,7 +166,7 @@ def _tasks(session: Any) -> int:
 
 
 def brokers(terms: Terms) -> list[str]:
-    """Every address that the brokers advertise, if the executors read there. Reaching one is not enough. Raises `SparkAway` if nobody
+    """Every address that the brokers advertise, if the executors read there. Reaching one is not enough. Raises `SparkAway` if no one
     answers from here."""
     if terms.kafka is None:
         return []

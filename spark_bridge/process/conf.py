@@ -19,7 +19,7 @@ from . import standard_error
 CONF: Mapping[str, str] = {
     "spark.app.name": "headgate",
     "spark.ui.enabled": "false",
-    # if the pages are on, nobody ends a batch there: its task would take that for a failure
+    # if the pages are on, no one ends a batch there: its task would take that for a failure
     "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -44,7 +44,7 @@ HERE: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-"""For a local master: nobody else connects to it, and its Python workers share the machine with this one."""
+"""For a local master: no one else connects to it, and its Python workers share the machine with this one."""
 THERE: Mapping[str, str] = {
     "spark.executor.memory": "1g",
     # heartbeats say how much memory an executor and its Python workers take

@@ -20,7 +20,7 @@ LOCK = "lock"
 
 
 class Home:
-    """A directory that nobody else uses."""
+    """A directory that no one else uses."""
 
     def __init__(self, parent: str | None = None) -> None:
         """`parent`: by default the directory for temporary files."""

@@ -212,7 +212,7 @@ class Sessions:
         cluster.complete(self.master, self.given)
         cluster.reachable(self.master)
         if not conf.is_local(self.master):
-            cluster.brokers(self.terms)  # asked first: a JVM is no use while nobody knows them
+            cluster.brokers(self.terms)  # asked first: a JVM is no use while no one knows them
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 

@@ -38,7 +38,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Run when nobody else does."""
+        """Run when no one else does."""
         async with self._alone:
             while self._running:
                 await self._none.wait()

@@ -118,7 +118,7 @@ async def _look(to: Target, dead_letters: bool) -> ResetPlan:
 
 
 async def _reset(to: Target, agreed: ResetPlan, dead_letters: bool) -> ResetPlan:
-    """Delete what was confirmed. Workers may have started since then, so everything is checked again, once nobody can lead."""
+    """Delete what was confirmed. Workers may have started since then, so everything is checked again, once no one can lead."""
     async with leading(to, "reset") as leader:
         found = await _look(to, dead_letters)
         refuse_living(to, found.alive)

@@ -151,7 +151,7 @@ async def _logs(to: Target, state: JobState, names: Sequence[str]) -> dict[str, 
 
 
 async def _clear(to: Target, names: Sequence[str], agreed: ClearPlan) -> ClearPlan:
-    """Empty what was confirmed. Workers may have started since then, so everything is checked again, once nobody can lead."""
+    """Empty what was confirmed. Workers may have started since then, so everything is checked again, once no one can lead."""
     timeout_ms = int(to.configuration.value("transaction.timeout"))
     async with leading(to.client, to.job, to.topics.log, timeout_ms=timeout_ms) as log:
         state, alive = await state_and_living(to)

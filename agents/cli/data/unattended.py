@@ -1,6 +1,6 @@
 """Operations that need all workers of a job to be stopped: how that is checked, and how returning workers are kept out.
 
-`reset` and `tables clear` both take these steps: check; take the leader's transactional id, so that nobody can lead and no task can be
+`reset` and `tables clear` both take these steps: check; take the leader's transactional id, so that no one can lead and no task can be
 granted; check again, because workers may have started while the user confirmed; fence every recorded incarnation; then do the work.
 """
 
@@ -64,7 +64,7 @@ def lives_of(state: JobState) -> list[tuple[str, str]]:
 
 @contextlib.asynccontextmanager
 async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
-    """Hold the leader's transactional id: until another process takes it, nobody can lead. Raises, with a remedy, if the id is refused or
+    """Hold the leader's transactional id: until another process takes it, no one can lead. Raises, with a remedy, if the id is refused or
     lost.
     """
     stamp = c.Stamp(socket.gethostname(), user_name(), f"headgate {verb}", int(time.time() * 1000))
@@ -88,7 +88,7 @@ async def leading(to: Target, verb: str) -> AsyncIterator[LeaderWriter]:
 
 
 async def resign(leader: LeaderWriter, to: Target, term: int) -> None:
-    """Write that nobody leads. That also proves that nobody has led since the id was taken."""
+    """Write that no one leads. That also proves that no one has led since the id was taken."""
     await leader.commit([c.SetLeader(term, "", "", str(to.job))])
 
 

@@ -310,7 +310,7 @@ def show_steps(found: dict[str, Any]) -> None:
     if found["times"]:
         click.echo()
         show_table(
-            ["EVENT TIME", "WATERMARK", "BEHIND NOW", "BEHIND NEWEST", "STANDS FOR", "HELD BY"],
+            ["EVENT TIME", "WATERMARK", "BEHIND NOW", "BEHIND NEWEST", "UNCHANGED FOR", "HELD BY"],
             (
                 (t["place"], t["watermark"] or "-", *(seconds(t[name]) for name in ("lag_s", "behind_newest_s", "stands_s")),
                  ", ".join([*map(holder, t["held_by"]), *([f"{t['more_holders']} more"] if t["more_holders"] else [])]) or "-")

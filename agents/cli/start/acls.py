@@ -16,7 +16,7 @@ from ...process.configuration import NO_BROKER, Configuration
 from ..output import show_json
 
 UNKNOWN = "User:NAME"
-"""Whom the commands name if nobody said it: the name has to be filled in."""
+"""Whom the commands name if no one said it: the name has to be filled in."""
 
 
 def show_acls(

@@ -84,7 +84,7 @@ def check_output_key(step: Step, key: Any, topic: str) -> None:
     plain = get_origin(kind) or kind
     if plain in (bool, tuple):
         raise DeclarationError(
-            f"to('{topic}'): the key is {plain.__name__}, of which nobody knows how an output topic has it",
+            f"to('{topic}'): the key is {plain.__name__}, and it is not known how an output topic holds that",
             remedy="say it with key_serde=: hg.json(), or hg.key() as headgate's own topics have it",
         )
 

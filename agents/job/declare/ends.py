@@ -223,7 +223,7 @@ def _check_behind_window(step: Step, topic: str) -> None:
 
 
 def _check_keyed_by_window(step: Step, topic: str) -> None:
-    """Refuse `hg.window_key` behind a window of which nobody has said what becomes of it at an end.
+    """Refuse `hg.window_key` behind a window of which no one has said what becomes of it at an end.
 
     What an end or a drain closes may be opened again by the next run, from nothing: under the same key, its result replaces the first one.
     """

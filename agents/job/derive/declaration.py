@@ -246,7 +246,7 @@ def _has_effect(app: DeclaredApp) -> None:
     for step in app.steps:
         if step.wants_reader and id(step) not in used:
             raise DeclarationError(
-                f"nobody reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
+                f"no step reads what {step.verb} '{step.name}' ({step.where}) gives", remedy="use it, or remove it"
             )
     readers = readers_of(app.steps)
     writes = [step for step in app.steps if isinstance(step, WriteStep)]
@@ -265,7 +265,7 @@ def _has_effect(app: DeclaredApp) -> None:
 
 
 def _agree_about_files(steps: list[WriteStep]) -> None:
-    """Refuse two stages whose files in one directory nobody could read together."""
+    """Refuse two stages whose files in one directory no one could read together."""
     first: dict[str, WriteStep] = {}
     for step in steps:
         if not step.write.path:

@@ -251,7 +251,7 @@ class Step:
 
     @property
     def ranges(self) -> Any:
-        """What is known of the records, if its rows are ranges of offsets and nobody here reads them; None: rows are rows."""
+        """What is known of the records, if its rows are ranges of offsets and no one here reads them; None: rows are rows."""
         return None
 
     @property

@@ -95,7 +95,7 @@ class BlockStore(Generic[G]):
                 yield group, self._table.read(row), len(row)
 
     def look(self, wanted: Iterable[tuple[G, int]]) -> Iterator[tuple[tuple[G, int], list[Any]]]:
-        """Blocks that may be wanted again soon: while memory suffices, the table keeps them, so nobody may change them."""
+        """Blocks that may be wanted again soon: while memory suffices, the table keeps them, so no one may change them."""
         for some, keys in self._some(wanted):
             yield from zip(some, self._table.fetch(keys), strict=True)
 

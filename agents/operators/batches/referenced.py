@@ -10,7 +10,7 @@ Promises:
 - Nothing of a record enters the task log. A batch of an input has at most `max_rows` offsets, so it has at most as many rows; one of an
   intermediate stream has whole frames, and more than `max_rows` only if its single frame has.
 - A range of an intermediate stream contains every frame between its ends that the step was given, and executors must find as many rows as
-  the task has seen, or the task fails. Until a batch is durably done, `needed` names its offsets, which nobody trims.
+  the task has seen, or the task fails. Until a batch is durably done, `needed` names its offsets, which no one trims.
 - A result has the greatest event time of the rows that were read. What was read of a partition counts for its watermark in the transaction
   of the result, so no watermark passes a result that is still to come.
 - A batch whose offsets hold no readable row has no result.
@@ -276,7 +276,7 @@ def _place(one: Range) -> tuple[str, int, str]:
 def _other_rows(batch: str, seen: int, read: int) -> RangeBroken:
     return RangeBroken(
         f"batch {batch}: the task saw {seen} rows in its frames, and Spark's executors read {read} there",
-        remedy="the intermediate stream was changed: only the job itself may write it, and nobody may compact or re-create it",
+        remedy="the intermediate stream was changed: only the job itself may write it, and no one may compact or re-create it",
     )
 
 

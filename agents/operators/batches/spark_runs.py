@@ -78,7 +78,7 @@ class Runs:
 
     def _came_back(self, number: int, task: asyncio.Task[list[BatchOutcome]]) -> None:
         if not task.cancelled():
-            error = task.exception()  # marks it as retrieved, because nobody may ask for the result any more
+            error = task.exception()  # marks it as retrieved, because no one may ask for the result any more
             if self._seen is not None and error is None:
                 self._seen.returned(number, task.result())
             elif self._seen is not None and error is not None:

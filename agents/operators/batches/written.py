@@ -117,7 +117,7 @@ class Publishing:
 
     def _came_back(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, because nobody may ask for the result any more
+            task.exception()  # marks it as retrieved, because no one may ask for the result any more
             self.env.poke()
 
     async def publish(self, one: Closed) -> bool:

@@ -2,7 +2,7 @@
 
 - At most: a row that is put into many windows stands in a list for each of them until its chunk is complete, so rows times windows are
   bounded.
-- At least: an operator that awaits several rows at a time gets so many at once. Awaited time holds up nobody.
+- At least: an operator that awaits several rows at a time gets so many at once. Awaited time holds up no one.
 """
 
 from __future__ import annotations

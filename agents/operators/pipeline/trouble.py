@@ -103,7 +103,7 @@ async def recover(
 
 
 def _unread(pipeline: Pipeline, chunk: Chunk, error: BaseException) -> dict[int, tuple[BaseException, str]]:
-    """The rows that fail, if all of them are known and nobody has to be asked about them: the chunk can run without them."""
+    """The rows that fail, if all of them are known and no one has to be asked about them: the chunk can run without them."""
     if not isinstance(error, BadRecord | UserCodeError):
         return {}
     policy = policy_of(error, pipeline.sources[chunk.at.stream], pipeline.app)

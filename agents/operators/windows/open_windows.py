@@ -496,7 +496,7 @@ class OpenWindows(LetterPart):
         return self.open.opened(end, self.opening.get(end))
 
     def _touched(self, end: int, window: ListWindow, keys: Iterable[bytes]) -> None:
-        if self.table is None:  # nothing is stored, so nobody needs to know which block holds a key
+        if self.table is None:  # nothing is stored, so no one needs to know which block holds a key
             return
         if self.careful:  # the letter has written it
             window.written(self.placed[end])

@@ -54,7 +54,7 @@ class KeyTable:
     __slots__ = ("_made",)
 
     def __init__(self) -> None:
-        # the seed is secret, so that nobody can choose keys that collide
+        # the seed is secret, so that no one can choose keys that collide
         self._made: Any = chosen.part.Keys(secrets.randbits(64))
 
     def __len__(self) -> int:

@@ -97,7 +97,7 @@ class Chunk:
         self.at = at
         self.plan = plan
         self._origins: list[FrameOrigins | None] = []
-        """Of which records the rows of its frames were made; empty while nobody has asked."""
+        """Of which records the rows of its frames were made; empty while no one has asked."""
         self._frames = frames
         """By offset: where the record of each of its frames lies."""
         self.next_position = next_position

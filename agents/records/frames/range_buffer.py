@@ -1,4 +1,4 @@
-"""Offsets of a partition whose records nobody here fetches: batches by reference are cut of them.
+"""Offsets of a partition whose records no one here fetches: batches by reference are cut of them.
 
 `RangeBuffer` stands in for `FetchBuffer`. It knows up to which offset the log is readable, and hands out chunks that are ranges of offsets.
 """

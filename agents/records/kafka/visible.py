@@ -3,7 +3,7 @@
 Promises:
 
 - A batch that is returned has passed its checksum, is no control batch, and belongs to no aborted transaction.
-- No offset is passed over silently. The batches of a log that nobody has compacted follow one another without a gap; a gap, or a batch with
+- No offset is passed over silently. The batches of a log that no one has compacted follow one another without a gap; a gap, or a batch with
   fewer records than offsets, raises `NotWhole`.
 - A batch that is cut off at the end of the answer is left to the next fetch.
 - A batch that is too large once it is decompressed is left out, and named in `oversized`.
@@ -92,7 +92,7 @@ class FetchedRange:
                 yield spans
 
     def _batch(self, start: int, end: int) -> SpannedRecords | None:
-        """The records of one batch; None if nobody may see them."""
+        """The records of one batch; None if no one may see them."""
         raw = self._raw
         base, _, _, magic, crc, attributes, last, _, _, producer, _, _, count = HEAD.unpack_from(raw, start)
         if magic != 2:

@@ -1,13 +1,13 @@
 """Memory for large pieces of bytes that come and go, such as the answers of brokers.
 
 What it decides: which memory is used again. An operating system hands out memory page by page, at the first access of each; for a megabyte
-that costs as much as copying it several times. So memory that nobody sees any more is kept for the next caller.
+that costs as much as copying it several times. So memory that no one sees any more is kept for the next caller.
 
 Promises:
 
 - What `fresh` returns overlaps nothing that anybody can still see: memory is used again only after the last view of it is gone, also of
   those that were made from other views.
-- At most 4 MiB that nobody uses are kept in a process. Without the compiled part (`memory.c`), nothing is kept.
+- At most 4 MiB that no one uses are kept in a process. Without the compiled part (`memory.c`), nothing is kept.
 - Its content is arbitrary: whoever asks for it fills it.
 """
 

@@ -3,7 +3,7 @@
 What it decides: nothing. Promises:
 
 - The compiled part and the plain way give equal vectors; every test runs both.
-- Keys and other bytes are vectors of kind `text` here, too: the layout is the same, and nobody asks for their `values()`.
+- Keys and other bytes are vectors of kind `text` here, too: the layout is the same, and no one asks for their `values()`.
 - What does not fit together (a row or a span outside of its column, more than 2 GiB of text) raises `ValueError`.
 """
 

@@ -8,7 +8,7 @@ What it decides: nothing. Promises:
 - Both export the Arrow PyCapsule interface (`__arrow_c_schema__`, `__arrow_c_array__`): `pyarrow.record_batch(batch)` and
   `polars.DataFrame(batch)` copy nothing, and headgate needs neither. Each exported structure keeps what it points to alive until the
   library that took it has released it, in whatever order and on whatever thread it releases or moves them, also while an exception is being
-  raised; what nobody took is released with its capsule. Without the compiled part, pyarrow makes the capsules.
+  raised; what no one took is released with its capsule. Without the compiled part, pyarrow makes the capsules.
 - Buffers are never changed after they have been handed out. Integers in them are in the machine's byte order.
 - All columns of indexes, lengths, offsets of records and times are buffers of 64-bit integers, format `q` (`array("q")`, `memoryview`).
 """

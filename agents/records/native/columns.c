@@ -37,7 +37,7 @@ static PyObject *read_headers(Reader *r, int64_t count) {
             r->bad = 1;
             break;
         }
-        /* nobody checks names before us: bytes that are no UTF-8 become text that shows them (plain_records.py) */
+        /* no one checks names before us: bytes that are no UTF-8 become text that shows them (plain_records.py) */
         PyObject *name = PyUnicode_DecodeUTF8((const char *)r->at, (Py_ssize_t)length, "backslashreplace");
         if (name == NULL) break;
         r->at += length;

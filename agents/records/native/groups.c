@@ -9,7 +9,7 @@
 #define MOST_KEYS INT32_MAX
 #define AHEAD 32 /* keys whose places are asked for before the first of them is needed */
 
-/* Nobody else may use a table while the GIL is released. */
+/* No one else may use a table while the GIL is released. */
 static int enter(int *busy) {
     if (*busy) PyErr_SetString(PyExc_RuntimeError, "another thread is using this table");
     return *busy ? 0 : (*busy = 1);
@@ -443,7 +443,7 @@ typedef struct {
 } Cells;
 
 typedef struct { /* what is added: numbers of keys, rows of columns */
-    int64_t *numbers, *rows; /* copies, which nobody changes once they are checked; rows: NULL for all */
+    int64_t *numbers, *rows; /* copies, which no one changes once they are checked; rows: NULL for all */
     Py_buffer times;
     VectorView *columns; /* one for each cell; `data.obj` is NULL for ROWS */
     Py_ssize_t cells;

@@ -14,7 +14,7 @@ typedef struct { /* its bytes are exported to views, which keep it alive */
     size_t room;
 } Block;
 
-/* Blocks that nobody has any more, the last one last: its pages and what the caches have of it are there. Guarded by the GIL. */
+/* Blocks that no one has any more, the last one last: its pages and what the caches have of it are there. Guarded by the GIL. */
 static struct { uint8_t *bytes; size_t room; } kept[KEPT];
 static size_t kept_count, kept_bytes;
 

@@ -239,7 +239,7 @@ def encode_output(key: Any) -> bytes:
         return b"%d" % key if isinstance(key, int) else str(key).encode()
     if isinstance(key, bool | tuple):
         raise KeyRefused(
-            f"is {type(key).__name__}, of which nobody knows how an output topic has it ({key!r:.60})",
+            f"is {type(key).__name__}, and it is not known how an output topic holds that ({key!r:.60})",
             remedy="say it with key_serde=: hg.json(), or hg.key() as headgate's own topics have it",
         )
     encode(key)  # raises with the reason

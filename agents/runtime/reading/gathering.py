@@ -1,6 +1,6 @@
 """When a gathered fetch is sent: shortly before the commit that its records can still join.
 
-Under `exactly_once` nobody sees a record before its commit. So when a partition has brought records and is read up to its end, its next
+Under `exactly_once` no one sees a record before its commit. So when a partition has brought records and is read up to its end, its next
 fetch is held back for a share of the commit interval: one fetch brings what would otherwise come in hundreds, and the chunk is as large.
 Of a stream between two stages, a fetch would mostly bring nothing until the next commit of its producers. Nothing is held back of a
 partition with a backlog, and the first record after a silence is fetched at once.

@@ -63,7 +63,7 @@ class Contribution:
         self.durable: Mapping[StreamPartition, int] = {}
         """The positions up to which everything is committed."""
         self.done: Mapping[StreamPartition, int] = {}
-        """The positions below which nobody needs anything any more: batches by reference need what is below `durable`."""
+        """The positions below which no one needs anything any more: batches by reference need what is below `durable`."""
         self.expiry = Expiry(lambda: site.at_rest, site.state.expire, self._changed, failures.broken)
 
     def complete(self) -> tuple[bool, frozenset[str]] | None:

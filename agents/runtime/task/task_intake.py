@@ -366,7 +366,7 @@ class TaskIntake:
         self._site.feed(t.NotAnswered(at))
 
     def _answers(self, at: StreamPartition) -> None:
-        """This partition is read again, or by nobody here: once that is so of all, nothing is degraded."""
+        """This partition is read again, or by no one here: once that is so of all, nothing is degraded."""
         self._unanswered.discard(at)
         if not self._unanswered:
             self._site.notes.withdraw(DEGRADED)

@@ -436,7 +436,7 @@ def _settled(pending: Sequence[asyncio.Future[int]]) -> asyncio.Event:
 
 
 def _fails(answer: asyncio.Future[Any], error: OutboxError) -> None:
-    """Fail the answer, unless it is done already; asyncio must not complain if nobody awaits it."""
+    """Fail the answer, unless it is done already; asyncio must not complain if no one awaits it."""
     if not answer.done():
         answer.set_exception(error)
         answer.exception()

@@ -9,7 +9,7 @@
 The main loop itself is watched from outside (`web.stuck`, and the age of its last turn in heartbeats): while it is blocked, nothing here
 runs, so a blocked loop blames no broker.
 
-Promises: every report has an end. Looking reads plain values and asks nobody.
+Promises: every report has an end. Looking reads plain values and asks no one.
 """
 
 from __future__ import annotations

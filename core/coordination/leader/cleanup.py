@@ -4,7 +4,7 @@
 - What a holder has said of its letters is superseded when it has withdrawn it, or when the holder of a later grant has said it again.
 - The record of a fenced incarnation is superseded when no grant refers to it any more.
 - A request is deleted when it has its final answer. The answer is deleted after `answers.keep`, once the request is gone.
-- An unreadable request or answer is deleted: nobody can answer it, and nobody waits for it.
+- An unreadable request or answer is deleted: no one can answer it, and no one waits for it.
 - All records of a processor are deleted some time after all its incarnations are fenced or have left, and no grant and no model names it.
   Generated names never return, so this limits the size of the stream to the processors in use.
 

@@ -51,7 +51,7 @@ def repair(draft: Draft) -> None:
 
 
 def _may_write(state: JobState, known: Message) -> bool:
-    """Whether nobody but the leader can write this key now."""
+    """Whether no one but the leader can write this key now."""
     if isinstance(known, SetTaskState):
         grant = state.grant(known.task)
         return grant is not None and grant.grant == known.grant and _over(state, grant.processor, grant.incarnation)

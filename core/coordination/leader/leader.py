@@ -394,7 +394,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         return self._vacant(leader)
 
     def _vacant(self, leader: SetLeader | None) -> bool:
-        """Whether nobody leads: there never was a leader, or it resigned, left, was fenced, is our own predecessor, or is silent."""
+        """Whether no one leads: there never was a leader, or it resigned, left, was fenced, is our own predecessor, or is silent."""
         if leader is None or not leader.processor or leader.processor == self.config.processor:
             return True
         lives = [life for life in self.job.incarnations(leader.processor) if life.process == leader.process]

@@ -153,7 +153,7 @@ class Tasks:
             grant = job.grant(task)
             if grant is None or grant.grant != self.mine[task].grant or grant.incarnation != self.incarnation:
                 if self.mine[task].phase in AT_WORK:
-                    orders.append(SendOrder(task, Abandon("the grant is somebody else's")))
+                    orders.append(SendOrder(task, Abandon("the task was granted to another worker")))
                 del self.mine[task]
         return orders
 
@@ -181,7 +181,7 @@ class Tasks:
                 return []
             return self._start(job, view, grant, mine, mono, sure)
         if mine.phase == GrantPhase.RELEASING and not stay:
-            # it is wanted here again: the leader must know that nobody runs it until it is released
+            # it is wanted here again: the leader must know that no one runs it until it is released
             mine.state = TaskState.RELEASING
         if mine.phase != GrantPhase.STARTED:
             return []

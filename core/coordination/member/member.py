@@ -123,7 +123,7 @@ def _table() -> tuple[TableRow, ...]:
             (s.NEW, Leave, s.EXITED, "nothing has started", "leave_early"),
             (s.INITIALISING, Leave, s.EXITED, "no task has been granted", "leave_initialising"),
             ((s.NEW, s.READING, s.FENCING, s.RESTING, s.INITIALISING), Beat, "", "counts for who was here before"),
-            (AT_WORK, Beat, "", "nobody is waited for any more", "hear_nobody"),
+            (AT_WORK, Beat, "", "no one is waited for any more", "hear_nobody"),
             ((s.FENCING, s.RESTING, s.INITIALISING, s.EXITED), Read, "", "recorded", "note_read"),
             ((s.WAITING, s.FENCING, s.RESTING, s.INITIALISING), End, "", "recorded", "note_end"),
             (BEFORE, _ANSWERS, "", "recorded"),
@@ -305,7 +305,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             self.liveness.heard(event.heartbeat)
 
     def hear_nobody(self, event: Beat, now: Now) -> list[MemberInstruction]:
-        """It waits for nobody, so it remembers nobody."""
+        """It waits for no one, so it remembers no one."""
         self._hear(event)
         self.liveness.forget(set())
         return []
@@ -395,7 +395,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 doubtful = doubtful or self.liveness.silence(life.process) <= config.session_s
         if doubtful:
             self.state = MemberState.WAITING
-            return self._stand(False, "a process with this id was here before; waiting whether it still speaks")
+            return self._stand(False, "waiting to see whether the process that had this id before is still running")
         self._fences = {life.incarnation for life in self._before()}
         if not self._fences:
             return self._initialise()

@@ -94,7 +94,7 @@ def _table() -> tuple[TableRow, ...]:
                 s.COMMITTING,
                 Committed,
                 (s.APPLYING, *_NEXT),
-                "durable: the stores may follow; nobody there any more: nothing to apply",
+                "durable: the stores may follow; no one there any more: nothing to apply",
             ),
             (s.APPLYING, Applied, (s.APPLYING, *_NEXT), "a store has followed; its task is told"),
             (s.APPLYING, StoreRefused, (s.APPLYING, *_NEXT), "one store has not: its task fails alone"),
@@ -157,7 +157,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
         self._begun_s = float("-inf")
         self._positions: dict[str, int] = {}
         self._gone: set[str] = set()
-        """Tasks that went between sealing and its answer. Their contributions are committed; nobody waits for their stores."""
+        """Tasks that went between sealing and its answer. Their contributions are committed; no one waits for their stores."""
 
     @property
     def _due_s(self) -> float:

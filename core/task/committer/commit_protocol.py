@@ -31,7 +31,7 @@ class Paced:
 
 @dataclass(frozen=True, slots=True)
 class TaskGone:
-    """The task is closed, abandoned or failed: it takes part no more, and nobody waits for its store."""
+    """The task is closed, abandoned or failed: it takes part no more, and no one waits for its store."""
 
     task: str
 

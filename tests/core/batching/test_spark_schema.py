@@ -88,7 +88,7 @@ def test_columns_of_a_schema(schema: Any, columns: tuple[str, ...]) -> None:
         ("a struct<b int c string>", "a comma is missing before 'c'"),
         ("struct<a: int", "a '>' is missing"),
         ("a array<int", "the '>' of 'array' is missing"),
-        ("a array<int>>", "nobody opened this '>'"),
+        ("a array<int>>", "no one opened this '>'"),
         ("a array", "needs the types"),
         ("a map<string>", "a map needs two types"),
         ("a varchar(5", r"the '\)' of 'varchar' is missing"),

@@ -206,7 +206,7 @@ def test_nobody_may_delete_what_is_counted_on():
     state = folded(GRANT, Delete(key_of(GRANT)), Delete(("set-run", ())))
     assert state.grant("t") == GRANT
     assert state.damaged == {key_of(GRANT): 1, ("set-run", ()): 2}
-    assert "nobody deletes it" in state.problems[2]
+    assert "no one deletes it" in state.problems[2]
 
 
 def test_a_copy_is_equal_and_independent():

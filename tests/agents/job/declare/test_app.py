@@ -107,8 +107,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("process with an argument too many", lambda a: a.input("a").process(Needs, limit=1, more=2), "cannot be made"),
     ("a job that reads nothing", lambda a: a.graph(), "has no inputs"),
     ("a job that does nothing", lambda a: (a.input("a").map(str), a.graph()), "has no outputs, tables or actors"),
-    ("a shuffle for nobody", lambda a: ((s := a.input("a")).to("x"), s.repartition("k"), a.graph()), "nobody reads"),
-    ("batches for nobody", lambda a: ((s := a.input("a")).to("x"), s.batch(max_rows=1), a.graph()), "nobody reads"),
+    ("a shuffle for nobody", lambda a: ((s := a.input("a")).to("x"), s.repartition("k"), a.graph()), "no step reads"),
+    ("batches for nobody", lambda a: ((s := a.input("a")).to("x"), s.batch(max_rows=1), a.graph()), "no step reads"),
     ("a module that is not there", lambda a: hg.App("x", include=["no.such.module"]).graph(), "No module named"),
 ]  # fmt: skip
 

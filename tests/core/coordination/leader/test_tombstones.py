@@ -86,7 +86,7 @@ def test_a_deletion_of_the_leader_counts() -> None:
 
 
 def test_what_is_deleted_for_ever_does_not_count_in_a_transaction_either() -> None:
-    assert "nobody deletes it" in read(1, encode_key(("set-run", ())), None).problem
+    assert "no one deletes it" in read(1, encode_key(("set-run", ())), None).problem
 
 
 def drafted(*entries: Any) -> Draft:

@@ -62,7 +62,7 @@ def test_nothing_starts_before_it_is_sure():
     assert len(scene.told()) == 1
     assert not scene.tasks.eager
     scene.say(c.SetGrant("t", 4, "p2", "000001-other"))
-    assert scene.told(sure=False) == [o.Abandon("the grant is somebody else's")]
+    assert scene.told(sure=False) == [o.Abandon("the task was granted to another worker")]
     scene = Scene()
     assert scene.told("leaving", sure=False) == []
     assert not scene.tasks.eager
@@ -123,7 +123,7 @@ def test_a_grant_that_is_somebody_elses_is_abandoned(grant: c.SetGrant):
     scene.told()
     scene.say(grant)
     told = scene.told()
-    assert told[0] == o.Abandon("the grant is somebody else's")
+    assert told[0] == o.Abandon("the task was granted to another worker")
     assert (len(told) == 2) == (grant.processor == "p1" and grant.incarnation == INC)
 
 
