@@ -58,6 +58,8 @@ class Mine:
     """The seeks that the task has refused, each with the reason."""
     told: set[str] = field(default_factory=set[str])
     """The seeks of the run that this start of the task was told."""
+    ran: bool = False
+    """The task has run here under this grant."""
     unproven: bool = False
     """A holder before died, and no commits since have shown that no letter of the task was to blame."""
 
@@ -91,7 +93,7 @@ class Tasks:
         if report.gone and mine.phase == GrantPhase.RELEASING:
             mine.state = TaskState.RELEASED
         elif report.gone:
-            mine.phase = GrantPhase.HELD_BACK
+            mine.phase, mine.ran = GrantPhase.HELD_BACK, True
             mine.told.clear()
             self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
         if mine.state == TaskState.RELEASED:
@@ -177,7 +179,8 @@ class Tasks:
             mine = self.mine[task] = Mine(grant.grant, GrantPhase.HELD_BACK, unproven=grant.died)
         if mine.phase == GrantPhase.HELD_BACK:
             if stay:
-                mine.phase, mine.state, mine.why = GrantPhase.OVER, TaskState.RELEASED, NEVER_RAN
+                mine.phase, mine.state = GrantPhase.OVER, TaskState.RELEASED
+                mine.why = mine.why if mine.ran else NEVER_RAN
                 return []
             return self._start(job, view, grant, mine, mono, sure)
         if mine.phase == GrantPhase.RELEASING and not stay:

@@ -291,6 +291,15 @@ def test_a_task_that_is_gone_when_it_should_release_has_released():
     assert held.tasks.all_over()
 
 
+def test_a_task_that_had_failed_is_released_with_the_reason():
+    """Its worker left, and it was said that it never ran: nothing told why the partition was not read."""
+    scene = Scene()
+    scene.told()
+    scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.FAILED, "the disk is full", gone=True))
+    assert scene.told(going="leaving") == []
+    assert scene.tasks.wanted(scene.job) == [c.SetTaskState("t", 3, "released", "the disk is full")]
+
+
 def test_without_a_run_nothing_runs():
     scene = Scene(GRANT)
     assert scene.told() == []
