@@ -84,6 +84,9 @@ class Plant:
     def into(self, world: World) -> None:
         """Plant the bug."""
         for owner, attribute, replacement in self._patches():
+            assert hasattr(owner, attribute) or not callable(replacement), (
+                f"{self.name} changes {attribute}, which {owner} has no more"
+            )
             self._undo.append((owner, attribute, owner.__dict__.get(attribute, ABSENT)))
             setattr(owner, attribute, replacement)
 

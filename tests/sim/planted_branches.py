@@ -26,7 +26,7 @@ def every_second_letter() -> Patches:
 def timers_fired_by_a_failed_letter_are_gone() -> Patches:
     from headgate.agents.operators.actors.timers import Timers
 
-    return [(Timers, "forget", Timers.complete)]
+    return [(Timers, "drop", Timers.complete)]
 
 
 def first_time_of_a_timer_stays() -> Patches:
