@@ -61,7 +61,7 @@ SHOWN: dict[str, int] = {
     "guessed-idle": 50_099,
     "half-a-chunk": 50_000,
     "half-completed": 50_000,
-    "idle-left-out": 50_251,
+    "idle-left-out": 1_000_009,
     "initialised-twice": 50_002,
     "last-row": 50_003,
     "late-part-unsaid": 50_006,
@@ -120,7 +120,7 @@ SHOWN: dict[str, int] = {
     "unanswered-end-counts": 1_000_037,
     "undone-drain": 50_001,
     "unset-kept": 2_000_022,
-    "unset-unwritten": 2_000_008,
+    "unset-unwritten": 2_000_003,
     "withdraw-nothing": 2_000_013,
 }
 
