@@ -1436,3 +1436,16 @@ def test_golden_rows_of_one_that_is_away():
     rows = golden(p)
     assert rows["93aa73616c65732d312d6279ffa4746f6c64"] == "9701a272320005c3a0c3"
     assert rows["95aa73616c65732d312d627900a473616964a475702f31a161"] == "9801a272320105c300a0c3"
+
+
+def test_whether_a_lift_is_due_and_whether_it_was_said_that_all_are_idle():
+    """Who speaks for all says the one only while the other is not true."""
+    p = progress("a", "b")
+    assert (p.lifts_next(S, 0), p.all_idle(S, 0)) == (False, False)
+    feed(p, wm("a", 10), wm("b", 200), wm("a", 10, idle=True))
+    assert p.lifts_next(S, 0), "it has marked 200, and reached 10"
+    feed(p, wm("a", 10, idle=True))
+    assert not p.lifts_next(S, 0)
+    for said, idle in ((wm(None, 200, idle=True), True), (wm(None, 210), False)):
+        feed(p, said)
+        assert p.all_idle(S, 0) is idle
