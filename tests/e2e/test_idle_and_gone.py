@@ -25,7 +25,7 @@ app = hg.App("JOB", settings={**idle, "placement.rejoin-grace": "10m"})  # elsew
 rows = app.input("IN", timestamp="ts", max_future=None).repartition("k", partitions=2)
 rows.window(hg.tumbling("1s"), late="LATE").agg(n=hg.count()).to("OUT")
 """
-WAIT_S = 100
+WAIT_S = 240
 
 
 async def owners(job) -> dict[str, str]:
