@@ -265,7 +265,7 @@ class Progress:
         group = self._streams[stream][partition].groups.get(self.own_job)
         said = group.said.get(task) if group is not None else None
         if group is None or said is None or group.everyone is not None:
-            return group is None or group.everyone is None or not group.everyone.idle
+            return not self.all_idle(stream, partition)
         others = group.moving(task)
         return said.mark > said.upto or (others is not None and others > said.upto)
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ..layout import Buffer, longs
 from ..limits import NO_TIMESTAMP
-from ..memory.event_time import LAST_TIME, is_time
-from ..memory.longs import extremes, listed_extremes
+from ..memory.event_time import LAST_TIME, are_times, is_time
+from ..memory.longs import extremes
 from ..memory.record_spans import RecordSpans, pieces
 from .columns import Header, RecordLists
 from .spans import SpannedColumns, SpannedRecords, headers_of
@@ -110,10 +110,8 @@ def stamped(
 
 def _fits(times: Sequence[Any], limits: Accepted) -> bool:
     """Whether the target accepts all of these; what cannot be compared is no time, and is refused elsewhere."""
-    if isinstance(times, list) and (found := listed_extremes(cast("list[Any]", times))) is not None:
-        return found[0] >= limits.least and found[1] <= limits.greatest
     try:
-        return not times or (min(times) >= limits.least and max(times) <= limits.greatest)
+        return are_times(times if isinstance(times, list) else list(times), limits.least, limits.greatest)
     except TypeError:
         return False
 

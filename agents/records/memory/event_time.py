@@ -30,7 +30,7 @@ def are_times(times: Sequence[int] | Buffer, least: int = FIRST_TIME, greatest: 
     """
     if not len(times):
         return True
-    first, last = extremes(times) if not isinstance(times, list) else listed_extremes(times) or (min(times), max(times))
+    first, last = _span(times) if isinstance(times, list) else extremes(times)
     return least <= first and last <= greatest
 
 
@@ -40,8 +40,12 @@ def latest(times: list[int]) -> int | None:
     >>> latest([5, 7, 6]), latest([])
     (7, None)
     """
-    found = listed_extremes(times)
-    return found[1] if found is not None else max(times, default=None)
+    return _span(times)[1] if times else None
+
+
+def _span(times: list[int]) -> tuple[int, int]:
+    """The least and the greatest of a list that is not empty. What user code gave as times may be anything that compares."""
+    return listed_extremes(times) or (min(times), max(times))
 
 
 def whole_in_ms(unit: str, times: list[int]) -> list[int]:

@@ -90,7 +90,7 @@ class Producers:
         self.careful: set[str] = set()
         """Tasks that hold nothing back for a commit until this process ends: completing a letter, or what they held back, has failed."""
         self.rest_s = 0.0
-        """For how long a task without a backlog rests; see `REST_S`."""
+        """For how long a task without a backlog rests, as of the last commit: counted at each fetch, it would cost tasks times tasks."""
 
     # ------------------------------------------------------------------------------------------------- one incarnation
 
