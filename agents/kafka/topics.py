@@ -91,6 +91,8 @@ class TopicSpec:
     """-1: the brokers' default."""
     grows: bool = False
     """It gets more partitions if it has too few."""
+    any_width: bool = False
+    """The number of partitions is only for its creation: one that somebody else has made is right as it is."""
     shared: bool = False
     """Several jobs may write it, so the job must say how many partitions it has if that is not what it would choose."""
 
@@ -164,7 +166,7 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
     if found is None:
         return [Difference(spec.name, "it does not exist", spec.command(client))]
     out: list[Difference] = []
-    if found.partitions != spec.partitions:
+    if found.partitions != spec.partitions and not spec.any_width:
         remedy = "the number is fixed for a job with state: create the topic again after `headgate reset`"
         if spec.grows and found.partitions < spec.partitions:
             remedy = spec.wider(client)

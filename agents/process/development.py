@@ -236,7 +236,7 @@ class Development:
         try:
             found = await admin.find(offer.topics)
             missing = [name for name in offer.topics if name not in found]
-            await admin.ensure(TopicSpec(name, self.partitions) for name in missing)
+            await admin.ensure(TopicSpec(name, self.partitions, any_width=True) for name in missing)
         finally:
             await admin.stop()
         if missing:

@@ -96,7 +96,7 @@ class JobTopics:
         if not self.create_outputs:
             raise no_outputs(missing, width)
         log.warning("output topics are created", topics=missing)
-        self._known |= await self.topics.ensure(TopicSpec(topic, width) for topic in missing)
+        self._known |= await self.topics.ensure(_output(topic, width) for topic in missing)
 
     async def refuse_names(self) -> None:
         """Refuse names of topics that another job on the cluster uses or keeps. `headgate plan` asks the same."""
@@ -242,13 +242,13 @@ class JobTopics:
     ) -> tuple[list[TopicSpec], list[TopicSpec]]:
         """Every topic of the job before it runs: its own topics, and its outputs as they would be created."""
         own = [*self.fixed(), self._log(tasks)]
-        outputs = [TopicSpec(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
+        outputs = [_output(name, widest(counts)) for name in sorted(self.declared.graph.outputs)]
         return own + self._framed(widths), outputs
 
     def specs_of_unknown_width(self) -> tuple[list[TopicSpec], list[TopicSpec]]:
         """The same while inputs do not exist. Who creates them by hand gives the number of partitions."""
         own = [*self.fixed(), self._log(0)]
-        outputs = [TopicSpec(name, 0) for name in sorted(self.declared.graph.outputs)]
+        outputs = [_output(name, 0) for name in sorted(self.declared.graph.outputs)]
         graph = self.declared.graph
         return own + self._framed(dict.fromkeys({*graph.writer, *graph.shared}, 0)), outputs
 
@@ -321,6 +321,11 @@ class JobTopics:
                     remedy="if it holds no unread records (the job was drained), delete it and create it again; otherwise "
                     f"run `headgate reset`: {TopicSpec(name, width, {**INTERMEDIATE, **LARGE}).command(self._client)}",
                 )
+
+
+def _output(name: str, width: int) -> TopicSpec:
+    """An output as it is created. Who makes it a moment before may choose another width."""
+    return TopicSpec(name, width, any_width=True)
 
 
 def widest(counts: Mapping[str, int]) -> int:

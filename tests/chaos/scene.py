@@ -45,6 +45,9 @@ MOST_S = 60.0
 SUSPICION = ("a letter was under way when its process ended", "less is suspected")
 """What a worker says of letters that it suspects: one more, and what is left of them."""
 
+LEFT = ('"state": "released"', '"state": "abandoned"')
+"""What it says of a task that it has no more: the next owner suspects what this one has not run."""
+
 
 class Process:
     """One `headgate run`."""
@@ -218,6 +221,7 @@ class Scene:
         if successor == process.processor:
             self.until(lambda: not process.alive, 4 * MOST_S, "the superseded worker to stop by itself", process)
         elif process.alive:
+            self._unsuspected(process)  # it may have tasks again
             process.send(signal.SIGKILL)
         process.wait(60)
         self.advanced("the zombie's end", after)
@@ -273,7 +277,11 @@ class Scene:
         def none() -> bool:
             suspected: dict[str, bool] = {}
             for line in process.said().splitlines(keepends=True):
-                if line.endswith("\n") and any(event in line for event in SUSPICION):
+                if not line.endswith("\n"):
+                    continue
+                if any(state in line for state in LEFT):
+                    suspected.pop(json.loads(line)["task"], None)
+                elif any(event in line for event in SUSPICION):
                     told = json.loads(line)
                     records = "at=StreamPartition" in str((told.get("mark"), told.get("left")))
                     suspected[told["task"]] = records or ("mark" in told and suspected.get(told["task"], False))
