@@ -17,6 +17,10 @@ from .private import asked_again, client_of, observe, reads_no_more, set_long_po
 from .settings import ClientSettings
 from .topic_ids import ask_ids, topic_id
 
+LOOKS_MS = 1000
+"""How often the client looks for something to fetch where nothing has told it of any; by itself it does so five times a second, for each
+consumer. Answers, seeks and resumed partitions wake it."""
+
 
 class KafkaConsumer:
     """Wraps one `AIOKafkaConsumer`. It never resets a position by itself."""
@@ -37,6 +41,7 @@ class KafkaConsumer:
         self._options: dict[str, Any] = {
             "max_partition_fetch_bytes": fetch_bytes,
             "fetch_max_wait_ms": max_wait_ms,
+            "consumer_timeout_ms": LOOKS_MS,
             "client_id": name,
         }
         self._raw = raw

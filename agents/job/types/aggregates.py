@@ -232,12 +232,15 @@ class AggregatePlan:
         """Add rows in place: `states[key]` is a list with one state per aggregate. `items`: fields are items, not attributes."""
         (self._add_items if items else self._add_attributes)(keys, values, states)
 
-    def columns(self, values: list[Any], *, partial: bool = False) -> ValueColumns | None:
-        """The columns of these rows (or partial states) for `add_columns`, one per aggregate; None if not all of them are numbers."""
+    def columns(self, values: list[Any]) -> ValueColumns | None:
+        """The columns of these rows for `add_columns`, one per aggregate; None if not all of them are numbers."""
         if not self.numeric or not values:
             return None
-        found = list(zip(*values, strict=True)) if partial else [select and select(values) for select in self.select]
-        return self._numbers(found, partial=partial)
+        return self._numbers([select and select(values) for select in self.select], partial=False)
+
+    def partials(self, states: list[Any]) -> ValueColumns | None:
+        """The same of partial states, which are columns already."""
+        return self._numbers(states, partial=True) if self.numeric and states else None
 
     def _numbers(self, found: list[Any], *, partial: bool) -> ValueColumns | None:
         for part, column in zip(self.parts, found, strict=True):

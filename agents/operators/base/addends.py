@@ -66,18 +66,26 @@ class Addends:
     """What rows, or partial states in lists, add. Keys are bytes, or text that is to be encoded."""
 
     def __init__(
-        self, step: Aggregating, keys: list[Any], values: list[Any], times: list[int], *, partial: bool = False
+        self,
+        step: Aggregating,
+        keys: list[Any],
+        values: list[Any] | None,
+        times: list[int],
+        *,
+        states: list[list[Any]] | None = None,
     ) -> None:
+        """`values`: the rows, or partial states. `states`: the latter, as a column for each aggregate."""
         self.step = step
         self.keys = keys
-        self.rows = values
         self.timestamps = times
-        self.partial = partial
+        self.partial = states is not None
+        self._values = values
+        self._states = states
         self._columns: list[Any] | None = None
 
     def blaming(self) -> blaming:
         """Errors in this block are the aggregate's; the message says which field a row lacks."""
-        return blaming(self.step, None if self.partial else self.step.plan.lacking(self.rows))
+        return blaming(self.step, None if self.partial else self.step.plan.lacking(self.values()))
 
     def numbers(self, keys: KeyTable) -> Buffer:
         return keys.numbers_listed(self.keys)
@@ -90,10 +98,10 @@ class Addends:
     def addition(self, arrays: KeyArrays) -> Addition | None:
         columns: Sequence[Vector | None] | None
         if self.partial:
-            columns = arrays.vectors(self.rows)
+            columns = arrays.vectors(self.values())
         else:
             select = arrays.plan.select
-            found = [one and numbers_in(one(self.rows)) for one in select]
+            found = [one and numbers_in(one(self.values())) for one in select]
             wrong = any(s and (v is None or v.nulls) for s, v in zip(select, found, strict=True))
             columns = None if wrong else arrays.columns(found.__getitem__)
         if columns is None:
@@ -102,19 +110,24 @@ class Addends:
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
         if self._columns is None:
-            self._columns = plan.columns(self.rows, partial=self.partial)
+            self._columns = plan.columns(self.values()) if self._states is None else plan.partials(self._states)
         return self._columns
 
     def values(self) -> list[Any]:
-        return self.rows
+        if self._values is None:
+            self._values = list(map(list, zip(*(self._states or ()), strict=True)))
+        return self._values
 
     def picked(self, rows: Buffer | None) -> Addends:
         if rows is None:
             return self
         at = longs(rows).tolist()
-        made = Addends(
-            self.step, pick(self.keys, at), pick(self.rows, at), pick(self.timestamps, at), partial=self.partial
-        )
+        keys, times = pick(self.keys, at), pick(self.timestamps, at)
+        if self._states is not None:
+            made = Addends(self.step, keys, None, times, states=[pick(one, at) for one in self._states])
+            made._columns = self._columns and made._states  # they are the same
+            return made
+        made = Addends(self.step, keys, pick(self.values(), at), times)
         if self._columns is not None:
             made._columns = [one if one is None else pick(one, at) for one in self._columns]
         return made
@@ -158,7 +171,7 @@ class PartialAddends:
         return Addition(self.numbers(arrays.keys), list(self.states), self.rows, self.arrived.times, self)
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
-        return plan.columns(self.values(), partial=True)
+        return plan.partials(list(zip(*self.values(), strict=True)))
 
     def values(self) -> list[Any]:
         return self._some(self.lists())

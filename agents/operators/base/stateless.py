@@ -15,7 +15,7 @@ An exception of user code is re-raised as a `UserCodeError` that names the step.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from types import MappingProxyType, TracebackType
@@ -39,7 +39,7 @@ from ...records.kafka.writable import check_headers, check_times
 from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
 from ...records.values.record import SAME_TIME, Batch, Headers, Record, Rows
-from ...records.values.serdes import KEY, OUTPUT_KEY
+from ...records.values.serdes import KEY, OUTPUT_KEY, Encoded
 from .letter import LetterPart
 from .user_line import near, user_line
 
@@ -526,9 +526,17 @@ class RekeyOp(Operator):
 
 def encode(step: Step, serde: Any, values: list[Any], rows: Rows | None = None) -> list[Any]:
     """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`. `rows`: whose values they are."""
-    encoded = serde.dumps_many(values)
+    return _encoded(step, serde.dumps_many(values), rows or NO_ROWS)
+
+
+def encode_made(step: Step, serde: Any, made: Callable[[], Iterable[Any]]) -> list[Any]:
+    """The same of values that are made one by one, and are not None."""
+    return _encoded(step, serde.dumps_made(made), NO_ROWS)
+
+
+def _encoded(step: Step, encoded: Encoded, rows: Rows) -> list[Any]:
     if encoded.bad:
-        raise failing(step, encoded.bad, rows or NO_ROWS)
+        raise failing(step, encoded.bad, rows)
     return encoded.values
 
 

@@ -69,11 +69,13 @@ class AggregateOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        of = Addends(self.aggregate, keys, rows.values, rows.timestamps, partial=self.partial)
-        if self.partial and rows.plan != self.plan.digest:
-            with of.blaming():
-                of.rows = self._of_former_code(rows.plan, rows.values)
-        self._aggregate(of)
+        values, states = rows.values, None
+        if self.partial:
+            with blaming(self.aggregate):
+                if rows.plan != self.plan.digest:
+                    values = self._of_former_code(rows.plan, values)
+                states = list(map(list, zip(*values, strict=True)))
+        self._aggregate(Addends(self.aggregate, keys, values, rows.timestamps, states=states))
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         self._aggregate(ColumnAddends(self.aggregate, chunk, lambda of: chunk_keys(self, of, self.key_serde)))

@@ -10,7 +10,7 @@ is the greatest of its rows. No row is late here: the window operator behind the
 from __future__ import annotations
 
 from array import array
-from typing import Any, cast
+from typing import cast
 
 from ....core.progress.frames import NO_TIME
 from ....core.windows.results import END_FIELD
@@ -27,10 +27,10 @@ from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
 from ..base.addends import Addends, ColumnAddends
 from ..base.key_arrays import KeyArrays
-from ..base.stateless import Env, blaming, encode
+from ..base.stateless import Env, blaming, encode_made
 from ..shuffle.shuffles import PARTIAL, ShuffleOp
 from .open_windows import OpenWindows
-from .window_states import ArrayWindow
+from .window_states import ArrayWindow, States
 
 ROWS_FIELD = "window-rows"
 """The name of the number of rows in a partial state of a pane: no identifier, so no aggregate has it."""
@@ -112,17 +112,17 @@ class WindowCombineOp(ShuffleOp):
     def _send_lists(self, kept: OpenWindows) -> None:
         step = self.shuffle_step
         keys: list[bytes | None] = []
-        states: list[list[Any]] = []
         times: list[int] = []
+        listed: list[tuple[int, States]] = []
         for end in kept.open.ends:
             window = kept.open.live[end]
             if not isinstance(window, ArrayWindow):
                 keys += window.states
-                states += [[end, *state] for state in window.states.values()]
                 times += map(window.times.__getitem__, window.states)
+                listed.append((end, window.states))
         if not keys:
             return
-        values = encode(step, PARTIAL, states)
+        values = encode_made(step, PARTIAL, lambda: ([end, *one] for end, of in listed for one in of.values()))
         with blaming(step):
             self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
 

@@ -126,32 +126,38 @@ class WindowOp(Operator):
     def push(self, rows: Rows) -> None:
         kept, keys = self.kept, keyed(self, rows, self.window_step.key_serde)
         times, values = rows.timestamps, rows.values
-        if self.partial and rows.plan != self.plan.digest:
-            values = self._of_former_code(rows.plan, values)
+        if self.partial:
+            self._push_states(keys, rows)
+            return
         if self.window_step.rows is not None:
             values = self._entries(rows)
         if self.by_clock:
             times = [self._now()] * len(times)
         if isinstance(kept, OpenWindows):
-            states = [value[2:] for value in values] if self.partial else values
-            of = Addends(self.window_step, keys, states, times, partial=self.partial)
-            when = array("q", times)
-            assign = (
-                self._windows_of(array("q", [value[0] for value in values]), when)
-                if self.partial
-                else self._by_time(when)
-            )
+            of = Addends(self.window_step, keys, values, times)
             with of.blaming():
-                found = kept.take_blocks(assign, of, None, len(times))
-            if self.partial:
-                self._late_partials(found, [value[1] for value in values], times)
+                found = kept.take_blocks(self._by_time(array("q", times)), of, None, len(times))
             late, partly = _listed(found.late), found.partly
         else:
             with blaming(self.step, self.plan.lacking(values)):
                 late, partly = kept.take(keys, times, values, self.floor.closed)
-        if not self.partial:
-            self._late_now = self._late_now.plus(len(late), partly)
-            self._late(rows, late)
+        self._late_now = self._late_now.plus(len(late), partly)
+        self._late(rows, late)
+
+    def _push_states(self, keys: list[Any], rows: Rows) -> None:
+        """Merge partial states, each behind the end of its pane and its number of rows."""
+        kept, values, times = self.kept, rows.values, rows.timestamps
+        assert isinstance(kept, OpenWindows)
+        if rows.plan != self.plan.digest:
+            values = self._of_former_code(rows.plan, values)
+        if not values:
+            return
+        with blaming(self.window_step):
+            ends, counts, *states = map(list, zip(*values, strict=True))
+        of = Addends(self.window_step, keys, None, times, states=states)
+        with of.blaming():
+            found = kept.take_blocks(self._windows_of(array("q", ends), array("q", times)), of, None, len(times))
+        self._late_partials(found, counts, times)
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         kept = self.kept

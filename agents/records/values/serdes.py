@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import attrgetter
@@ -158,6 +158,14 @@ class Serde(Generic[T]):
                     out.bad.append((index, self._unwritable(one, error)))
             out.values.append(data)
         return out
+
+    def dumps_made(self, made: Callable[[], Iterable[T]]) -> Encoded:
+        """Encode values that are made one by one, none of which is None: a list that lives no longer than its bytes costs half as much."""
+        encode = self._encode
+        try:
+            return Encoded([encode(one) for one in made()])
+        except BaseException:  # noqa: BLE001 - encode them one by one instead
+            return self.dumps_many(list(made()))
 
     def _unreadable(self, data: object, error: BaseException) -> DataError:
         if isinstance(error, DataError):

@@ -27,9 +27,9 @@ from .outbox import Outbox
 
 log = Logger("headgate.worker")
 
-REST_S = 0.02
+REST_S = 0.03
 """While a task of the worker has a backlog, each task without one rests for so long, times their number, after it took part in a commit. To
-take part takes 2 to 3 ms of the main loop, also of a task that has little to commit: all of them together take an eighth of it.
+take part takes 2 to 3 ms of the main loop, also of a task that has little to commit: all of them together take a tenth of it.
 """
 
 
