@@ -11,6 +11,7 @@ PARTS = [
     "longs.c",
     "matching.c",
     "spans.c",
+    "spread.c",
     "take.c",
     "window_rows.c",
     "unpack.c",

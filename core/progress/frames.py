@@ -490,6 +490,11 @@ def encode(frame: WrittenFrame) -> bytes:
     return data
 
 
+def batch_ends(plan: int | None) -> tuple[bytes, bytes]:
+    """What stands before and behind the keys, times and values of a batch without headers: rows, or partial states of a plan."""
+    return b"\x04\x96" + _packb(VERSION), _packb(None) + _packb(ROWS if plan is None else [PARTIAL_STATES, plan])
+
+
 def _encode_batch(frame: BatchFrame) -> bytes:
     _check_columns(frame.keys, frame.timestamps, frame.values)
     if frame.headers is not None:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....core.progress.came_from import ROWS_HEADER
-from ....core.progress.frames import FROM_HEADER, HEADER, BatchFrame, header_value
+from ....core.progress.frames import BATCH, FROM_HEADER, HEADER, TYPE_NAMES, BatchFrame, batch_ends
 from ....core.progress.frames import encode as encode_frame
 from ...records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
-from ...records.frames.framing import FRAME_RECORDS, frame_cuts
+from ...records.frames.framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
 from ...records.kafka.columns import pick
 from ...records.kafka.partitioner import Partitioner
 from ...records.limits import NO_TIMESTAMP
 from ...records.memory.longs import distances
+
+BATCH_TYPE = TYPE_NAMES[BATCH].encode()
 
 
 class Before(NamedTuple):
@@ -58,15 +60,23 @@ class Spread:
         offsets: Sequence[int] | None = None,
     ) -> None:
         """Write rows, or partial states of a plan, in batch frames. `offsets`: those of the records that the rows were made of."""
-        width = self.widths[topic]
-        if everyone or width == 1:
-            self._frames(topic, 0, keys, timestamps, values, headers, plan, offsets)
+        partitioner = self._partitioner(topic, 1 if everyone else self.widths[topic])
+        came = None if offsets is None else array("q", offsets)
+        most = min(self.most.get(topic, FRAME_RECORDS), FRAME_RECORDS)
+        if headers is None or not any(headers):
+            bounds, ends = (most, FRAME_BYTES), batch_ends(plan)
+            for partition, first_ms, body, places in partitioner.spread(keys, timestamps, values, came, bounds, ends):
+                self._frame(topic, partition, FrameRecord(body, BATCH_TYPE, first_ms, places))
             return
-        for partition, at in enumerate(self._partitioner(topic, width).split(keys)):
-            if at:
-                own = None if headers is None else pick(headers, at)
-                came = None if offsets is None else pick(offsets, at)
-                self._frames(topic, partition, pick(keys, at), pick(timestamps, at), pick(values, at), own, plan, came)
+        for partition, at in enumerate(partitioner.split(keys)):
+            for start, stop in frame_cuts(pick(keys, at), pick(values, at), pick(headers, at), most):
+                rows = at[start:stop]
+                own = pick(headers, rows)
+                frame = BatchFrame(
+                    pick(keys, rows), pick(timestamps, rows), pick(values, rows), own if any(own) else None, plan
+                )
+                places = None if came is None else array("q", map(came.__getitem__, rows))
+                self._frame(topic, partition, FrameRecord(encode_frame(frame), BATCH_TYPE, frame.timestamps[0], places))
 
     def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
         """Write rows in columns, in frames of this writer."""
@@ -84,26 +94,6 @@ class Spread:
         if found is None:
             found = self._partitioners[topic] = Partitioner(width)
         return found
-
-    def _frames(
-        self,
-        topic: str,
-        partition: int,
-        keys: list[Any],
-        timestamps: list[int],
-        values: list[Any],
-        headers: list[Any] | None,
-        plan: int | None,
-        offsets: Sequence[int] | None,
-    ) -> None:
-        most = min(self.most.get(topic, FRAME_RECORDS), FRAME_RECORDS)
-        for start, stop in frame_cuts(keys, values, headers, most):
-            own = None if headers is None or not any(headers[start:stop]) else headers[start:stop]
-            frame = BatchFrame(keys[start:stop], timestamps[start:stop], values[start:stop], own, plan)
-            came = None if offsets is None else array("q", offsets[start:stop])
-            self._frame(
-                topic, partition, FrameRecord(encode_frame(frame), header_value(frame), timestamps[start], came)
-            )
 
     def _frame(self, topic: str, partition: int, frame: FrameRecord) -> None:
         # event times before 1970 are valid, but Kafka does not accept them

@@ -78,6 +78,24 @@ class Partitioner:
             self._turn = turn
         return parts
 
+    def spread(
+        self,
+        keys: list[bytes | None],
+        times: list[int],
+        values: list[bytes | None],
+        offsets: Buffer | None,
+        most: tuple[int, int],
+        ends: tuple[bytes, bytes],
+    ) -> list[tuple[int, int, bytes, Buffer | None]]:
+        """Rows as batch frames of at most so many rows and bytes of rows, in the order of partitions: of each frame its partition, the time
+        of its first row, its bytes, and the offsets of its rows, if those are given. `ends`: see `frames.batch_ends`.
+        """
+        turn = (self._turn + 1) % self.partitions
+        found, some_none = chosen.part.spread(keys, times, values, offsets, self.partitions, turn, *most, *ends)
+        if some_none:
+            self._turn = turn
+        return found
+
     def split_spans(self, keys: RecordSpans, rows: Buffer | None = None) -> list[Buffer]:
         """For each partition, which of these rows (of all, for None) have their keys there: a buffer of row numbers, in order.
 

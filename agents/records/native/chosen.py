@@ -14,7 +14,7 @@ from typing import Any
 
 from ....core.windows.matching import PlainIndex, find_pairs
 from .frames import opener
-from .plain import expressions, frames, groups, json, numbers, records, spans, vectors, windows
+from .plain import expressions, frames, groups, json, numbers, records, spans, spread, vectors, windows
 
 
 def _compiled() -> Any:
@@ -32,7 +32,7 @@ COMPILED: Any = _compiled()
 PLAIN: Any = SimpleNamespace(
     **{
         name: what
-        for module in (numbers, spans, vectors, records, groups, windows, json, expressions, frames)
+        for module in (numbers, spans, vectors, records, groups, windows, json, expressions, frames, spread)
         for name, what in vars(module).items()
         if getattr(what, "__module__", "") == module.__name__
     },

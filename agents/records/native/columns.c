@@ -582,7 +582,7 @@ static int fill_module(PyObject *made) {
     fill_powers();
     PyMethodDef *parts[] = {json_read_methods, json_write_methods, longs_methods, spans_methods, unpack_methods, expressions_methods,
                             arrow_give_methods, arrow_take_methods, leaving_methods, lists_methods, window_rows_methods,
-                            latest_methods, take_methods};
+                            latest_methods, take_methods, spread_methods};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (PyModule_AddFunctions(made, parts[i]) < 0) return -1;
     /* what a row takes in a `RowIndex`: two `bytes` in two lists; and what is left of a packed one: its time, its place, its flag */

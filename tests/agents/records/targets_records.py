@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -195,6 +196,28 @@ def read_plainly(*args: Any) -> Any:
 def _any_names(chance: random.Random, data: bytes) -> bytes:
     """Some of the headers that are named `a` are named by any byte, of which a name of text has none."""
     return data.replace(b"\x02a", b"\x02" + chance.choice((b"a", b"\xff", b"\x80", b"\xe9")))
+
+
+def spread_target(chance: random.Random) -> None:
+    """Rows in frames for each partition."""
+    count = chance.randrange(12)
+    values, keys = parts(chance, count), parts(chance, count)
+    times = [chance.randrange(-(2**33), 2 ** chance.choice((5, 33, 63))) for _ in values]
+    offsets = some(chance, lambda: array("q", range(count)))
+    width = chance.randrange(1, 5)
+    ends = (b"\x90" * chance.randrange(9), b"\xc0")
+    given = (
+        keys,
+        times,
+        values,
+        offsets,
+        width,
+        chance.randrange(width),
+        chance.randrange(1, 5),
+        chance.randrange(60),
+        *ends,
+    )
+    assert chosen.COMPILED.spread(*given) == chosen.PLAIN.spread(*given)
 
 
 def batches_target(chance: random.Random) -> None:

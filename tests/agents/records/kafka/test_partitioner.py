@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from aiokafka.partitioner import murmur2 as slow_murmur2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.agents.records.kafka.partitioner import Partitioner, partition_of
+from headgate.agents.records.native import chosen
 from headgate.agents.records.native.plain.spans import murmur2
+from headgate.core.progress import frames
+
+needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 
 # from org.apache.kafka.common.utils.UtilsTest.testMurmur2
 GOLDEN = {
@@ -65,3 +71,65 @@ def test_no_partitions_is_a_mistake():
     """Of the caller."""
     with pytest.raises(ValueError, match="at least one"):
         Partitioner(0)
+
+
+TIMES = st.one_of(
+    st.sampled_from([-(2**63), -(2**31), -(2**15), -128, -32, -1, 0, 127, 128, 255, 256, 2**16, 2**32, 2**63 - 1]),
+    st.integers(-(2**63), 2**63 - 1),
+)
+BYTES = st.one_of(st.none(), st.binary(max_size=6), st.integers(250, 260).map(bytes), st.just(bytes(70_000)))
+
+
+@needs_compiler
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.tuples(BYTES, TIMES, BYTES), max_size=40),
+    st.integers(1, 5),
+    st.integers(1, 30),
+    st.integers(1, 700),
+    st.booleans(),
+)
+def test_frames_of_rows(rows, partitions, most_rows, most_bytes, known):
+    """Both parts write the same frames, as `frames.encode` does: whole, within their bounds, and in the order of each partition."""
+    keys, times, values = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    offsets = array("q", range(len(rows))) if known else None
+    given_ = (keys, times, values, offsets, partitions, 0, most_rows, most_bytes, *frames.batch_ends(7))
+    found, some_null = chosen.COMPILED.spread(*given_)
+    assert (found, some_null) == chosen.PLAIN.spread(*given_)
+    assert some_null == (None in keys)
+    parts = Partitioner(partitions).split(keys) if None not in keys else None
+    read = [[] for _ in range(partitions)]
+    for partition, first_ms, body, own in found:
+        frame = frames.decode(body)
+        assert isinstance(frame, frames.BatchFrame)
+        assert frames.encode(frame) == body
+        assert (frame.plan, first_ms) == (7, frame.timestamps[0])
+        sizes = [len(key or b"") + len(value or b"") for key, value in zip(frame.keys, frame.values, strict=True)]
+        assert len(sizes) <= most_rows
+        assert sum(sizes) <= most_bytes or len(sizes) == 1
+        assert (own is None) == (not known)
+        numbers = range(len(sizes)) if own is None else array("q", own)
+        read[partition] += zip(frame.keys, frame.timestamps, frame.values, numbers, strict=True)
+    assert sum(map(len, read)) == len(rows)
+    if parts is not None and known:
+        assert read == [[(*rows[at], at) for at in part] for part in parts]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"keys": ["a"]},
+        {"values": [bytearray(b"v")]},
+        {"times": [1.5]},
+        {"times": [True]},
+        {"times": [2**63]},
+        {"times": []},
+    ],
+)
+def test_rows_that_are_none_are_refused_by_both(column):
+    """Whatever would be no frame for its readers."""
+    columns = {"keys": [b"k"], "times": [1], "values": [b"v"], **column}
+    for part in (chosen.COMPILED, chosen.PLAIN):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            part.spread(*columns.values(), None, 2, 0, 9, 99, b"", b"")

@@ -85,6 +85,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "write": lambda: BUILT.write([b"k"] * 3, [b"v"] * 3, 5, [[("h", b"x")]] * 3, 0, 0, 0, 999),
     "write_spans": lambda: BUILT.write_spans(SPANS, SPANS, 5, None, ROWS, 0, 0, 0, 1 << 20),
     "split": lambda: BUILT.split([b"k", None, b"l"], 3, 0),
+    "spread": lambda: BUILT.spread([b"k", None, b"l"], [1, 2, 3], [b"v"] * 3, q(7, 8, 9), 3, 0, 1, 99, b"h", b"t"),
     "decoder": lambda: BUILT.decode(BUILT.decoder(COLUMNS), *RECORDS),
     "decode": lambda: BUILT.decode(DECODER, *RECORDS),
     "encode": lambda: BUILT.encode(

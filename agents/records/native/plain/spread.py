@@ -1,0 +1,64 @@
+"""Rows with keys as batch frames for each partition of a stream, in Python alone: as `spread.c`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import msgpack
+
+from ...layout import Buffer, longs
+from .spans import split
+
+_packb = cast("Any", msgpack).packb
+_BYTES = {bytes, type(None)}
+
+
+def spread(
+    keys: list[bytes | None],
+    times: list[int],
+    values: list[bytes | None],
+    offsets: Buffer | None,
+    partitions: int,
+    turn: int,
+    most_rows: int,
+    most_bytes: int,
+    head: bytes,
+    tail: bytes,
+) -> tuple[list[tuple[int, int, bytes, bytes | None]], bool]:
+    """Partition, first time, frame and offsets of each frame; and whether a key was None: these rows go to `turn`."""
+    came = None if offsets is None else longs(offsets)
+    if not len(keys) == len(times) == len(values) == (len(keys) if came is None else len(came)):
+        raise ValueError("columns differ in length, or there is no such partition")
+    if not _BYTES.issuperset(map(type, keys)) or not _BYTES.issuperset(map(type, values)):
+        raise TypeError("bytes are wanted")
+    if not {int}.issuperset(map(type, times)):
+        raise TypeError("a time is a whole number")
+    stamps = array("q", times)
+    parts, some_null = ([[*range(len(keys))]], None in keys) if partitions == 1 else split(keys, partitions, turn)
+    found: list[tuple[int, int, bytes, bytes | None]] = []
+    for partition, part in enumerate(parts):
+        for rows in _cut(part, keys, values, most_rows, most_bytes):
+            columns = [[column[row] for row in rows] for column in (keys, stamps, values)]
+            frame = b"".join((head, *map(_packb, columns), tail))
+            own = None if came is None else array("q", [came[row] for row in rows]).tobytes()
+            found.append((partition, stamps[rows[0]], frame, own))
+    return found, some_null
+
+
+def _cut(
+    part: list[int], keys: Sequence[bytes | None], values: Sequence[bytes | None], most_rows: int, most_bytes: int
+) -> Iterator[list[int]]:
+    """The rows of each frame."""
+    for start in range(0, len(part), most_rows):
+        rows: list[int] = []
+        size = 0
+        for row in part[start : start + most_rows]:
+            one = len(keys[row] or b"") + len(values[row] or b"")
+            if rows and size + one > most_bytes:
+                yield rows
+                rows, size = [], 0
+            rows.append(row)
+            size += one
+        yield rows
