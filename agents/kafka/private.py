@@ -416,26 +416,22 @@ class _RawTaker:
         fetcher = self.fetcher
         out: list[Taken] = []
         for tp in list(fetcher._records):
-            result = fetcher._records[tp]
+            result = fetcher._records.pop(tp)
+            fetcher._notify(fetcher._wait_consume_future)  # it may be fetched again
             if type(result) is fetcher_module.FetchResult:
                 wanted = result._partition_records
                 assignment = result._assignment
                 if wanted is None or not assignment.active:
-                    del fetcher._records[tp]
                     continue
                 state = assignment.state_value(tp)
                 if not state.has_valid_position or state.position != wanted.next_fetch_offset:
-                    del fetcher._records[tp]  # a seek came in between
-                    fetcher._notify(fetcher._wait_consume_future)
-                    continue
+                    continue  # a seek came in between
                 taken = self._filter(tp, wanted)
                 state.consumed_to(taken.next_position)
                 result._partition_records = None
                 wanted._records.let_go()
             else:
                 taken = Taken(StreamPartition(*tp), -1, error=unread(tp, result._error))
-            del fetcher._records[tp]
-            fetcher._notify(fetcher._wait_consume_future)
             out.append(taken)
         return out
 
