@@ -49,8 +49,8 @@ from .reading import folded, shown
 from .requests import Request, ask
 from .supervisor import how, with_parent
 
-DRAIN_S = 10.0
-"""How long a run that other code replaces may take to drain."""
+DRAIN_S = 60.0
+"""How long a run that other code replaces may take to drain. If it takes longer, it stays open, and the new code cannot begin."""
 Say = Callable[[str], None]
 
 

@@ -161,6 +161,8 @@ def test_a_fresh_hour(ann: Newcomer, guarded: Path) -> None:
         ann.types("headgate", "send", "orders", '{"customer": "ann", "amount": 4}')
         assert ann.latest("sums") == {"orders": 2, "total": 7}, "the table is the one of the run before"
         ann.edits("test_web_sales.py", '"totals"', '"sums"')
+        working.until("test_web_sales.py changed")  # the same steps: the worker is replaced
+        working.until("ready=True")
         assert "1 passed" in ann.types("python", "-m", "pytest", "-q")
         (worker,) = [one for one in psutil.Process(working.process.pid).children() if "--held" in one.cmdline()]
         worker.kill()
