@@ -5,9 +5,11 @@ Python's Kafka clients lack these requests, so they are encoded here and sent th
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...core.errors import EnvironmentFault
@@ -83,16 +85,39 @@ def delete_acls(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> N
             reader.skip_acl()
 
 
-def _request(host: str, port: int, tls: ssl.SSLContext, api: int, acls: list[Acl]) -> Reader:
-    body = struct.pack(">i", len(acls)) + b"".join(acl.encoded() for acl in acls)
+def applied(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> list[bool]:
+    """Which of these permissions this broker goes by (DescribeAcls, version 1).
+
+    The answers to the other two requests say what the controller has written. Brokers read it a moment later.
+    """
+    found: list[bool] = []
+    with _connection(host, port, tls) as connection:
+        for acl in acls:
+            reader = exchange(connection, 29, 1, acl.encoded())
+            reader.take(">i")  # the throttle time
+            code, message = reader.take(">h"), reader.text()
+            if code:
+                raise EnvironmentFault(f"the broker refused to look for {acl}: {message or code}")
+            found.append(reader.take(">i") > 0)
+    return found
+
+
+@contextlib.contextmanager
+def _connection(host: str, port: int, tls: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
     try:
         with (
-            socket.create_connection((host, port), timeout=10) as plain,
+            socket.create_connection((host, port), timeout=30) as plain,
             tls.wrap_socket(plain, server_hostname=host) as connection,
         ):
-            reader = exchange(connection, api, 1, body)
+            yield connection
     except (OSError, ValueError) as error:
         raise EnvironmentFault(f"the broker at {host}:{port} does not answer its owner: {error}") from error
+
+
+def _request(host: str, port: int, tls: ssl.SSLContext, api: int, acls: list[Acl]) -> Reader:
+    body = struct.pack(">i", len(acls)) + b"".join(acl.encoded() for acl in acls)
+    with _connection(host, port, tls) as connection:
+        reader = exchange(connection, api, 1, body)
     reader.take(">i")  # the throttle time
     reader.take(">i")  # the number of results
     return reader

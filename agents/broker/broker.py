@@ -32,7 +32,8 @@ from .settings import HOST, log4j2_properties, server_properties
 from .storage import BrokerIdentity
 from .wire import ask_cluster
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
+"""More than a start has ever taken on a machine that is busy with other things. A process that ends meanwhile is noticed at once."""
 TRIES = 3
 """Another process can take a free port between our choice and Kafka's start."""
 
@@ -177,18 +178,32 @@ class Broker:
             self._wait_ready(chosen, timeout_s)
 
     def allow(self, *permissions: acls.Acl) -> None:
-        """Add permissions or prohibitions to a secure broker."""
+        """Add permissions or prohibitions to a secure broker. When this returns, its nodes go by them."""
         acls.create_acls(*self._owner(), list(permissions))
+        self._wait_applied(list(permissions), there=True)
 
     def disallow(self, *permissions: acls.Acl) -> None:
-        """Remove permissions from a secure broker."""
+        """Remove permissions from a secure broker. When this returns, its nodes go by them no more."""
         acls.delete_acls(*self._owner(), list(permissions))
+        self._wait_applied(list(permissions), there=False)
 
-    def _owner(self) -> tuple[str, int, ssl.SSLContext]:
+    def _owner(self, node: int = 1) -> tuple[str, int, ssl.SSLContext]:
         tls = self._tls()
         if tls is None:
             raise EnvironmentFault(f"the broker in {self.data} has no permissions", remedy="start one with --secure")
-        return HOST, self.identity.ports[0].admin, tls
+        return HOST, self.identity.ports[node - 1].admin, tls
+
+    def _wait_applied(self, permissions: list[acls.Acl], *, there: bool) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        for node in self._nodes():
+            while self.daemon(node).pid() is not None:
+                if set(acls.applied(*self._owner(node), permissions)) <= {there}:
+                    break
+                if time.monotonic() > deadline:
+                    raise EnvironmentFault(
+                        f"node {node} of the broker in {self.data} does not go by what it was told: {permissions}"
+                    )
+                time.sleep(STEP_S)
 
     def _chosen(self, node: int | None) -> list[int]:
         return list(self._nodes()) if node is None else [node]

@@ -109,7 +109,7 @@ async def test_a_paused_broker_answers_nobody_until_it_is_resumed(private_kafka:
     private_kafka.pause()
     assert module.ask_cluster("127.0.0.1", private_kafka.identity.ports[0].client, timeout_s=0.3) is None
     private_kafka.resume()
-    private_kafka._wait_ready([1], 90)
+    private_kafka._wait_ready([1], READY_S)
 
 
 def test_a_directory_in_use_is_refused_and_the_user_of_it_lives(private_kafka: Broker) -> None:

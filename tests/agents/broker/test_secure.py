@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, SaslAuthenticationFailed, TopicAuthorizationFailedError
 
+from headgate.agents.broker import acls
 from headgate.agents.broker.acls import Acl
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.secrets import USERS, passwords
@@ -89,6 +90,25 @@ async def test_a_right_can_be_taken_away_and_given_back(secure_kafka: Broker, or
         await send(secure_kafka, orders, "app")
     secure_kafka.disallow(ban)
     assert await send(secure_kafka, orders, "app") >= 0
+
+
+def test_a_right_is_given_when_every_node_goes_by_it(
+    secure_kafka: Broker, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes from the controller, and brokers read what it has written a moment later."""
+    told = acls.applied
+    looks: list[list[bool]] = []
+
+    def behind(*asked: Any) -> list[bool]:
+        looks.append(told(*asked))
+        return [not looks[-1][0]] if len(looks) < 3 else looks[-1]
+
+    monkeypatch.setattr(acls, "applied", behind)
+    secure_kafka.allow(right := Acl("stranger", "topic", orders, "describe"))
+    assert looks == [[True]] * 3
+    looks.clear()
+    secure_kafka.disallow(right)
+    assert looks == [[False]] * 3
 
 
 @pytest.mark.asyncio
