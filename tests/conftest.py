@@ -103,7 +103,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(root, ignore_errors=True)
         return
     with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
-        psutil.Process(pid).wait(20)
+        psutil.Process(pid).wait(120)
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ class Copies(threading.Thread):
         try:
             while True:
                 try:
-                    return {at: asked.get_watermark_offsets(TopicPartition(*at), timeout=60)[1] for at in self._read}
+                    return {at: asked.get_watermark_offsets(TopicPartition(*at), timeout=240)[1] for at in self._read}
                 except KafkaException:  # the broker hears of new topics a moment later than their controller
                     if time.monotonic() > give_up:
                         raise

@@ -33,8 +33,8 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[
     """Every record of a topic, from its beginning to the end that it has now, in the order of each partition."""
     reader = consumer(bootstrap, committed=committed)
     try:
-        partitions = list(reader.list_topics(topic, timeout=60).topics[topic].partitions)
-        ends = {p: reader.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in partitions}
+        partitions = list(reader.list_topics(topic, timeout=240).topics[topic].partitions)
+        ends = {p: reader.get_watermark_offsets(TopicPartition(topic, p), timeout=240)[1] for p in partitions}
         left = {p for p in partitions if ends[p] > 0}
         reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
         patience = time.monotonic() + PATIENCE_S

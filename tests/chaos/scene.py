@@ -241,7 +241,7 @@ class Scene:
         """The broker keeps its connections and answers nobody for a while."""
         pid = self.broker.pids()[0]
         self.broker.pause()
-        self.until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, 60, "the broker to stop")
+        self.until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, MOST_S, "the broker to stop")
         time.sleep(away_s)
         self.broker.resume()
         self._recovered("broker SIGSTOP", process)
@@ -264,12 +264,12 @@ class Scene:
     def advanced(self, what: str, process: Process) -> float:
         """Wait for a count that was written after this was called: what had been committed before does not tell."""
         before = time.time() * 1000
-        return self.until(lambda: self.watching.newest_ms > before, MOST_S, f"new counts after {what}", process)
+        return self.until(lambda: self.watching.newest_ms > before, 4 * MOST_S, f"new counts after {what}", process)
 
     def flowing(self, seconds: float) -> None:
         """Let it work for a while."""
         end = time.monotonic() + seconds
-        self.until(lambda: time.monotonic() > end, seconds + MOST_S, "time to pass")
+        self.until(lambda: time.monotonic() > end, seconds + 4 * MOST_S, "time to pass")
 
     def _unsuspected(self, process: Process) -> None:
         """Wait until it suspects no records: one that runs alone in two processes that end is judged, whoever ends them."""
@@ -295,7 +295,7 @@ class Scene:
         self.recoveries.append((kind, took))
         self.tell(f"{kind}: counts grow again after {took:.1f} s ({self.watching.counted} records counted)")
 
-    def settle(self, load: Load, seconds: float = 180.0) -> int:
+    def settle(self, load: Load, seconds: float = 4 * MOST_S) -> int:
         """End the load and wait until everything is counted, in the combined counts, too: they come by a way of their own."""
         made = load.end()
         combined = Watch(self.broker.bootstrap, self.groups, PARTITIONS)

@@ -112,7 +112,7 @@ class SparkProcess:
         for one in below:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
-        psutil.wait_procs(below, timeout=60)
+        psutil.wait_procs(below, timeout=240)
 
 
 def _with_this_process() -> None:

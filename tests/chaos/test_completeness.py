@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 RECORDS = 30_000
 
 
-def closed(process: Process, seconds: float = 120.0) -> int:
+def closed(process: Process, seconds: float = 240.0) -> int:
     """The exit code of a worker whose run closes."""
     try:
         return process.wait(seconds)
@@ -67,11 +67,11 @@ def test_a_drain_goes_through_after_a_kill(private_kafka: Broker, tmp_path: Path
         scene.advanced("the start", worker)
         scene.flowing(1.0)
         with scene.held("by-group"):  # the drain cannot come through, however quick it is
-            asked = drain(scene, "--wait", "--timeout", "120s")
+            asked = drain(scene, "--wait", "--timeout", "300s")
             scene.until(lambda: "draining" in worker.said(), 4 * MOST_S, "the drain to be taken up", worker)
             worker = scene.killed(worker)
         code = closed(worker)
-        said = asked.communicate(timeout=120)[0]
+        said = asked.communicate(timeout=400)[0]
         load.end()
     finally:
         if asked is not None and asked.poll() is None:

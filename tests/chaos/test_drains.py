@@ -10,7 +10,7 @@ import pytest
 
 from .drains import Lives, torment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def test_every_record_counts_once_over_drains_stops_and_kills(kafka: Any, tmp_path: Path) -> None:

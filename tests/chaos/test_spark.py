@@ -11,7 +11,7 @@ from headgate.agents.broker.broker import Broker
 from .spark import torment
 from .spark_processes import ON_REQUEST
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @ON_REQUEST

@@ -52,7 +52,7 @@ QUICK = {
 OPEN_S = 2.0
 """So long nothing comes to a reader that has found what it looks for, until it takes the rest for an open transaction, which may stay
 open as long as it likes."""
-WAIT_S = 60.0
+WAIT_S = 200.0
 """Far more than anything here needs; a test that waits for what never comes is the only one that it costs."""
 
 
@@ -134,7 +134,7 @@ class Process:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    async def ended(self, within_s: float = 90.0) -> int:
+    async def ended(self, within_s: float = WAIT_S) -> int:
         try:
             return await asyncio.wait_for(self.process.wait(), within_s)
         except TimeoutError:

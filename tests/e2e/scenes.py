@@ -42,7 +42,7 @@ async def outbox_on(kafka, name, *topics, partitions=1, **options):
     outbox = Outbox(KafkaPort(client), name, **options)
     for topic in topics:
         outbox.know(topic, partitions)
-    await outbox.start(deadline_s=60)
+    await outbox.start(deadline_s=240)
 
     async def owner():
         with contextlib.suppress(OutboxError):
@@ -60,7 +60,7 @@ async def outbox_on(kafka, name, *topics, partitions=1, **options):
 async def intake_on(kafka, *sources, **options):
     """A started intake."""
     intake = Intake(KafkaPort(ClientSettings(kafka.bootstrap)), sources, name="test", **{"max_wait_ms": 50, **options})
-    await intake.start(deadline_s=60)
+    await intake.start(deadline_s=240)
     try:
         yield intake
     finally:

@@ -72,7 +72,7 @@ def test_a_copy_of_an_input_is_adopted_with_the_positions_as_they_are(hg: Headga
     assert {one["topic_id"] for one in found["partitions"]} == {found["topic_id"]}
     assert "Nothing to adopt" in hg.run(*adopt, "--yes")
     asyncio.run(buried(hg, orders, found["topic_id"]))
-    hg.run("stop", hg.job, "--wait", "--timeout", "60s")
+    hg.run("stop", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
 
     asyncio.run(made_again(hg, 19))
@@ -92,7 +92,7 @@ def test_a_copy_of_an_input_is_adopted_with_the_positions_as_they_are(hg: Headga
     assert f"'{orders}' was deleted and made again since" in hg.said
     hg.run(*adopt, code=1)  # it asks, and there is no answer
     assert "records are lost or processed twice" in hg.said
-    assert hg.json("answer", *adopt, "--yes", "--wait", "--timeout", "60s")["state"] == "done"
+    assert hg.json("answer", *adopt, "--yes", "--wait", "--timeout", "150s")["state"] == "done"
 
     def counted() -> Any:
         return sum(row["value"]["n"] for row in hg.json("tables", "tables", hg.job, "totals")["rows"])

@@ -22,7 +22,7 @@ from headgate.agents.process.configuration import CommandLine, configure
 from headgate.core.names import JobName
 
 from ..docs.api import examples_of
-from .conftest import WAIT_S, Jobs, Process
+from .conftest import Jobs, Process
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -42,7 +42,7 @@ app = hg.App("JOB")
 app.input("IN").repartition("k", serde=hg.custom(loads, dumps, name="NAME")).to("OUT")
 """
 """The format between the stages is that of its version; nobody else can read it."""
-PATIENCE_S = 4 * WAIT_S
+PATIENCE_S = 240.0
 """A process that begins on a busy machine takes long."""
 BUSY = 0.5
 """More than this share of a core is no waiting. A worker that waits takes a hundredth of it."""

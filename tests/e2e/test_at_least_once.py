@@ -62,7 +62,7 @@ async def test_a_crash_repeats_and_loses_nothing(job, topic):
     await first.crash()
     again = await job.start(app, settings=settings)
     await job.write(orders, [{"n": n} for n in range(200, 300)])
-    await again.until(lambda: _reaches(again, 300), "everything is committed", within_s=120)
+    await again.until(lambda: _reaches(again, 300), "everything is committed", within_s=240)
     found = [o["n"] for o in await job.values(out, 300)]
     assert set(found) == set(range(300))
     assert len(found) >= 300

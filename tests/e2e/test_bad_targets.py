@@ -79,7 +79,7 @@ async def asked_in_vain(job, one, said, written, good, guilty):
     """The target is asked three times; all the while the neighbour's records come out, and nobody is disturbed."""
     neighbour, now = one.worker.actors["Partition 3"], life(one)
     for questions in (1, 2, 3):
-        await one.until(lambda n=questions: said["questions"] >= n, "the target is asked", within_s=120)
+        await one.until(lambda n=questions: said["questions"] >= n, "the target is asked", within_s=240)
         await job.values(good, len(written), more_s=0)
         assert all(why(one, task) for task in guilty)
         assert one.worker.actors["Partition 3"] is neighbour
@@ -113,7 +113,7 @@ async def test_a_deleted_output_holds_up_its_writers_and_not_the_neighbour(job, 
         await one.until(lambda: one.state("Partition 3") == "running", "the neighbour goes on")
         neighbour = await asked_in_vain(job, one, said, written, good, guilty)
         await made(job.client, (bad, 2))  # narrower than before
-        await one.until_running(4, within_s=120)
+        await one.until_running(4, within_s=240)
     assert one.worker.actors["Partition 3"] is neighbour
     gone_on = [v["n"] for v in await job.values(bad, 20)]
     beside = [v["n"] for v in await job.values(good, len(written))]
@@ -153,7 +153,7 @@ async def test_a_revoked_right_holds_up_its_writer_and_not_the_neighbour(job_on,
                 neighbour = await asked_in_vain(job, one, said, written, good, ["Partition 0"])
             finally:
                 await asyncio.to_thread(secure_kafka.disallow, deny)
-            await one.until_running(4, within_s=120)
+            await one.until_running(4, within_s=240)
         assert one.worker.actors["Partition 3"] is neighbour
         assert [v["n"] for v in await job.values(bad, 10)] == list(range(10))
         assert [v["n"] for v in await job.values(good, len(written))][: len(written)] == written
@@ -229,7 +229,7 @@ async def test_a_partition_without_a_leader_holds_up_its_writer_and_not_the_neig
             await admin.create_topics([once, kept])
         await made(job.client, (good, 1))
         one = await job.start(split(job, inp, bad, good))
-        await one.until_running(4, within_s=120)
+        await one.until_running(4, within_s=240)
         await job.write(inp, [{"n": 0, "to": "bad"}], partition=0)
         await job.records(bad, 1)
         before = life(one)
@@ -237,12 +237,12 @@ async def test_a_partition_without_a_leader_holds_up_its_writer_and_not_the_neig
         async with steadily(job, inp, 3, to="good") as written:
             await asyncio.to_thread(cluster.kill, 3)
             await job.write(inp, [{"n": n, "to": "bad"} for n in range(1, 10)], partition=0)
-            await one.until(lambda: bad in why(one), "the task says which topic", within_s=120)
+            await one.until(lambda: bad in why(one), "the task says which topic", within_s=240)
             assert "it has no leader" in why(one)
             await one.until(lambda: one.state("Partition 3") == "running", "the neighbour goes on")
             neighbour = await asked_in_vain(job, one, said, written, good, ["Partition 0"])
             await asyncio.to_thread(cluster.restart, 3, timeout_s=240)
-            await one.until_running(4, within_s=120)
+            await one.until_running(4, within_s=240)
         assert one.worker.actors["Partition 3"] is neighbour
         assert [v["n"] for v in await job.values(bad, 10)] == list(range(10))
         assert [v["n"] for v in await job.values(good, len(written))][: len(written)] == written

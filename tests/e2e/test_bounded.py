@@ -94,7 +94,7 @@ async def test_an_end_survives_a_move_and_a_crash_in_the_middle(job, topic, what
         return app_of(job, inp, out, sums, hold, until="newest")
 
     one = await job.start(app(), "w1")
-    await asyncio.wait_for(reached.wait(), 90)
+    await asyncio.wait_for(reached.wait(), 240)
     await job.write(inp, rows(50, 10_000))
     if what == "crash":
         await one.crash()
@@ -123,7 +123,7 @@ async def test_partitions_that_are_added_meanwhile_are_read_by_the_next_run(job,
         return one
 
     worker = await job.start(app())
-    await asyncio.wait_for(reached.wait(), 90)
+    await asyncio.wait_for(reached.wait(), 240)
     async with job.admin() as admin:
         await admin.create_partitions({inp: NewPartitions(4)})
     await job.renew_producer()

@@ -70,7 +70,7 @@ async def test_windows_of_bounded_runs_are_complete_and_come_once(job, topic, wh
         return app_of(job, inp, tens, halves, "close", hold)
 
     one = await job.start(app(), "w1", bounded=True)
-    await asyncio.wait_for(reached.wait(), 90)
+    await asyncio.wait_for(reached.wait(), 240)
     await job.write(inp, [{"k": "later", "ts": BASE, "v": 0}])
     if what == "crash":
         await one.crash()

@@ -93,7 +93,7 @@ async def test_sigterm_ends_a_process_whose_brokers_are_gone(job_on, private_kaf
         await asyncio.to_thread(private_kafka.kill)
         try:
             one.process.send_signal(signal.SIGTERM)
-            code = await one.ended(60)
+            code = await one.ended(240)
         finally:
             await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
     assert code == 3, one.text()[-3000:]

@@ -47,7 +47,7 @@ QUICK = {
     "heartbeat.interval": "200ms",
     "intermediate.trim": "false",
 }
-WAIT_S = 90.0
+WAIT_S = 200.0
 GIVEN = ("accepted", "done")
 """Answers to a request that nobody waited for."""
 
@@ -153,7 +153,7 @@ class Headgate:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=120) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -503,7 +503,7 @@ def test_pages_answer_and_change_nothing(hg: Headgate) -> None:
     assert f'headgate_tasks{{job="{hg.job}/1",state="running",worker="w1"}} 2.0' in text
     request = urllib.request.Request(hg.url + "/api/status", method="POST", data=b"{}")
     with pytest.raises(urllib.error.HTTPError, match="405"):
-        urllib.request.urlopen(request, timeout=60)
+        urllib.request.urlopen(request, timeout=120)
 
 
 def test_a_planted_password_is_in_no_log_topic_or_page(hg: Headgate) -> None:

@@ -195,7 +195,7 @@ def test_the_same_batch_is_started_again_and_again(hg: Headgate) -> None:
     assert "Done: run monday has ended" in hg.log.read_text()
     asyncio.run(filled(hg.bootstrap, hg.job, bad=0))
     while hg.json("status", "status", hg.job)["run"]["id"] == "monday":
-        hg.start("--bounded", "--set", "session.timeout=1s")
+        hg.start("--bounded", "--set", "session.timeout=3s")
         assert hg.ended() == 0
     assert counted(hg) == 80
     assert "to continue" in hg.run("status", hg.job)
@@ -293,7 +293,7 @@ def page_of(log: str) -> str:
 
 def answer(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=60) as found:
+        with urllib.request.urlopen(url, timeout=120) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

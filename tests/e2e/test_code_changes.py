@@ -126,7 +126,7 @@ async def test_partial_states_on_their_way_are_read_as_they_were_meant(job, topi
     await two.until_running(1)
     await job.ask("resume")
     await job.write(inp, [{"user": "a", "x": 7}])
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while (last := (await job.values(out, 2))[-1])["n"] < 4:
             pass
     assert last == {"total": 117, "most": 7, "n": 4}

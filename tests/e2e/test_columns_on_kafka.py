@@ -195,12 +195,12 @@ async def test_columns_lose_and_double_nothing_behind_kill_9(job, topic):
     for partition in range(2):
         await job.write(inp, [{"user": "end", "amount": 10.0, "ts": 9_000_000}], partition=partition)
     try:
-        found = await job.records(big, 2 * len(good) + 2, within_s=120)
+        found = await job.records(big, 2 * len(good) + 2, within_s=240)
         updates: list = []
         while sum(last(updates).values()) < 2 * len(good) + 2:
-            updates = await job.records(out, len(updates) + 1, within_s=120)
+            updates = await job.records(out, len(updates) + 1, within_s=240)
         for name, size in ((tumbling, 100), (hopping, 200)):
-            results.append((await job.records(name, len(windows(good, size)), within_s=120), windows(good, size)))
+            results.append((await job.records(name, len(windows(good, size)), within_s=240), windows(good, size)))
     except AssertionError as error:
         raise AssertionError(one.text()[-6000:]) from error
     per_user = {user: 2 * n for user, n in Counter(one["user"] for one in good).items()} | {"end": 2}
@@ -233,7 +233,7 @@ async def test_frames_of_rows_and_of_columns_on_one_stream(job, topic):
         good = [value for value in map(order, range(number)) if value["amount"] >= 10]
         least = 2 * len(good) + len(others) - 900  # the rest is under way when it dies
         try:
-            await job.records(out, least, more_s=0, within_s=120)
+            await job.records(out, least, more_s=0, within_s=240)
         except AssertionError as error:
             raise AssertionError(one.text()[-6000:]) from error
         one.kill()
@@ -243,7 +243,7 @@ async def test_frames_of_rows_and_of_columns_on_one_stream(job, topic):
         await job.write(between, [encode(rows)], partition=0, headers=[("hg-type", b"batch")])
         others += more
     one = await job.process(source, "w1", *untrimmed)
-    found = await job.records(out, 2 * len(good) + len(others), within_s=120)
+    found = await job.records(out, 2 * len(good) + len(others), within_s=240)
     wanted = Counter((v["user"], v["ts"]) for v in [*good, *good, *others])
     assert Counter((v["user"], v["ts"]) for v in (orjson.loads(one.value) for one in found)) == wanted
     types = {dict(one.headers)["hg-type"] for one in await job.records(between, 1)}

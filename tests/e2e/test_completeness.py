@@ -60,7 +60,7 @@ async def test_drain_finishes_what_was_read_and_the_next_run_goes_on_there(job, 
     worker = await job.start(app)
     await job.write(inp, values)
     await worker.until_running(2)
-    await asyncio.wait_for(_becomes(job, out, expected(values)), 60)
+    await asyncio.wait_for(_becomes(job, out, expected(values)), 240)
     answer = await job.ask("drain")
     assert (answer.state, answer.run_state) == ("done", "drained")
     assert await worker.ended() == 0
@@ -69,7 +69,7 @@ async def test_drain_finishes_what_was_read_and_the_next_run_goes_on_there(job, 
     await job.write(inp, more)
     again = await job.start(counted(job, inp, out), run_id="second")
     await again.until_running(2)
-    await asyncio.wait_for(_becomes(job, out, expected([*values, *more])), 60)
+    await asyncio.wait_for(_becomes(job, out, expected([*values, *more])), 240)
     answer = await job.ask("drain")
     assert (answer.state, answer.run_state) == ("done", "drained")
     assert await again.ended() == 0
@@ -142,7 +142,7 @@ async def test_a_real_kill_in_the_middle_of_a_drain(job, topic):
     read = sum(n for n, _ in (await last(job, out, 10)).values())
     assert 0 < read <= 20_000  # the drain stopped the sources where they stood, and reads nothing newer
     three = await job.start(_app_of(job, inp, out), run_id="three", deployment="next")
-    await asyncio.wait_for(_becomes(job, out, expected([*values, *rows(100, first=100_000)])), 90)
+    await asyncio.wait_for(_becomes(job, out, expected([*values, *rows(100, first=100_000)])), 240)
     await three.stop()
 
 

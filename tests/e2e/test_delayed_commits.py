@@ -63,7 +63,7 @@ async def test_an_end_that_comes_late_ends_the_next_transaction_of_aiokafka(kafk
         commit = asyncio.ensure_future(producer.commit_transaction())  # noqa: TID251 - awaited below
         assert await asyncio.to_thread(held.caught)
         network.sever()
-        await asyncio.wait_for(commit, 60)  # the repetition has passed
+        await asyncio.wait_for(commit, 240)  # the repetition has passed
         await producer.begin_transaction()
         await producer.send_and_wait(outputs, b"second", partition=0)
         assert error_of(await asyncio.to_thread(held.release)) == NO_ERROR
@@ -97,7 +97,7 @@ async def test_an_end_without_an_answer_is_not_repeated(kafka, topic, ends):
     outputs = topic("outputs")
     with Proxy(kafka.bootstrap) as network:
         producer, successor = writer(network, outputs), writer(network, outputs)
-        await producer.start(deadline_s=60)
+        await producer.start(deadline_s=240)
         await producer.begin()
         await written(producer, outputs, b"first")
         held = network.hold(END_TXN)
@@ -105,12 +105,12 @@ async def test_an_end_without_an_answer_is_not_repeated(kafka, topic, ends):
         assert await asyncio.to_thread(held.caught)
         network.sever()
         with pytest.raises(OutcomeUnknown if ends == "commit" else ProducerBroken, match="EndTxn was not answered"):
-            await asyncio.wait_for(end, 60)
+            await asyncio.wait_for(end, 240)
         with pytest.raises(ProducerBroken):
             await producer.begin()
         await producer.discard()
         assert network.seen.count(END_TXN) == 1
-        await successor.start(deadline_s=60)
+        await successor.start(deadline_s=240)
         await successor.begin()
         await written(successor, outputs, b"second")
         assert error_of(await asyncio.to_thread(held.release)) == FENCED
@@ -125,15 +125,15 @@ async def test_a_commit_that_could_not_be_sent_is_sent_when_the_broker_is_back(k
     outputs = topic("outputs")
     with Proxy(kafka.bootstrap) as network:
         producer = writer(network, outputs)
-        await producer.start(deadline_s=60)
+        await producer.start(deadline_s=240)
         await producer.begin()
         await written(producer, outputs, b"first")
         network.away()
         commit = asyncio.ensure_future(producer.commit())  # noqa: TID251 - awaited below
-        await asyncio.to_thread(network.refused.wait, 60)
+        await asyncio.to_thread(network.refused.wait, 240)
         assert not commit.done()
         network.back()
-        await asyncio.wait_for(commit, 60)
+        await asyncio.wait_for(commit, 240)
         await producer.discard()
     assert await read_all(kafka, outputs) == [b"first"]
 
@@ -144,12 +144,12 @@ async def test_a_commit_whose_answer_is_lost_is_there(kafka, topic):
     outputs = topic("outputs")
     with Proxy(kafka.bootstrap) as network:
         producer = writer(network, outputs)
-        await producer.start(deadline_s=60)
+        await producer.start(deadline_s=240)
         await producer.begin()
         await written(producer, outputs, b"first")
         network.lose(END_TXN)
         with pytest.raises(OutcomeUnknown, match="EndTxn was not answered"):
-            await asyncio.wait_for(producer.commit(), 60)
+            await asyncio.wait_for(producer.commit(), 240)
         await producer.discard()
     assert await read_all(kafka, outputs) == [b"first"]
 

@@ -58,7 +58,7 @@ async def nothing_unread(job, worker):
         consumer.assign(list(places))
         for at, position in places.items():
             consumer.seek(at, position)
-        ends, give_up = await consumer.end_offsets(list(places)), time.monotonic() + 60
+        ends, give_up = await consumer.end_offsets(list(places)), time.monotonic() + 240
         while any([await consumer.position(at) < end for at, end in ends.items()]):
             assert await consumer.getmany(timeout_ms=100) == {}
             assert time.monotonic() < give_up, "the ends were not reached"
@@ -142,7 +142,7 @@ async def status(job):
 
 
 async def until_status(job, true):
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while not true(found := await status(job)):
         assert time.monotonic() < give_up, found["drain"]
     return found

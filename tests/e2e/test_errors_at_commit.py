@@ -102,7 +102,7 @@ async def test_a_task_that_shall_fail_fails_alone(job, topic, way):
     await one.until_running(2)
     before = life(one)
     await job.write(inp, SENT, partition=0)
-    await one.until(lambda: "offset 1: " in why(one), "the task says at which record it has failed", within_s=120)
+    await one.until(lambda: "offset 1: " in why(one), "the task says at which record it has failed", within_s=240)
     assert WAYS[way][1] in why(one)
     assert life(one) == before + 1
     for n in range(3):

@@ -111,7 +111,7 @@ async def test_an_agent_yields_records_and_uses_tables(job, topic):
     await job.write(inp, [{"n": n} for n in range(30)])
     worker = await job.start(app)
     await worker.until_running(2)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         last = {}
         while last != {"Partition 0": 15, "Partition 1": 15}:
             last = {r.key.decode(): orjson.loads(r.value)["n"] for r in await job.records(out, 2)}

@@ -80,7 +80,7 @@ async def test_a_full_mailbox_holds_up_whoever_puts(running_app):
     assert not putting.done()
     assert mailbox.channel.queue.qsize() <= 2
     go.set()
-    await asyncio.wait_for(putting, 60)
+    await asyncio.wait_for(putting, 240)
     await turned(lambda: len(heard) == 10)
     assert heard == list(range(10))
     await mailbox.stop()

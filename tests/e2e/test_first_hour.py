@@ -28,7 +28,7 @@ async def typed(job: Jobs, *words: str, given: str | None = None) -> tuple[str, 
         stdin=asyncio.subprocess.PIPE if given is not None else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await asyncio.wait_for(running.communicate(None if given is None else given.encode()), 90)
+    out, err = await asyncio.wait_for(running.communicate(None if given is None else given.encode()), 240)
     assert running.returncode is not None
     return out.decode(), err.decode(), running.returncode
 

@@ -63,7 +63,7 @@ async def test_a_worker_whose_user_code_has_forked_a_sleeper_ends_when_it_is_tol
         if way == "by_hand":  # nobody ends it but who signals the whole group
             assert sleeps(child)
             os.kill(child, signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while sleeps(child):  # noqa: ASYNC110 - the end of somebody else's process has no event
                 await asyncio.sleep(0.05)
     finally:

@@ -125,7 +125,7 @@ async def test_frames_are_followed_and_filtered_for_people(job, topic):
     )
 
     async def shown():
-        document = json.loads(await asyncio.wait_for(cat.stdout.readline(), 60))
+        document = json.loads(await asyncio.wait_for(cat.stdout.readline(), 240))
         assert wrong(document, schema("frames-cat")) == []
         return document["frames"][0]
 
@@ -156,7 +156,7 @@ async def cat(job, *words):
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, said = await asyncio.wait_for(process.communicate(), 90)
+    out, said = await asyncio.wait_for(process.communicate(), 240)
     return process.returncode, out.decode(), said.decode()
 
 

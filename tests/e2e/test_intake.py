@@ -221,7 +221,7 @@ async def test_a_damaged_batch_is_never_skipped_whoever_looks(kafka, topic, monk
     altered(monkeypatch, damage)
     async with intake_on(kafka, PartitionSource(at, 0, spanned=spanned), PartitionSource(other, 0), raw=raw) as intake:
         got = []
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 240
         while not (intake.head(at).degraded and intake.head(other).at_end) and time.monotonic() < give_up:
             await intake.fill(0.1)
             looked = [

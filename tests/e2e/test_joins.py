@@ -67,7 +67,7 @@ async def paired(job, topic, count):
 async def waiting(job):
     """What `headgate status` says of the join once all sides have said it, and what `headgate tables` shows of one key."""
     to = Target(JobName(job.name), job.topics, configure(CommandLine(job.bootstrap)))
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     found = await read_status(to)
     while not any(one["rows"] for one in found["joins"]):
         assert time.monotonic() < give_up, found

@@ -52,7 +52,7 @@ async def headgate(job, *words):
     command = [sys.executable, "-m", "headgate.agents.cli", *words]
     surroundings = {**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap}
     return await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=90, env=surroundings
+        subprocess.run, command, capture_output=True, text=True, timeout=300, env=surroundings
     )
 
 
@@ -102,7 +102,7 @@ async def test_every_type_of_key_is_counted_shown_and_restored(job, topic):
 
     worker = await job.start(declared())
     await written(1)
-    await asyncio.wait_for(until(3), 60)
+    await asyncio.wait_for(until(3), 240)
     every = in_order((key, {"n": 3}) for key in SHOWN)
     assert in_order(await rows_of(job, "counts")) == every
     for shown, typed in zip(SHOWN, TYPED, strict=True):
@@ -114,7 +114,7 @@ async def test_every_type_of_key_is_counted_shown_and_restored(job, topic):
     shutil.rmtree(job.directory / "state")
     await job.start(declared())
     await written(1)
-    await asyncio.wait_for(until(6), 60)
+    await asyncio.wait_for(until(6), 240)
 
 
 async def test_a_topic_that_java_has_keyed_meets_a_shuffle_with_its_serde(job, topic):

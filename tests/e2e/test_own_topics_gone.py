@@ -37,7 +37,7 @@ async def test_a_deleted_topic_of_the_jobs_own_is_said(job, topic, monkeypatch, 
     await job.write(inp, [{"k": "a"}])
     told = ("create the topic", gone)
     await one.until(
-        lambda: all(word in trouble(one) for word in told), f"the task says that {gone} is gone", within_s=60
+        lambda: all(word in trouble(one) for word in told), f"the task says that {gone} is gone", within_s=240
     )
 
 
@@ -57,7 +57,7 @@ async def test_a_stream_between_stages_that_somebody_widened_is_said(job, topic)
     two = await job.start(app)
     told = (between, "has 4 partitions", "the job's model says 2", "headgate reset")
     await two.until(
-        lambda: two.worker.actors and all(word in trouble(two) for word in told), "the task says so", within_s=60
+        lambda: two.worker.actors and all(word in trouble(two) for word in told), "the task says so", within_s=240
     )
 
 

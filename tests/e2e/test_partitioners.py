@@ -54,7 +54,7 @@ async def test_a_join_of_topics_of_java_and_librdkafka_fails_before_its_first_re
     assert f"put .repartition(…) behind app.input('{users}')" in why
     assert one.worker.counters["Partition 0"]["join_misses"] == 0
     assert one.worker.counters["Partition 0"]["keys_tested"] >= 100
-    async with asyncio.timeout(60):  # the next heartbeat of a worker whose four tasks have looked
+    async with asyncio.timeout(240):  # the next heartbeat of a worker whose four tasks have looked
         while await keys_said(job) != {users: {"crc32": 4}, orders: {"murmur2": 4}}:
             pass
     assert await job.records(out, 0) == []

@@ -167,7 +167,7 @@ async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_numbe
         await job.write(inp, [{"key": f"k{partition}"}], partition=partition)
     await job.records(out, 4)
     await job.write(inp, [{"key": ""}], partition=0)
-    await one.until(lambda: "given up after 3 attempts" in why(one), "it is given up", within_s=120)
+    await one.until(lambda: "given up after 3 attempts" in why(one), "it is given up", within_s=240)
     assert f"{out}:0 cannot be written: the broker refused it with error 87" in why(one)
     assert "without key" in why(one)
     assert life(one) == before + 3

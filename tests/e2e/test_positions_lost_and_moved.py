@@ -162,4 +162,4 @@ async def test_a_seek_of_a_stream_between_two_stages_is_refused(job, topic):
     await worker.until_running(1)
     between = next(iter(worker.worker.declared.graph.intermediates))
     with pytest.raises((Refused, AnsweredFailed), match=between):
-        await asyncio.wait_for(job.ask("seek", stream=between, to="oldest"), 60)
+        await asyncio.wait_for(job.ask("seek", stream=between, to="oldest"), 240)

@@ -14,7 +14,7 @@ from ..conftest import READY_S
 from .scenes import made, named, restore_held_up
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 async def asked(one, path):
@@ -41,6 +41,7 @@ async def test_a_worker_is_not_ready_before_its_state_is_restored(job, topic):
     """Somebody's open transaction holds the restore up: alive, and 503; when it is through, 200."""
     async with restore_held_up(job, topic) as second:
         await until(second, "/api/status", 200, '"state": "restoring"')
+        await until(second, "/readyz", 503, "(restoring)")
         status, said = await asked(second, "/readyz")
         assert (status, said.partition(": Partition")[0]) == (503, "not ready: waiting for its tasks")
         assert "(restoring)" in said
@@ -141,12 +142,12 @@ async def test_a_hook_that_hangs_at_the_end_holds_up_neither_a_drain_nor_its_wor
     """It held its task, the drain and the process for ever; nobody was told which part it was."""
     inp, out = topic("in"), topic("out")
     one = await job.process(
-        HANGS.replace("IN", inp).replace("OUT", out), "w1", "--set", "release.timeout=2s", "--set", "stop.timeout=5s"
+        HANGS.replace("IN", inp).replace("OUT", out), "w1", "--set", "release.timeout=2s", "--set", "stop.timeout=60s"
     )
     await job.write(inp, [{"n": 1}])
     await job.records(out, 1)
-    assert (await job.ask("drain", timeout_s=60)).state == "done"
-    assert await one.ended(60) == 0
+    assert (await job.ask("drain", timeout_s=240)).state == "done"
+    assert await one.ended(240) == 0
     assert "a part of the task does not stop and is abandoned" in one.text()
     assert "these did not stop and were abandoned: TaskActor._end_hooks" in one.text()
 
@@ -177,18 +178,17 @@ async def test_a_worker_without_a_broker_says_so_everywhere_and_takes_it_back(jo
             tasks = orjson.loads((await asked(one, "/api/status"))[1])["tasks"]
             assert [(task["task"], task["lag"]) for task in tasks] == [("Partition 0", None)]
             assert await asked(one, "/livez") == (200, "ok\n")
-            assert logged(one, "the broker is away")
+            await is_logged(one, "the broker is away")
             assert not logged(one, "the broker is back")
         finally:
             await asyncio.to_thread(private_kafka.restart, timeout_s=READY_S)
         await until(one, "/readyz", 200, "ready")
-        assert logged(one, "the broker is back")
+        await is_logged(one, "the broker is back")
         await job.renew_producer()
         await job.write(inp, [{"n": 2}])
         assert [value["n"] for value in await job.values(out, 2, more_s=0)] == [1, 2]
         await found(one, "/metrics", lag + "0.0", unknown + "0.0")
-        await found(one, "/api/status", '"state": "ok"')
-        assert '"degraded"' not in (await asked(one, "/api/status"))[1]
+        await found(one, "/api/status", r'(?s)\A(?!.*"degraded").*"state": "ok"')
 
 
 def metric(name, stream):
@@ -200,6 +200,14 @@ async def found(one, path, *patterns):
     """Ask until the answer has all of these."""
     async with asyncio.timeout(PATIENCE_S):
         while (said := await asked(one, path)) is None or not all(re.search(pattern, said[1]) for pattern in patterns):
+            assert one.process.returncode is None, one.text()[-3000:]
+            await asyncio.sleep(0.1)
+
+
+async def is_logged(one, event):
+    """Wait until the log has it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not logged(one, event):
             assert one.process.returncode is None, one.text()[-3000:]
             await asyncio.sleep(0.1)
 

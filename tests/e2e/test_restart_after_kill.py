@@ -24,7 +24,7 @@ app.input("IN", key="k").agg(n=hg.count(), name="counts").to("OUT")
 
 async def replayed(one):
     """How many records of its log the task of this worker took in, once it runs."""
-    async with asyncio.timeout(90), aiohttp.ClientSession() as web:
+    async with asyncio.timeout(240), aiohttp.ClientSession() as web:
         while True:
             assert one.process.returncode is None, one.text()[-3000:]
             page = re.search(r"http://127\.0\.0\.1:\d+(?=\D)", one.text())
@@ -64,7 +64,7 @@ async def test_a_restart_replays_the_difference_and_a_lost_disk_everything(job, 
     assert await replayed(three) >= log
     await job.write(inp, [{"k": f"k{n}"} for n in range(KEYS)])
     try:
-        found = await job.records(out, (ROUNDS + 1) * KEYS, within_s=120)
+        found = await job.records(out, (ROUNDS + 1) * KEYS, within_s=240)
     except AssertionError as error:
         raise AssertionError(three.text()[-6000:]) from error
     assert {r.key: orjson.loads(r.value)["n"] for r in found} == {f"k{n}".encode(): ROUNDS + 1 for n in range(KEYS)}

@@ -96,7 +96,7 @@ async def test_an_input_that_may_not_be_read_is_named(job_on, secure_kafka):
         try:
             one = await job.start(app, client=client_of(secure_kafka, "stranger"))
             with pytest.raises(hg.EnvironmentFault, match=inp):
-                await asyncio.wait_for(one.task, 60)
+                await asyncio.wait_for(one.task, 240)
         finally:
             await asyncio.to_thread(secure_kafka.disallow, *lacks)
 
@@ -113,7 +113,7 @@ async def test_a_missing_right_on_transactional_ids_is_said_with_its_remedy(job_
         try:
             one = await job.start(app, client=client_of(secure_kafka, "stranger"))
             text = ""
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 while "grant WRITE on the transactional ids" not in text:
                     await asyncio.sleep(0.2)
                     said = capsys.readouterr()

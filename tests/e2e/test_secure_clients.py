@@ -61,7 +61,7 @@ async def test_records_go_in_and_out_over_tls_and_sasl(secure_kafka):
     at = StreamPartition(name, 0)
     intake = Intake(KafkaPort(client), [PartitionSource(at, 0)], name="t", max_wait_ms=50)
     await intake.start()
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while (chunk := intake.take(at, 1)) is None and time.monotonic() < give_up:
         await intake.fill(0.2)
     await intake.stop()
@@ -85,10 +85,10 @@ async def test_a_revoked_right_is_said_with_its_remedy(secure_kafka):
             emit(outbox, other, b"1", task="innocent")
             emit(outbox, name, b"2", task="guilty")
             with pytest.raises(TargetFailed) as failed:
-                await asyncio.wait_for(committed(outbox), 90)
+                await asyncio.wait_for(committed(outbox), 240)
             assert (failed.value.target, failed.value.tasks) == (at, {"guilty", "t"})  # t wrote to it before
             assert f"grant WRITE on the topic {name}" in failed.value.remedy
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 240
         while "READ" not in (intake.head(at).degraded or "") and time.monotonic() < give_up:
             await intake.fill(0.2)
             intake.take(at, 10)
@@ -106,4 +106,4 @@ async def test_a_client_certificate_lets_in_and_nothing_else_does(secure_kafka):
     assert name.startswith("safe-")
     topics = TopicsAdmin(ClientSettings.parse(at, trusted))
     with pytest.raises(EnvironmentFault, match="no broker let us in"):
-        await topics.start(deadline_s=2)
+        await topics.start(deadline_s=8)

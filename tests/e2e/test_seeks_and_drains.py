@@ -54,7 +54,7 @@ def test_a_seek_shows_its_plan_waits_for_a_worker_and_can_be_taken_back(hg: Head
     assert f"there is no offset 21 in {orders}:0" in hg.said
     assert {t["state"] for t in hg.running()["tasks"]} == {"running"}
     assert steps(hg, f"{orders}:1", "--to", "5") == [(1, 20, 5, 0, 15)]
-    hg.run("stop", hg.job, "--wait", "--timeout", "30s")
+    hg.run("stop", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
 
     hg.run("seek", hg.job, f"{orders}:1", "--to", "5", code=1)  # it asks, and nobody answers
@@ -89,7 +89,7 @@ def test_a_failed_drain_says_what_to_do_and_can_be_ended(hg: Headgate) -> None:
     asyncio.run(written(hg, {"user": "u", "amount": -1}))
     status = lambda: hg.json("status", "status", hg.job)  # noqa: E731
     hg.until(lambda: [t["state"] for t in status()["tasks"]] == ["failed", "running"], "one task fails at the record")
-    hg.run("drain", hg.job, "--wait", "--timeout", "40s", code=1)
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s", code=1)
     drain = hg.until(lambda: d if len((d := status()["drain"])["failed"]) == 2 else None, "the other fails, too")
     assert drain["by"]
     assert "integer division" in drain["failed"][0]["why"]
@@ -100,11 +100,11 @@ def test_a_failed_drain_says_what_to_do_and_can_be_ended(hg: Headgate) -> None:
 
     taken = hg.json("answer", "seek", hg.job, f"{hg.job}-orders:0", "--to", "21", "--yes", "--wait")
     assert taken["state"] == "done"
-    hg.run("stop", hg.job, "--wait", "--timeout", "40s")
+    hg.run("stop", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
     (hg.directory / "cli_job.py").write_text(FAILING.replace("HOOK", "pass").replace("JOB", hg.job))
     hg.start()
-    assert hg.json("answer", "start", hg.job, "--timeout", "40s")["state"] == "done"
+    assert hg.json("answer", "start", hg.job, "--timeout", "150s")["state"] == "done"
     assert hg.ended() == 0
     assert status()["run"]["state"] == "drained"
     assert [s[1] for s in steps(hg, f"{hg.job}-orders", "--to", "oldest")] == [21, 20]

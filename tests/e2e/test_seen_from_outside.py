@@ -71,7 +71,7 @@ async def test_a_paused_job_shows_what_waits_for_it_and_a_running_one_shows_none
     await job.records(out, 10)
 
     async def become(wanted):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while await lags(job, inp, 2) != wanted:  # noqa: ASYNC110 - another process has to know it
                 await asyncio.sleep(0.05)
 
@@ -93,7 +93,7 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     app.input(inp, key="k").agg(n=hg.count(), pad=hg.last("pad"), name="kept").to(out)
     await job.write(inp, [{"k": f"k{n}", "pad": f"{n:06}" * 150} for n in range(10_000)])
     worker = await job.start(app)
-    await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 10_000, "all is counted", within_s=120)
+    await worker.until(lambda: sum(worker.worker.sensor.records.values()) == 10_000, "all is counted", within_s=240)
     await job.ask("pause")
     logs = [path.read_text() for path in (job.directory / "state").glob("*/tasks/Partition-*/db/LOG")]
     assert len(logs) == 2
@@ -106,7 +106,7 @@ async def test_one_setting_bounds_the_memory_of_all_stores_of_a_worker(job, topi
     assert all(int(n) <= 4 << 20 for text in logs for n in re.findall(r"Options.write_buffer_size: (\d+)", text))
     tables = [actor.state.tables.table("kept") for actor in worker.worker.actors.values()]
     await worker.until(
-        lambda: sum(1 for table in tables for _ in table.range()) == 10_000, "all is committed", within_s=60
+        lambda: sum(1 for table in tables for _ in table.range()) == 10_000, "all is committed", within_s=240
     )
     await job.ask("resume")
     await job.write(inp, [{"k": f"k{n}", "pad": ""} for n in range(2)])  # RocksDB looks at its next write
@@ -137,7 +137,7 @@ async def test_a_long_restore_says_how_far_it_is_and_every_line_says_who_speaks(
     async with restore_held_up(job, topic) as second:
 
         async def told(text):
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(240):
                 while re.search(text, second.text()) is None:
                     assert second.process.returncode is None, second.text()[-3000:]
                     await asyncio.sleep(0.05)

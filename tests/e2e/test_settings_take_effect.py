@@ -284,7 +284,7 @@ async def test_what_stands_between_two_stages(job, topic):
     first = actors["Partition 0"]
     started = worker.worker.offsets
     await change(job, "intermediate.trim", True, worker)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not [n for n in (0, 1) if await started.start_of(StreamPartition(between, n)) > 0]:  # noqa: ASYNC110 - the broker deletes them
             await asyncio.sleep(0.05)
 

@@ -24,7 +24,7 @@ async def command(job, *words):
         env={**os.environ, "HEADGATE_BOOTSTRAP": job.bootstrap},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    told, _ = await asyncio.wait_for(running.communicate(), 90)
+    told, _ = await asyncio.wait_for(running.communicate(), 240)
     return told.decode(), running.returncode
 
 

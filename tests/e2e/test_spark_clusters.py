@@ -238,7 +238,7 @@ async def test_a_standalone_cluster_loses_a_worker_and_its_master(
     standalone.master.begin()
     standalone.master.up()
     standalone.workers[0].begin()
-    psutil.wait_procs(standalone.executors(), timeout=60)
+    psutil.wait_procs(standalone.executors(), timeout=240)
     await flow.more()
     await flow.end()
     assert "its cluster has given no executor for 60 s" in flow.worker.text()

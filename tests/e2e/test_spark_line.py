@@ -267,7 +267,7 @@ async def test_intake_waits_while_batches_wait(line: Line, topic: Topic) -> None
 
 async def called_off(tracker: Any) -> None:
     """Spark ends its jobs a moment after it was told to."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while await asyncio.to_thread(tracker.getActiveJobsIds):  # noqa: ASYNC110 - Spark says nothing
             await asyncio.sleep(0.05)
 

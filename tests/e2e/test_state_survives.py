@@ -31,7 +31,7 @@ async def counts(job, out, least):
 
 
 async def until_total(job, out, total):
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while sum((await counts(job, out, 1)).values()) != total:
             assert sum((await counts(job, out, 1)).values()) <= total
 

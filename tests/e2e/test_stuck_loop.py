@@ -33,7 +33,7 @@ app.input("IN").map(hanging).to("OUT")
 def answer(url):
     """Status and body."""
     try:
-        with urllib.request.urlopen(url, timeout=60) as found:
+        with urllib.request.urlopen(url, timeout=120) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -46,7 +46,7 @@ async def page(one):
 
 async def said(one, pattern):
     """What it writes, once it does."""
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while True:
         if (found := re.search(pattern, one.text())) is not None:
             return found[0]
@@ -56,7 +56,7 @@ async def said(one, pattern):
 
 async def status_that_warns(job):
     """What `headgate status` shows, once a heartbeat tells that the loop has stood for long enough."""
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while True:
         done = await asyncio.to_thread(CliRunner().invoke, status, [job.name, "-b", job.bootstrap])
         assert done.exit_code == 0, done.output
@@ -129,7 +129,7 @@ app.input("IN").map_async(lookup).to("OUT")
 
 async def shown_by_status(job, pattern):
     """What `headgate status` shows, once a heartbeat contains it."""
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while True:
         done = await asyncio.to_thread(CliRunner().invoke, status, [job.name, "-b", job.bootstrap])
         assert done.exit_code == 0, done.output

@@ -64,7 +64,7 @@ async def test_status_why_shows_the_traceback_and_without_its_worker_the_reason(
 
     async def told(task, *words):
         command = [sys.executable, "-m", "headgate.agents.cli", "status", job.name, "--why", task, "-b", job.bootstrap]
-        return await asyncio.to_thread(subprocess.run, [*command, *words], capture_output=True, text=True, timeout=90)
+        return await asyncio.to_thread(subprocess.run, [*command, *words], capture_output=True, text=True, timeout=300)
 
     async def document(task):
         done = await told(task, "-o", "json")

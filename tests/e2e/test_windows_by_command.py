@@ -98,7 +98,7 @@ def windows(hg: Headgate) -> Any:
 
 
 def drained(hg: Headgate) -> None:
-    hg.run("drain", hg.job, "--wait", "--timeout", "60s")
+    hg.run("drain", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
 
 
@@ -117,7 +117,7 @@ def test_a_seek_backwards_between_two_runs_opens_closed_windows_again(hg: Headga
     until_results(hg, closed)
     plan = hg.json("seek-plan", "seek", hg.job, orders, "--to", "oldest", "--plan")
     assert (plan["alive"], plan["reopens"]) == (True, False)
-    hg.run("stop", hg.job, "--wait", "--timeout", "60s")
+    hg.run("stop", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
 
     assert "Windows that are closed stay closed" in hg.run("seek", hg.job, orders, "--to", "oldest", "--plan")
@@ -138,7 +138,7 @@ def test_a_seek_backwards_between_two_runs_opens_closed_windows_again(hg: Headga
     hg.start("--run-id", "r2")
     until_results(hg, dict.fromkeys(closed, 2) | last)
     hg.until(lambda: [one["late_rows"] for one in windows(hg)] == [0], "no row is late")
-    hg.run("stop", hg.job, "--wait", "--timeout", "60s")
+    hg.run("stop", hg.job, "--wait", "--timeout", "150s")
     assert hg.ended() == 0
     hg.start("--run-id", "r2")  # what this run has closed stays closed
     hg.running()

@@ -24,7 +24,7 @@ def counting(job, inp, out):
 
 async def counted(job, out, each, users=40):
     """Wait until every user has been seen this often; never more."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             last = {r.key.decode(): orjson.loads(r.value)["n"] for r in await job.records(out, 1)}
             assert max(last.values()) <= each

@@ -155,7 +155,7 @@ def test_foreground_ends_with_its_signal_and_takes_the_told_port_and_directory(h
         assert (status["port"], status["data"]) == (port, str(home / "elsewhere"))
         assert [str(broker.data) for broker in running_brokers()] == [status["data"]]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(90) == 0
+        assert process.wait(240) == 0
         assert json.loads(process.stdout.read())["port"] == port
     assert command_of(status["pid"]) == ""
 
@@ -170,7 +170,7 @@ def test_a_broker_that_dies_ends_its_foreground(home: Path) -> None:
         [broker] = running_brokers()
         os.kill(broker.pids()[0], signal.SIGKILL)
         said = process.stderr.read()
-        assert process.wait(90) == 1
+        assert process.wait(240) == 1
     assert "Kafka (node 1) exited unexpectedly. From the end of its log:" in said
     assert Broker.at(home / "kafka") is not None
     assert running_broker() is None

@@ -59,9 +59,9 @@ def test_a_run_that_dies_takes_its_broker_with_it(tmp_path: Path, number: signal
         guard, broker = map(int, run.stdout.readline().split())
         assert "headgate.node" in command_of(broker)
         run.send_signal(number)
-        run.wait(60)
+        run.wait(240)
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(guard).wait(60)
+        psutil.Process(guard).wait(240)
     assert not psutil.pid_exists(broker) or "headgate.node" not in command_of(broker)
     assert list(tmp_path.iterdir()) == []
 

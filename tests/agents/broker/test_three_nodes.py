@@ -32,13 +32,15 @@ async def test_one_of_three_may_be_killed(cluster: Broker) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
     await admin.create_topics([NewTopic("t", 3, 3)])
-    async with asyncio.timeout(120):  # brokers learn of a topic one after the other
+    async with asyncio.timeout(240):  # brokers learn of a topic one after the other
         while len((told := (await admin.describe_topics(["t"]))[0])["partitions"]) < 3:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     assert sorted(len(partition["replicas"]) for partition in told["partitions"]) == [3, 3, 3]
     leader = next(partition["leader"] for partition in told["partitions"] if partition["partition"] == 0)
     await admin.close()
-    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", enable_idempotence=True) as producer:
+    async with AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=240_000
+    ) as producer:
         assert (await producer.send_and_wait("t", b"before", partition=0)).offset == 0
         cluster.kill(leader)
         assert len(cluster.pids()) == 2

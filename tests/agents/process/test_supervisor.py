@@ -120,7 +120,7 @@ async def test_a_second_ctrl_c_kills_all_and_is_exit_code_130(tmp_path: Path) ->
 async def test_a_child_whose_run_is_closed_is_not_started_again(tmp_path: Path) -> None:
     """Exit 0 means that the run closed."""
     rig = Rig(tmp_path, ["w-0", "w-1"], CODE="0")
-    assert await asyncio.wait_for(rig.supervisor.run(), 60) == 0
+    assert await asyncio.wait_for(rig.supervisor.run(), 240) == 0
     assert [len(rig.lines(f"w-{n}")) for n in range(2)] == [1, 1]
 
 
@@ -128,7 +128,7 @@ async def test_a_child_whose_run_is_closed_is_not_started_again(tmp_path: Path) 
 async def test_a_child_that_must_not_run_is_not_started_again(tmp_path: Path, code: int) -> None:
     """Usage, or a closed run with --no-wait: trying again changes nothing."""
     rig = Rig(tmp_path, ["w-0"], CODE=str(code))
-    assert await asyncio.wait_for(rig.supervisor.run(), 60) == code
+    assert await asyncio.wait_for(rig.supervisor.run(), 240) == code
     assert len(rig.lines("w-0")) == 1
 
 
@@ -136,8 +136,9 @@ async def test_a_child_that_always_fails_stays_down_in_the_end(tmp_path: Path, m
     """Five short lives in a row, and its code is the exit code."""
     monkeypatch.setattr(s, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(s, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(s, "SHORT_LIFE_S", 600.0)
     rig = Rig(tmp_path, ["w-0"], CODE="1")
-    assert await asyncio.wait_for(rig.supervisor.run(), 90) == 1
+    assert await asyncio.wait_for(rig.supervisor.run(), 240) == 1
     assert len(rig.lines("w-0")) == s.SHORT_LIVES == len(rig.dead)
 
 
