@@ -62,7 +62,10 @@ def strange(text):
 async def test_a_start_and_a_clean_stop_say_nothing_that_sounds_like_an_error(job, topic, source):
     """A line that is always there teaches people to read over lines."""
     inp, out = topic("in", 2), topic("out", 2)
-    one = await job.process(source.replace("IN", inp).replace("OUT", out))
+    source = source.replace("IN", inp).replace("OUT", out)
+    one = await job.process(
+        source, "w1", "--set", "session.timeout=60s"
+    )  # a machine that stands still is no trouble of its
     await job.write(inp, [{"k": f"k{n % 3}", "n": 1, "ts": n * 100} for n in range(60)])
     await job.records(out, 3, within_s=240)
     one.process.send_signal(signal.SIGTERM)

@@ -487,7 +487,7 @@ def test_pages_answer_and_change_nothing(hg: Headgate) -> None:
     hg.running()  # again, whatever has been paused, moved and sought before
     assert hg.get("/")[1].lstrip().startswith("<!doctype html>")
     assert hg.get("/livez") == (200, "ok\n")
-    assert hg.get("/readyz") == (200, "ready\n")
+    hg.until(lambda: hg.get("/readyz") == (200, "ready\n"), "it is ready")
     status = json.loads(hg.get("/api/status")[1])
     assert (status["worker"]["processor"], status["worker"]["leads"]) == ("w1", True)
     assert json.loads(hg.get("/api/model")[1])["streams"][f"{hg.job}-orders"] == 2
@@ -499,8 +499,8 @@ def test_pages_answer_and_change_nothing(hg: Headgate) -> None:
     assert settings["commit.interval"]["value"] == "50ms"
     assert hg.get("/api/tables/nothing")[0] == 404
     assert hg.get("/api/tables/totals?limit=x")[0] == 400
-    text = hg.get("/metrics")[1]
-    assert f'headgate_tasks{{job="{hg.job}/1",state="running",worker="w1"}} 2.0' in text
+    line = f'headgate_tasks{{job="{hg.job}/1",state="running",worker="w1"}} 2.0'
+    hg.until(lambda: line in hg.get("/metrics")[1], line)
     request = urllib.request.Request(hg.url + "/api/status", method="POST", data=b"{}")
     with pytest.raises(urllib.error.HTTPError, match="405"):
         urllib.request.urlopen(request, timeout=120)

@@ -117,7 +117,7 @@ async def test_a_record_that_blocks_until_its_supervisor_loses_patience_does_not
     end = asyncio.get_running_loop().create_task(job.records(out, 19, within_s=300))
     for _ in range(2):
         one = await job.process(source, "w1", "--set", "stop.timeout=1s")
-        while "the main loop is blocked" not in one.text():
+        while not any("the main loop is blocked" in line and "in fatal" in line for line in one.text().splitlines()):
             assert not end.done()
             await asyncio.sleep(0.1)
         one.process.send_signal(signal.SIGTERM)

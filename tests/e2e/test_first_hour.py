@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 import headgate as hg
 
-from .conftest import Jobs
+from .conftest import WAIT_S, Jobs
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -111,11 +111,12 @@ async def test_nothing_is_sent_into_streams_of_a_job_and_its_topics_are_not_dele
     app.input(inp).repartition("k", name="by").to(out)
     worker = await job.start(app)
     await worker.until_running(1)
-    listed = document("jobs", await typed(job, "jobs", "-o", "json"))["jobs"]
-    (mine,) = [one for one in listed if one["job"] == str(job.topics.job)]
-    assert (mine["state"], mine["workers"], mine["tasks"]) == ("running", 1, 1), (
-        "the task's own state comes by heartbeat"
-    )
+    shown: tuple[Any, ...] = ()
+    async with asyncio.timeout(WAIT_S):  # the task's own state comes by heartbeat
+        while shown != ("running", 1, 1):
+            listed = document("jobs", await typed(job, "jobs", "-o", "json"))["jobs"]
+            (mine,) = [one for one in listed if one["job"] == str(job.topics.job)]
+            shown = (mine["state"], mine["workers"], mine["tasks"])
     own = job.topics.intermediate("by")
     _, err, code = await typed(job, "send", own, "{}")
     assert (code, f"it holds the frames of the job '{job.name}" in err) == (1, True)

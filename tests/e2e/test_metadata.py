@@ -74,6 +74,7 @@ async def test_over_the_coordinator_stream_of_a_running_job(job, topic):
     inp, out = topic("in"), topic("out")
     running = await job.start(copies(job.name, inp, out))
     await running.until_running(1)
+    await running.until(lambda: running.worker.coordination.member.job.says("Partition 0") == "running", "it is said")
     loop = asyncio.get_running_loop()
 
     def takes(records: int) -> None:

@@ -16,7 +16,7 @@ from headgate.agents.cli.see.status import status
 from headgate.agents.cli.steer.config import config
 from headgate.agents.kafka.scan import scan_topic
 
-from .test_probes import asked
+from .test_probes import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 PLANTED = "plan7edSecre7"
@@ -70,8 +70,7 @@ async def test_a_planted_secret_is_nowhere(job, topic):
         )
         assert "never written to a topic" in str(done.exception), done.output
         assert PLANTED not in done.output + str(done.exception)
-    code, _ = await asked(one, "/readyz")
-    assert code == 200
+    await until(one, "/readyz", 200, "ready")
     url = re.search(r"http://127\.0\.0\.1:\d+(?=\D)", one.text())[0]
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {PLANTED}"}) as web:
         for page in PAGES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import orjson
@@ -13,6 +14,7 @@ import headgate as hg
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin
 
+from .conftest import WAIT_S
 from .scenes import life, why
 from .test_tables_clear import rows as rows_of
 
@@ -21,9 +23,14 @@ HOUR_MS = 3_600_000
 
 
 async def altered(job, topic, **config):
-    """What the topic takes changes under a running job."""
-    async with job.admin() as admin:
+    """What the topic takes changes under a running job, once the broker goes by it."""
+    async with job.admin() as admin, asyncio.timeout(WAIT_S):
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
+        shown = {}
+        while not config.items() <= shown.items():
+            (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            shown = {entry[0]: entry[1] for entry in answer.resources[0][4]}
+        await asyncio.sleep(0.3)  # it tells itself what it tells others a moment later
 
 
 def copying(job, inp, out):

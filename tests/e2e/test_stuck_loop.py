@@ -54,15 +54,15 @@ async def said(one, pattern):
         await asyncio.sleep(0.05)
 
 
-async def status_that_warns(job):
-    """What `headgate status` shows, once a heartbeat tells that the loop has stood for long enough."""
+async def stands(url, words):
+    """What `/livez` answers, once the loop has stood for long enough at this."""
     give_up = time.monotonic() + 240
     while True:
-        done = await asyncio.to_thread(CliRunner().invoke, status, [job.name, "-b", job.bootstrap])
-        assert done.exit_code == 0, done.output
-        if "warning" in done.output:
-            return done.output
-        assert time.monotonic() < give_up, done.output
+        code, body = await asyncio.to_thread(answer, url + "/livez")
+        if code == 503 and words in body:
+            return body
+        assert time.monotonic() < give_up, body
+        await asyncio.sleep(0.1)
 
 
 async def started_with_sigint_ignored(job, source, *words):
@@ -84,18 +84,13 @@ async def test_a_loop_that_stands_is_seen_and_sigterm_ends_it(job, topic):
     assert await asyncio.to_thread(answer, url + "/livez") == (200, "ok\n")
     await job.write(inp, [{"n": 1}])
     await said(one, "the main loop is blocked")
-    code, body = await asyncio.to_thread(answer, url + "/livez")
-    assert code == 503
+    body = await stands(url, "in hanging")  # it may have stood for a moment when it started, too
     assert "the main loop has been blocked for" in body
-    assert "in hanging" in body
     code, body = await asyncio.to_thread(answer, url + "/api/status")
     assert code == 503
     assert '"stuck_s"' in body
-    shown = await status_that_warns(job)
-    assert re.search(
-        r"warning +the main loop of w1 has been blocked for \d+ s; " + re.escape(f"{url}/livez shows where"), shown
-    )
-    assert re.search(r"^w1 +joined +no ", shown, re.MULTILINE)
+    warns = r"warning +the main loop of w1 has been blocked for \d+ s; " + re.escape(f"{url}/livez shows where")
+    await shown_by_status(job, warns, r"^w1 +joined +no ")
     one.process.send_signal(signal.SIGTERM)
     assert await one.ended() == 3
     assert "did not stop within stop.timeout after SIGTERM" in one.text()
@@ -127,14 +122,14 @@ app.input("IN").map_async(lookup).to("OUT")
 """
 
 
-async def shown_by_status(job, pattern):
-    """What `headgate status` shows, once a heartbeat contains it."""
+async def shown_by_status(job, *patterns):
+    """Wait until `headgate status` shows all of these, as heartbeats tell it."""
     give_up = time.monotonic() + 240
     while True:
         done = await asyncio.to_thread(CliRunner().invoke, status, [job.name, "-b", job.bootstrap])
         assert done.exit_code == 0, done.output
-        if re.search(pattern, done.output, re.MULTILINE):
-            return done.output
+        if all(re.search(pattern, done.output, re.MULTILINE) for pattern in patterns):
+            return
         assert time.monotonic() < give_up, done.output
 
 
@@ -146,15 +141,14 @@ async def test_a_function_that_never_returns_is_named_and_what_waits_behind_it_i
     await job.write(inp, [{"n": 0}])
     await job.records(out, 1)
     await job.write(inp, [{"n": 1}])
-    line = await said(one, r".*a letter takes long.*")
-    assert re.search(r"offset 1, awaiting lookup\b.* in map-async", line)
+    # the one before may have taken long, too, and this one is at another place for a moment
+    await said(one, r"(?m)^(?=.*a letter takes long).*offset 1, awaiting lookup\b.* in map-async")
     await job.write(inp, [{"n": n} for n in range(2, 52)])
     code, body = await asyncio.to_thread(answer, url + "/readyz")
     assert (code, "awaiting lookup" in body) == (503, True)
-    output = await shown_by_status(job, r"^Partition 0 +running .* 51 .* working on .*awaiting lookup")
-    assert re.search(r"^lag +51 records", output, re.MULTILINE)
+    await shown_by_status(job, r"^Partition 0 +running .* 51 .* working on .*awaiting lookup", r"^lag +51 records")
     _, metrics = await asyncio.to_thread(answer, url + "/metrics")
     assert re.search(r"headgate_input_lag_records\{.*\} 51\.0", metrics)
-    assert re.search(r"headgate_slow_letters_total\{.*\} 1\.0", metrics)
+    assert re.search(r"headgate_slow_letters_total\{.*\} [12]\.0", metrics)  # the first may have taken a second
     one.process.send_signal(signal.SIGTERM)
     await one.ended()
