@@ -17,6 +17,8 @@ from headgate.core.progress.frames import BatchFrame, Drain, decode
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
 TEN_S = 10_000
+HELD = {"watermark.idle-timeout": "1h"}
+"""No partition is left out, however long the machine stands still between two writes."""
 
 
 def rows(first, count):
@@ -36,13 +38,13 @@ def sums(stream, out):
 
 
 def first_of(job, inp, shared, **options):
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     orders(app, inp, **options).share(shared, key="k", partitions=2)
     return app
 
 
 def second_of(job, shared, out, *producers, **options):
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     sums(app.input(shared, producers=[one.name for one in producers], **options), out)
     return app
 

@@ -228,13 +228,13 @@ async def test_nobody_waits_for_a_job_that_is_drained_and_its_next_run_goes_on(j
 PRICING = """
 import headgate as hg
 
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
 app.input("ORDERS", timestamp="ts").share("SHARED", key="k", partitions=2)
 """
 MATCHING = """
 import headgate as hg
 
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
 priced = app.input("SHARED", producers=["PRICING"])
 payments = app.input("PAYMENTS", timestamp="ts", max_out_of_order="2s").repartition("k", name="payments", partitions=2)
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 SOURCE = """
 import headgate as hg
 
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
 orders = app.input("ORDERS", timestamp="ts", max_out_of_order="3s").repartition("k", name="orders")
 payments = app.input("PAYMENTS", timestamp="ts", max_out_of_order="3s").repartition("k", name="payments")
 

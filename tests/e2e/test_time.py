@@ -23,6 +23,8 @@ from .scenes import held_open
 from .schemas import schema, wrong
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+HELD = {"watermark.idle-timeout": "1h"}
+"""No partition is left out, however long the machine stands still between two writes."""
 BOTH_ROUTES = pytest.mark.parametrize("above", [1024, 0], ids=["direct", "aggregated"])
 
 
@@ -64,7 +66,7 @@ def at(ts, key="k"):
 async def test_through_a_map_and_a_shuffle_by_either_route(job, topic, above):
     """Every task hears the least of what all partitions of the input have reached, whoever tells it."""
     inp, out = topic("in", 3), topic("out")
-    app = hg.App(job.name, settings={"control.aggregate-above": above})
+    app = hg.App(job.name, settings={**HELD, "control.aggregate-above": above})
     stream = app.input(inp, timestamp="ts", max_out_of_order="1s").map(dict).filter(bool)
     stream.repartition("k", partitions=3).process(Hears, out=out, name="hears")
     worker = await job.start(app)
@@ -80,7 +82,7 @@ async def test_through_a_map_and_a_shuffle_by_either_route(job, topic, above):
 async def test_through_a_broadcast_a_merge_and_a_join_with_a_table_that_is_read_on(job, topic, above):
     """Time is that of the rows that come out: the table's own stream, which is read for others, too, and is far behind, holds nobody."""
     left, right, rates, copy, out = topic("left", 2), topic("right", 2), topic("rates", 2), topic("copy"), topic("out")
-    app = hg.App(job.name, settings={"control.aggregate-above": above})
+    app = hg.App(job.name, settings={**HELD, "control.aggregate-above": above})
     rate = app.input(rates, key="k", timestamp="ts")
     rate.to(copy)
     table = rate.repartition("k", partitions=2, name="rates-by-k").table("rates")
@@ -150,7 +152,7 @@ class Later(hg.Actor):
 async def test_what_a_timer_gives_on_is_of_its_time_and_never_late(job, topic):
     """An actor behind an actor and a shuffle: what the first gives on at a time stands before the second hears of that time."""
     inp, out = topic("in", 2), topic("out")
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     stream = app.input(inp, timestamp="ts").process(Later, name="later")
     stream.repartition("k", partitions=2).process(Hears, out=out, name="hears")
     worker = await job.start(app)
@@ -193,7 +195,7 @@ async def until_held(job, place, true):
 STOPPED = """
 import headgate as hg
 
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
 
 @app.actor(app.input("IN", timestamp="ts").repartition("k", partitions=3))
 class Hears(hg.Actor):

@@ -8,10 +8,12 @@ import pytest
 import headgate as hg
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
+HELD = {"watermark.idle-timeout": "1h"}
+"""No partition is left out, however long the machine stands still between two writes."""
 
 
 def app_of(job, inp, out, late):
-    app = hg.App(job.name)
+    app = hg.App(job.name, settings=HELD)
     (
         app.input(inp, timestamp="ts", max_out_of_order="1s")
         .repartition("k")
@@ -63,7 +65,7 @@ async def test_windows_close_once_and_complete_over_a_restart_and_a_drain(job, t
 SOURCE = """
 import headgate as hg
 
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
 rows = app.input("IN", timestamp="ts", max_out_of_order="1s")
 by = rows.repartition("k")
 by.window(hg.session("3s", grace="1s")).agg(n=hg.count(), total=hg.sum("x")).to("SESSIONS")
@@ -91,7 +93,7 @@ class Count(hg.Actor):
     def on_batch(self, ctx, batch):
         ctx.forward(len(batch))
 
-app = hg.App("JOB")
+app = hg.App("JOB", settings={"watermark.idle-timeout": "1h"})
 by = app.input("IN", timestamp="ts", max_out_of_order="1s").repartition("k")
 by.window(hg.tumbling("10s", grace="1s"), name="tens").process(Middle).to("TENS")
 by.window(hg.session("3s"), name="sessions", at_end="close").process(Count).to("SESSIONS", key=hg.window_key)
