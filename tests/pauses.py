@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 BESIDE = """
 import sys, time
@@ -16,6 +17,14 @@ while True:
         print(last, now, flush=True)
     last = now
 """
+
+
+def waited_s() -> float:
+    """For how long this thread has waited for a processor so far, by the kernel's account; 0 where it gives none."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 class Beside:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import struct
 import uuid
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from headgate.agents.broker.wire import exchange
 from headgate.agents.kafka.port import KafkaPort
 from headgate.agents.kafka.settings import ClientSettings
 from headgate.agents.kafka.topics import TopicsAdmin, TopicSpec
@@ -33,6 +36,33 @@ async def made(client, *specs):
     await topics.start()
     await topics.ensure([TopicSpec(name, partitions) for name, partitions in specs])
     await topics.stop()
+
+
+async def known_everywhere(cluster, *topics):
+    """Wait until each node knows these topics: a worker may ask any of them, and they hear of it one after the other."""
+    async with asyncio.timeout(240):
+        for address in cluster.bootstrap.split(","):
+            while not await asyncio.to_thread(_knows, address, topics):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
+
+
+def _knows(address, topics):
+    host, port = address.rsplit(":", 1)
+    names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        reader = exchange(connection, 3, 2, struct.pack(">i", len(topics)) + names)  # Metadata, version 2
+    for _ in range(reader.take(">i")):
+        reader.take(">i"), reader.text(), reader.take(">i"), reader.text()
+    reader.text(), reader.take(">i")
+    leaders = []
+    for _ in range(reader.take(">i")):
+        reader.take(">h"), reader.text(), reader.take(">b")
+        for _ in range(reader.take(">i")):
+            reader.take(">h"), reader.take(">i")
+            leaders.append(reader.take(">i"))
+            for _ in range(2):
+                [reader.take(">i") for _ in range(reader.take(">i"))]
+    return len(leaders) >= len(topics) and min(leaders) > 0
 
 
 @contextlib.asynccontextmanager

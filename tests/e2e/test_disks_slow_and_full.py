@@ -14,7 +14,7 @@ import pytest
 import headgate as hg
 from headgate.agents.state.rocks import StoreMemory
 
-from ..pauses import Beside
+from ..pauses import Beside, waited_s
 from .scenes import why
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
@@ -50,10 +50,10 @@ async def turning():
 
     async def turn():
         while True:
-            before = time.monotonic()
+            before, waited = time.monotonic(), waited_s()
             await asyncio.sleep(0.01)
-            if time.monotonic() - before > 0.5:
-                pauses.append((before, time.monotonic()))
+            if (now := time.monotonic()) - before > 0.5:
+                pauses.append((before, now, waited_s() - waited))
 
     with Beside() as beside:
         task = asyncio.get_running_loop().create_task(turn())
@@ -61,7 +61,7 @@ async def turning():
             yield longest
         finally:
             task.cancel()
-    longest[0] = max([beside.own(*pause) for pause in pauses], default=0.0)
+    longest[0] = max([min(beside.own(b, e), e - b - waited) for b, e, waited in pauses], default=0.0)
 
 
 def rows_of(one, task="Partition 0"):

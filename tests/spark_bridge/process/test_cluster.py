@@ -47,11 +47,11 @@ def no_links() -> Iterator[None]:
 
 
 @pytest.fixture
-def closed() -> str:
-    """An address where nobody listens."""
+def closed() -> Iterator[str]:
+    """An address where nobody listens, and nobody else begins to."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
+        yield f"127.0.0.1:{one.getsockname()[1]}"
 
 
 def kafka(*addresses: str) -> tuple[str, tuple[Any, ...]]:

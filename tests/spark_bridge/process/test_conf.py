@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -164,24 +165,26 @@ def test_what_cannot_be_shipped_is_said_before_anything_starts(tmp_path: Path, n
 # ----------------------------------------------------------------------------------------------------------------- a cluster
 
 
-def closed_port() -> int:
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port where nobody listens, and nobody else begins to."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+        yield one.getsockname()[1]
 
 
-def test_a_master_that_nobody_answers_for_is_said_in_seconds() -> None:
+def test_a_master_that_nobody_answers_for_is_said_in_seconds(closed_port: int) -> None:
     """Spark itself tries for a minute, and the Connect client for ten."""
-    port = closed_port()
+    port = closed_port
     for url, setting in ((f"spark://127.0.0.1:{port}", "spark.master"), (f"sc://127.0.0.1:{port}", "spark.remote")):
         with pytest.raises(SparkAway, match=f"127.0.0.1:{port}.*{setting}"):
             reachable(url)
 
 
-def test_one_master_of_two_is_enough() -> None:
+def test_one_master_of_two_is_enough(closed_port: int) -> None:
     """The other one stands by."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        reachable(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{server.getsockname()[1]}")
+        reachable(f"spark://127.0.0.1:{closed_port},127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_yarn_needs_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,11 +239,11 @@ def lacks(**wanted: object) -> list[list[str]]:
     return json.loads(look({**WANTED, **wanted})(0))["lacks"]
 
 
-def test_an_executor_says_what_it_lacks(tmp_path: Path) -> None:
+def test_an_executor_says_what_it_lacks(tmp_path: Path, closed_port: int) -> None:
     """All at once, so that one repair is enough."""
     assert lacks() == []
     (tmp_path / "seen").write_text("something")
-    port = closed_port()
+    port = closed_port
     found = lacks(
         python=[2, 7],
         spark="2.4.8",
