@@ -95,7 +95,7 @@ def _served(release: str, java: str, path: str, home: Path) -> Iterator[str]:
         yield f"{HOST}:{ports.client}"
     finally:
         broker.terminate()
-        broker.wait(60)
+        broker.wait(240)
 
 
 def on_kafka(release: str) -> int:

@@ -23,7 +23,7 @@ import pytest
 
 from .pages import Block, Page, pages, read
 
-LIMIT_S = 120
+LIMIT_S = 240
 MARKED = [page for page in pages() if any(block.runs for block in page.blocks)]
 
 
@@ -155,7 +155,7 @@ def reader(guarded: Path, tmp_path: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", MARKED, ids=[page.name for page in MARKED])
 def test_what_a_page_marks_as_runnable_runs(page: Page, reader: Reader) -> None:
     """A newcomer types the page from top to bottom."""

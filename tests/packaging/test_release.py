@@ -12,7 +12,7 @@ from .conftest import ROOT
 
 def released(here: Path) -> str:
     """What the script complains of."""
-    done = subprocess.run([here / ".ci/release"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([here / ".ci/release"], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     return done.stderr
 

@@ -123,7 +123,7 @@ def ends(command: subprocess.Popen[str], number: signal.Signals) -> None:
     try:
         assert command.stderr.readline() == "importing\n"
         command.send_signal(number)
-        said = command.communicate(timeout=60)[1]
+        said = command.communicate(timeout=240)[1]
     finally:
         command.kill()
         command.communicate()

@@ -135,7 +135,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     assert process.stdout.readline() == "held\n"
     assert take_seat(tmp_path, "w1").free is False
     process.kill()
-    process.wait(10)
+    process.wait(240)
     process.stdout.close()
     assert process.stdin is not None
     process.stdin.close()

@@ -38,5 +38,5 @@ print("ends", flush=True)  # and `multiprocessing` ends its child, and waits for
 
 def test_a_forked_process_hears_signals_as_any_other() -> None:
     """It ignored them, so that a worker waited for the processes of its user until it was ended by force, and exited with 3."""
-    found = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=240, check=False)
     assert (found.returncode, found.stdout) == (0, "ends\n"), found.stderr
