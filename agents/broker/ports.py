@@ -6,11 +6,18 @@ port is taken, an error is raised before anything starts.
 
 from __future__ import annotations
 
+import itertools
+import random
 import socket
+from pathlib import Path
 
 from ...core.errors import EnvironmentFault
 from .settings import HOST, Ports
 from .storage import BrokerIdentity
+
+FIRST = 20_000
+"""Below it are ports that people choose for servers."""
+RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def choose_ports(identity: BrokerIdentity, port: int | None) -> list[Ports]:
@@ -48,7 +55,22 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports of loopback."""
+    """Free ports of loopback, below those that the kernel hands out: one of these may be somebody else's before its broker is back."""
+    below = random.SystemRandom().sample(range(FIRST, handed_out()), max(0, handed_out() - FIRST))
+    found = list(itertools.islice(filter(is_free, below), count))
+    return found if len(found) == count else _any_free(count)
+
+
+def handed_out() -> int:
+    """The first port that the kernel hands out to whoever asks for any; `FIRST` if it does not say."""
+    try:
+        first = int(RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = FIRST
+    return max(FIRST, first)
+
+
+def _any_free(count: int) -> list[int]:
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
