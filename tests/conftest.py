@@ -169,7 +169,7 @@ class Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(240)
 
     def close(self) -> None:
         """End the thread."""
@@ -233,7 +233,7 @@ def _no_process_left() -> Iterator[None]:
     """Fails the run when it leaves child processes behind."""
     yield
     own = [child for child in psutil.Process().children(recursive=True) if not _is_ours_to_keep(child)]
-    _, left = psutil.wait_procs(own, timeout=float(os.environ.get(PATIENCE, "60")))
+    _, left = psutil.wait_procs(own, timeout=float(os.environ.get(PATIENCE, "240")))
     if left:
         told = [f"{child.pid}: {_command(child)[:200]}" for child in left]
         pytest.fail("child processes were left behind:\n" + "\n".join(told), pytrace=False)

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from headgate.agents.broker.java import find_java
+from headgate.agents.broker.ports import free_ports
 
 UP_S = 240.0
 ON_REQUEST = pytest.mark.skipif(
@@ -29,10 +30,8 @@ ON_REQUEST = pytest.mark.skipif(
 
 
 def free_port() -> int:
-    """A port that nobody uses."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port that nobody uses, nor gets by chance while its process is down."""
+    return free_ports(1)[0]
 
 
 class SparkProcess:

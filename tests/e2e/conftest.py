@@ -303,7 +303,7 @@ class Jobs:
             if not one.task.done():
                 one.worker.coordination.stop()
                 one.task.cancel()
-        await asyncio.wait_for(asyncio.gather(*(w.task for w in self.workers), return_exceptions=True), 120)
+        await asyncio.wait_for(asyncio.gather(*(w.task for w in self.workers), return_exceptions=True), 240)
         for one in self.processes:
             if one.process.returncode is None:
                 one.kill()
