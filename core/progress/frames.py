@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from types import NoneType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 
@@ -493,6 +494,34 @@ def encode(frame: WrittenFrame) -> bytes:
 def batch_ends(plan: int | None) -> tuple[bytes, bytes]:
     """What stands before and behind the keys, times and values of a batch without headers: rows, or partial states of a plan."""
     return b"\x04\x96" + _packb(VERSION), _packb(None) + _packb(ROWS if plan is None else [PARTIAL_STATES, plan])
+
+
+MOST_BEHIND = 16
+"""More bytes than stand behind the rows of a batch without headers."""
+
+
+class Behind(NamedTuple):
+    """What stands behind the rows of a batch without headers."""
+
+    plan: int | None
+
+
+def behind_rows(tail: bytes) -> Behind | None:
+    """The meaning of these bytes behind the rows of a batch; None if its rows have headers, or these bytes are not its end.
+
+    >>> behind_rows(batch_ends(7)[1]), behind_rows(batch_ends(None)[1]), behind_rows(b"")
+    (Behind(plan=7), Behind(plan=None), None)
+    """
+    return _behind_rows(tail) if len(tail) <= MOST_BEHIND else None
+
+
+@lru_cache(256)
+def _behind_rows(tail: bytes) -> Behind | None:
+    try:
+        headers, kind = _unpackb(b"\x92" + tail, max_map_len=0, max_ext_len=0)
+        return Behind(_plan(kind)) if headers is None else None
+    except (*_NOT_MSGPACK, FrameError):
+        return None
 
 
 def _encode_batch(frame: BatchFrame) -> bytes:

@@ -94,7 +94,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/records/values": ".native",
         "agents/records/kafka": ".native .memory .values agents/records",
         "agents/records/columns": ".native .memory .values .kafka agents/records",
-        "agents/records/frames": ".memory .values .kafka .columns agents/records",
+        "agents/records/frames": ".native .memory .values .kafka .columns agents/records",
         "agents/job": "",
         "agents/job/types": "agents/records",
         "agents/job/steps": ".types agents/records",

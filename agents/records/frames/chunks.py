@@ -48,6 +48,7 @@ from ..values.serdes import Serde
 from .arrow_columns import ArrivedColumns, in_vectors
 from .arrow_rows import as_batch
 from .frame_origins import FrameOrigins, frame_origins
+from .framing import rows_in
 
 Records = Columns | SpannedColumns
 
@@ -481,7 +482,7 @@ class FetchBuffer:
             head = self._head
             try:
                 data = head.values[index] or b""
-                frame = decode(data)
+                frame = rows_in(data) or decode(data)
                 if isinstance(frame, ArrowFrame) and not (self.spanned and in_vectors(frame)):
                     frame = as_batch(frame, serde)
             except FrameError as error:

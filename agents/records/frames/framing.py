@@ -1,15 +1,30 @@
-"""Cuts rows into the frames of an intermediate stream, by number and by size, so that each frame fits into a Kafka record."""
+"""Cuts rows into the frames of an intermediate stream, by number and by size, so that each frame fits into a Kafka record; and reads most
+of these frames in one call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import add
 
+from ....core.progress.frames import MAX_BATCH_RECORDS, BatchFrame, batch_ends, behind_rows
 from ..kafka.columns import Bytes, Header
+from ..native import chosen
 
 FRAME_RECORDS = 500
 """A frame is taken whole, so it must not hold the loop of its reader for long, even where a record takes a millisecond there."""
 FRAME_BYTES = 512 * 1024
+_HEAD = batch_ends(None)[0]
+
+
+def rows_in(data: bytes) -> BatchFrame | None:
+    """A batch whose rows have no headers. None for whatever else is a frame, or is none: `frames.decode` tells which."""
+    found = chosen.part.gather(data, _HEAD, MAX_BATCH_RECORDS)
+    if found is None:
+        return None
+    keys, times, values, end = found
+    behind = behind_rows(data[end:])
+    return None if behind is None else BatchFrame(keys, times, values, None, behind.plan)
 
 
 def frame_cuts(

@@ -1,4 +1,4 @@
-/* Rows with keys as batch frames for each partition of a stream. spreading.py says what is promised. */
+/* Rows with keys as batch frames for each partition of a stream, and back. spreading.py and plain/spread.py say what is promised. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -209,7 +209,105 @@ static PyObject *spread_rows(PyObject *Py_UNUSED(self), PyObject *args) {
     return list == NULL ? NULL : Py_BuildValue("NN", list, PyBool_FromLong(some_null));
 }
 
+/* --------------------------------------------------------------------------------------------------------------- reading */
+
+typedef struct {
+    const uint8_t *at, *end;
+} Rest;
+
+/* How many elements the next array has: at most `most`, each of which takes a byte at least; -1 if it is no such array. */
+static Py_ssize_t read_array(Rest *rest, Py_ssize_t most) {
+    Py_ssize_t count, size = 0;
+    if (rest->at >= rest->end) return -1;
+    uint8_t code = *rest->at++;
+    if (code >= 0x90 && code <= 0x9F) count = code & 0xF;
+    else if (code == 0xDC || code == 0xDD) {
+        size = code == 0xDC ? 2 : 4;
+        if (rest->end - rest->at < size) return -1;
+        count = 0;
+        for (Py_ssize_t i = 0; i < size; i++) count = count << 8 | *rest->at++;
+    } else return -1;
+    return count > most || count > rest->end - rest->at ? -1 : count;
+}
+
+/* 1 with the bytes (`data`: NULL for null), or 0 if there are none. */
+static int read_bytes(Rest *rest, const char **data, Py_ssize_t *size) {
+    if (rest->at >= rest->end) return 0;
+    uint8_t code = *rest->at++;
+    *data = NULL;
+    if (code == 0xC0) return 1;
+    if (code < 0xC4 || code > 0xC6) return 0;
+    int width = 1 << (code - 0xC4);
+    if (rest->end - rest->at < width) return 0;
+    *size = 0;
+    for (int i = 0; i < width; i++) *size = *size << 8 | *rest->at++;
+    if (rest->end - rest->at < *size) return 0;
+    *data = (const char *)rest->at;
+    rest->at += *size;
+    return 1;
+}
+
+/* 1 with a whole number of 64 bits with a sign, or 0 if there is none. */
+static int read_time(Rest *rest, int64_t *ms) {
+    if (rest->at >= rest->end) return 0;
+    uint8_t code = *rest->at++;
+    if (code < 0x80 || code >= 0xE0) {
+        *ms = (int8_t)code;
+        return 1;
+    }
+    if (code < 0xCC || code > 0xD3) return 0;
+    int size = 1 << (code & 3);
+    if (rest->end - rest->at < size) return 0;
+    uint64_t made = 0;
+    for (int i = 0; i < size; i++) made = made << 8 | *rest->at++;
+    if (code >= 0xD0 && size < 8) made = (made ^ 1ull << (8 * size - 1)) - (1ull << (8 * size - 1)); /* the sign */
+    memcpy(ms, &made, 8);
+    return code < 0xD0 ? *ms >= 0 : 1;
+}
+
+/* The next column, of bytes or of times. 1, 0 if there is none, or -1 with an exception. */
+static int read_column(Rest *rest, Py_ssize_t most, int of_times, PyObject **list) {
+    Py_ssize_t count = read_array(rest, most);
+    if (count < 0) return 0;
+    if ((*list = PyList_New(count)) == NULL) return -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const char *data;
+        Py_ssize_t size = 0;
+        int64_t ms;
+        PyObject *one;
+        if (of_times) {
+            if (!read_time(rest, &ms)) return 0;
+            one = PyLong_FromLongLong(ms);
+        } else {
+            if (!read_bytes(rest, &data, &size)) return 0;
+            one = data == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(data, size);
+        }
+        if (one == NULL) return -1;
+        PyList_SET_ITEM(*list, i, one);
+    }
+    return 1;
+}
+
+/* gather(data, head, most rows) -> (keys, times, values, where what stands behind them begins), or None if `data` is not read so */
+static PyObject *spread_gather(PyObject *Py_UNUSED(self), PyObject *args) {
+    const char *data, *head;
+    Py_ssize_t size, head_size, most, count;
+    PyObject *lists[3] = {NULL, NULL, NULL};
+    if (!PyArg_ParseTuple(args, "y#y#n", &data, &size, &head, &head_size, &most)) return NULL;
+    if (size < head_size || memcmp(data, head, (size_t)head_size) != 0) Py_RETURN_NONE;
+    Rest rest = {(const uint8_t *)data + head_size, (const uint8_t *)data + size};
+    int found = 1;
+    for (int i = 0; found > 0 && i < 3; i++) found = read_column(&rest, most, i == 1, &lists[i]);
+    count = found > 0 ? PyList_GET_SIZE(lists[0]) : 0;
+    if (found > 0 && PyList_GET_SIZE(lists[1]) == count && PyList_GET_SIZE(lists[2]) == count)
+        return Py_BuildValue("NNNn", lists[0], lists[1], lists[2], (Py_ssize_t)(rest.at - (const uint8_t *)data));
+    for (int i = 0; i < 3; i++) Py_XDECREF(lists[i]);
+    if (found < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
 PyMethodDef spread_methods[] = {
+    {"gather", spread_gather, METH_VARARGS, "The rows of a batch frame."},
     {"spread", spread_rows, METH_VARARGS, "Rows with keys as batch frames for each partition."},
     {NULL, NULL, 0, NULL},
 };

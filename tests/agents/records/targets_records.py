@@ -217,7 +217,12 @@ def spread_target(chance: random.Random) -> None:
         chance.randrange(60),
         *ends,
     )
-    assert chosen.COMPILED.spread(*given) == chosen.PLAIN.spread(*given)
+    found = chosen.COMPILED.spread(*given)
+    assert found == chosen.PLAIN.spread(*given)
+    for _, _, frame, _ in found[0][:2]:
+        data = _damaged(chance, frame) if chance.random() < 0.7 else frame
+        gathered = chosen.COMPILED.gather(data, ends[0], most := chance.choice((1, 5, 9)))
+        assert gathered == chosen.PLAIN.gather(data, ends[0], most)
 
 
 def batches_target(chance: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Rows with keys as batch frames for each partition of a stream, in Python alone: as `spread.c`."""
+"""Rows with keys as batch frames for each partition of a stream, and back, in Python alone: as `spread.c`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgpack
 from ...layout import Buffer, longs
 from .spans import split
 
-_packb = cast("Any", msgpack).packb
+_library = cast("Any", msgpack)
+_packb, _Unpacker = _library.packb, _library.Unpacker
 _BYTES = {bytes, type(None)}
 
 
@@ -62,3 +63,26 @@ def _cut(
             rows.append(row)
             size += one
         yield rows
+
+
+def gather(
+    data: bytes, head: bytes, most_rows: int
+) -> tuple[list[bytes | None], list[int], list[bytes | None], int] | None:
+    """Keys, times and values of a batch frame, and where what stands behind them begins. None for whatever else begins with `head`, and for
+    damaged bytes: `frames.decode` says what is wrong with them.
+    """
+    if not data.startswith(head):
+        return None
+    walk = _Unpacker(max_buffer_size=max(len(data), 1), max_array_len=most_rows, max_map_len=0, max_ext_len=0)
+    try:
+        walk.feed(data[len(head) :])
+        keys, times, values = walk.unpack(), walk.unpack(), walk.unpack()
+    except (ValueError, msgpack.exceptions.UnpackException):
+        return None
+    if not type(keys) is type(times) is type(values) is list or not len(keys) == len(times) == len(values):
+        return None
+    if not _BYTES.issuperset(map(type, keys)) or not _BYTES.issuperset(map(type, values)):
+        return None
+    if not {int}.issuperset(map(type, times)) or any(time >= 1 << 63 for time in times):
+        return None
+    return keys, times, values, len(head) + walk.tell()

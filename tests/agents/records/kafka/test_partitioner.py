@@ -9,6 +9,7 @@ from aiokafka.partitioner import murmur2 as slow_murmur2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.agents.records.frames.framing import rows_in
 from headgate.agents.records.kafka.partitioner import Partitioner, partition_of
 from headgate.agents.records.native import chosen
 from headgate.agents.records.native.plain.spans import murmur2
@@ -103,6 +104,7 @@ def test_frames_of_rows(rows, partitions, most_rows, most_bytes, known):
         frame = frames.decode(body)
         assert isinstance(frame, frames.BatchFrame)
         assert frames.encode(frame) == body
+        assert rows_in(body) == frame
         assert (frame.plan, first_ms) == (7, frame.timestamps[0])
         sizes = [len(key or b"") + len(value or b"") for key, value in zip(frame.keys, frame.values, strict=True)]
         assert len(sizes) <= most_rows
@@ -133,3 +135,28 @@ def test_rows_that_are_none_are_refused_by_both(column):
     for part in (chosen.COMPILED, chosen.PLAIN):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             part.spread(*columns.values(), None, 2, 0, 9, 99, b"", b"")
+
+
+@needs_compiler
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.tuples(BYTES, TIMES, BYTES), max_size=5), st.binary(max_size=9), st.integers(0, 99), st.integers(0, 40)
+)
+def test_whatever_is_read_as_rows_is_what_decode_reads(rows, damage, at, cut):
+    """Bytes that are changed, cut or added are read by both parts as by `decode`, or left to it."""
+    columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], []]
+    body = frames.encode(frames.BatchFrame(*columns, None, 7))
+    for data in (
+        body[:at] + damage + body[at + len(damage) :],
+        body[:at] + damage + body[at:],
+        body[: max(0, len(body) - cut)],
+        body + damage,
+    ):
+        found = []
+        for part in (chosen.COMPILED, chosen.PLAIN):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(chosen, "part", part)
+                found.append(rows_in(data))
+        assert found[0] == found[1]
+        if found[0] is not None:
+            assert frames.decode(data) == found[0]

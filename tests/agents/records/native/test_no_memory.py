@@ -86,6 +86,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "write_spans": lambda: BUILT.write_spans(SPANS, SPANS, 5, None, ROWS, 0, 0, 0, 1 << 20),
     "split": lambda: BUILT.split([b"k", None, b"l"], 3, 0),
     "spread": lambda: BUILT.spread([b"k", None, b"l"], [1, 2, 3], [b"v"] * 3, q(7, 8, 9), 3, 0, 1, 99, b"h", b"t"),
+    "gather": lambda: BUILT.gather(b"h\x92\xc4\x01k\xc0\x92\x01\xff\x92\xc0\xc0", b"h", 9),
     "decoder": lambda: BUILT.decode(BUILT.decoder(COLUMNS), *RECORDS),
     "decode": lambda: BUILT.decode(DECODER, *RECORDS),
     "encode": lambda: BUILT.encode(
