@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+NOT_BUILT = (
+    ".*",
+    "*.egg-info",
+    "*.so",
+    "__pycache__",
+    "artifacts",
+    "bench",
+    "build",
+    "dist",
+    "spark-warehouse",
+    "tests",
+)
+"""What the tree has beside the sources, or makes of them."""
 
 
 def run(arguments: Iterable[object], *, cwd: Path, timeout_s: float = 300) -> str:
@@ -79,9 +93,13 @@ def beside(home: Path, artifact: Path) -> Environment:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the sdist, and the wheel that was made from that sdist, as an index would make it."""
-    out = tmp_path_factory.mktemp("dist")
-    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT], cwd=out)
+    """A directory with the sdist, and the wheel that was made from that sdist, as an index would make it.
+
+    A build writes into its tree, where the one of another pytest worker would find it. So each has a tree of its own.
+    """
+    out, tree = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("source") / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_BUILT))
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree], cwd=out)
     return out
 
 
