@@ -96,6 +96,16 @@ def bit(flags: Buffer, index: int) -> bool:
     return bool(memoryview(flags).cast("B")[index >> 3] >> (index & 7) & 1)
 
 
+def both(one: Buffer, other: Buffer, size: int) -> bytes:
+    """The bits that are set in both, in so many bytes.
+
+    >>> both(bytes([6, 1]), bytes([3, 1]), 1)
+    b'\\x02'
+    """
+    first, second = (int.from_bytes(memoryview(part).cast("B")[:size], "little") for part in (one, other))
+    return (first & second).to_bytes(size, "little")
+
+
 def _bits(flags: Sequence[Any]) -> bytearray:
     made = bytearray((len(flags) + 7) // 8)
     for index, flag in enumerate(flags):

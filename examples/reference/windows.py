@@ -99,6 +99,7 @@ def totals(*values: Any, **aggregates: hg.Aggregate) -> dict[str, Any]:
 def count() -> None:
     """count"""
     assert totals({"amount": 3}, {"amount": 4}, n=hg.count()) == {"n": 2}
+    assert totals({"amount": 3}, {"amount": 4}, large=hg.count(where=lambda order: order["amount"] > 3)) == {"large": 1}
 
 
 def sum_() -> None:

@@ -18,8 +18,9 @@ from ...records.columns.frame_libraries import Library, check_library
 from ...records.columns.framed_columns import HIDDEN
 from ...records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ...records.values.serdes import OUTPUT_KEY, is_json, json
-from ..derive.named_fields import fields_behind
+from ..derive.named_fields import fields_behind, fields_of_type
 from ..derive.references import check_columns_of
+from ..derive.result_fields import type_of_rows
 from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
@@ -76,9 +77,9 @@ class KnownColumns:
         return column
 
     def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
-        """Refuse aggregates that need rows, or numbers where there are none."""
+        """Refuse aggregates that need rows, numbers where there are none, or other conditions than of these columns."""
         for title, part in aggregates.items():
-            if part.name == "aggregate" or callable(part.of):
+            if part.name == "aggregate" or callable(part.of) or callable(part.where):
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
                     remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
@@ -89,10 +90,11 @@ class KnownColumns:
                     f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",
                     remedy=f'cast it: .with_columns({column.name}=hg.col("{column.name}").cast(float))',
                 )
+        check_conditions(aggregates, self.schema)
 
     def filter(self, of: Declaring, keep: Any, on_error: Policy) -> FilterColumnsStep:
         """The step of `.filter(…)`."""
-        policy, node = check_policy(on_error, "filter(on_error)"), condition(keep, self.schema)
+        policy, node = check_policy(on_error, "filter(on_error)"), condition(keep, self.schema, "filter")
         return added(of, FilterColumnsStep, keep=node, schema=self.schema, on_error=policy)
 
     def with_columns(
@@ -232,17 +234,49 @@ def _made_of(node: Node, made: Mapping[str, ColumnRef]) -> ColumnRef:
     return ColumnRef(text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest())
 
 
-def condition(given: Any, schema: ColumnSchema) -> Node:
+def condition(given: Any, schema: ColumnSchema, verb: str) -> Node:
     """The node of an expression that is true or false for each record of this schema; a `DeclarationError` for anything else."""
     if not isinstance(given, Expression):
         remedy = 'an expression: hg.col("amount") >= 10; a function of a value needs rows: .rows()'
-        raise DeclarationError(f"filter({given!r:.60}) is not an expression", remedy=remedy)
+        raise DeclarationError(f"{verb}({given!r:.60}) is not an expression", remedy=remedy)
     found = kind_of(given.node, schema)
     if found.type != BOOL:
         raise DeclarationError(
-            f"filter({given.node}) is {found.type}, not a condition", remedy="compare it with something"
+            f"{verb}({given.node}) is {found.type}, not a condition", remedy="compare it with something"
         )
     return given.node
+
+
+def check_conditions(aggregates: Mapping[str, Aggregate], schema: ColumnSchema) -> None:
+    """Refuse `where=` of aggregates that is no condition over these columns."""
+    for title, part in aggregates.items():
+        if part.where is not None and not callable(part.where):
+            condition(Expression(part.where), schema, f"agg({title}=hg.{part.name}(…, where=…)): where")
+
+
+def schema_of_conditions(of: Declaring, aggregates: Mapping[str, Aggregate]) -> ColumnSchema | None:
+    """What `where=` of aggregates of rows can read; None if none has it."""
+    found: ColumnSchema | None = None
+    for title, part in aggregates.items():
+        if part.where is not None and not callable(part.where):
+            verb = f"agg({title}=hg.{part.name}(…, where={part.where}))"
+            found = _read(
+                part.where, fields_of_type(type_of_rows(of.step), of.step, verb), verb, "where=lambda value: …"
+            )
+    if found is not None:
+        check_conditions(aggregates, found)
+    return found
+
+
+def _read(
+    node: Node, fields: tuple[ColumnSchema, Mapping[str, DeclarationError]], verb: str, function: str
+) -> ColumnSchema:
+    """The fields of rows that an expression over them can read; a `DeclarationError` if it reads others."""
+    schema, refused = fields
+    for name in columns_in(node):
+        if name in refused:
+            raise DeclarationError(f"{verb}: {refused[name].what}", remedy=f"use a function: {function}")
+    return schema
 
 
 def filter_rows(of: Declaring, keep: Expression, with_record: bool, on_error: Policy) -> FilterColumnsStep:
@@ -251,12 +285,8 @@ def filter_rows(of: Declaring, keep: Expression, with_record: bool, on_error: Po
         raise DeclarationError(
             f"filter({keep.node}, with_record=True): an expression has no record", remedy="omit with_record="
         )
-    schema, refused = fields_behind(of.step, f"filter({keep.node})")
-    for name in columns_in(keep.node):
-        if name in refused:
-            raise DeclarationError(
-                f"filter({keep.node}): {refused[name].what}", remedy="use a function: .filter(lambda value: …)"
-            )
+    verb = f"filter({keep.node})"
+    schema = _read(keep.node, fields_behind(of.step, verb), verb, ".filter(lambda value: …)")
     return KnownColumns(schema).filter(of, keep, on_error)
 
 

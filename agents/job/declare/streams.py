@@ -32,14 +32,14 @@ from ..steps.ends import ActorStep
 from ..steps.keyed import AggregateStep
 from ..steps.sources import ShuffleStep
 from ..steps.step import Policy
-from ..types.aggregates import Aggregate, plan
+from ..types.aggregates import Aggregate, check_are_aggregates, plan
 from ..types.arguments import check_function, check_selector
 from ..types.windows import Window
 from .actors import check_actor
 from .batches import batch, gather, spark, window_batches
 from .branches import branches
 from .checks import Selector, check_migrate, check_partitions, check_policy, name_of
-from .columns import EndsOfColumns, KnownColumns, columns_behind, filter_rows
+from .columns import EndsOfColumns, KnownColumns, columns_behind, filter_rows, schema_of_conditions
 from .declaring import Declaring, added, serde_for
 from .ends import Ended, EndsOfRows, TableView
 from .joins import JoinDistance, join_step, join_table_step
@@ -89,10 +89,12 @@ class RowsOrColumns(Declaring, Generic[K, V]):
         The step finds its state by its name after the code has changed; fields are compared by name. `migrate(names, states)` converts old
         states that do not fit into new ones; both are mappings of name to state.
         """
-        made = plan(aggregates)
+        check_are_aggregates(aggregates)
         if self._columns is not None:
             self._columns.check_aggregates(aggregates)
+            made = plan(aggregates, self._columns.schema)
         else:
+            made = plan(aggregates, schema_of_conditions(self, aggregates))
             check_aggregated(self.step, made)
         step = added(
             self,

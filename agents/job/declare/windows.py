@@ -13,11 +13,12 @@ from ....core.windows.results import RESERVED
 from ..derive.result_fields import check_aggregated
 from ..steps.ends import ActorStep
 from ..steps.keyed import WindowStep
-from ..types.aggregates import Aggregate, AggregatePlan, collect, plan
+from ..types.aggregates import Aggregate, AggregatePlan, check_are_aggregates, collect, plan
 from ..types.arguments import called_from
 from ..types.windows import Window, length_of
 from .actors import Actor, check_actor
 from .checks import check_migrate, check_policy, check_topic, name_of
+from .columns import schema_of_conditions
 from .declaring import Declaring, added, serde_for
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class DeclaredWindow:
             raise DeclarationError(
                 f"agg({reserved[0]}=…): every result of a window has a field of this name", remedy="take another name"
             )
-        made = plan(aggregates)
+        check_are_aggregates(aggregates)
+        made = plan(aggregates, self.schema or schema_of_conditions(self.of, aggregates))
         check_aggregated(self.of.step, made)
         if self.window.spans is None and None in made.joins:
             raise DeclarationError(

@@ -34,7 +34,11 @@ from ..steps.step import NeedsValue, Step, lineage, readers_of, rebuilt, type_be
 def fields_behind(step: Step, verb: str) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
     """The fields that an expression over the values behind this step can read, and why it cannot read others; a `DeclarationError` if they
     are not known."""
-    kind = type_behind(step)
+    return fields_of_type(type_behind(step), step, verb)
+
+
+def fields_of_type(kind: Any, step: Step, verb: str) -> tuple[ColumnSchema, dict[str, DeclarationError]]:
+    """The same of values whose type is known."""
     if isinstance(kind, ColumnSchema):
         return kind, {}
     schema, refused = columns_alone(kind) if kind is not None else (ColumnSchema(()), {})

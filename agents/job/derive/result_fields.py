@@ -29,7 +29,7 @@ def check_field(step: Step, by: Any, where: str) -> None:
     if isinstance(by, str):
         for stage in _results(step):
             check_column(by, stage.columns, where)
-        check_name(_type_of_rows(step), by, where)
+        check_name(type_of_rows(step), by, where)
 
 
 def check_aggregated(step: Step, plan: AggregatePlan) -> None:
@@ -38,7 +38,7 @@ def check_aggregated(step: Step, plan: AggregatePlan) -> None:
         where = f"agg({title}=hg.{part.name}({part.of!r}))"
         check_field(step, part.of, where)
         if part.name in OF_NUMBERS and isinstance(part.of, str):
-            _check_number(_type_of_rows(step), part.of, part.name, where)
+            _check_number(type_of_rows(step), part.of, part.name, where)
 
 
 def _check_number(kind: Any, name: str, verb: str, where: str) -> None:
@@ -122,7 +122,7 @@ def check_name(kind: Any, name: str, where: str) -> None:
     raise DeclarationError(f"{where}: {has} no field '{name}'", remedy=offer(name, known))
 
 
-def _type_of_rows(step: Step) -> Any:
+def type_of_rows(step: Step) -> Any:
     """The type of the values behind a step, or their columns; None if it is not known. Dicts stay what they are in a shuffle of JSON."""
     kind, passed = type_behind(step), False
     while kind is None and _passes_on(step) and len(step.parents) == 1:

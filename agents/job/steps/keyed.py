@@ -276,7 +276,7 @@ class JoinStep(ClosingStep):
 
 
 def _fields(step: Step, plan: AggregatePlan) -> frozenset[str]:
-    if any(callable(part.of) for part in plan.parts):
+    if any(callable(part.of) or callable(part.where) for part in plan.parts):
         raise NeedsValue(step, "has a function of the value")
     return plan.reads
 

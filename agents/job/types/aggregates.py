@@ -4,6 +4,9 @@ An aggregate is four small functions (start, add, merge, result) over one plain 
 source code: a step compiles one loop for all of its aggregates, instead of calling several functions per row (`dataclasses` writes
 `__init__` in the same way). All built-in ones except `collect`, `first`, `last` and `reduce` merge in any order, so their partial states
 can be combined before a shuffle.
+
+With `where=`, only rows count for which a condition is true: neither false nor null, as in SQL's FILTER. Each condition is computed once
+for all rows of a chunk and all aggregates that share it; the states are the same as without.
 """
 
 from __future__ import annotations
@@ -12,20 +15,29 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgpack
 
+from ....core.columns.evaluate import NotComputable, compiled
+from ....core.columns.expressions import Expression, Node, columns_in
 from ....core.columns.schema import FLOAT, ColumnSchema
 from ....core.columns.typing import NUMBERS as COLUMNS_OF_NUMBERS
-from ....core.errors import DeclarationError
+from ....core.errors import DataError, DeclarationError
 from ....core.graph.schema import ANY, Field, digest
+from ...records.columns.expressions import Computation
 from ...records.columns.selecting import column_of, lacking
 from .arguments import check_function, check_selector
 
 Selector = str | Callable[[Any], Any]
 ValueColumns = list[Any]
+Where = Expression | Callable[[Any], Any] | None
+RowTest = Node | Callable[[Any], Any]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
+AddLoop = Callable[[Iterable[Any], Iterable[Any], Sequence[list[Any]], dict[Any, list[Any]]], None]
+MOST_OF = 200
+"""The letters of what a field is of that its schema keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,10 @@ class Aggregate:
     copy: Callable[[Any], Any] | None = None
     join: Callable[[Any, Any], Any] | None = None
     """Joins the states of two sessions, the earlier one first, where the order of rows counts and there is therefore no `merge`."""
+    where: RowTest | None = None
+    """Only rows count for which this is true."""
+    form: str = ""
+    """What its schema says that it is, if not its name: aggregates of one form have states of one form."""
 
 
 def _selected(of: Any, name: str) -> Any:
@@ -50,15 +66,43 @@ def _selected(of: Any, name: str) -> Any:
     return of
 
 
-def count() -> Aggregate:
-    """The number of rows."""
-    return Aggregate("count", None, int, lambda s, _x: s + 1, lambda a, b: a + b, None, "s[{i}] += 1")
+def _condition(where: Any, name: str) -> RowTest | None:
+    if where is None:
+        return None
+    if isinstance(where, Expression):
+        return where.node
+    if not callable(where):
+        raise DeclarationError(
+            f"hg.{name}(where={where!r:.60}) is no condition", remedy='for example where=hg.col("state") == "open"'
+        )
+    check_function(where, f"hg.{name}(where=…)")
+    return where
 
 
-def sum(of: Selector) -> Aggregate:
+def count(*, where: Where = None) -> Aggregate:
+    """The number of rows; with `where`, of those for which a condition is true (`hg.count(where=hg.col("state") == "open")`).
+
+    Every aggregate takes `where=`. A row for which it is false or null does not count, as in SQL's FILTER; an aggregate for which no row
+    has counted has the value that it has before the first row. An expression needs fields of a declared type, as in `.filter(…)`; of rows,
+    a function of the value does, too.
+    """
+    condition = _condition(where, "count")
+    return Aggregate("count", None, int, lambda s, _x: s + 1, lambda a, b: a + b, None, "s[{i}] += 1", where=condition)
+
+
+def sum(of: Selector, *, where: Where = None) -> Aggregate:
     """The sum of a field (`hg.sum("amount")`) or of a function of the value. A sum of whole numbers is exact, however large; one of floats
     is a float."""
-    return Aggregate("sum", _selected(of, "sum"), int, lambda s, x: s + x, lambda a, b: a + b, None, "s[{i}] += {x}")
+    return Aggregate(
+        "sum",
+        _selected(of, "sum"),
+        int,
+        lambda s, x: s + x,
+        lambda a, b: a + b,
+        None,
+        "s[{i}] += {x}",
+        where=_condition(where, "sum"),
+    )
 
 
 def _least(a: Any, b: Any) -> Any:
@@ -69,23 +113,25 @@ def _greatest(a: Any, b: Any) -> Any:
     return b if a is None or (b is not None and b > a) else a
 
 
-def min(of: Selector) -> Aggregate:
+def min(of: Selector, *, where: Where = None) -> Aggregate:
     """The least value; None before the first row."""
-    source = "x = {x}\n        if s[{i}] is None or x < s[{i}]: s[{i}] = x"
-    return Aggregate("min", _selected(of, "min"), _nothing, _least, _least, None, source)
+    source = "x = {x}\nif s[{i}] is None or x < s[{i}]: s[{i}] = x"
+    condition = _condition(where, "min")
+    return Aggregate("min", _selected(of, "min"), _nothing, _least, _least, None, source, where=condition)
 
 
-def max(of: Selector) -> Aggregate:
+def max(of: Selector, *, where: Where = None) -> Aggregate:
     """The greatest value; None before the first row."""
-    source = "x = {x}\n        if s[{i}] is None or x > s[{i}]: s[{i}] = x"
-    return Aggregate("max", _selected(of, "max"), _nothing, _greatest, _greatest, None, source)
+    source = "x = {x}\nif s[{i}] is None or x > s[{i}]: s[{i}] = x"
+    condition = _condition(where, "max")
+    return Aggregate("max", _selected(of, "max"), _nothing, _greatest, _greatest, None, source, where=condition)
 
 
 def _nothing() -> Any:
     return None
 
 
-def mean(of: Selector) -> Aggregate:
+def mean(of: Selector, *, where: Where = None) -> Aggregate:
     """The mean. Its state is a pair of count and sum, so that means can be merged."""
     return Aggregate(
         "mean",
@@ -94,10 +140,11 @@ def mean(of: Selector) -> Aggregate:
         lambda s, x: (s[0] + 1, s[1] + x),
         lambda a, b: (a[0] + b[0], a[1] + b[1]),
         lambda s: s[1] / s[0] if s[0] else None,
+        where=_condition(where, "mean"),
     )
 
 
-def first(of: Selector) -> Aggregate:
+def first(of: Selector, *, where: Where = None) -> Aggregate:
     """The value of the first row, in the order of the stream's partition."""
     return Aggregate(
         "first",
@@ -107,17 +154,31 @@ def first(of: Selector) -> Aggregate:
         None,
         lambda s: s[0] if s else None,
         join=lambda a, b: a or b,
+        where=_condition(where, "first"),
     )
 
 
-def last(of: Selector) -> Aggregate:
+def last(of: Selector, *, where: Where = None) -> Aggregate:
     """The value of the last row."""
+    of, condition = _selected(of, "last"), _condition(where, "last")
+    if condition is None:
+        return Aggregate("last", of, _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}", join=lambda _a, b: b)
+    # a later session may have no row that counts, and one that counts may have the value None
     return Aggregate(
-        "last", _selected(of, "last"), _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}", join=lambda _a, b: b
+        "last",
+        of,
+        tuple,
+        lambda _s, x: (x,),
+        None,
+        lambda s: s[0] if s else None,
+        "s[{i}] = ({x},)",
+        join=lambda a, b: b or a,
+        where=condition,
+        form="last where",
     )
 
 
-def reduce(of: Selector, fn: Callable[[Any, Any], Any]) -> Aggregate:
+def reduce(of: Selector, fn: Callable[[Any, Any], Any], *, where: Where = None) -> Aggregate:
     """The values put together: it begins with the first one, and `fn(so_far, value)` returns the next. None before the first row.
 
     The rows come in the order of the stream's partition. The states of two sessions that become one are put together by `fn`, too. For a
@@ -133,10 +194,11 @@ def reduce(of: Selector, fn: Callable[[Any, Any], Any]) -> Aggregate:
         lambda s: s[0] if s else None,
         copy=deepcopy,
         join=lambda a, b: (fn(a[0], b[0]),) if a and b else a or b,
+        where=_condition(where, "reduce"),
     )
 
 
-def collect(of: Selector) -> Aggregate:
+def collect(of: Selector, *, where: Where = None) -> Aggregate:
     """All values, as a list. The list grows without bound: use a window, or make sure that it stays short."""
     return Aggregate(
         "collect",
@@ -148,6 +210,7 @@ def collect(of: Selector) -> Aggregate:
         "s[{i}].append({x})",
         list,
         lambda a, b: [*a, *b],
+        _condition(where, "collect"),
     )
 
 
@@ -157,6 +220,7 @@ def aggregate(
     merge: Callable[[Any, Any], Any] | None = None,
     *,
     result: Callable[[Any], Any] | None = None,
+    where: Where = None,
 ) -> Aggregate:
     """A custom aggregate: `init()` makes a state, and `add(state, value)` returns the next one.
 
@@ -176,7 +240,8 @@ def aggregate(
             f"hg.aggregate(): init() returns {state!r}, which cannot be stored: {error}",
             remedy="keep the state in plain values (numbers, text, lists, dicts), and compute the rest in result=",
         ) from None
-    return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy)
+    condition = _condition(where, "aggregate")
+    return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy, where=condition)
 
 
 SIGNATURES = {"init": "()", "add": "(state, value)", "merge": "(a, b)", "result": "(state)"}
@@ -185,30 +250,63 @@ SIGNATURES = {"init": "()", "add": "(state, value)", "merge": "(a, b)", "result"
 class AggregatePlan:
     """The aggregates of one step, compiled: one loop for all of them."""
 
-    def __init__(self, parts: Mapping[str, Aggregate]) -> None:
+    def __init__(self, parts: Mapping[str, Aggregate], schema: ColumnSchema | None = None) -> None:
+        """`schema`: what conditions can read."""
         self.names = tuple(parts)
         self.parts = tuple(parts.values())
         self.fields = _fields_of(parts)
         """The schema of the states."""
         self.digest = digest(self.fields)
         """Distinguishes partial states of this plan from those of another: each frame of partial states carries it."""
-        self.reads = frozenset(part.of for part in self.parts if isinstance(part.of, str))
-        """The fields that the aggregates are of."""
+        self.schema = schema
+        self.conditions = tuple(dict.fromkeys(part.where for part in self.parts if part.where is not None))
+        """What `where=` says, each once."""
+        self.met_by = [None if part.where is None else self.conditions.index(part.where) for part in self.parts]
+        """For each aggregate, the number of its condition."""
+        nodes = [one for one in self.conditions if not callable(one)]
+        self._asked = {name: column_of(name) for node in nodes for name in columns_in(node)}
+        self.reads = frozenset(part.of for part in self.parts if isinstance(part.of, str)).union(self._asked)
+        """The fields that the aggregates are of, and those of conditions."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
         self.joins = [part.merge or part.join for part in self.parts]
         self.merge: Loop = _compile_merge(self.parts)
         """Merges partial states in place: `merge(keys, partials, states)`."""
-        self._add_items = _compile_add(self.parts, items=True)
-        self._add_attributes = _compile_add(self.parts, items=False)
+        self._add_items = _compile_add(self.parts, self.met_by, items=True)
+        self._add_attributes = _compile_add(self.parts, self.met_by, items=False)
         self.numeric = all(part.name in NUMERIC for part in self.parts)
         """Whether all aggregates work on numbers alone: then a column of numbers can be added in place, because that cannot fail."""
         self._add_columns, self._merge_columns = _compile_columns(self.parts) if self.numeric else (None, None)
         self.select = [column_of(part.of) if part.of is not None else None for part in self.parts]
         """For each aggregate, what selects its values from rows; None for a count."""
+        self._judges = [self._judge(one) for one in self.conditions]
         self._starts = [part.start for part in self.parts]
         self._copies = [(i, part.copy) for i, part in enumerate(self.parts) if part.copy is not None]
         self._results = [(i, part.result) for i, part in enumerate(self.parts) if part.result is not None]
+
+    def _known(self) -> ColumnSchema:
+        if self.schema is None:
+            raise DeclarationError("where= needs fields of a declared type", remedy="declare it: serde=hg.json(Order)")
+        return self.schema
+
+    def _judge(self, condition: RowTest) -> Callable[[list[Any]], list[Any]]:
+        """Says of rows whether they meet a condition."""
+        if callable(condition):
+            return column_of(condition)
+        judge = compiled(condition, self._known())
+        return lambda values: judge({name: field(values) for name, field in self._asked.items()}, len(values))
+
+    @cached_property
+    def computations(self) -> list[Computation]:
+        """The conditions, for chunks of columns."""
+        return [Computation(one, self._known()) for one in self.conditions if not callable(one)]
+
+    def met(self, values: list[Any]) -> list[list[Any]]:
+        """For each condition, whether these rows meet it. What has no value is an error."""
+        try:
+            return [judge(values) for judge in self._judges]
+        except NotComputable as error:
+            raise DataError(error.what, remedy=error.remedy) from error
 
     def of_no_number(self, schema: ColumnSchema) -> Aggregate | None:
         """The first sum or mean of a column that is no number."""
@@ -226,15 +324,14 @@ class AggregatePlan:
                 return f"hg.{part.name}('{part.of}') is of {types[str(part.of)]}, and arrays hold numbers"
         return None
 
-    def add(
-        self, keys: Iterable[Any], values: Iterable[Any], states: dict[Any, list[Any]], *, items: bool = True
-    ) -> None:
+    def add(self, keys: Iterable[Any], values: list[Any], states: dict[Any, list[Any]], *, items: bool = True) -> None:
         """Add rows in place: `states[key]` is a list with one state per aggregate. `items`: fields are items, not attributes."""
-        (self._add_items if items else self._add_attributes)(keys, values, states)
+        (self._add_items if items else self._add_attributes)(keys, values, self.met(values), states)
 
     def columns(self, values: list[Any]) -> ValueColumns | None:
-        """The columns of these rows for `add_columns`, one per aggregate; None if not all of them are numbers."""
-        if not self.numeric or not values:
+        """The columns of these rows for `add_columns`, one per aggregate; None if not all of them are numbers, or not all rows count for all
+        aggregates."""
+        if not self.numeric or not values or self.conditions:
             return None
         return self._numbers([select and select(values) for select in self.select], partial=False)
 
@@ -292,7 +389,7 @@ class AggregatePlan:
 
     def lacking(self, values: list[Any]) -> Callable[[BaseException], str]:
         """Explains why adding these rows failed: see `selecting.lacking`."""
-        return lacking([part.of for part in self.parts if isinstance(part.of, str)], values)
+        return lacking([*(part.of for part in self.parts if isinstance(part.of, str)), *self._asked], values)
 
     def start(self) -> list[Any]:
         """The initial states of a new key."""
@@ -323,8 +420,8 @@ class AggregatePlan:
         return out
 
 
-def plan(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
-    """Compile the aggregates of a step into one loop.
+def plan(aggregates: Mapping[str, Aggregate], schema: ColumnSchema | None = None) -> AggregatePlan:
+    """Compile the aggregates of a step into one loop. `schema`: what their conditions can read.
 
     >>> p = plan({"n": count(), "total": sum("x")})
     >>> states = {"a": p.start()}
@@ -332,6 +429,12 @@ def plan(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
     >>> p.results([states["a"]])
     [{'n': 2, 'total': 5}]
     """
+    check_are_aggregates(aggregates)
+    return AggregatePlan(aggregates, schema)
+
+
+def check_are_aggregates(aggregates: Mapping[str, Aggregate]) -> None:
+    """Refuse what is no aggregate."""
     if not aggregates:
         raise DeclarationError("agg() needs at least one aggregate", remedy="for example .agg(n=hg.count())")
     for name, part in aggregates.items():
@@ -340,14 +443,14 @@ def plan(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
                 f"agg({name}=…) is {part!r}, which is not an aggregate",
                 remedy="use hg.count(), hg.sum(…), hg.aggregate(…)",
             )
-    return AggregatePlan(aggregates)
 
 
-def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
+def _compile_add(parts: Sequence[Aggregate], met_by: Sequence[int | None], *, items: bool) -> AddLoop:
     scope: dict[str, Any] = {}
+    met = "".join(f", w{number}" for number in sorted({one for one in met_by if one is not None}))
     lines = [
-        "def loop(keys, values, states):",
-        "    for k, v in zip(keys, values, strict=True):",
+        "def loop(keys, values, met, states):",
+        f"    for k, v{met} in zip(keys, values, *met, strict=True):",
         "        s = states[k]",
     ]
     for i, part in enumerate(parts):
@@ -358,11 +461,15 @@ def _compile_add(parts: Sequence[Aggregate], *, items: bool) -> Loop:
         elif part.of is not None:
             scope[f"of_{i}"] = part.of
             selected = f"of_{i}(v)"
+        indent = " " * 8
+        if (number := met_by[i]) is not None:
+            lines.append(f"{indent}if w{number}:")
+            indent += " " * 4
         if part.source:
-            lines.append("        " + part.source.format(i=i, x=selected))
+            lines += [indent + line for line in part.source.format(i=i, x=selected).splitlines()]
         else:
             scope[f"add_{i}"] = part.add
-            lines.append(f"        s[{i}] = add_{i}(s[{i}], {selected})")
+            lines.append(f"{indent}s[{i}] = add_{i}(s[{i}], {selected})")
     exec("\n".join(lines), scope)
     return scope["loop"]
 
@@ -437,7 +544,7 @@ def _compile_merge(parts: Sequence[Aggregate]) -> Loop:
 
 def _fields_of(parts: Mapping[str, Aggregate]) -> tuple[Field, ...]:
     """The fields of an aggregate's state."""
-    return tuple(Field(name, part.name, _type_of(part), _name_of(part)) for name, part in parts.items())
+    return tuple(Field(name, part.form or part.name, _type_of(part), _name_of(part)) for name, part in parts.items())
 
 
 def _type_of(part: Aggregate) -> str:
@@ -446,7 +553,10 @@ def _type_of(part: Aggregate) -> str:
 
 def _name_of(part: Aggregate) -> str:
     selector: Any = part.add if part.name == "aggregate" else part.of
-    if selector is None or isinstance(selector, str):
-        return selector or ""
-    name = getattr(selector, "__qualname__", "")
-    return "" if "<lambda>" in name else name
+    name: str = (
+        selector or "" if selector is None or isinstance(selector, str) else getattr(selector, "__qualname__", "")
+    )
+    name = "" if "<lambda>" in name else name
+    if part.where is None:
+        return name
+    return f"{name} where {'a function' if callable(part.where) else part.where}".strip()[:MOST_OF]

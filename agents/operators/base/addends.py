@@ -10,15 +10,16 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ....core.columns.evaluate import NotComputable
 from ....core.columns.schema import PYTHON
 from ....core.errors import DataError
 from ...job.steps.keyed import AggregateStep, WindowStep
-from ...job.types.aggregates import NUMERIC, AggregatePlan
+from ...job.types.aggregates import NUMERIC, Aggregate, AggregatePlan
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.groups import KeyTable, null_among, numbers_in
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.kafka.columns import pick
-from ...records.layout import Buffer, longs
+from ...records.layout import Buffer, bit, both, longs
 from ...records.memory.record_spans import RecordSpans
 from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
@@ -100,13 +101,26 @@ class Addends:
         if self.partial:
             columns = arrays.vectors(self.values())
         else:
-            select = arrays.plan.select
-            found = [one and numbers_in(one(self.values())) for one in select]
-            wrong = any(s and (v is None or v.nulls) for s, v in zip(select, found, strict=True))
-            columns = None if wrong else arrays.columns(found.__getitem__)
+            found = self._numbers(arrays.plan)
+            columns = None if found is None else arrays.columns(found.__getitem__)
         if columns is None:
             return None
         return Addition(self.numbers(arrays.keys), list(columns), None, array("q", self.timestamps), self)
+
+    def _numbers(self, plan: AggregatePlan) -> list[Vector | None] | None:
+        """A column for each aggregate, None for a count of all; None if something that counts is no number."""
+        rows, found = self.values(), list[Vector | None]()
+        met = plan.met(rows)
+        for select, number in zip(plan.select, plan.met_by, strict=True):
+            values: list[Any] = [1] * len(rows) if select is None else select(rows)
+            counting = rows if number is None else [one for one in met[number] if one]
+            if number is not None:
+                values = [value if counts else None for value, counts in zip(values, met[number], strict=True)]
+            column = None if select is None and number is None else numbers_in(values)
+            if select is not None and (column is None or len(rows) - column.nulls != len(counting)):
+                return None
+            found.append(column)
+        return found
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
         if self._columns is None:
@@ -183,11 +197,18 @@ class PartialAddends:
 class ColumnAddends:
     """What a chunk of columns adds. Rows are made only for states that are not in arrays."""
 
-    def __init__(self, step: Aggregating, chunk: ColumnChunk, keys_of: Callable[[ColumnChunk], ChunkKeys]) -> None:
+    def __init__(
+        self,
+        step: Aggregating,
+        chunk: ColumnChunk,
+        keys_of: Callable[[ColumnChunk], ChunkKeys],
+        conditions: Conditions | None = None,
+    ) -> None:
         self.step = step
         self.chunk = chunk
         self.keys_of = keys_of
         self.keys = keys_of(chunk)
+        self.conditions = conditions or Conditions(step, chunk)
 
     @property
     def timestamps(self) -> list[int]:
@@ -204,33 +225,82 @@ class ColumnAddends:
         return [key if type(key) is bytes else key.encode() for key in self.keys.listed()]
 
     def addition(self, arrays: KeyArrays) -> Addition | None:
-        refuse_nulls(self.step, self.chunk)
+        refuse_nulls(self.step, self.chunk, self.conditions)
         chunk, parts = self.chunk, arrays.plan.parts
         if any(part.of is not None and chunk.vector(str(part.of)).kind not in ("int64", "float64") for part in parts):
             return None
-        columns = arrays.columns(lambda at: chunk.vector(str(parts[at].of)))
+        columns = arrays.columns(lambda at: self._column(parts[at]))
         return Addition(self.numbers(arrays.keys), columns, chunk.picked, chunk.times, self)
+
+    def _column(self, part: Aggregate) -> Vector | None:
+        """What a part is of; rows that do not count are null there."""
+        met = self.conditions.met(part, self.chunk)
+        if part.of is None:
+            return None if met is None else Vector("bool", self.chunk.base_length, met, None, met)
+        column = self.chunk.vector(str(part.of))
+        return column if met is None else column.only(met)
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
         return plan.columns(self.values())
 
     def values(self) -> list[Any]:
-        refuse_nulls(self.step, self.chunk)
+        refuse_nulls(self.step, self.chunk, self.conditions)
         return self.chunk.rows(sorted(self.step.plan.reads)).values
 
     def picked(self, rows: Buffer | None) -> ColumnAddends:
-        return self if rows is None else ColumnAddends(self.step, self.chunk.kept(rows), self.keys_of)
+        return self if rows is None else ColumnAddends(self.step, self.chunk.kept(rows), self.keys_of, self.conditions)
 
 
-def refuse_nulls(step: Aggregating, chunk: ColumnChunk) -> None:
-    """Refuse a null in a column of which numbers are aggregated."""
+class Conditions:
+    """What `where=` of a step says of a chunk of columns: each condition is computed once, for all of its windows."""
+
+    def __init__(self, step: Aggregating, chunk: ColumnChunk) -> None:
+        self.step = step
+        self.chunk = chunk
+        self._met: dict[int, Buffer] = {}
+
+    def met(self, part: Aggregate, of: ColumnChunk) -> Buffer | None:
+        """A bit for each base row: whether it counts for this part; None if all do. It is asked for these rows of the chunk, and only
+        their bits have a meaning. A row for which the condition has no value is an error."""
+        if part.where is None:
+            return None
+        number = self.step.plan.conditions.index(part.where)
+        if number in self._met:
+            return self._met[number]
+        condition = self.step.plan.computations[number]
+        try:
+            met = self._met[number] = _true_bits(condition.vector(self.chunk))
+        except NotComputable as all_rows:
+            try:  # a row that is late has no value, perhaps, and does not count
+                met = _true_bits(condition.vector(of))
+            except NotComputable as error:
+                raise failing(self.step, list({error.index: error, **error.all}.items()), of) from all_rows
+        return met
+
+
+def _true_bits(condition: Vector) -> Buffer:
+    """Where a boolean is true: neither false nor null."""
+    size = (condition.length + 7) // 8
+    if condition.validity is None:
+        return bytes(memoryview(condition.data).cast("B")[:size])
+    return both(condition.data, condition.validity, size)
+
+
+def refuse_nulls(step: Aggregating, chunk: ColumnChunk, conditions: Conditions) -> None:
+    """Refuse a null in a column of which numbers are aggregated, in rows that count."""
     for part in step.plan.parts:
         if part.name not in NUMERIC or part.of is None:
             continue
-        if null_among(chunk.vector(str(part.of)), chunk.picked) is None:
+        column = chunk.vector(str(part.of))
+        if null_among(column, chunk.picked) is None:
             continue
+        met = conditions.met(part, chunk)
         error = DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())')
-        raise failing(step, [(place, error) for place, one in enumerate(chunk[str(part.of)]) if one is None], chunk)
+        counting = [met is None or bit(met, row) for row in chunk.indexes()]
+        values = zip(chunk[str(part.of)], counting, strict=True)
+        bad = [(place, error) for place, (one, counts) in enumerate(values) if one is None and counts]
+        if bad:
+            raise failing(step, bad, chunk)
 
 
 def vectors_of(arrays: KeyArrays, columns: ArrivedColumns) -> list[Vector] | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...job.types.aggregates import NUMERIC, AggregatePlan
+from ...job.types.aggregates import NUMERIC, Aggregate, AggregatePlan
 from ...records.columns.groups import KeyTable, StateColumns, numbers_in
 from ...records.columns.packing import State, StatePacking
 from ...records.frames.arrow_frames import FrameColumn
@@ -31,6 +31,13 @@ _HELD: dict[str, tuple[Holding, ...]] = {
     "max": ("max",),
     "mean": ("rows", "sum"),
 }
+_HELD_WHERE: dict[str, tuple[Holding, ...]] = {
+    **_HELD,
+    "count": ("values",),
+    "sum": ("total",),
+    "mean": ("values", "total"),
+}
+"""With `where=`, rows that do not count are nulls in the column."""
 MEAN = ("count", "sum")
 COUNTS = ("rows", "values")
 NULL_NUMBER = b"\xff" * 8
@@ -55,7 +62,7 @@ class KeyArrays:
     def __init__(self, plan: AggregatePlan, *, partial: bool = False, head: bytes = b"") -> None:
         self.plan = plan
         self.partial = partial
-        held = [_HELD[part.name] for part in plan.parts]
+        held = [_held(part) for part in plan.parts]
         self._held: list[Holding] = [one for part in held for one in part]
         self._names = tuple(map(str, range(len(self._held))))
         places = iter(self._names)
@@ -93,10 +100,11 @@ class KeyArrays:
     # -------------------------------------------------------------------------------------------------------- additions
 
     def columns(self, of: Callable[[int], Vector | None]) -> list[Vector | None]:
-        """A column for each cell; `of` gives that of each aggregate."""
+        """A column for each cell; `of` gives that of each aggregate, in which rows that do not count are null."""
         found: list[Vector | None] = []
         for at, part in enumerate(self.plan.parts):
-            found += [None if held in COUNTS else of(at) for held in _HELD[part.name]]
+            column = of(at)
+            found += [None if held == "rows" else column for held in _held(part)]
         return found
 
     def takes(self, vectors: Sequence[Vector]) -> bool:
@@ -275,6 +283,10 @@ class KeyArrays:
         self.keys.retain(kept)
         self.cells.retain(kept)
         self.known = len(self.keys)
+
+
+def _held(part: Aggregate) -> tuple[Holding, ...]:
+    return (_HELD if part.where is None else _HELD_WHERE)[part.name]
 
 
 def _all(columns: Sequence[Vector | None]) -> list[Vector]:

@@ -40,7 +40,7 @@ def plan_of_partials(step: WindowStep, *, ends: bool = True) -> AggregatePlan:
     """The number of rows of a pane and the states, behind the end of the pane: what is sent. Without the ends: what is kept."""
     parts = dict(zip(step.plan.names, step.plan.parts, strict=True))
     end = {END_FIELD: greatest(END_FIELD)} if ends else {}
-    return AggregatePlan({**end, ROWS_FIELD: count(), **parts})
+    return AggregatePlan({**end, ROWS_FIELD: count(), **parts}, step.plan.schema)
 
 
 class WindowCombineOp(ShuffleOp):

@@ -12,8 +12,9 @@
 A KeyTable gives numbers to keys, and StateColumns hold the states of these numbers.
 
 A cell holds `rows` (how many), `values` (how many that are not null), `sum`, `min` or `max` of numbers; a mean is two of them, `rows` and
-`sum`. Null values are left out, as in SQL; a sum, min or max of no value is null. A state is an int64 or a float64, for each key what
-Python makes of its numbers: a sum of whole numbers is whole until a float is added; a whole number and a float are compared exactly.
+`sum`. Null values are left out, as in SQL; a sum, min or max of no value is null. A `total` is a sum that begins with zero. A state is an
+int64 or a float64, for each key what Python makes of its numbers: a sum of whole numbers is whole until a float is added; a whole number
+and a float are compared exactly.
 
 What it decides: what the state of a key becomes. Promises:
 

@@ -68,6 +68,10 @@ def join(vectors: Sequence[Vector]) -> Vector:
     [True, None, False]
     """
     size = sum(one.length for one in vectors)
+    if vectors[0].kind not in KINDS:  # a `number`: its offsets are tags
+        parts = [(memoryview(one.data).cast("B"), memoryview(one.offsets or b"").cast("B")) for one in vectors]
+        data, tags = b"".join(data for data, _ in parts), b"".join(tags for _, tags in parts)
+        return Vector(vectors[0].kind, size, data, tags, None, sum(one.nulls for one in vectors))
     return Vector(vectors[0].kind, size, *chosen.part.join([(_parts(one), one.length) for one in vectors]))
 
 

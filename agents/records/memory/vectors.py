@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..layout import KINDS, Buffer, Kind, bit, column_made, number_of, numbers_of_column
+from ..layout import KINDS, Buffer, Kind, bit, both, column_made, number_of, numbers_of_column
 from ..native import chosen
 
 
@@ -52,6 +52,17 @@ class Vector:
             return numbers_of_column(self.data, self.offsets, self.length)
         parts = KINDS.index(self.kind), self.data, self.offsets, self.validity
         return chosen.part.values(parts, self.length)
+
+    def only(self, rows: Buffer) -> Vector:
+        """The same column, null except where these bits are set.
+
+        >>> Vector.of("int64", [7, None, 9]).only(b"\\x03").values()
+        [7, None, None]
+        """
+        size = (self.length + 7) // 8
+        valid = bytes(memoryview(rows).cast("B")[:size]) if self.validity is None else both(self.validity, rows, size)
+        set_bits = (int.from_bytes(valid, "little") & ((1 << self.length) - 1)).bit_count()
+        return Vector(self.kind, self.length, self.data, self.offsets, valid, self.length - set_bits)
 
     def at(self, row: int) -> Any:
         """The value of one row, None for null."""

@@ -421,7 +421,7 @@ static PyTypeObject keys_type = {
 
 /* ----------------------------------------------------------------------------------------------------------- cells */
 
-enum { ROWS, VALUES, SUM, MIN, MAX }; /* what a cell holds: see groups.py */
+enum { ROWS, VALUES, SUM, MIN, MAX, TOTAL }; /* what a cell holds: see groups.py; a TOTAL is a SUM that begins with zero */
 
 typedef struct {
     void *states;  /* int64 or double of each key */
@@ -429,6 +429,7 @@ typedef struct {
     int64_t room, tag_room;
     uint64_t bound; /* sums and counts: no whole state is larger; one more than INT64_MAX: unknown */
     int op;
+    int from_zero; /* the state of a new key is a whole zero, not null */
 } Cell;
 
 typedef struct {
@@ -652,6 +653,7 @@ static int reserve_keys(Cells *self, int64_t keys) {
         Cell *cell = &self->cells[c];
         if (!reserve(&cell->states, &cell->room, keys, 8)) return 0;
         if (cell->op > VALUES && !reserve(&cell->tags, &cell->tag_room, keys, 1)) return 0;
+        if (cell->from_zero && keys > self->keys) memset(cell->tags + self->keys, TAG_WHOLE, (size_t)(keys - self->keys));
     }
     if (!reserve(&self->touched, &self->touched_room, keys, 1) || !reserve(&self->times, &self->times_room, keys, 8) ||
         !reserve(&self->dirty, &self->dirty_room, keys, 4))
@@ -772,7 +774,7 @@ static PyObject *cells_put(Cells *self, PyObject *args) {
             int tag = tag_at(&what.columns[c], row);
             uint64_t size = tag == TAG_WHOLE ? size_of(long_at(what.columns[c].data.buf, row)) : 0;
             if (size > cell->bound) cell->bound = size;
-            if (cell->op > VALUES) cell->tags[number] = (uint8_t)tag;
+            if (cell->op > VALUES) cell->tags[number] = (uint8_t)(tag == TAG_NULL && cell->from_zero ? TAG_WHOLE : tag);
             if (tag) memcpy((char *)cell->states + number * 8, (char *)what.columns[c].data.buf + row * 8, 8);
             else memset((char *)cell->states + number * 8, 0, 8);
         }
@@ -874,7 +876,7 @@ static PyObject *cells_retain(Cells *self, PyObject *wanted) {
     fresh.keys = fresh.touched_room = fresh.times_room = fresh.dirty_room = fresh.dirties = 0;
     int fine = fresh.cells != NULL;
     for (Py_ssize_t c = 0; fine && c < self->count; c++)
-        fresh.cells[c] = (Cell){.op = self->cells[c].op, .bound = self->cells[c].bound};
+        fresh.cells[c] = (Cell){.op = self->cells[c].op, .bound = self->cells[c].bound, .from_zero = self->cells[c].from_zero};
     fine = fine && reserve_keys(&fresh, count);
     for (int64_t i = 0; fine && i < count; i++) {
         int64_t number = long_at(view.buf, i);
@@ -929,12 +931,13 @@ static PyObject *cells_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     }
     for (Py_ssize_t c = 0; c < PyList_GET_SIZE(list); c++) {
         long op = PyLong_AsLong(PyList_GET_ITEM(list, c));
-        if (op < ROWS || op > MAX) {
+        if (op < ROWS || op > TOTAL) {
             Py_DECREF(self);
             if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such cell");
             return NULL;
         }
-        self->cells[c].op = (int)op;
+        self->cells[c].op = op == TOTAL ? SUM : (int)op;
+        self->cells[c].from_zero = op == TOTAL;
         self->count = c + 1;
     }
     return (PyObject *)self;

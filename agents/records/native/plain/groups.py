@@ -10,9 +10,11 @@ from typing import Any, Literal
 from ...layout import Buffer, Kind, Parts, column_made, kind_of, longs, number_of, numbers_of_column
 from .vectors import values
 
-Holding = Literal["rows", "values", "sum", "min", "max"]
-HELD: tuple[Holding, ...] = ("rows", "values", "sum", "min", "max")
+Holding = Literal["rows", "values", "sum", "min", "max", "total"]
+HELD: tuple[Holding, ...] = ("rows", "values", "sum", "min", "max", "total")
 """What a cell holds, in the order of the numbers that the compiled part uses."""
+FROM_ZERO = ("rows", "values", "total")
+"""Cells that begin with zero; the others begin with null."""
 
 
 def numbers(listed: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -147,7 +149,7 @@ class Cells:
                 raise ValueError("a cell gets a column of another type")
             columned.append(None if column is None else _listed(column, length))
         for held, states in zip(self.cells, self.states, strict=True):
-            states.extend([0 if held in ("rows", "values") else None] * (keys - len(states)))
+            states.extend([0 if held in FROM_ZERO else None] * (keys - len(states)))
         self.times.extend([0] * (keys - len(self.times)))
         return list(zip(found, chosen, strict=True)), columned, None if times is None else longs(times)
 
@@ -205,7 +207,7 @@ class Cells:
         pairs, given, times = self._columns(args, True)
         for held, states, column in zip(self.cells, self.states, given, strict=True):
             for number, row in pairs:
-                states[number] = 0 if column[row] is None and held in ("rows", "values") else column[row]
+                states[number] = 0 if column[row] is None and held in FROM_ZERO else column[row]
         if times is not None:
             for number, row in pairs:
                 self._touch(number, times[row])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce as reduced
 from typing import Any, TypedDict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.job.types.aggregates import plan
+from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 from ...forms import Form
@@ -277,3 +280,171 @@ def test_states_are_plain_together_as_they_are_each():
         assert not made.plain(odd)
         assert not made.all_plain([*good, odd])
         assert not made.all_plain([odd])
+
+
+# ----------------------------------------------------------------------------------------- each aggregate against an oracle
+
+
+class Sale(TypedDict):
+    k: str
+    t: int
+    item: str | None
+    price: float
+    n: int
+    open: bool | None
+
+
+class Optional(TypedDict):
+    k: str
+    x: int | None
+    y: int
+
+
+Sales = list[dict[str, Any]]
+
+
+def sale_drawn(draw: Any) -> Sales:
+    """Sales whose times rise."""
+    one = st.fixed_dictionaries(
+        {
+            "k": st.sampled_from("ab"),
+            "t": st.sampled_from([0, 1, 30, 400]),
+            "item": st.sampled_from(["x", "y", "ü", "", None]),
+            "price": st.sampled_from([1, 2.5, -3.25, 2.5, 1e9]),
+            "n": st.integers(-3, 3),
+            "open": st.sampled_from([True, False, None]),
+        }
+    )
+    sales, at = draw(st.lists(one, min_size=1, max_size=25)), 1_000
+    for sale in sales:
+        at += sale["t"]
+        sale["t"] = at
+    return sales
+
+
+def is_open(sale: Any) -> Any:
+    return sale["open"]
+
+
+Made = Callable[[hg.Expression | Callable[[Any], Any]], hg.Aggregate]
+ORACLES: dict[str, tuple[Made, Callable[[Sales, Sales], Any]]] = {
+    "count": (lambda w: hg.count(where=w), lambda _, counting: len(counting)),
+    "sum": (lambda w: hg.sum("n", where=w), lambda _, counting: sum(one["n"] for one in counting)),
+    "total": (lambda w: hg.sum("price", where=w), lambda _, counting: sum(one["price"] for one in counting)),
+    "min": (lambda w: hg.min("n", where=w), lambda _, counting: min((one["n"] for one in counting), default=None)),
+    "max": (
+        lambda w: hg.max("price", where=w),
+        lambda _, counting: max((one["price"] for one in counting), default=None),
+    ),
+    "mean": (
+        lambda w: hg.mean("n", where=w),
+        lambda _, counting: sum(one["n"] for one in counting) / len(counting) if counting else None,
+    ),
+    "first": (lambda w: hg.first("item", where=w), lambda _, counting: counting[0]["item"] if counting else None),
+    "last": (lambda w: hg.last("item", where=w), lambda _, counting: counting[-1]["item"] if counting else None),
+    "collect": (lambda w: hg.collect("item", where=w), lambda _, counting: [one["item"] for one in counting]),
+    "reduce": (
+        lambda w: hg.reduce("n", lambda a, b: 2 * a + b, where=w),
+        lambda _, counting: reduced(lambda a, b: 2 * a + b, [one["n"] for one in counting]) if counting else None,
+    ),
+}
+"""How each aggregate is made with a condition, and what it must give of all rows and of those that count."""
+HOW: dict[str, Callable[[Any], Any]] = {
+    "running": lambda stream: stream,
+    "combined": lambda stream: stream.repartition("k"),
+    "window": lambda stream: stream.window(hg.tumbling("100ms")),
+    "combined window": lambda stream: stream.repartition("k").window(hg.hopping("200ms", every="100ms")),
+    "session": lambda stream: stream.repartition("k").window(hg.session("100ms")),
+}
+
+
+def wanted(how: str, sales: Sales, of: Callable[[Sales], Any]) -> dict[Any, Any]:
+    """What an aggregate gives by key and window."""
+    groups: dict[Any, Sales] = {}
+    for sale in sales:
+        key, at = sale["k"], sale["t"]
+        if how == "session":
+            mine = [(group, rows) for group, rows in groups.items() if group[0] == key]
+            group = (key, at)
+            if mine and at - mine[-1][1][-1]["t"] < 100:
+                group = mine[-1][0]
+            groups.setdefault(group, []).append(sale)
+        elif how.endswith("window"):
+            first = at // 100 * 100
+            for start in (first - 100, first) if how == "combined window" else (first,):
+                groups.setdefault((key, start), []).append(sale)
+        else:
+            groups.setdefault((key, None), []).append(sale)
+    return {group: of(rows) for group, rows in groups.items()}
+
+
+def given_by(form: Form, how: str, made: Made, sales: Sales, size: int) -> dict[Any, Any]:
+    """What a job gives."""
+    app = hg.App("job")
+    condition: Any = is_open if form is Form.ROWS else hg.col("open")
+    stream = form.input(app, "in", Sale, key="k", timestamp="t")
+    HOW[how](stream).agg(of=made(condition), n=hg.count()).to("out")
+    with Driver(app, settings={"chunk.max-records": size}) as d:
+        for start in range(0, len(sales), 2 * size):
+            d.send_all("in", sales[start : start + 2 * size])
+            if start == 2 * size:
+                d.restart()
+        d.drain()
+        return {(one.key, one.value.get("window_start")): one.value["of"] for one in d.read("out")}
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiled part and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
+    elif chosen.COMPILED is None:
+        pytest.skip("the compiled part is not built here")
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", ORACLES)
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), st.sampled_from([1, 3, 100]), st.sampled_from(sorted(HOW)), st.sampled_from(Form))
+def test_an_aggregate_gives_what_the_oracle_gives(name: str, data: Any, size: int, how: str, form: Form) -> None:
+    """Of rows, typed rows and columns; running, combined before a shuffle, in windows and in sessions; over a restart."""
+    made, oracle = ORACLES[name]
+    sales = sale_drawn(data.draw)
+    if form is Form.COLUMNS and name == "reduce":
+        form = Form.TYPED
+    found = given_by(form, how, made, sales, size)
+    assert found == wanted(how, sales, lambda rows: oracle(rows, [one for one in rows if one["open"]]))
+
+
+def test_conditions_are_judged_where_they_are_declared() -> None:
+    """Fields that are not known, other types, functions where there are no rows."""
+    typed = hg.App("typed").input("in", serde=hg.json(Sale), key="k")
+    plain = hg.App("plain").input("in", key="k")
+    refused: list[tuple[Any, Any, str]] = [
+        (typed, hg.col("n"), r"agg\(x=hg.count\(…, where=…\)\): where\(n\) is int64, not a condition"),
+        (typed, hg.col("m") > 0, "there is no column 'm'"),
+        (typed, hg.col("item") > 0, "cannot be compared"),
+        (typed.columns(), lambda row: row["open"], "needs rows"),
+        (typed.columns(), hg.col("price"), "not a condition"),
+        (typed.columns().window(hg.tumbling("1s")), hg.col("price"), "not a condition"),
+        (plain, hg.col("n") > 0, "no declared type"),
+    ]
+    for stream, where, message in refused:
+        with pytest.raises(hg.DeclarationError, match=message):
+            stream.agg(x=hg.count(where=where))
+    for where, message in ((True, "is no condition"), (lambda: True, "is called with")):
+        with pytest.raises(hg.DeclarationError, match=message):
+            hg.sum("n", where=where)  # pyright: ignore[reportArgumentType]
+
+
+def test_nulls_and_what_cannot_be_computed_matter_only_where_they_count(form: Form) -> None:
+    """A null that does not count is no error; a condition without a value is one of its record, which costs no other."""
+    app = hg.App("job", on_error="dead_letter")
+    stream = form.input(app, "in", Optional, key="k")
+    there = (lambda row: row["x"] is not None) if form is Form.ROWS else ~hg.col("x").is_null()
+    divided = (lambda row: 6 // row["y"] > 1) if form is Form.ROWS else 6 // hg.col("y") > 1
+    stream.agg(x=hg.sum("x", where=there), least=hg.min("x", where=there), n=hg.count(where=divided)).to("out")
+    with Driver(app) as d:
+        d.send_all("in", [{"k": "a", "x": x, "y": y} for x, y in ((None, 1), (2, 4), (5, 0), (7, 3))])
+        assert [one.value for one in d.read("out")] == [{"x": 9, "least": 2, "n": 2}]
+        assert [one.offset for one in d.dead_letters()] == [2]

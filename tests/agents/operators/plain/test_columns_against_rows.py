@@ -165,6 +165,7 @@ class Amount(TypedDict):
     user: str
     amount: float
     n: int
+    flag: bool | None
 
 
 FEW = hg.col("amount") < 1e300
@@ -175,6 +176,11 @@ AGGREGATES: dict[str, Any] = {
     "high": hg.max("amount"),
     "total": hg.sum("amount"),
     "mean": hg.mean("amount"),
+    "count_if": hg.count(where=hg.col("n") > 0),
+    "sum_if": hg.sum("n", where=hg.col("n") > 0),
+    "high_if": hg.max("amount", where=hg.col("flag")),
+    "total_if": hg.sum("amount", where=hg.col("flag")),
+    "mean_if": hg.mean("amount", where=hg.col("n") // hg.col("n") == 1),
 }
 
 

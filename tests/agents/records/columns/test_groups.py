@@ -20,8 +20,8 @@ from ..memory_kept import keeps_nothing
 from ..mutations import spans
 
 needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
-CELLS = ["rows", "values", "sum", "sum", "sum", "min", "max", "min", "max"]
-KINDS = ["int64", "int64", "int64", "float64", "number", "int64", "float64", "number", "number"]
+CELLS = ["rows", "values", "sum", "sum", "sum", "min", "max", "min", "max", "total", "total"]
+KINDS = ["int64", "int64", "int64", "float64", "number", "int64", "float64", "number", "number", "float64", "number"]
 """The types of the columns that are added to these cells."""
 MOST = 2**63 - 1
 
