@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         reduce,
         sum,
     )
+    from headgate.agents.job.types.ranked import arg_max, arg_min, top
     from headgate.agents.job.types.timestamps import field
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
@@ -78,6 +79,8 @@ __all__ = [
     "Window",
     "WindowedStream",
     "aggregate",
+    "arg_max",
+    "arg_min",
     "arrow",
     "bytes",
     "coalesce",
@@ -114,6 +117,7 @@ __all__ = [
     "sum",
     "testing",
     "text",
+    "top",
     "tumbling",
     "when",
     "window_key",
@@ -124,6 +128,7 @@ __all__ = [
 _FROM = {
     "agents.job.declare.actors": "Actor Batches Context",
     "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min reduce sum",
+    "agents.job.types.ranked": "arg_max arg_min top",
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
     "agents.process.calls": "drain drains metadata pause resume start stop withdraw",

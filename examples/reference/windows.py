@@ -134,6 +134,27 @@ def last() -> None:
     assert totals({"amount": 3}, {"amount": 4}, last=hg.last("amount")) == {"last": 4}
 
 
+def arg_max() -> None:
+    """arg_max"""
+    orders = {"item": "tea", "amount": 3}, {"item": "rice", "amount": 4}, {"item": "oats", "amount": 4}
+    assert totals(*orders, most=hg.arg_max("item", by="amount")) == {"most": "oats"}
+
+
+def arg_min() -> None:
+    """arg_min"""
+    orders = {"item": "tea", "amount": 3}, {"item": "rice", "amount": 4}
+    assert totals(*orders, least=hg.arg_min("item", by="amount")) == {"least": "tea"}
+
+
+def top() -> None:
+    """top"""
+    orders = {"item": "tea", "amount": 3}, {"item": "rice", "amount": 5}, {"item": "oats", "amount": 4}
+    assert totals(*orders, two=hg.top(2, "item", by="amount"), most=hg.top(1, "amount")) == {
+        "two": ["rice", "oats"],
+        "most": [5],
+    }
+
+
 def collect() -> None:
     """collect"""
     assert totals({"amount": 3}, {"amount": 4}, all=hg.collect("amount")) == {"all": [3, 4]}

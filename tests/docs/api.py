@@ -61,7 +61,8 @@ PARTS = (
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (
         "tumbling", "hopping", "session", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),
-        *("count", "sum", "min", "max", "mean", "first", "last", "collect", "reduce", "aggregate", "Aggregate"),
+        *("count", "sum", "min", "max", "mean", "first", "last", "arg_max", "arg_min", "top", "collect", "reduce"),
+        *("aggregate", "Aggregate"),
     )),
     Part("actors", "Actors and agents", "Code of your own with hooks, tables and timers, in the task's transaction.", (
         "Actor", *_members("Actor", "on_start on_batch on_watermark on_end_of_stream on_drain on_timer on_stop"),
@@ -99,6 +100,7 @@ PARTS = (
     )),
 )  # fmt: skip
 NOT_FOR_USERS = {
+    "Aggregate.celled": "what keeps its states asks",
     "App.add": "steps add themselves",
     "App.finish": "the process that runs the job calls it",
     "App.graph": "the process that runs the job calls it",

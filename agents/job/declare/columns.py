@@ -79,12 +79,14 @@ class KnownColumns:
     def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
         """Refuse aggregates that need rows, numbers where there are none, or other conditions than of these columns."""
         for title, part in aggregates.items():
-            if part.name == "aggregate" or callable(part.of) or callable(part.where):
+            if part.name == "aggregate" or any(map(callable, (part.of, part.by, part.where))):
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
                     remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
                 )
-            column = None if part.of is None else self.schema[part.of]
+            if part.by is not None:
+                self.schema[str(part.by)]  # raises if there is none
+            column = None if part.of is None else self.schema[str(part.of)]
             if column is not None and part.name in OF_NUMBERS and column.type not in NUMBERS:
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",

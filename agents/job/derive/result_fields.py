@@ -36,7 +36,8 @@ def check_aggregated(step: Step, plan: AggregatePlan) -> None:
     """Refuse aggregates of fields that no row behind this step has, and sums and means of fields that never hold a number."""
     for title, part in zip(plan.names, plan.parts, strict=True):
         where = f"agg({title}=hg.{part.name}({part.of!r}))"
-        check_field(step, part.of, where)
+        for name in (part.of, part.by):
+            check_field(step, name, where)
         if part.name in OF_NUMBERS and isinstance(part.of, str):
             _check_number(type_of_rows(step), part.of, part.name, where)
 

@@ -276,7 +276,7 @@ class JoinStep(ClosingStep):
 
 
 def _fields(step: Step, plan: AggregatePlan) -> frozenset[str]:
-    if any(callable(part.of) or callable(part.where) for part in plan.parts):
+    if any(callable(one) for part in plan.parts for one in (part.of, part.by, part.where)):
         raise NeedsValue(step, "has a function of the value")
     return plan.reads
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..types.aggregates import AggregatePlan
 
-OF_FIELD = ("sum", "min", "max", "first", "last")
+OF_FIELD = ("sum", "min", "max", "first", "last", "arg_max", "arg_min")
 """Aggregates whose results have the type of their field."""
 PLAIN: dict[str, ColumnKind] = {
     **dict.fromkeys(("bigint", "byte", "int", "integer", "long", "short", "smallint", "tinyint"), INT),

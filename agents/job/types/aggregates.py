@@ -34,10 +34,36 @@ Selector = str | Callable[[Any], Any]
 ValueColumns = list[Any]
 Where = Expression | Callable[[Any], Any] | None
 RowTest = Node | Callable[[Any], Any]
+Fold = Callable[[list[Any], Sequence[int], Sequence[Any]], None]
 Loop = Callable[[Iterable[Any], Iterable[Any], dict[Any, list[Any]]], None]
 AddLoop = Callable[[Iterable[Any], Iterable[Any], Sequence[list[Any]], dict[Any, list[Any]]], None]
 MOST_OF = 200
 """The letters of what a field is of that its schema keeps."""
+
+
+def _no_fold(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    raise NotImplementedError("such states are kept in rows alone")
+
+
+def _fold_first(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    for place, value in zip(places, values, strict=True):
+        if not states[place]:
+            states[place] = (value,)
+
+
+def _fold_last(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    for place, value in dict(zip(places, values, strict=True)).items():
+        states[place] = value
+
+
+def _fold_last_where(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    for place, value in dict(zip(places, values, strict=True)).items():
+        states[place] = (value,)
+
+
+def _fold_all(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    for place, value in zip(places, values, strict=True):
+        states[place].append(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +81,31 @@ class Aggregate:
     copy: Callable[[Any], Any] | None = None
     join: Callable[[Any, Any], Any] | None = None
     """Joins the states of two sessions, the earlier one first, where the order of rows counts and there is therefore no `merge`."""
+    by: Selector | None = None
+    """What rows are chosen by. Then a value is a pair of what is selected by `of`, and by this."""
+    fold: Fold = _no_fold
+    """Adds values in place to states in a list: `fold(states, places, values)`. It cannot fail for values of columns."""
+    grows: bool = False
+    """Whether its state takes more with each value."""
     where: RowTest | None = None
     """Only rows count for which this is true."""
     form: str = ""
     """What its schema says that it is, if not its name: aggregates of one form have states of one form."""
 
+    @property
+    def celled(self) -> bool:
+        """Whether its states are no numbers, and columns are added to them without rows."""
+        return self.fold is not _no_fold
 
-def _selected(of: Any, name: str) -> Any:
+
+def selected(of: Any, name: str) -> Any:
+    """What an aggregate is of, if it can be."""
     check_selector(of, f"hg.{name}")
     return of
 
 
-def _condition(where: Any, name: str) -> RowTest | None:
+def condition_of(where: Any, name: str) -> RowTest | None:
+    """What `where=` of an aggregate says, if it can."""
     if where is None:
         return None
     if isinstance(where, Expression):
@@ -86,7 +125,7 @@ def count(*, where: Where = None) -> Aggregate:
     has counted has the value that it has before the first row. An expression needs fields of a declared type, as in `.filter(…)`; of rows,
     a function of the value does, too.
     """
-    condition = _condition(where, "count")
+    condition = condition_of(where, "count")
     return Aggregate("count", None, int, lambda s, _x: s + 1, lambda a, b: a + b, None, "s[{i}] += 1", where=condition)
 
 
@@ -95,13 +134,13 @@ def sum(of: Selector, *, where: Where = None) -> Aggregate:
     is a float."""
     return Aggregate(
         "sum",
-        _selected(of, "sum"),
+        selected(of, "sum"),
         int,
         lambda s, x: s + x,
         lambda a, b: a + b,
         None,
         "s[{i}] += {x}",
-        where=_condition(where, "sum"),
+        where=condition_of(where, "sum"),
     )
 
 
@@ -116,15 +155,15 @@ def _greatest(a: Any, b: Any) -> Any:
 def min(of: Selector, *, where: Where = None) -> Aggregate:
     """The least value; None before the first row."""
     source = "x = {x}\nif s[{i}] is None or x < s[{i}]: s[{i}] = x"
-    condition = _condition(where, "min")
-    return Aggregate("min", _selected(of, "min"), _nothing, _least, _least, None, source, where=condition)
+    condition = condition_of(where, "min")
+    return Aggregate("min", selected(of, "min"), _nothing, _least, _least, None, source, where=condition)
 
 
 def max(of: Selector, *, where: Where = None) -> Aggregate:
     """The greatest value; None before the first row."""
     source = "x = {x}\nif s[{i}] is None or x > s[{i}]: s[{i}] = x"
-    condition = _condition(where, "max")
-    return Aggregate("max", _selected(of, "max"), _nothing, _greatest, _greatest, None, source, where=condition)
+    condition = condition_of(where, "max")
+    return Aggregate("max", selected(of, "max"), _nothing, _greatest, _greatest, None, source, where=condition)
 
 
 def _nothing() -> Any:
@@ -135,12 +174,12 @@ def mean(of: Selector, *, where: Where = None) -> Aggregate:
     """The mean. Its state is a pair of count and sum, so that means can be merged."""
     return Aggregate(
         "mean",
-        _selected(of, "mean"),
+        selected(of, "mean"),
         lambda: (0, 0),
         lambda s, x: (s[0] + 1, s[1] + x),
         lambda a, b: (a[0] + b[0], a[1] + b[1]),
         lambda s: s[1] / s[0] if s[0] else None,
-        where=_condition(where, "mean"),
+        where=condition_of(where, "mean"),
     )
 
 
@@ -148,21 +187,32 @@ def first(of: Selector, *, where: Where = None) -> Aggregate:
     """The value of the first row, in the order of the stream's partition."""
     return Aggregate(
         "first",
-        _selected(of, "first"),
+        selected(of, "first"),
         tuple,
         lambda s, x: s or (x,),
         None,
         lambda s: s[0] if s else None,
         join=lambda a, b: a or b,
-        where=_condition(where, "first"),
+        fold=_fold_first,
+        where=condition_of(where, "first"),
     )
 
 
 def last(of: Selector, *, where: Where = None) -> Aggregate:
     """The value of the last row."""
-    of, condition = _selected(of, "last"), _condition(where, "last")
+    of, condition = selected(of, "last"), condition_of(where, "last")
     if condition is None:
-        return Aggregate("last", of, _nothing, lambda _s, x: x, None, None, "s[{i}] = {x}", join=lambda _a, b: b)
+        return Aggregate(
+            "last",
+            of,
+            _nothing,
+            lambda _s, x: x,
+            None,
+            None,
+            "s[{i}] = {x}",
+            join=lambda _a, b: b,
+            fold=_fold_last,
+        )
     # a later session may have no row that counts, and one that counts may have the value None
     return Aggregate(
         "last",
@@ -173,6 +223,7 @@ def last(of: Selector, *, where: Where = None) -> Aggregate:
         lambda s: s[0] if s else None,
         "s[{i}] = ({x},)",
         join=lambda a, b: b or a,
+        fold=_fold_last_where,
         where=condition,
         form="last where",
     )
@@ -187,14 +238,14 @@ def reduce(of: Selector, fn: Callable[[Any, Any], Any], *, where: Where = None) 
     check_function(fn, "hg.reduce(fn=…)", number=2, signature="(so_far, value)")
     return Aggregate(
         "reduce",
-        _selected(of, "reduce"),
+        selected(of, "reduce"),
         tuple,
         lambda s, x: (fn(s[0], x),) if s else (x,),
         None,
         lambda s: s[0] if s else None,
         copy=deepcopy,
         join=lambda a, b: (fn(a[0], b[0]),) if a and b else a or b,
-        where=_condition(where, "reduce"),
+        where=condition_of(where, "reduce"),
     )
 
 
@@ -202,7 +253,7 @@ def collect(of: Selector, *, where: Where = None) -> Aggregate:
     """All values, as a list. The list grows without bound: use a window, or make sure that it stays short."""
     return Aggregate(
         "collect",
-        _selected(of, "collect"),
+        selected(of, "collect"),
         list,
         lambda s, x: [*s, x],
         None,
@@ -210,7 +261,9 @@ def collect(of: Selector, *, where: Where = None) -> Aggregate:
         "s[{i}].append({x})",
         list,
         lambda a, b: [*a, *b],
-        _condition(where, "collect"),
+        fold=_fold_all,
+        grows=True,
+        where=condition_of(where, "collect"),
     )
 
 
@@ -240,7 +293,7 @@ def aggregate(
             f"hg.aggregate(): init() returns {state!r}, which cannot be stored: {error}",
             remedy="keep the state in plain values (numbers, text, lists, dicts), and compute the rest in result=",
         ) from None
-    condition = _condition(where, "aggregate")
+    condition = condition_of(where, "aggregate")
     return Aggregate("aggregate", lambda value: value, init, add, merge, result, "", deepcopy, where=condition)
 
 
@@ -265,7 +318,8 @@ class AggregatePlan:
         """For each aggregate, the number of its condition."""
         nodes = [one for one in self.conditions if not callable(one)]
         self._asked = {name: column_of(name) for node in nodes for name in columns_in(node)}
-        self.reads = frozenset(part.of for part in self.parts if isinstance(part.of, str)).union(self._asked)
+        self._fields = [one for part in self.parts for one in (part.of, part.by) if isinstance(one, str)]
+        self.reads = frozenset(self._fields).union(self._asked)
         """The fields that the aggregates are of, and those of conditions."""
         self.merges = all(part.merge is not None for part in self.parts)
         """Whether partial states may be combined before a shuffle."""
@@ -318,6 +372,8 @@ class AggregatePlan:
         """Why the states of these columns cannot be kept in arrays; None if they can. A column that is not known is taken for numbers."""
         types = {} if schema is None else {one.name: one.type for one in schema.columns}
         for part in self.parts:
+            if part.celled:
+                continue
             if part.name not in NUMERIC:
                 return f"hg.{part.name}() is of rows"
             if types.get(str(part.of), FLOAT) not in COLUMNS_OF_NUMBERS:
@@ -354,8 +410,8 @@ class AggregatePlan:
         return found
 
     def plain(self, states: Sequence[Any]) -> bool:
-        """Whether columns of numbers can be added to these states: there is one state per aggregate, and each is a number (for a mean,
-        a pair of numbers; for `min` and `max`, possibly None).
+        """Whether columns of numbers can be added to these states: there is one state per aggregate, and each of a number is one (for a
+        mean, a pair of numbers; for `min` and `max`, possibly None).
         """
         if len(states) != len(self.parts):
             return False
@@ -364,6 +420,7 @@ class AggregatePlan:
             if part.name == "mean"
             else type(state) in NUMBERS or (state is None and part.name in ("min", "max"))
             for part, state in zip(self.parts, states, strict=True)
+            if part.name in NUMERIC
         )
 
     def all_plain(self, states: Iterable[Sequence[Any]]) -> bool:
@@ -378,6 +435,7 @@ class AggregatePlan:
         return all(
             all(map(_is_mean, column)) if part.name == "mean" else NUMBERS.issuperset(map(type, column))
             for part, column in zip(self.parts, columns, strict=True)
+            if part.name in NUMERIC
         )
 
     def add_columns(
@@ -389,7 +447,7 @@ class AggregatePlan:
 
     def lacking(self, values: list[Any]) -> Callable[[BaseException], str]:
         """Explains why adding these rows failed: see `selecting.lacking`."""
-        return lacking([*(part.of for part in self.parts if isinstance(part.of, str)), *self._asked], values)
+        return lacking([*self._fields, *self._asked], values)
 
     def start(self) -> list[Any]:
         """The initial states of a new key."""
@@ -454,13 +512,9 @@ def _compile_add(parts: Sequence[Aggregate], met_by: Sequence[int | None], *, it
         "        s = states[k]",
     ]
     for i, part in enumerate(parts):
-        selected = "v"
-        if isinstance(part.of, str):
-            scope[f"name_{i}"] = part.of
-            selected = f"v[name_{i}]" if items else f"getattr(v, name_{i})"
-        elif part.of is not None:
-            scope[f"of_{i}"] = part.of
-            selected = f"of_{i}(v)"
+        selected = _selecting(scope, f"of_{i}", part.of, items)
+        if part.by is not None:
+            selected = f"({selected}, {_selecting(scope, f'by_{i}', part.by, items)})"
         indent = " " * 8
         if (number := met_by[i]) is not None:
             lines.append(f"{indent}if w{number}:")
@@ -472,6 +526,16 @@ def _compile_add(parts: Sequence[Aggregate], met_by: Sequence[int | None], *, it
             lines.append(f"{indent}s[{i}] = add_{i}(s[{i}], {selected})")
     exec("\n".join(lines), scope)
     return scope["loop"]
+
+
+def _selecting(scope: dict[str, Any], name: str, of: Selector | None, items: bool) -> str:
+    """The expression that selects from a value `v`."""
+    if of is None:
+        return "v"
+    scope[name] = of
+    if callable(of):
+        return f"{name}(v)"
+    return f"v[{name}]" if items else f"getattr(v, {name})"
 
 
 MIN = "if s[{i}] is None or x{i} < s[{i}]: s[{i}] = x{i}"
@@ -491,6 +555,8 @@ ADDS = {
 }
 """For numbers: the statements that add a row and a partial state in place, and the first state of a key from either."""
 NUMERIC = frozenset(ADDS)
+NEVER_NULL = NUMERIC
+"""Aggregates of columns in which a null is an error, in rows that count."""
 OF_NUMBERS = ("sum", "mean")
 """Aggregates that add their values."""
 NUMBERS = frozenset((int, float))
@@ -557,6 +623,8 @@ def _name_of(part: Aggregate) -> str:
         selector or "" if selector is None or isinstance(selector, str) else getattr(selector, "__qualname__", "")
     )
     name = "" if "<lambda>" in name else name
+    if part.by is not None:
+        name = f"{name} by {'a function' if callable(part.by) else part.by}"
     if part.where is None:
         return name
     return f"{name} where {'a function' if callable(part.where) else part.where}".strip()[:MOST_OF]

@@ -14,17 +14,18 @@ from ....core.columns.evaluate import NotComputable
 from ....core.columns.schema import PYTHON
 from ....core.errors import DataError
 from ...job.steps.keyed import AggregateStep, WindowStep
-from ...job.types.aggregates import NUMERIC, Aggregate, AggregatePlan
+from ...job.types.aggregates import NEVER_NULL, NUMERIC, Aggregate, AggregatePlan
 from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.groups import KeyTable, null_among, numbers_in
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.kafka.columns import pick
-from ...records.layout import Buffer, bit, both, longs
+from ...records.layout import Buffer, bit, bits, both, longs
 from ...records.memory.record_spans import RecordSpans
 from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
 from ...records.values.serdes import KEY, writes_utf8
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
+from .state_cells import CellColumn, ObjectColumn
 from .stateless import Operator, blaming, encode_keys, failing
 
 Aggregating = AggregateStep | WindowStep
@@ -97,7 +98,7 @@ class Addends:
         return [key if type(key) is bytes else key.encode() for key in self.keys]
 
     def addition(self, arrays: KeyArrays) -> Addition | None:
-        columns: Sequence[Vector | None] | None
+        columns: Sequence[CellColumn | None] | None
         if self.partial:
             columns = arrays.vectors(self.values())
         else:
@@ -109,6 +110,8 @@ class Addends:
 
     def _numbers(self, plan: AggregatePlan) -> list[Vector | None] | None:
         """A column for each aggregate, None for a count of all; None if something that counts is no number."""
+        if not plan.numeric:
+            return None
         rows, found = self.values(), list[Vector | None]()
         met = plan.met(rows)
         for select, number in zip(plan.select, plan.met_by, strict=True):
@@ -227,18 +230,32 @@ class ColumnAddends:
     def addition(self, arrays: KeyArrays) -> Addition | None:
         refuse_nulls(self.step, self.chunk, self.conditions)
         chunk, parts = self.chunk, arrays.plan.parts
-        if any(part.of is not None and chunk.vector(str(part.of)).kind not in ("int64", "float64") for part in parts):
+        of_numbers = [str(part.of) for part in parts if part.name in NUMERIC and part.of is not None]
+        if any(chunk.vector(name).kind not in ("int64", "float64") for name in of_numbers):
             return None
         columns = arrays.columns(lambda at: self._column(parts[at]))
         return Addition(self.numbers(arrays.keys), columns, chunk.picked, chunk.times, self)
 
-    def _column(self, part: Aggregate) -> Vector | None:
-        """What a part is of; rows that do not count are null there."""
+    def _column(self, part: Aggregate) -> CellColumn | None:
+        """What a part is of; rows that do not count are null there, or are left out."""
         met = self.conditions.met(part, self.chunk)
+        if part.name not in NUMERIC:
+            return self._objects(part, met)
         if part.of is None:
             return None if met is None else Vector("bool", self.chunk.base_length, met, None, met)
         column = self.chunk.vector(str(part.of))
         return column if met is None else column.only(met)
+
+    def _objects(self, part: Aggregate, met: Buffer | None) -> ObjectColumn:
+        """What a part is of, where states are objects."""
+        values = self.chunk[str(part.of)]
+        if part.by is not None:
+            values = list(zip(values, self.chunk[str(part.by)], strict=True))
+        if met is None:
+            return ObjectColumn(values)
+        flags = bits(met, self.chunk.base_length)
+        places = [place for place, row in enumerate(self.chunk.indexes()) if flags[row]]
+        return ObjectColumn(pick(values, places), places)
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
         return plan.columns(self.values())
@@ -287,17 +304,15 @@ def _true_bits(condition: Vector) -> Buffer:
 
 
 def refuse_nulls(step: Aggregating, chunk: ColumnChunk, conditions: Conditions) -> None:
-    """Refuse a null in a column of which numbers are aggregated, in rows that count."""
+    """Refuse a null in a column of which numbers are aggregated, or by which rows are chosen, in rows that count."""
     for part in step.plan.parts:
-        if part.name not in NUMERIC or part.of is None:
-            continue
-        column = chunk.vector(str(part.of))
-        if null_among(column, chunk.picked) is None:
+        name = part.by if part.by is not None else part.of if part.name in NEVER_NULL else None
+        if name is None or null_among(chunk.vector(str(name)), chunk.picked) is None:
             continue
         met = conditions.met(part, chunk)
-        error = DataError(f"'{part.of}' is null", remedy=f'filter before: .filter(~hg.col("{part.of}").is_null())')
+        error = DataError(f"'{name}' is null", remedy=f'filter before: .filter(~hg.col("{name}").is_null())')
         counting = [met is None or bit(met, row) for row in chunk.indexes()]
-        values = zip(chunk[str(part.of)], counting, strict=True)
+        values = zip(chunk[str(name)], counting, strict=True)
         bad = [(place, error) for place, (one, counts) in enumerate(values) if one is None and counts]
         if bad:
             raise failing(step, bad, chunk)

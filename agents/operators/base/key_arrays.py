@@ -1,7 +1,7 @@
 """The states of an aggregate in arrays: what the aggregates of a plan hold there, and the additions of a running chunk.
 
-What it decides: which aggregates have arrays (`count`, `sum`, `min`, `max`, `mean`), and which states fit into them: numbers of 64 bits.
-Promises:
+What it decides: which aggregates have arrays (`count`, `sum`, `min`, `max`, `mean`), which others stand beside them as objects, and which
+states fit: numbers of 64 bits, and whatever the state of another aggregate is. Promises:
 
 - An addition changes nothing before `add`: it has its numbers and columns, and what would not fit is known before (`refused`).
 - Keys and numbers are those of `groups.py`. A key whose state is kept elsewhere is `odd`; its state here means nothing.
@@ -15,15 +15,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgpack
+
+from ....core.columns.schema import ColumnSchema
 from ...job.types.aggregates import NUMERIC, Aggregate, AggregatePlan
-from ...records.columns.groups import KeyTable, StateColumns, numbers_in
+from ...records.columns.groups import KeyTable, numbers_in
 from ...records.columns.packing import State, StatePacking
 from ...records.frames.arrow_frames import FrameColumn
 from ...records.layout import Buffer, longs
-from ...records.memory.record_spans import RecordSpans, pieces
+from ...records.memory.record_spans import RecordSpans, packed, pieces
 from ...records.memory.vectors import Vector, VectorBatch
 from ...records.native.plain.groups import Holding
+from .state_cells import CellColumn, ObjectColumn, StateCells
 
+_library: Any = msgpack
 _HELD: dict[str, tuple[Holding, ...]] = {
     "count": ("rows",),
     "sum": ("sum",),
@@ -49,7 +54,7 @@ class Addition:
     """What a chunk adds, one column for each cell. `rows`: which rows of the columns, for each number; None for all."""
 
     numbers: Buffer
-    columns: list[Vector | None]
+    columns: list[CellColumn | None]
     rows: Buffer | None
     times: Buffer
     source: Any
@@ -62,15 +67,13 @@ class KeyArrays:
     def __init__(self, plan: AggregatePlan, *, partial: bool = False, head: bytes = b"") -> None:
         self.plan = plan
         self.partial = partial
+        self.head = head
         held = [_held(part) for part in plan.parts]
-        self._held: list[Holding] = [one for part in held for one in part]
+        self._held: list[Holding | Aggregate] = [one for part in held for one in part]
+        self.has_objects = any(isinstance(one, Aggregate) for one in self._held)
+        """Whether some states are no numbers: then states are stored and sent key by key."""
         self._names = tuple(map(str, range(len(self._held))))
-        places = iter(self._names)
-        shape: list[State | list[State]] = []
-        for part in held:
-            states: list[State] = [(next(places), "int64" if one in COUNTS else "number") for one in part]
-            shape.append(states if len(part) > 1 else states[0])
-        self._packing = StatePacking(shape, head)
+        self._packing = StatePacking(self._shape(held), head)
         self.fields: list[FrameColumn] = [
             (name, MEAN) if part.name == "mean" else name for name, part in zip(plan.names, plan.parts, strict=True)
         ]
@@ -82,15 +85,26 @@ class KeyArrays:
         ]
         """The same as whoever reads the frame names them."""
         self.keys = KeyTable()
-        self.cells = StateColumns(self._held)
+        self.cells = StateCells(self._held)
+        self.trying = False
+        """Only numbers are added, to see whether they become too large."""
         self.odd: set[int] = set()
         """The numbers of keys whose states are kept elsewhere."""
         self.known = 0
         """The states of keys from this number on have not been looked for."""
 
+    def _shape(self, held: Sequence[Sequence[Holding | Aggregate]]) -> list[State | list[State]]:
+        """The states as they are packed, if all are numbers."""
+        places = iter(self._names)
+        shape: list[State | list[State]] = []
+        for part in held if not self.has_objects else ():
+            states: list[State] = [(next(places), "int64" if one in COUNTS else "number") for one in part]
+            shape.append(states if len(part) > 1 else states[0])
+        return shape
+
     def clear(self) -> None:
         """Forget every key."""
-        self.keys, self.cells = KeyTable(), StateColumns(self._held)
+        self.keys, self.cells = KeyTable(), StateCells(self._held)
         self.odd, self.known = set(), 0
 
     def memory(self) -> int:
@@ -99,9 +113,9 @@ class KeyArrays:
 
     # -------------------------------------------------------------------------------------------------------- additions
 
-    def columns(self, of: Callable[[int], Vector | None]) -> list[Vector | None]:
+    def columns(self, of: Callable[[int], CellColumn | None]) -> list[CellColumn | None]:
         """A column for each cell; `of` gives that of each aggregate, in which rows that do not count are null."""
-        found: list[Vector | None] = []
+        found: list[CellColumn | None] = []
         for at, part in enumerate(self.plan.parts):
             column = of(at)
             found += [None if held == "rows" else column for held in _held(part)]
@@ -109,7 +123,7 @@ class KeyArrays:
 
     def takes(self, vectors: Sequence[Vector]) -> bool:
         """Whether these are partial states: a vector for each cell, counts without nulls. Sums have no nulls, either."""
-        if len(vectors) != len(self._held):
+        if len(vectors) != len(self._held) or self.has_objects:
             return False
         for held, one in zip(self._held, vectors, strict=True):
             if one.kind != "int64" and (held in COUNTS or one.kind != "float64"):
@@ -124,25 +138,28 @@ class KeyArrays:
 
     def refused(self, one: Addition) -> list[int]:
         """The rows with which a whole number would have more than 64 bits."""
-        if self.partial:
-            return self.cells.merge_overflows(len(self.keys), one.numbers, _all(one.columns), rows=one.rows)
-        return self.cells.overflows(len(self.keys), one.numbers, one.columns, rows=one.rows)
+        return self.cells.overflows(len(self.keys), one.numbers, one.columns, rows=one.rows, merging=self.partial)
 
     def add(self, one: Addition) -> None:
         """Add what `refused` does not name."""
-        if self.partial:
-            self.cells.merge(len(self.keys), one.numbers, _all(one.columns), rows=one.rows, times=one.times)
-        else:
-            self.cells.add(len(self.keys), one.numbers, one.columns, rows=one.rows, times=one.times)
+        cells: Any = self.cells.numbers if self.trying else self.cells
+        columns = (
+            [column for column in one.columns if not isinstance(column, ObjectColumn)] if self.trying else one.columns
+        )
+        add = cells.merge if self.partial else cells.add
+        add(len(self.keys), one.numbers, columns, rows=one.rows, times=one.times)
 
     # ----------------------------------------------------------------------------------------------------------- states
 
-    def vectors(self, states: Sequence[Sequence[Any]]) -> list[Vector] | None:
-        """States, or partial ones, as a vector for each cell; None if one of them does not fit."""
+    def vectors(self, states: Sequence[Sequence[Any]]) -> list[CellColumn] | None:
+        """States, or partial ones, as a column for each cell; None if one of them does not fit."""
         if not self.plan.all_plain(states) and not all(map(self.plan.plain, states)):
             return None
-        found: list[Vector] = []
+        found: list[CellColumn] = []
         for part, column in zip(self.plan.parts, zip(*states, strict=True), strict=True):
+            if part.name not in NUMERIC:
+                found.append(ObjectColumn(list(column)))
+                continue
             for values in zip(*column, strict=True) if part.name == "mean" else (column,):
                 vector = numbers_in(values)
                 if vector is None:
@@ -156,7 +173,7 @@ class KeyArrays:
         vectors, _ = self.cells.take(numbers)
         return self.lists(vectors)
 
-    def lists(self, vectors: Sequence[Vector]) -> list[list[Any]]:
+    def lists(self, vectors: Sequence[CellColumn]) -> list[list[Any]]:
         """The same of states as vectors."""
         columns: list[Sequence[Any]] = []
         left = [
@@ -172,9 +189,10 @@ class KeyArrays:
                 columns.append(left.pop(0))
         return [list(one) for one in zip(*columns, strict=True)]
 
-    def results(self, vectors: Sequence[Vector]) -> list[Vector]:
-        """What users see of states, a column for each aggregate."""
-        left, found = list(vectors), list[Vector]()
+    def results(self, vectors: Sequence[CellColumn]) -> list[Vector]:
+        """What users see of states, a column for each aggregate; all are numbers."""
+        left: list[Any] = list(vectors)
+        found: list[Vector] = []
         for part in self.plan.parts:
             one = left.pop(0)
             if part.name == "mean":
@@ -186,7 +204,7 @@ class KeyArrays:
             found.append(one)
         return found
 
-    def taken(self) -> tuple[list[bytes], list[Vector], list[int]]:
+    def taken(self) -> tuple[list[bytes], list[CellColumn], list[int]]:
         """All keys, with their states and the times of those."""
         every = array("q", range(len(self.keys)))
         keys: Any = pieces(self.keys.keys(every)[0])
@@ -198,7 +216,7 @@ class KeyArrays:
         keys, vectors, times = self.taken()
         return keys, self.lists(vectors), times
 
-    def put(self, keys: list[bytes], vectors: Sequence[Vector], times: Sequence[int] | None) -> None:
+    def put(self, keys: list[bytes], vectors: Sequence[CellColumn], times: Sequence[int] | None) -> None:
         """Set the states of these keys. With times they count as changed."""
         numbers = self.known_numbers(keys)
         when = None if times is None else array("q", times)
@@ -223,21 +241,37 @@ class KeyArrays:
         found = self.cells.dirty()
         return array("q", [one for one in longs(found) if one not in self.odd]) if self.odd else found
 
-    def batch(self, vectors: Sequence[Vector]) -> VectorBatch:
-        """States as a batch."""
-        return VectorBatch(self._names, tuple(vectors), vectors[0].length)
+    def batch(self, vectors: Sequence[CellColumn]) -> VectorBatch:
+        """States as a batch; all are numbers."""
+        numbers: Any = tuple(vectors)
+        return VectorBatch(self._names, numbers, vectors[0].length)
 
-    def pack(self, vectors: Sequence[Vector]) -> RecordSpans:
+    def pack(self, vectors: Sequence[CellColumn]) -> RecordSpans:
         """States as they are stored."""
+        if self.has_objects:
+            pack, head = _library.Packer().pack, self.head
+            return packed([head + pack(states) for states in self.lists(vectors)])
         return self._packing.pack(self.batch(vectors))
 
     def pack_batch(self, batch: VectorBatch) -> RecordSpans:
         """The same of a batch."""
         return self._packing.pack(batch)
 
-    def unpack(self, rows: RecordSpans) -> tuple[list[Vector], list[int]]:
+    def unpack(self, rows: RecordSpans) -> tuple[Sequence[CellColumn], list[int]]:
         """Stored states, and which of the rows are something else."""
-        return self._packing.unpack(rows)
+        return self._unpacked(rows) if self.has_objects else self._packing.unpack(rows)
+
+    def _unpacked(self, rows: RecordSpans) -> tuple[Sequence[CellColumn], list[int]]:
+        read, head = _library.unpackb, self.head
+        stored: Any = pieces(rows)
+        found: list[Any] = [read(one[len(head) :]) if one.startswith(head) else None for one in stored]
+        columns = self.vectors(found) if None not in found else None
+        if columns is not None:
+            return columns, []
+        odd = [at for at, states in enumerate(found) if states is None or self.vectors([states]) is None]
+        for at in odd:
+            found[at] = self.plan.start()
+        return self.vectors(found) or [], odd
 
     # --------------------------------------------------------------------------------------------------------- forgetting
 
@@ -267,15 +301,14 @@ class KeyArrays:
 
     def reserve(self) -> None:
         """Each key has a state."""
-        self.cells.put(len(self.keys), array("q"), [Vector.of("int64", []) for _ in self._held])
+        self.cells.reserve(len(self.keys))
 
     def copied(self) -> KeyArrays:
-        """The same keys and states, to try additions on. The keys are shared."""
+        """The same keys and numbers, to try additions on. The keys are shared."""
         self.reserve()
         made = KeyArrays(self.plan, partial=self.partial)
-        numbers = array("q", range(len(self.keys)))
-        made.keys = self.keys
-        made.cells.put(len(self.keys), numbers, self.cells.take(numbers)[0])
+        made.keys, made.trying = self.keys, True
+        made.cells.copy_numbers(len(self.keys), self.cells, array("q", range(len(self.keys))))
         return made
 
     def _renumber(self, kept: Buffer) -> None:
@@ -285,14 +318,12 @@ class KeyArrays:
         self.known = len(self.keys)
 
 
-def _held(part: Aggregate) -> tuple[Holding, ...]:
+def _held(part: Aggregate) -> tuple[Holding | Aggregate, ...]:
+    if part.name not in NUMERIC:
+        return (part,)
     return (_HELD if part.where is None else _HELD_WHERE)[part.name]
 
 
-def _all(columns: Sequence[Vector | None]) -> list[Vector]:
-    return [one for one in columns if one is not None]
-
-
-def has_arrays(plan: AggregatePlan) -> bool:
-    """Whether the states of a plan can be held in arrays."""
-    return all(part.name in NUMERIC for part in plan.parts)
+def has_arrays(plan: AggregatePlan, columns: ColumnSchema | None) -> bool:
+    """Whether the states of a plan can be held in arrays. `columns`: what comes in; None for rows, whose objects stay in lists."""
+    return all(part.name in NUMERIC or (columns is not None and part.celled) for part in plan.parts)

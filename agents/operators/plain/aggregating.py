@@ -53,7 +53,7 @@ class AggregateOp(Operator):
         self.wants_keys = BYTES
         self.partial = step.takes_partials
         self.arrays: KeyArrays | None = None
-        if has_arrays(self.plan):
+        if has_arrays(self.plan, step.parents[0].columns_given):
             self.arrays = KeyArrays(self.plan, partial=self.partial, head=self.table.head)
         self.pending: list[Addition] = []
         self.suspended: list[Addition] = []
@@ -82,7 +82,7 @@ class AggregateOp(Operator):
 
     @property
     def merges_columns(self) -> bool:
-        return self.arrays is not None
+        return self.arrays is not None and not self.arrays.has_objects
 
     def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
         arrays = self.arrays
@@ -221,7 +221,7 @@ class AggregateOp(Operator):
 
     def complete(self) -> None:
         if self.fresh:
-            self._keep(self.fresh, self.fresh_ts)
+            self._keep({key: self.fresh[key] for key in self.fresh_ts}, self.fresh_ts)  # in the order of their rows
         for one in self.pending:
             assert self.arrays is not None
             self.arrays.add(one)
@@ -274,13 +274,13 @@ class AggregateOp(Operator):
             self.table.put_packed(keys, logged, arrays.pack(states))
         if self.at_once:
             return
-        if any(child.takes_updates() for child in self.children):
+        taking = [child for child in self.children if child.takes_updates() and not arrays.has_objects]
+        if taking:
             results = dict(zip(self.plan.names, arrays.results(states), strict=True))
             chunk = ColumnChunk(results, times, key_spans=keys, key_serde=self.key_serde)
-            for child in self.children:
-                if child.takes_updates():
-                    child.push_updates(chunk)
-        others = [child for child in self.children if not child.takes_updates()]
+            for child in taking:
+                child.push_updates(chunk)
+        others = [child for child in self.children if child not in taking]
         if others:
             with blaming(self.step):
                 results = self.plan.results(arrays.lists(states))

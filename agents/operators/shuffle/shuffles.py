@@ -7,6 +7,7 @@ shuffle give the same result as the rows would. `seal` sends everything that was
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ....core.columns.schema import ColumnSchema
@@ -18,9 +19,8 @@ from ...records.columns.encoder import Encoder
 from ...records.columns.selecting import all_mappings, column_of
 from ...records.frames.arrow_frames import FrameRows, FrameWriter
 from ...records.layout import Buffer, longs
-from ...records.memory.record_spans import RecordSpans, packed
+from ...records.memory.record_spans import RecordSpans, packed, pieces
 from ...records.memory.taking import spans_of
-from ...records.memory.vectors import Vector
 from ...records.values.record import Rows
 from ...records.values.serdes import stored, writes_utf8
 from ..base.addends import (
@@ -32,6 +32,7 @@ from ..base.addends import (
     later_times,
 )
 from ..base.key_arrays import Addition, KeyArrays, has_arrays
+from ..base.state_cells import CellColumn
 from ..base.stateless import BYTES, Env, Operator, blaming, encode, encode_keys, failing
 
 PARTIAL = stored()
@@ -143,12 +144,12 @@ class CombineOp(ShuffleOp):
         super().__init__(step, env)
         self.aggregate: AggregateStep = cast("AggregateStep", step.combine)
         self.plan = self.aggregate.plan
-        self.arrays = KeyArrays(self.plan) if has_arrays(self.plan) else None
+        self.arrays = KeyArrays(self.plan) if has_arrays(self.plan, step.parents[0].columns_given) else None
         self.pending: list[Addition] = []
         self.suspended: list[Addition] = []
         """What a chunk adds that is set aside while a transaction is sealed."""
         self.partials: FrameWriter | None = None
-        if self.arrays is not None:
+        if self.arrays is not None and not self.arrays.has_objects:
             self.partials = FrameWriter(self.arrays.fields, self.arrays.pack_batch, plan=self.plan.digest)
         self.settled: dict[Any, list[Any]] = {}
         self.fresh: dict[Any, list[Any]] = {}
@@ -286,10 +287,15 @@ class CombineOp(ShuffleOp):
             times, self.settled_ts = self.settled_ts, {}
             self._send(states, times)
 
-    def _send_arrays(self, keys: RecordSpans, states: list[Vector], times: Buffer) -> None:
+    def _send_arrays(self, keys: RecordSpans, states: Sequence[CellColumn], times: Buffer) -> None:
         arrays, writer, step = self.arrays, self.partials, self.shuffle_step
         assert arrays is not None
-        assert writer is not None
+        if writer is None:
+            listed = pieces(keys)
+            self._send(
+                dict(zip(listed, arrays.lists(states), strict=True)), dict(zip(listed, longs(times), strict=True))
+            )
+            return
         with blaming(step):
             of = FrameRows(keys, times, arrays.batch(states))
             self.env.shuffle_columns(step.name, step.everyone, writer, of)

@@ -10,6 +10,7 @@ is the greatest of its rows. No row is late here: the window operator behind the
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import cast
 
 from ....core.progress.frames import NO_TIME
@@ -30,7 +31,7 @@ from ..base.key_arrays import KeyArrays
 from ..base.stateless import Env, blaming, encode_made
 from ..shuffle.shuffles import PARTIAL, ShuffleOp
 from .open_windows import OpenWindows
-from .window_states import ArrayWindow, States
+from .window_states import ArrayWindow
 
 ROWS_FIELD = "window-rows"
 """The name of the number of rows in a partial state of a pane: no identifier, so no aggregate has it."""
@@ -55,7 +56,8 @@ class WindowCombineOp(ShuffleOp):
         self.plan = self.window.plan
         self.counting = plan_of_partials(self.window, ends=False)
         self.in_arrays = self.window.in_arrays
-        if self.in_arrays:
+        self.in_frames = self.in_arrays and self.plan.numeric
+        if self.in_frames:
             self.sent = KeyArrays(plan_of_partials(self.window))
             self.partials = FrameWriter(self.sent.fields, self.sent.pack_batch, plan=self.plan.digest)
         self.kept = self._empty()
@@ -113,16 +115,21 @@ class WindowCombineOp(ShuffleOp):
         step = self.shuffle_step
         keys: list[bytes | None] = []
         times: list[int] = []
-        listed: list[tuple[int, States]] = []
+        listed: list[tuple[int, Iterable[list[Any]]]] = []
         for end in kept.open.ends:
             window = kept.open.live[end]
             if not isinstance(window, ArrayWindow):
                 keys += window.states
                 times += map(window.times.__getitem__, window.states)
-                listed.append((end, window.states))
+                listed.append((end, window.states.values()))
+            elif not self.in_frames:
+                found = window.arrays.listed()
+                keys += found[0]
+                times += found[2]
+                listed.append((end, found[1]))
         if not keys:
             return
-        values = encode_made(step, PARTIAL, lambda: ([end, *one] for end, of in listed for one in of.values()))
+        values = encode_made(step, PARTIAL, lambda: ([end, *one] for end, of in listed for one in of))
         with blaming(step):
             self.env.shuffle(step.name, step.everyone, keys, times, values, plan=self.plan.digest)
 
@@ -132,11 +139,12 @@ class WindowCombineOp(ShuffleOp):
         together: dict[tuple[Kind, ...], list[tuple[Vector, Buffer, list[Vector]]]] = {}
         for end in kept.open.ends:
             window = kept.open.live[end]
-            if not isinstance(window, ArrayWindow):
+            if not isinstance(window, ArrayWindow) or not self.in_frames:
                 continue
             changed = window.arrays.changed()
             keys = take_spans(window.arrays.keys.keys(changed)[0])
-            states, times = window.arrays.cells.take(changed)
+            found, times = window.arrays.cells.take(changed)
+            states: list[Any] = found
             ends = Vector("int64", keys.length, array("q", [end]) * keys.length)
             together.setdefault(tuple(one.kind for one in states), []).append((keys, times, [ends, *states]))
         for parts in together.values():

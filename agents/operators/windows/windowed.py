@@ -182,7 +182,7 @@ class WindowOp(Operator):
 
     @property
     def merges_columns(self) -> bool:
-        return self.partial and isinstance(self.kept, OpenWindows) and self.kept.arrays
+        return self.partial and isinstance(self.kept, OpenWindows) and self.kept.arrays and self.plan.numeric
 
     @cached_property
     def _arriving(self) -> KeyArrays:

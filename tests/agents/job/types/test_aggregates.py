@@ -322,6 +322,11 @@ def sale_drawn(draw: Any) -> Sales:
     return sales
 
 
+def ranked(sales: Sales, by: str, sign: int) -> Sales:
+    """By this field, then by the item; null is the least."""
+    return sorted(sales, key=lambda one: (sign * one[by], one["item"] is not None, one["item"] or ""))
+
+
 def is_open(sale: Any) -> Any:
     return sale["open"]
 
@@ -346,6 +351,22 @@ ORACLES: dict[str, tuple[Made, Callable[[Sales, Sales], Any]]] = {
     "reduce": (
         lambda w: hg.reduce("n", lambda a, b: 2 * a + b, where=w),
         lambda _, counting: reduced(lambda a, b: 2 * a + b, [one["n"] for one in counting]) if counting else None,
+    ),
+    "arg_max": (
+        lambda w: hg.arg_max("item", by="price", where=w),
+        lambda _, counting: next(iter(ranked(counting, "price", -1)), {"item": None})["item"],
+    ),
+    "arg_min": (
+        lambda w: hg.arg_min("price", "k", where=w),
+        lambda _, counting: next(iter(sorted((one["k"], one["price"]) for one in counting)), (None, None))[1],
+    ),
+    "top": (
+        lambda w: hg.top(3, "item", by="n", where=w),
+        lambda _, counting: [one["item"] for one in ranked(counting, "n", -1)[:3]],
+    ),
+    "greatest": (
+        lambda w: hg.top(2, "price", where=w),
+        lambda _, counting: sorted((one["price"] for one in counting), reverse=True)[:2],
     ),
 }
 """How each aggregate is made with a condition, and what it must give of all rows and of those that count."""

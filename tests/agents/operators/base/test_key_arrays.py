@@ -138,6 +138,37 @@ def test_columns_and_rows_store_the_same_bytes() -> None:
     assert by_rows[0] == (b"k0", b"\0" + library.packb([30, 105, -40, 87 / 7, [30, total]]))
 
 
+@pytest.mark.usefixtures("way")
+def test_objects_stand_beside_numbers() -> None:
+    """States that are no numbers: columns store what rows store, whatever is evicted, and read it back; a chunk that fails adds nothing."""
+    made = {"c": hg.count(), "first": hg.first("n"), "last": hg.last("k"), "all": hg.collect("n"), "mean": hg.mean("x")}
+
+    async def stored(columnar: bool, memory: int) -> list[tuple[bytes, bytes]]:
+        app = hg.App("job", key_serde=hg.text())
+        stream: Any = app.input("in", serde=hg.json(Order) if columnar else hg.json(), key="k")
+        stream = stream.columns() if columnar else stream
+        stream.agg(name="agg", **made).to("counts")
+        if columnar:
+            stream.filter(6 // hg.col("n") > 0).to("out")
+        rig = Rig(app, memory=CacheMemory(memory))
+        (of,) = (one for one in rig.pipeline.operators if isinstance(one, AggregateOp))
+        assert (of.arrays is not None) is columnar
+        for number in range(30):
+            values = [orjson.dumps({"k": f"k{n % 40}", "n": n + 1, "x": n / 7}) for n in range(number, number + 9)]
+            if columnar and number % 7 == 3:
+                with pytest.raises(hg.UserCodeError):
+                    await rig.run(chunk(*values, orjson.dumps({"k": "k3", "n": 0, "x": 0.0})))
+                rig.tables.drop()
+            await rig.run(chunk(*values))
+            if number % 4 == 0:
+                rig.seal()
+        rig.seal()
+        return list(rig.tables.store.range("agg"))
+
+    rows = asyncio.run(stored(False, 1 << 20))
+    assert [asyncio.run(stored(True, memory)) for memory in (1 << 20, 4_000)] == [rows, rows]
+
+
 def test_an_update_has_the_greatest_time_of_its_rows() -> None:
     """Whether its states are in arrays or not."""
     for more in ({}, {"all": hg.collect("n")}):

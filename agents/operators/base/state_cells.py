@@ -1,0 +1,202 @@
+"""The states of the aggregates of a step by the numbers of their keys: one container of cells, whatever a state is.
+
+Numbers stand in arrays (`StateColumns`). Any other state (of a first, a last, the row of the greatest value) is an object in a list: what
+rows keep for the same key, so that rows and columns store the same bytes.
+
+What it decides: how many bytes objects count for. Promises:
+
+- Adding to objects cannot fail: what might fail is no cell (`Aggregate.celled`), or has been refused before.
+- `take` gives copies of objects that are changed in place; `put` takes over what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Literal
+
+from ...job.types.aggregates import Aggregate
+from ...records.columns.groups import StateColumns
+from ...records.layout import Buffer, longs
+from ...records.memory.vectors import Vector
+from ...records.native.plain.groups import Holding
+
+OBJECT: Literal["object"] = "object"
+OBJECT_BYTES = 200
+"""What an object takes for each key, until more is known."""
+ITEM_BYTES = 64
+"""What it grows by, at most, with a value that is no text."""
+
+
+@dataclass(slots=True)
+class ObjectColumn:
+    """What is added to objects, or objects themselves: one for each number of a key, or for those at these `places`."""
+
+    listed: list[Any]
+    places: list[int] | None = None
+    kind: Literal["object"] = OBJECT
+    nulls: int = 0
+
+    @property
+    def length(self) -> int:
+        """How many there are."""
+        return len(self.listed)
+
+    def values(self) -> list[Any]:
+        """The objects."""
+        return self.listed
+
+
+CellColumn = Vector | ObjectColumn
+
+
+class _Objects:
+    """The states of one aggregate, an object for each key."""
+
+    __slots__ = ("grown", "of", "states")
+
+    def __init__(self, of: Aggregate) -> None:
+        self.of = of
+        self.states: list[Any] = []
+        self.grown = 0
+
+    def reserve(self, keys: int) -> None:
+        start = self.of.start
+        self.states.extend(start() for _ in repeat(None, keys - len(self.states)))
+
+    def add(self, numbers: Sequence[int], column: ObjectColumn, merging: bool) -> None:
+        values, states = column.listed, self.states
+        if column.places is not None:
+            numbers = [numbers[place] for place in column.places]
+        if self.of.grows:
+            self.grown += ITEM_BYTES * len(values) + sum(map(len, filter(_is_text, values)))
+        if not merging:
+            self.of.fold(states, numbers, values)
+            return
+        merge = self.of.merge
+        assert merge is not None
+        for number, value in zip(numbers, values, strict=True):
+            states[number] = merge(states[number], value)
+
+    def put(self, numbers: Sequence[int], column: ObjectColumn) -> None:
+        states = self.states
+        for number, value in zip(numbers, column.listed, strict=True):
+            states[number] = value
+        if self.of.grows:
+            self.grown += sum(map(_size_of, column.listed))
+
+    def take(self, numbers: Sequence[int]) -> ObjectColumn:
+        states, copy = self.states, self.of.copy
+        found = [states[number] for number in numbers]
+        return ObjectColumn(found if copy is None else list(map(copy, found)))
+
+    def retain(self, numbers: Sequence[int]) -> None:
+        self.states = [self.states[number] for number in numbers]
+        self.grown = sum(map(_size_of, self.states)) if self.of.grows else 0
+
+    def memory(self) -> int:
+        return len(self.states) * OBJECT_BYTES + self.grown
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _size_of(state: Any) -> int:
+    """What an object has grown by, roughly."""
+    return len(state) * ITEM_BYTES if isinstance(state, list | tuple | dict | set) else len(state or b"")
+
+
+class StateCells:
+    """The states, a cell after the other. Columns of numbers are vectors, the others `ObjectColumn`."""
+
+    def __init__(self, held: Sequence[Holding | Aggregate]) -> None:
+        self._held = held
+        self._vectors = [at for at, one in enumerate(held) if isinstance(one, str)]
+        self.numbers = StateColumns([one for one in held if isinstance(one, str)])
+        self._objects = {at: _Objects(one) for at, one in enumerate(held) if isinstance(one, Aggregate)}
+
+    def add(
+        self, keys: int, numbers: Buffer, columns: Sequence[CellColumn | None], *, rows: Buffer | None, times: Buffer
+    ) -> None:
+        """Add rows that `overflows` does not name; see `StateColumns.add`."""
+        self.numbers.add(keys, numbers, self._of_numbers(columns), rows=rows, times=times)
+        self._add_objects(keys, numbers, columns, merging=False)
+
+    def merge(
+        self, keys: int, numbers: Buffer, columns: Sequence[CellColumn | None], *, rows: Buffer | None, times: Buffer
+    ) -> None:
+        """Add partial states that `overflows` does not name."""
+        vectors: list[Any] = self._of_numbers(columns)
+        self.numbers.merge(keys, numbers, vectors, rows=rows, times=times)
+        self._add_objects(keys, numbers, columns, merging=True)
+
+    def _add_objects(self, keys: int, numbers: Buffer, columns: Sequence[CellColumn | None], *, merging: bool) -> None:
+        listed = longs(numbers).tolist() if self._objects else []
+        for at, objects in self._objects.items():
+            column: Any = columns[at]
+            objects.reserve(keys)
+            objects.add(listed, column, merging)
+
+    def overflows(
+        self, keys: int, numbers: Buffer, columns: Sequence[CellColumn | None], *, rows: Buffer | None, merging: bool
+    ) -> list[int]:
+        """The rows, or partial states, with which a whole number would have more than 64 bits."""
+        vectors: list[Any] = self._of_numbers(columns)
+        if not vectors:
+            return []
+        if merging:
+            return self.numbers.merge_overflows(keys, numbers, vectors, rows=rows)
+        return self.numbers.overflows(keys, numbers, vectors, rows=rows)
+
+    def put(self, keys: int, numbers: Buffer, states: Sequence[CellColumn], *, times: Buffer | None = None) -> None:
+        """Set the states of these keys. With `times` they count as changed."""
+        vectors: list[Any] = self._of_numbers(states)
+        self.numbers.put(keys, numbers, vectors, times=times)
+        for at, objects in self._objects.items():
+            column: Any = states[at]
+            objects.reserve(keys)
+            objects.put(longs(numbers), column)
+
+    def reserve(self, keys: int) -> None:
+        """So many keys have states."""
+        self.put(
+            keys, b"", [Vector.of("int64", []) if isinstance(one, str) else ObjectColumn([]) for one in self._held]
+        )
+
+    def take(self, numbers: Buffer) -> tuple[list[CellColumn], Buffer]:
+        """The states of these keys, a column for each cell, and their times."""
+        vectors, times = self.numbers.take(numbers)
+        if not self._objects:
+            return list(vectors), times
+        left, listed = iter(vectors), longs(numbers).tolist()
+        return [
+            self._objects[at].take(listed) if at in self._objects else next(left) for at in range(len(self._held))
+        ], times
+
+    def copy_numbers(self, keys: int, others: StateCells, numbers: Buffer) -> None:
+        """Take over the numbers of these keys; objects begin anew."""
+        self.numbers.put(keys, numbers, others.numbers.take(numbers)[0])
+
+    def dirty(self) -> Buffer:
+        """The numbers of the keys that have changed since `settle`."""
+        return self.numbers.dirty()
+
+    def settle(self) -> None:
+        """Whatever has changed is written."""
+        self.numbers.settle()
+
+    def retain(self, numbers: Buffer) -> None:
+        """Forget the states of all keys but these."""
+        self.numbers.retain(numbers)
+        for objects in self._objects.values():
+            objects.retain(longs(numbers))
+
+    def memory(self) -> int:
+        """How many bytes are reserved."""
+        return self.numbers.memory() + sum(one.memory() for one in self._objects.values())
+
+    def _of_numbers(self, columns: Sequence[CellColumn | None]) -> list[Vector | None]:
+        found: list[Any] = [columns[at] for at in self._vectors]
+        return found
