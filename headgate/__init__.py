@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         sum,
     )
     from headgate.agents.job.types.ranked import arg_max, arg_min, top
+    from headgate.agents.job.types.sketches import count_distinct, quantile
     from headgate.agents.job.types.timestamps import field
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
@@ -88,6 +89,7 @@ __all__ = [
     "collect",
     "concat",
     "count",
+    "count_distinct",
     "custom",
     "drain",
     "drains",
@@ -108,6 +110,7 @@ __all__ = [
     "output_schema",
     "pause",
     "published",
+    "quantile",
     "raw",
     "reduce",
     "resume",
@@ -129,6 +132,7 @@ _FROM = {
     "agents.job.declare.actors": "Actor Batches Context",
     "agents.job.types.aggregates": "Aggregate aggregate collect count first last max mean min reduce sum",
     "agents.job.types.ranked": "arg_max arg_min top",
+    "agents.job.types.sketches": "count_distinct quantile",
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
     "agents.process.calls": "drain drains metadata pause resume start stop withdraw",

@@ -155,6 +155,19 @@ def top() -> None:
     }
 
 
+def count_distinct() -> None:
+    """count_distinct"""
+    orders = [{"user": f"u{n % 5}"} for n in range(20)]
+    assert totals(*orders, users=hg.count_distinct("user")) == {"users": 5}
+
+
+def quantile() -> None:
+    """quantile"""
+    orders = [{"amount": n} for n in range(1, 102)]
+    median = totals(*orders, median=hg.quantile("amount", 0.5))["median"]
+    assert abs(median - 51) <= 0.01 * 51
+
+
 def collect() -> None:
     """collect"""
     assert totals({"amount": 3}, {"amount": 4}, all=hg.collect("amount")) == {"all": [3, 4]}

@@ -61,7 +61,8 @@ PARTS = (
     )),
     Part("windows", "Windows and aggregates", "See [Windows](../../windows.md).", (
         "tumbling", "hopping", "session", "Window", "window_key", "WindowedStream", *_members("WindowedStream", "agg process"),
-        *("count", "sum", "min", "max", "mean", "first", "last", "arg_max", "arg_min", "top", "collect", "reduce"),
+        *("count", "sum", "min", "max", "mean", "first", "last", "arg_max", "arg_min", "top"),
+        *("count_distinct", "quantile", "collect", "reduce"),
         *("aggregate", "Aggregate"),
     )),
     Part("actors", "Actors and agents", "Code of your own with hooks, tables and timers, in the task's transaction.", (

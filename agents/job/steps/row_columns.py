@@ -61,9 +61,9 @@ def of_aggregates(said: str, plan: AggregatePlan, rows: Callable[[], ColumnSchem
     """The columns of the results of aggregates. `rows`: what makes the columns of the rows that they are of."""
     found: list[ColumnSpec] = []
     for name, part in zip(plan.names, plan.parts, strict=True):
-        if part.name == "count":
+        if part.name in ("count", "count_distinct"):
             found.append(ColumnSpec(name, INT))
-        elif part.name == "mean":
+        elif part.name in ("mean", "quantile"):
             found.append(ColumnSpec(name, FLOAT, optional=True))
         elif part.name in OF_FIELD and isinstance(part.of, str):
             of: dict[str, ColumnKind] = {one.name: one.type for one in rows().columns}

@@ -41,7 +41,8 @@ MOST_OF = 200
 """The letters of what a field is of that its schema keeps."""
 
 
-def _no_fold(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+def no_fold(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    """Of an aggregate that needs rows."""
     raise NotImplementedError("such states are kept in rows alone")
 
 
@@ -83,7 +84,7 @@ class Aggregate:
     """Joins the states of two sessions, the earlier one first, where the order of rows counts and there is therefore no `merge`."""
     by: Selector | None = None
     """What rows are chosen by. Then a value is a pair of what is selected by `of`, and by this."""
-    fold: Fold = _no_fold
+    fold: Fold = no_fold
     """Adds values in place to states in a list: `fold(states, places, values)`. It cannot fail for values of columns."""
     grows: bool = False
     """Whether its state takes more with each value."""
@@ -95,7 +96,7 @@ class Aggregate:
     @property
     def celled(self) -> bool:
         """Whether its states are no numbers, and columns are added to them without rows."""
-        return self.fold is not _no_fold
+        return self.fold is not no_fold
 
 
 def selected(of: Any, name: str) -> Any:
@@ -363,7 +364,7 @@ class AggregatePlan:
             raise DataError(error.what, remedy=error.remedy) from error
 
     def of_no_number(self, schema: ColumnSchema) -> Aggregate | None:
-        """The first sum or mean of a column that is no number."""
+        """The first aggregate of numbers that is of another column."""
         types = {one.name: one.type for one in schema.columns}
         adding = (part for part in self.parts if part.name in OF_NUMBERS)
         return next((part for part in adding if types.get(str(part.of)) not in (*COLUMNS_OF_NUMBERS, None)), None)
@@ -555,10 +556,10 @@ ADDS = {
 }
 """For numbers: the statements that add a row and a partial state in place, and the first state of a key from either."""
 NUMERIC = frozenset(ADDS)
-NEVER_NULL = NUMERIC
+NEVER_NULL = NUMERIC | {"quantile"}
 """Aggregates of columns in which a null is an error, in rows that count."""
-OF_NUMBERS = ("sum", "mean")
-"""Aggregates that add their values."""
+OF_NUMBERS = ("sum", "mean", "quantile")
+"""Aggregates that take numbers alone."""
 NUMBERS = frozenset((int, float))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce as reduced
 from typing import Any, TypedDict
@@ -327,6 +328,11 @@ def ranked(sales: Sales, by: str, sign: int) -> Sales:
     return sorted(sales, key=lambda one: (sign * one[by], one["item"] is not None, one["item"] or ""))
 
 
+def near(values: list[float], q: float) -> Any:
+    """The value of this rank; 1 % more or less is no matter."""
+    return pytest.approx(values[math.floor(q * (len(values) - 1))], rel=0.0101) if values else None
+
+
 def is_open(sale: Any) -> Any:
     return sale["open"]
 
@@ -367,6 +373,18 @@ ORACLES: dict[str, tuple[Made, Callable[[Sales, Sales], Any]]] = {
     "greatest": (
         lambda w: hg.top(2, "price", where=w),
         lambda _, counting: sorted((one["price"] for one in counting), reverse=True)[:2],
+    ),
+    "distinct": (
+        lambda w: hg.count_distinct("item", where=w),
+        lambda _, counting: len({one["item"] for one in counting} - {None}),
+    ),
+    "distinct or fail": (
+        lambda w: hg.count_distinct("price", exact_up_to=4, then="fail", where=w),
+        lambda _, counting: len({one["price"] for one in counting}),
+    ),
+    "quantile": (
+        lambda w: hg.quantile("price", 0.75, where=w),
+        lambda _, counting: near(sorted(one["price"] for one in counting), 0.75),
     ),
 }
 """How each aggregate is made with a condition, and what it must give of all rows and of those that count."""
