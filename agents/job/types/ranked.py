@@ -142,9 +142,13 @@ def top(n: int, of: Selector | None = None, *, by: Selector | None = None, where
                 f"hg.top(): {_said(by)} is null", remedy="filter such records before, or leave them out by where="
             )
         made = (at, value)
-        place = len(state)
-        while place and _comes_before(made, state[place - 1], True):
-            place -= 1
+        place, behind = 0, len(state)
+        while place < behind:
+            middle = (place + behind) // 2
+            if _comes_before(made, state[middle], True):
+                behind = middle
+            else:
+                place = middle + 1
         return state if place == n else (*state[:place], made, *state[place : n - 1])
 
     def merge(state: Sequence[RankedRow], other: Sequence[RankedRow]) -> Sequence[RankedRow]:

@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import ceil, inf, log
 from typing import Any, Literal
 
 import msgpack
@@ -35,7 +36,8 @@ GAMMA = (1 + ERROR) / (1 - ERROR)
 BUCKETS = 2_048
 LARGEST = 709.78
 """The logarithm of the greatest float, nearly."""
-_LOG = math.log(GAMMA)
+_LOG = log(GAMMA)
+_INFINITE = 36_000
 _OFFSET = 40_000
 """More than any float's number of a bucket, with or without its sign."""
 _library: Any = msgpack
@@ -70,7 +72,7 @@ def _estimate(registers: bytes) -> int:
     raw = 0.7213 / (1 + 1.079 / REGISTERS) * REGISTERS * REGISTERS
     raw /= math.fsum(count * 2.0**-zeros for zeros, count in counts.items())
     empty = counts[0]
-    return round(REGISTERS * math.log(REGISTERS / empty) if raw <= 2.5 * REGISTERS and empty else raw)
+    return round(REGISTERS * log(REGISTERS / empty) if raw <= 2.5 * REGISTERS and empty else raw)
 
 
 def count_distinct(
@@ -119,9 +121,10 @@ def count_distinct(
         return bytearray(map(max, registers, other))
 
     def fold(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
-        for place, value in dict.fromkeys(zip(places, values, strict=True)):
+        marks = {value: mark_of(value) for value in set(values)}
+        for place, value in set(zip(places, values, strict=True)):
             if value is not None:
-                states[place] = with_mark(_changeable(states[place]), mark_of(value))
+                states[place] = with_mark(_changeable(states[place]), marks[value])
 
     return Aggregate(
         "count_distinct",
@@ -151,23 +154,22 @@ def bucket_of(value: float) -> int | None:
     >>> [bucket_of(one) for one in (0, 1.0, -1.0, math.nan)]
     [0, 40000, -40000, None]
     """
-    if not isinstance(value, int | float):
-        raise TypeError(f"hg.quantile(): {value!r} is no number")
-    if not value:
-        return 0
-    if value != value:
-        return None
-    size = abs(value)
-    number = 36_000 if size == math.inf else max(-38_000, min(36_000, math.ceil(math.log(size) / _LOG)))
-    return number + _OFFSET if value > 0 else -number - _OFFSET
+    try:
+        if value > 0:
+            return _OFFSET + (min(ceil(log(value) / _LOG), _INFINITE) if value != inf else _INFINITE)
+        if value < 0:
+            return -_OFFSET - (min(ceil(log(-value) / _LOG), _INFINITE) if value != -inf else _INFINITE)
+        return 0 if value == 0 else None
+    except TypeError:
+        raise TypeError(f"hg.quantile(): {value!r} is no number") from None
 
 
 def value_of(bucket: int) -> float:
     """The number that stands for all in a bucket."""
     if not bucket:
         return 0.0
-    exponent = (abs(bucket) - _OFFSET) * _LOG + math.log(2 / (GAMMA + 1))
-    size = math.inf if exponent > LARGEST else math.exp(exponent)
+    exponent = (abs(bucket) - _OFFSET) * _LOG + log(2 / (GAMMA + 1))
+    size = inf if exponent > LARGEST else math.exp(exponent)
     return size if bucket > 0 else -size
 
 
@@ -204,8 +206,8 @@ def quantile(of: Selector, q: float, *, where: Where = None) -> Aggregate:
         return state
 
     def fold(states: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
-        for (place, value), times in Counter(zip(places, values, strict=True)).items():
-            if (bucket := bucket_of(value)) is not None:
+        for (place, bucket), times in Counter(zip(places, map(bucket_of, values), strict=True)).items():
+            if bucket is not None:
                 counted(states[place], bucket, times)
 
     def result(state: Any) -> float | None:
