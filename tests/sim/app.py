@@ -119,6 +119,7 @@ def declared(
     joining: joins.Joining | None,
     branches: b.Branches | None,
     producers: tuple[str, ...],
+    ranked: bool,
 ) -> Declared:
     """The declaration of a job. All worlds with the same kind of job share it. `producers`: the jobs whose stream it reads."""
     app = hg.App("job" if kind == "whole" else kind)
@@ -129,7 +130,7 @@ def declared(
         until = "newest" if bounded else None
         serde, lag = hg.json(c.Order), f"{LAG_MS}ms"
         source = app.input(SOURCE, serde=serde, max_out_of_order=lag, until=until, on_lost="oldest")
-        before, stream = c.first_stage(source, columns, work, SHUFFLED, width)
+        before, stream = c.first_stage(source, columns, work, SHUFFLED, width, ranked=ranked)
     else:
         source = SIDE if kind == "side" else SOURCE
         until = "newest" if bounded else None

@@ -21,6 +21,9 @@ CALM = [4_000_067, 4_000_080]
 BRANCHED = [5_000_000, 5_000_034, 5_000_044, 5_000_052, 5_000_066, 5_000_101]
 """Seeds whose jobs have branches: each policy, each kind of timer, and a table that is joined."""
 
+RANKED = [7_000_001, 7_000_002, 7_000_014]
+"""Seeds whose jobs rank rows, in each of the ways of columns."""
+
 
 def run_block(seeds: list[int]) -> Counter[str]:
     """Run the seeds; on the first failure, print its trace."""
@@ -40,9 +43,9 @@ def fixed_blocks(part: int) -> list[int]:
 
 
 def edge_blocks() -> list[list[int]]:
-    """The first seeds that draw edges, further requests, and cancelled calls; those with branches, and calm ones."""
+    """The first seeds that draw edges, further requests, and cancelled calls; those with branches, calm ones, and those that rank rows."""
     drawn = ((edges_of, EDGES_FROM), (further_of, FURTHER_FROM), (calls_of, CALLS_FROM))
-    return [*(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn), BRANCHED, CALM]
+    return [*(list(islice(filter(of, count(first)), EDGE_BLOCK)) for of, first in drawn), BRANCHED, CALM, RANKED]
 
 
 def run_fixed(block: int) -> None:

@@ -5,7 +5,8 @@
                                               →  aggregates by key            `SUMS`
                        →  partial states  →  aggregates by key                `COMBINED_SUMS`
 
-The same records make the copies and the aggregates, whatever happens on the way: `wrong` says where they do not.
+The same records make the copies and the aggregates, whatever happens on the way: `wrong` says where they do not. From `RANKED_FROM` on,
+half of these worlds have aggregates, too, whose states are no numbers: those that rank rows and count values, with conditions.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PLAIN, AWAITED, NAMED = "plain", "awaited", "named"
 """Columns alone; columns that are made of rows that a function has awaited; rows whose steps only name fields."""
 COPIES, SUMS, COMBINED_SUMS = "copies", "sums", "combined-sums"
 TOPICS = (COPIES, SUMS, COMBINED_SUMS)
+RANKED_FROM = 7_000_000
 SUMMED = "summed"
 """The stream of partial states."""
 
@@ -42,22 +44,42 @@ def drawn(pace_s: float) -> str:
     return Random(pace_s).choice(("", "", "", PLAIN, AWAITED, NAMED))
 
 
-def first_stage(source: Any, how: str, work: Callable[[Any], Any], name: str, width: int) -> tuple[Any, Any]:
+def ranks(seed: int) -> bool:
+    """Whether rows are ranked. It is drawn from the seed alone, so that all else of it stays as it is."""
+    return seed >= RANKED_FROM and Random(f"ranked {seed}").random() < 0.5
+
+
+def first_stage(
+    source: Any, how: str, work: Callable[[Any], Any], name: str, width: int, *, ranked: bool
+) -> tuple[Any, Any]:
     """The filtered records, and these behind the shuffle."""
     before = (source if how == NAMED else source.columns()).filter(hg.col("s") % 5 != 3)
     before.to(COPIES)
-    before.repartition("k", name=SUMMED, partitions=2).agg(name="summing", **_aggregates()).to(COMBINED_SUMS)
+    before.repartition("k", name=SUMMED, partitions=2).agg(name="summing", **_aggregates(ranked)).to(COMBINED_SUMS)
     sent = before.rows().map_async(work).columns(Order) if how == AWAITED else before
     stream = sent.repartition("k", name=name, partitions=width)
-    stream.agg(name="summing-near", **_aggregates()).to(SUMS)
+    stream.agg(name="summing-near", **_aggregates(ranked)).to(SUMS)
     return before, stream
 
 
-def _aggregates() -> dict[str, Any]:
-    return {"n": hg.count(), "sum": hg.sum("s"), "most": hg.max("p"), "mean": hg.mean("s")}
+def _aggregates(ranked: bool) -> dict[str, Any]:
+    made = {"n": hg.count(), "sum": hg.sum("s"), "most": hg.max("p"), "mean": hg.mean("s")}
+    if not ranked:
+        return made
+    odd = hg.col("s") % 2 == 1
+    more = {"best": hg.arg_max("s", by="p"), "top": hg.top(3, "s", by="p", where=odd), "odd": hg.count(where=odd)}
+    return {**made, **more, "kinds": hg.count_distinct("p", where=odd)}
 
 
-def wrong(kafka: Kafka, taken: Iterable[tuple[Any, int]]) -> list[tuple[object, ...]]:
+def _ranked(rows: list[Any]) -> dict[str, Any]:
+    """What ranks and conditions give, of all rows of a key."""
+    odd = [row for row in rows if row.seq % 2 == 1]
+    best, top = ([row.seq for row in sorted(some, key=lambda row: (-row.producer, row.seq))] for some in (rows, odd))
+    found = {"best": best[0] if best else None, "top": top[:3], "odd": len(odd)}
+    return {**found, "kinds": len({row.producer for row in odd})}
+
+
+def wrong(kafka: Kafka, taken: Iterable[tuple[Any, int]], *, ranked: bool) -> list[tuple[object, ...]]:
     """What differs from these records."""
     rows = [row for row, _ in taken]
     found: list[tuple[object, ...]] = []
@@ -74,6 +96,7 @@ def wrong(kafka: Kafka, taken: Iterable[tuple[Any, int]]) -> list[tuple[object, 
             sum_ = sum(row.seq for row in own)
             want = {"n": len(own), "sum": sum_, "most": max((row.producer for row in own), default=None)}
             want["mean"] = sum_ / len(own) if own else None
+            want |= _ranked(own) if ranked else {}
             counts = [one["n"] for one in said]
             if not said or said[-1] != want or counts != sorted(set(counts)):
                 found.append((topic, key, {"found": said[-1:], "true": want, "counts": counts}))

@@ -159,6 +159,8 @@ class Shape:
     windows: Windowing | None = None
     columns: str = ""
     """How the first stage works on columns, see `columns`; otherwise it works on rows."""
+    ranked: bool = False
+    """Its aggregates of columns rank rows, too."""
 
     @property
     def plain(self) -> bool:

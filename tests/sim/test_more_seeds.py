@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.blocks import BRANCHED, CALM, edge_blocks, fixed_blocks, run_block, run_fixed
+from tests.sim.blocks import BRANCHED, CALM, RANKED, edge_blocks, fixed_blocks, run_block, run_fixed
 from tests.sim.faults import CALLS, EDGES, FURTHER, calls_of, edges_of, further_of
 from tests.sim.plant import BRANCHES
 from tests.sim.timely import timed
@@ -29,6 +29,12 @@ def test_each_branch_is_drawn():
     """Policies, both kinds of timers, and a table that is joined."""
     drawn = [world.jobs[0].branches for world in map(World, BRANCHED)]
     assert {word for one in drawn if one is not None for word in one.words} == BRANCHES
+
+
+def test_rows_are_ranked_in_each_way_of_columns():
+    """States that are no numbers are merged, stored, evicted and restored there."""
+    shapes = [World(seed).shape for seed in RANKED]
+    assert [(one.columns, one.ranked) for one in shapes] == [("plain", True), ("named", True), ("awaited", True)]
 
 
 def test_time_is_judged_in_calm_worlds():

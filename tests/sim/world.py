@@ -104,7 +104,7 @@ class Job:
         producers = world.sharing.names if world.sharing is not None and kind == DOWNSTREAM else ()
         plain = kind == "whole" and not (shape.mixed or world.at_least_once)
         self.branches = b.Branches.drawn(world.seed) if plain else None
-        words = (*words, self.joining, self.branches, producers)
+        words = (*words, self.joining, self.branches, producers, shape.ranked)
         self.declared = declared(kind, *words)
         self.coordinator_topic = self.declared.topics.coordinator
         self.heartbeat_topic = self.declared.topics.heartbeat
@@ -278,6 +278,7 @@ class World:
         """Whether outputs may be there twice; then the job is a plain one, and nothing of its outputs is counted again."""
         if self.at_least_once:
             self.shape = replace(self.shape, windows=None, columns="")
+        self.shape = replace(self.shape, ranked=bool(self.shape.columns) and c.ranks(seed))
         self.patient = seed >= PATIENT_FROM and Random(f"patience {seed}").random() < 0.3
         """Whether a task with a backlog waits for later commits, as tasks of a real worker do until they have worked for a while."""
         self.sharing = Sharing.drawn(self.shape)
@@ -624,7 +625,7 @@ class World:
                 recount = Recount(self.kafka, job.windows, taken, self.may_be_late)
                 found.windows = recount.against(self.invariants.windows.missed)
             if job.shape.columns:
-                found.columns = c.wrong(self.kafka, taken)
+                found.columns = c.wrong(self.kafka, taken, ranked=job.shape.ranked)
             if job.joining is not None:
                 frames = job.kind == DOWNSTREAM
                 by_run = self._by_run(job, intervals)
