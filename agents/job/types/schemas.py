@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ....core.errors import DataError
 from ....core.graph.schema import BATCHES_OF, JOIN, WINDOW, WITH_ROWS, Field, History, Schema, adopt
@@ -21,6 +21,7 @@ from ....core.windows.slots import SlotKey, pack_slot, unpack_slot
 from ...cancellation import passes, said
 from ...records.values import serdes
 from ...records.values.serdes import Serde
+from .sketches import REGISTERS
 
 if TYPE_CHECKING:
     from .aggregates import Aggregate, AggregatePlan
@@ -244,6 +245,9 @@ def _by_name(plan: AggregatePlan, new: Any) -> list[Any]:
 
 def _state(part: Aggregate, name: str, state: Any) -> Any:
     """Check that the aggregate can continue with this state: nothing checks it again before rows are added to it."""
+    fits, needed = FORMS.get(part.form or part.name, (None, ""))
+    if fits is not None and not fits(state):
+        raise TypeError(f"it returned {state!r:.80} for '{name}', which is {part.name} and needs {needed}")
     wanted = NUMBERS.get(part.name)
     if wanted is None or type(state) in (int, float) or (part.name in ("min", "max") and isinstance(state, str | None)):
         return state
@@ -256,6 +260,38 @@ def _state(part: Aggregate, name: str, state: Any) -> Any:
     raise TypeError(f"it returned {state!r:.80} for '{name}', which is {part.name} and needs {wanted}")
 
 
+def _is_list(state: Any, *lengths: int) -> bool:
+    return isinstance(state, list | tuple) and (not lengths or len(cast("Sequence[Any]", state)) in lengths)
+
+
+def _are_marks(state: Any) -> bool:
+    return (isinstance(state, list) and set(map(type, cast("list[Any]", state))) <= {bytes}) or (
+        isinstance(state, bytes) and len(state) == REGISTERS
+    )
+
+
+def _are_buckets(state: Any) -> bool:
+    if not isinstance(state, list | tuple) or [type(one) for one in cast("list[Any]", state)] != [list, list]:
+        return False
+    return {type(one) for part in state for one in part} <= {int} and len(state[0]) == len(state[1])
+
+
+FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "first": (lambda state: _is_list(state, 0, 1), "a list with its value, or an empty one"),
+    "last where": (lambda state: _is_list(state, 0, 1), "a list with its value, or an empty one"),
+    "collect": (lambda state: isinstance(state, list), "a list"),
+    **dict.fromkeys(
+        ("arg_max", "arg_min"),
+        (lambda state: _is_list(state, 0, 2), "a list of what rows are ranked by and the value, or an empty one"),
+    ),
+    "top": (
+        lambda state: _is_list(state) and all(_is_list(one, 2) for one in state),
+        "a list of pairs, each of what rows are ranked by and the value",
+    ),
+    "count_distinct": (_are_marks, "a state of this aggregate as it was, or an empty list"),
+    "quantile": (_are_buckets, "a state of this aggregate as it was, or a list of two empty ones"),
+}
+"""What states that are no numbers must be, so that adding to them cannot fail."""
 NUMBERS = {
     "count": "a number",
     "sum": "a number",

@@ -11,7 +11,7 @@ What it decides: how many bytes objects count for. Promises:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal
@@ -25,8 +25,8 @@ from ...records.native.plain.groups import Holding
 OBJECT: Literal["object"] = "object"
 OBJECT_BYTES = 200
 """What an object takes for each key, until more is known."""
-ITEM_BYTES = 64
-"""What it grows by, at most, with a value that is no text."""
+ITEM_BYTES = 100
+"""What an item of it takes, texts that were collected apart."""
 
 
 @dataclass(slots=True)
@@ -66,25 +66,31 @@ class _Objects:
         self.states.extend(start() for _ in repeat(None, keys - len(self.states)))
 
     def add(self, numbers: Sequence[int], column: ObjectColumn, merging: bool) -> None:
-        values, states = column.listed, self.states
+        values = column.listed
         if column.places is not None:
             numbers = [numbers[place] for place in column.places]
-        if self.of.grows:
-            self.grown += ITEM_BYTES * len(values) + sum(map(len, filter(_is_text, values)))
-        if not merging:
-            self.of.fold(states, numbers, values)
-            return
-        merge = self.of.merge
+        touched = set(numbers) if self.of.grows else ()
+        self.grown -= self._size(touched)
+        if merging:
+            self._merge(numbers, values)
+        else:
+            self.of.fold(self.states, numbers, values)
+        self.grown += self._size(touched)
+        if self.of.name == "collect":
+            self.grown += sum(map(len, filter(_is_text, values)))
+
+    def _merge(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
+        merge, states = self.of.merge, self.states
         assert merge is not None
         for number, value in zip(numbers, values, strict=True):
             states[number] = merge(states[number], value)
 
     def put(self, numbers: Sequence[int], column: ObjectColumn) -> None:
-        states = self.states
+        touched = numbers if self.of.grows else ()
+        self.grown -= self._size(touched)
         for number, value in zip(numbers, column.listed, strict=True):
-            states[number] = value
-        if self.of.grows:
-            self.grown += sum(map(_size_of, column.listed))
+            self.states[number] = value
+        self.grown += self._size(touched)
 
     def take(self, numbers: Sequence[int]) -> ObjectColumn:
         states, copy = self.states, self.of.copy
@@ -93,10 +99,14 @@ class _Objects:
 
     def retain(self, numbers: Sequence[int]) -> None:
         self.states = [self.states[number] for number in numbers]
-        self.grown = sum(map(_size_of, self.states)) if self.of.grows else 0
+        self.grown = self._size(range(len(self.states))) if self.of.grows else 0
 
     def memory(self) -> int:
         return len(self.states) * OBJECT_BYTES + self.grown
+
+    def _size(self, numbers: Iterable[int]) -> int:
+        """What these objects have grown by, roughly."""
+        return sum(_size_of(self.states[number]) for number in numbers)
 
 
 def _is_text(value: Any) -> bool:
@@ -104,8 +114,10 @@ def _is_text(value: Any) -> bool:
 
 
 def _size_of(state: Any) -> int:
-    """What an object has grown by, roughly."""
-    return len(state) * ITEM_BYTES if isinstance(state, list | tuple | dict | set) else len(state or b"")
+    if not isinstance(state, list | tuple):
+        return len(state)
+    lists = len(state) == 2 and isinstance(state[0], list)  # of buckets and counts, or two pairs that were stored
+    return (sum(map(len, state)) if lists else len(state)) * ITEM_BYTES
 
 
 class StateCells:

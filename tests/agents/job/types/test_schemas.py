@@ -160,6 +160,39 @@ def test_states_that_an_aggregate_cannot_go_on_with(gives: Any, says: str) -> No
     assert mended.tables.table("agg").get("a") == [6]
 
 
+@pytest.mark.parametrize(
+    ("made", "good", "bad"),
+    [
+        (hg.first("x"), [[], [7]], [7, [1, 2]]),
+        (hg.last("x", where=lambda row: row["x"]), [[], [7]], [7, [1, 2]]),
+        (hg.collect("x"), [[], [7, None]], [7, (7,)]),
+        (hg.arg_max("x", "y"), [[], [3, "a"]], [3, [3]]),
+        (hg.top(2, "x"), [[], [[3, 3], [1, 1]]], [3, [3, 1]]),
+        (hg.count_distinct("x"), [[], [b"a"], bytes(4096)], [3, ["a"], b"a"]),
+        (hg.quantile("x", 0.5), [[[], []], [[40_000], [2]]], [[], 3, [[1], []], [["a"], [1]], [1, 2]]),
+    ],
+)
+def test_states_that_are_no_numbers_are_what_can_be_added_to(made: Any, good: list[Any], bad: list[Any]) -> None:
+    """Columns are added to them where nothing may fail."""
+
+    def aggregating(gives: Any, **fields: Any) -> hg.App:
+        app = hg.App("job")
+        app.input("in").agg(name="agg", **fields, migrate=lambda names, states: {"n": gives})
+        return app
+
+    for state in (*good, *bad):
+        store = MemoryStore()
+        first = opened(store, aggregating(0, n=hg.count()))
+        first.tables.table("agg")["a"] = [3]
+        durable(first)
+        second = opened(store, aggregating(state, n=made)).tables.table("agg")
+        if state in good:
+            assert second.get("a") == [state]
+            continue
+        with pytest.raises(DataError, match="and needs a"):
+            second.get("a")
+
+
 def test_everything_that_does_not_fit_is_said_at_once() -> None:
     store = MemoryStore()
     app = job(value=hg.json())
