@@ -227,6 +227,12 @@ WORDS = (
     _word("SlidingWindow SlidingWindows sliding", (FAUST, STREAMS_API), PACKAGE, 'hg.hopping("1m", every="1s"), for a sliding one',
           "windows.md#the-windows"),
     _word("avg average", SPARK, PACKAGE, "hg.mean(…)", "reference/api/windows.md"),
+    _word("max_by maxBy argmax", (SPARK, FLINK), PACKAGE, 'hg.arg_max("item", by="price")', "columns.md#conditions-ranks-and-estimates"),
+    _word("min_by minBy argmin", (SPARK, FLINK), PACKAGE, 'hg.arg_min("item", by="price")', "columns.md#conditions-ranks-and-estimates"),
+    _word("approx_count_distinct countDistinct n_unique", SPARK, PACKAGE, 'hg.count_distinct("user")',
+          "columns.md#conditions-ranks-and-estimates"),
+    _word("percentile percentile_approx approx_percentile median", SPARK, PACKAGE, 'hg.quantile("latency", 0.99)',
+          "columns.md#conditions-ranks-and-estimates"),
     _word("Topic", (FAUST, QUIX), PACKAGE, "app.input(topic)", "reference/api/app.md"),
     _word("lit", SPARK, PACKAGE, 'nothing: hg.col("amount") * 1.2 takes plain values', "columns.md#expressions"),
 )  # fmt: skip
