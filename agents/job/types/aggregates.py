@@ -386,8 +386,8 @@ class AggregatePlan:
         (self._add_items if items else self._add_attributes)(keys, values, self.met(values), states)
 
     def columns(self, values: list[Any]) -> ValueColumns | None:
-        """The columns of these rows for `add_columns`, one per aggregate; None if not all of them are numbers, or not all rows count for all
-        aggregates."""
+        """The columns of these rows for `add_columns`, one per aggregate; None if not all of them are numbers, or not
+        all rows count for all aggregates."""
         if not self.numeric or not values or self.conditions:
             return None
         return self._numbers([select and select(values) for select in self.select], partial=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 from ....core.progress.frames import NO_TIME
 from ....core.windows.results import END_FIELD
