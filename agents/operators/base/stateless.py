@@ -39,7 +39,7 @@ from ...records.kafka.writable import check_headers, check_times
 from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
 from ...records.values.record import SAME_TIME, Batch, Headers, Record, Rows
-from ...records.values.serdes import KEY, OUTPUT_KEY, Encoded
+from ...records.values.serdes import KEY, OUTPUT_KEY, Encoded, dumps_made
 from .letter import LetterPart
 from .user_line import near, user_line
 
@@ -531,7 +531,7 @@ def encode(step: Step, serde: Any, values: list[Any], rows: Rows | None = None) 
 
 def encode_made(step: Step, serde: Any, made: Callable[[], Iterable[Any]]) -> list[Any]:
     """The same of values that are made one by one, and are not None."""
-    return _encoded(step, serde.dumps_made(made), NO_ROWS)
+    return _encoded(step, dumps_made(serde, made), NO_ROWS)
 
 
 def _encoded(step: Step, encoded: Encoded, rows: Rows) -> list[Any]:

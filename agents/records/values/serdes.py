@@ -159,14 +159,6 @@ class Serde(Generic[T]):
             out.values.append(data)
         return out
 
-    def dumps_made(self, made: Callable[[], Iterable[T]]) -> Encoded:
-        """Encode values that are made one by one, none of which is None: a list that lives no longer than its bytes costs half as much."""
-        encode = self._encode
-        try:
-            return Encoded([encode(one) for one in made()])
-        except BaseException:  # noqa: BLE001 - encode them one by one instead
-            return self.dumps_many(list(made()))
-
     def _unreadable(self, data: object, error: BaseException) -> DataError:
         if isinstance(error, DataError):
             return error
@@ -189,6 +181,17 @@ class Serde(Generic[T]):
 
     def __hash__(self) -> int:
         return hash((self.name, str(self.type)))
+
+
+def dumps_made(serde: Serde[T], made: Callable[[], Iterable[T]]) -> Encoded:
+    """As `dumps_many`, of values that are made one by one, none of which is None: one that lives no longer than its encoding costs half as
+    much.
+    """
+    encode = serde._encode
+    try:
+        return Encoded([encode(one) for one in made()])
+    except BaseException:  # noqa: BLE001 - encode them one by one instead
+        return serde.dumps_many(list(made()))
 
 
 _MARK = (1 << 29) + secrets.randbits(29)
