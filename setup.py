@@ -23,7 +23,17 @@ PARTS = [
     "latest.c",
     "memory.c",
 ]
-HEADERS = ["arrow.h", "compiled.h", "functions.h", "json.h", "numbers.h", "span_view.h", "varints.h", "vector_view.h"]
+HEADERS = [
+    "arrow.h",
+    "compiled.h",
+    "functions.h",
+    "json.h",
+    "msgpack.h",
+    "numbers.h",
+    "span_view.h",
+    "varints.h",
+    "vector_view.h",
+]
 
 setup(
     ext_modules=[

@@ -69,14 +69,19 @@ class Spread:
                 self._frame(topic, partition, FrameRecord(body, BATCH_TYPE, first_ms, places))
             return
         for partition, at in enumerate(partitioner.split(keys)):
-            for start, stop in frame_cuts(pick(keys, at), pick(values, at), pick(headers, at), most):
-                rows = at[start:stop]
-                own = pick(headers, rows)
-                frame = BatchFrame(
-                    pick(keys, rows), pick(timestamps, rows), pick(values, rows), own if any(own) else None, plan
+            own_keys, own_times, own_values, own_headers = (
+                pick(column, at) for column in (keys, timestamps, values, headers)
+            )
+            places = None if came is None else array("q", map(came.__getitem__, at))
+            for start, stop in frame_cuts(own_keys, own_values, own_headers, most):
+                own = own_headers[start:stop] if any(own_headers[start:stop]) else None
+                frame = BatchFrame(own_keys[start:stop], own_times[start:stop], own_values[start:stop], own, plan)
+                body, first_ms = encode_frame(frame), own_times[start]
+                self._frame(
+                    topic,
+                    partition,
+                    FrameRecord(body, BATCH_TYPE, first_ms, None if places is None else places[start:stop]),
                 )
-                places = None if came is None else array("q", map(came.__getitem__, rows))
-                self._frame(topic, partition, FrameRecord(encode_frame(frame), BATCH_TYPE, frame.timestamps[0], places))
 
     def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
         """Write rows in columns, in frames of this writer."""

@@ -10,6 +10,7 @@ from operator import add
 from ....core.progress.frames import MAX_BATCH_RECORDS, BatchFrame, batch_ends, behind_rows
 from ..kafka.columns import Bytes, Header
 from ..native import chosen
+from ..native.plain.spread import cuts
 
 FRAME_RECORDS = 500
 """A frame is taken whole, so it must not hold the loop of its reader for long, even where a record takes a millisecond there."""
@@ -38,23 +39,10 @@ def frame_cuts(
     >>> frame_cuts([None] * 3, [b"x" * 400_000] * 3)
     [(0, 1), (1, 2), (2, 3)]
     """
-    cuts: list[tuple[int, int]] = []
-    for first in range(0, len(values), most):
-        part = slice(first, min(first + most, len(values)))
-        sizes = list(map(add, _lengths(keys[part]), _lengths(values[part])))
-        if headers is not None:
-            sizes = list(map(add, sizes, map(_size, headers[part])))
-        if sum(sizes) <= FRAME_BYTES:
-            cuts.append((first, part.stop))
-            continue
-        start = size = 0
-        for index, one in enumerate(sizes):
-            if size + one > FRAME_BYTES and index > start:
-                cuts.append((first + start, first + index))
-                start, size = index, 0
-            size += one
-        cuts.append((first + start, part.stop))
-    return cuts
+    sizes = list(map(add, _lengths(keys), _lengths(values)))
+    if headers is not None:
+        sizes = list(map(add, sizes, map(_size, headers)))
+    return list(cuts(sizes, most, FRAME_BYTES))
 
 
 def _lengths(column: Sequence[Bytes]) -> list[int]:

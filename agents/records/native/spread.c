@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "compiled.h"
+#include "msgpack.h"
 
 typedef struct {
     const char *key, *value; /* NULL: null */
@@ -44,7 +45,7 @@ static int time_of(PyObject *object, int64_t *ms) {
 
 /* -------------------------------------------------------------------------------------------------------------- msgpack */
 
-static inline uint8_t *big_endian(uint8_t *at, uint8_t code, uint64_t value, int size) {
+static inline uint8_t *put(uint8_t *at, uint8_t code, uint64_t value, int size) {
     *at++ = code;
     for (int i = size - 1; i >= 0; i--) *at++ = (uint8_t)(value >> (8 * i));
     return at;
@@ -59,9 +60,9 @@ static inline uint8_t *put_bytes(uint8_t *at, const char *data, Py_ssize_t size)
         *at++ = 0xC0;
         return at;
     }
-    at = size < 0x100     ? big_endian(at, 0xC4, (uint64_t)size, 1)
-         : size < 0x10000 ? big_endian(at, 0xC5, (uint64_t)size, 2)
-                          : big_endian(at, 0xC6, (uint64_t)size, 4);
+    at = size < 0x100     ? put(at, 0xC4, (uint64_t)size, 1)
+         : size < 0x10000 ? put(at, 0xC5, (uint64_t)size, 2)
+                          : put(at, 0xC6, (uint64_t)size, 4);
     memcpy(at, data, (size_t)size);
     return at + size;
 }
@@ -74,7 +75,7 @@ static inline Py_ssize_t size_of_time(int64_t ms) {
 static inline uint8_t *put_time(uint8_t *at, int64_t ms) {
     static const uint8_t whole[] = {0, 0, 0xCC, 0xCD, 0, 0xCE, 0, 0, 0, 0xCF}, negative[] = {0, 0, 0xD0, 0xD1, 0, 0xD2, 0, 0, 0, 0xD3};
     Py_ssize_t size = size_of_time(ms);
-    if (size > 1) return big_endian(at, (ms >= 0 ? whole : negative)[size], (uint64_t)ms, (int)size - 1);
+    if (size > 1) return put(at, (ms >= 0 ? whole : negative)[size], (uint64_t)ms, (int)size - 1);
     *at = (uint8_t)ms;
     return at + 1;
 }
@@ -86,7 +87,7 @@ static inline uint8_t *put_array(uint8_t *at, Py_ssize_t rows) {
         *at = (uint8_t)(0x90 | rows);
         return at + 1;
     }
-    return rows < 0x10000 ? big_endian(at, 0xDC, (uint64_t)rows, 2) : big_endian(at, 0xDD, (uint64_t)rows, 4);
+    return rows < 0x10000 ? put(at, 0xDC, (uint64_t)rows, 2) : put(at, 0xDD, (uint64_t)rows, 4);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- frames */
@@ -224,8 +225,8 @@ static Py_ssize_t read_array(Rest *rest, Py_ssize_t most) {
     else if (code == 0xDC || code == 0xDD) {
         size = code == 0xDC ? 2 : 4;
         if (rest->end - rest->at < size) return -1;
-        count = 0;
-        for (Py_ssize_t i = 0; i < size; i++) count = count << 8 | *rest->at++;
+        count = (Py_ssize_t)big_endian(rest->at, (int)size);
+        rest->at += size;
     } else return -1;
     return count > most || count > rest->end - rest->at ? -1 : count;
 }
@@ -239,8 +240,8 @@ static int read_bytes(Rest *rest, const char **data, Py_ssize_t *size) {
     if (code < 0xC4 || code > 0xC6) return 0;
     int width = 1 << (code - 0xC4);
     if (rest->end - rest->at < width) return 0;
-    *size = 0;
-    for (int i = 0; i < width; i++) *size = *size << 8 | *rest->at++;
+    *size = (Py_ssize_t)big_endian(rest->at, width);
+    rest->at += width;
     if (rest->end - rest->at < *size) return 0;
     *data = (const char *)rest->at;
     rest->at += *size;
@@ -249,20 +250,7 @@ static int read_bytes(Rest *rest, const char **data, Py_ssize_t *size) {
 
 /* 1 with a whole number of 64 bits with a sign, or 0 if there is none. */
 static int read_time(Rest *rest, int64_t *ms) {
-    if (rest->at >= rest->end) return 0;
-    uint8_t code = *rest->at++;
-    if (code < 0x80 || code >= 0xE0) {
-        *ms = (int8_t)code;
-        return 1;
-    }
-    if (code < 0xCC || code > 0xD3) return 0;
-    int size = 1 << (code & 3);
-    if (rest->end - rest->at < size) return 0;
-    uint64_t made = 0;
-    for (int i = 0; i < size; i++) made = made << 8 | *rest->at++;
-    if (code >= 0xD0 && size < 8) made = (made ^ 1ull << (8 * size - 1)) - (1ull << (8 * size - 1)); /* the sign */
-    memcpy(ms, &made, 8);
-    return code < 0xD0 ? *ms >= 0 : 1;
+    return rest->at < rest->end && read_whole(&rest->at, rest->end, ms) == 1;
 }
 
 /* The next column, of bytes or of times. 1, 0 if there is none, or -1 with an exception. */

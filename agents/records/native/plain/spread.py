@@ -40,7 +40,9 @@ def spread(
     parts, some_null = ([[*range(len(keys))]], None in keys) if partitions == 1 else split(keys, partitions, turn)
     found: list[tuple[int, int, bytes, bytes | None]] = []
     for partition, part in enumerate(parts):
-        for rows in _cut(part, keys, values, most_rows, most_bytes):
+        sizes = [len(keys[row] or b"") + len(values[row] or b"") for row in part]
+        for start, stop in cuts(sizes, most_rows, most_bytes):
+            rows = part[start:stop]
             columns = [[column[row] for row in rows] for column in (keys, stamps, values)]
             frame = b"".join((head, *map(_packb, columns), tail))
             own = None if came is None else array("q", [came[row] for row in rows]).tobytes()
@@ -48,21 +50,18 @@ def spread(
     return found, some_null
 
 
-def _cut(
-    part: list[int], keys: Sequence[bytes | None], values: Sequence[bytes | None], most_rows: int, most_bytes: int
-) -> Iterator[list[int]]:
-    """The rows of each frame."""
-    for start in range(0, len(part), most_rows):
-        rows: list[int] = []
-        size = 0
-        for row in part[start : start + most_rows]:
-            one = len(keys[row] or b"") + len(values[row] or b"")
-            if rows and size + one > most_bytes:
-                yield rows
-                rows, size = [], 0
-            rows.append(row)
-            size += one
-        yield rows
+def cuts(sizes: Sequence[int], most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """The rows of each frame, as (first, behind the last), by the bytes of each row. A row over `most_bytes` has a frame of its own."""
+    for first in range(0, len(sizes), most_rows):
+        behind = min(first + most_rows, len(sizes))
+        if sum(sizes[first:behind]) > most_bytes:
+            size = 0
+            for index in range(first, behind):
+                if size + sizes[index] > most_bytes and index > first:
+                    yield first, index
+                    first, size = index, 0
+                size += sizes[index]
+        yield first, behind
 
 
 def gather(
