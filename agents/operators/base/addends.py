@@ -74,13 +74,14 @@ class Addends:
         values: list[Any] | None,
         times: list[int],
         *,
+        partial: bool = False,
         states: list[list[Any]] | None = None,
     ) -> None:
-        """`values`: the rows, or partial states. `states`: the latter, as a column for each aggregate."""
+        """`values`: the rows, or partial states. `states`: the latter instead, as a column for each aggregate."""
         self.step = step
         self.keys = keys
         self.timestamps = times
-        self.partial = states is not None
+        self.partial = partial or states is not None
         self._values = values
         self._states = states
         self._columns: list[Any] | None = None
@@ -115,11 +116,14 @@ class Addends:
         rows, found = self.values(), list[Vector | None]()
         met = plan.met(rows)
         for select, number in zip(plan.select, plan.met_by, strict=True):
+            if select is None and number is None:
+                found.append(None)
+                continue
             values: list[Any] = [1] * len(rows) if select is None else select(rows)
             counting = rows if number is None else [one for one in met[number] if one]
             if number is not None:
                 values = [value if counts else None for value, counts in zip(values, met[number], strict=True)]
-            column = None if select is None and number is None else numbers_in(values)
+            column = numbers_in(values)
             if select is not None and (column is None or len(rows) - column.nulls != len(counting)):
                 return None
             found.append(column)
@@ -127,7 +131,10 @@ class Addends:
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
         if self._columns is None:
-            self._columns = plan.columns(self.values()) if self._states is None else plan.partials(self._states)
+            if not self.partial:
+                self._columns = plan.columns(self.values())
+            else:
+                self._columns = plan.partials(self._states or list(zip(*self.values(), strict=True)))
         return self._columns
 
     def values(self) -> list[Any]:
@@ -144,7 +151,7 @@ class Addends:
             made = Addends(self.step, keys, None, times, states=[pick(one, at) for one in self._states])
             made._columns = self._columns and made._states  # they are the same
             return made
-        made = Addends(self.step, keys, pick(self.values(), at), times)
+        made = Addends(self.step, keys, pick(self.values(), at), times, partial=self.partial)
         if self._columns is not None:
             made._columns = [one if one is None else pick(one, at) for one in self._columns]
         return made

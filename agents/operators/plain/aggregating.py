@@ -69,13 +69,11 @@ class AggregateOp(Operator):
 
     def push(self, rows: Rows) -> None:
         keys = keyed(self, rows, self.key_serde)
-        values, states = rows.values, None
-        if self.partial:
+        values = rows.values
+        if self.partial and rows.plan != self.plan.digest:
             with blaming(self.aggregate):
-                if rows.plan != self.plan.digest:
-                    values = self._of_former_code(rows.plan, values)
-                states = list(map(list, zip(*values, strict=True)))
-        self._aggregate(Addends(self.aggregate, keys, values, rows.timestamps, states=states))
+                values = self._of_former_code(rows.plan, values)
+        self._aggregate(Addends(self.aggregate, keys, values, rows.timestamps, partial=self.partial))
 
     def push_columns(self, chunk: ColumnChunk) -> None:
         self._aggregate(ColumnAddends(self.aggregate, chunk, lambda of: chunk_keys(self, of, self.key_serde)))
