@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.job.types.aggregates import plan
-from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 
 from ...forms import Form
@@ -432,16 +431,7 @@ def given_by(form: Form, how: str, made: Made, sales: Sales, size: int) -> dict[
         return {(one.key, one.value.get("window_start")): one.value["of"] for one in d.read("out")}
 
 
-@pytest.fixture(params=["compiled", "plain"])
-def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the compiled part and without."""
-    if request.param == "plain":
-        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
-    elif chosen.COMPILED is None:
-        pytest.skip("the compiled part is not built here")
-
-
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("either_part")
 @pytest.mark.parametrize("name", ORACLES)
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.sampled_from([1, 3, 100]), st.sampled_from(sorted(HOW)), st.sampled_from(Form))

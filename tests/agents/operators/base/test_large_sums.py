@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
 from headgate.core.names import StreamPartition
 
@@ -50,16 +49,7 @@ def results(d: Driver) -> dict[str, Any]:
     return {(one.key or b"").decode(): json.loads(one.value or b"") for one in records}
 
 
-@pytest.fixture(params=["compiled", "plain"])
-def way_built(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the compiled part and without."""
-    if request.param == "plain":
-        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
-    elif chosen.COMPILED is None:
-        pytest.skip("the compiled part is not built here")
-
-
-@pytest.mark.usefixtures("way_built")
+@pytest.mark.usefixtures("either_part")
 @pytest.mark.parametrize("size", [1, 3, 10])
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("step", STEPS)
