@@ -35,8 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headgate as hg
-from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.records.columns.expressions import Computation
+from headgate.agents.records.columns.records import Records
 from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
@@ -87,7 +87,7 @@ def works(size: int) -> dict[str, Ways]:
     values = drawn(size)
     values["n"] = [one or 1 for one in values["n"]]
     vectors = {one.name: Vector.of(one.type, values[one.name]) for one in SCHEMA.columns}
-    every = ColumnChunk(vectors, array("q", range(size)))
+    every = Records.of_vectors(vectors, array("q", range(size)))
     some = array("q", range(0, size, 10))
     tenth = every.kept(some)
     keep = Computation(((hg.col("amount") * 1.2 + hg.col("fee") > 50) & (hg.col("n") + 3 != 10)).node, SCHEMA)
@@ -147,7 +147,7 @@ def functions(size: int) -> dict[str, Ways]:
     }
     schema = ColumnSchema(tuple(ColumnSpec(name, kind) for name, kind in COLUMNS))
     vectors = {name: Vector.of(kind, values[name]) for name, kind in COLUMNS}
-    chunk = ColumnChunk(vectors, array("q", range(size)))
+    chunk = Records.of_vectors(vectors, array("q", range(size)))
     real, other, ms, url, word, at = (hg.col(name) for name, _ in COLUMNS)
     a = {name: pa.array(one) for name, one in vectors.items()}
     times = a["ms"].cast(pa.timestamp("ms"))

@@ -61,7 +61,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "core/progress/frames", "core/progress/arrow",
         "Pipeline.shuffle", "Pipeline._frames",
     )),
-    ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py", "column_chunk.py", "vectors.py")),
+    ("operators", ("agents/operators/", "selecting.py", "record.py", "columns.py", "records.py", "vectors.py")),
     ("commits and the producer", ("writing/outbox.py", "committing.py", "writing/producers.py", "task/commit", "aiokafka/producer")),
     ("Kafka client", (
         "aiokafka/", "kafka/private.py", "kafka/receiving.py", "kafka/connection.py", "runtime/reading/intake.py", "async_timeout",

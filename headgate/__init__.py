@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.calls import drain, drains, metadata, pause, resume, start, stop, withdraw
-    from headgate.agents.records.columns.column_batch import ColumnBatch
-    from headgate.agents.records.values.record import Batch, Record
+    from headgate.agents.records.columns.batch import Batch, ColumnBatch
+    from headgate.agents.records.values.record import Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
     from headgate.core.choosing.chooser import Choice
     from headgate.core.columns.expressions import Expression, coalesce, col, concat, greatest, least, when
@@ -138,8 +138,8 @@ _FROM = {
     "agents.process.calls": "drain drains metadata pause resume start stop withdraw",
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
-    "agents.records.columns.column_batch": "ColumnBatch",
-    "agents.records.values.record": "Batch Record",
+    "agents.records.columns.batch": "Batch ColumnBatch",
+    "agents.records.values.record": "Record",
     "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",
     "agents.job.declare.ends": "TableView",
     "agents.job.declare.streams": "BatchedStream ColumnStream SparkStream Stream WindowedStream",

@@ -14,7 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from ....core.errors import DeclarationError
 from ....core.settings import did_you_mean
 from ....core.words import BATCHES
-from ...records.values.record import Batch, Headers
+from ...records.columns.batch import Batch
+from ...records.values.record import Headers
 from .refused_verbs import RefusesVerbs
 
 K = TypeVar("K")

@@ -31,7 +31,7 @@ from .declaring import Declaring, DeclaringApp, added, serde_for
 from .ends import Ended, EndsOfRows, ended, share
 
 if TYPE_CHECKING:
-    from ...records.columns.column_batch import ColumnBatch
+    from ...records.columns.batch import ColumnBatch
     from ...records.values.serdes import Serde
     from ..steps.step import Policy
 

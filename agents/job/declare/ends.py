@@ -33,7 +33,8 @@ from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
     from ....core.columns.schema import ColumnSchema
-    from ...records.values.record import Batch, Record
+    from ...records.columns.batch import Batch
+    from ...records.values.record import Record
     from ...records.values.serdes import Serde
     from ..steps.step import Policy
     from ..types.schemas import Migrate

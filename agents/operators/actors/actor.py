@@ -21,8 +21,10 @@ from ...job.declare.checks import check_target
 from ...job.declare.refused_verbs import RefusesVerbs
 from ...job.steps.ends import ActorStep
 from ...job.types.schemas import CLOSED
+from ...records.columns.batch import Batch
+from ...records.columns.records import Records
 from ...records.kafka.writable import check_headers, whole_ms
-from ...records.values.record import Batch, Headers, Rows
+from ...records.values.record import Headers
 from ..base.stateless import VALUES, Env, Operator, encode, encode_keys
 from .asynchronous import call
 from .timers import EVENT, PROCESSING, Timers
@@ -61,15 +63,15 @@ class ActorOp(Operator):
         self._opened = False
         """`on_start` was called, so there may be something to close, even if its letter failed."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         if self.stopped:
-            self.env.count("rows_after_stop", len(rows.values))
+            self.env.count("rows_after_stop", len(rows))
             return
         if self.hooks["on_batch"] or not self.started:
             if rows.window is not None:
                 window = rows.window
-                keys = rows.key_values() or []
-                rows = Rows(rows.values, rows.timestamps, keys, rows.headers)
+                keys = rows.shown_keys() or []
+                rows = Records(rows.values, rows.timestamps, keys, rows.headers)
                 whole: Batch[Any, Any] = Batch(self.step.parents[0].name, 0, rows, (), window)
                 self.env.defer(lambda: self._hook("on_batch", whole, window=(keys[0], window)))
                 return
@@ -292,7 +294,7 @@ class ActorContext(RefusesVerbs):
             values, keys, times, headers = zip(*self._forwarded, strict=True)
             self._forwarded = []
             self._op.forward(
-                Rows(
+                Records(
                     list(values),
                     list(times),
                     list(keys) if any(key is not None for key in keys) else None,

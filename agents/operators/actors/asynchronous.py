@@ -19,11 +19,11 @@ from ...job.steps.rows import MapAsyncStep
 from ...job.steps.step import Step
 from ...job.types.arguments import shown
 from ...patience import Patience
-from ...records.columns.column_batch import ColumnBatch
-from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.batch import Batch, ColumnBatch
+from ...records.columns.records import Records
 from ...records.columns.selecting import lacking
 from ...records.memory.taking import take_batch
-from ...records.values.record import Batch, Record, Rows
+from ...records.values.record import Record
 from ..base.stateless import (
     VALUES,
     Env,
@@ -48,10 +48,10 @@ class MapAsyncOp(Operator):
         self.rows_at_once = step.concurrency
         self.wants_keys = VALUES if step.with_record else ""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         self.env.defer(lambda: self._run(self.user_rows(rows)))
 
-    async def _run(self, rows: Rows) -> None:
+    async def _run(self, rows: Records) -> None:
         items = list(rows.records()) if self.map.with_record else rows.values
         results: list[Any] = [_MISSING] * len(items)
         waiting = iter(enumerate(items))
@@ -109,14 +109,12 @@ class SinkOp(Operator):
         self.fn = step.fn
         self.schema = step.schema
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         at = self.env.origin()
-        self._give(Batch(at.stream, at.partition, rows, at.offsets, at.meta))
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        assert self.schema is not None, "columns reach a sink only if it is declared to take them"
-        at = self.env.origin()
-        self._give(ColumnBatch(at.stream, at.partition, take_batch(*chunk.batch(self.schema)), at.meta))
+        if self.schema is None:
+            self._give(Batch(at.stream, at.partition, rows, at.offsets, at.meta))
+        else:
+            self._give(ColumnBatch(at.stream, at.partition, take_batch(*rows.batch(self.schema)), at.meta))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return behind if self.schema is None else frozenset(self.schema.names)
@@ -149,7 +147,7 @@ class AgentOp(Operator):
         self.agent = step
         self.running: _Running | None = None
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         at = self.env.origin()
         batch: Batch[Any, Any] = Batch(at.stream, at.partition, rows, at.offsets, at.meta)
         self.env.defer(lambda: self._give(batch))

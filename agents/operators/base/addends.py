@@ -15,14 +15,12 @@ from ....core.columns.schema import PYTHON
 from ....core.errors import DataError
 from ...job.steps.keyed import AggregateStep, WindowStep
 from ...job.types.aggregates import NEVER_NULL, NUMERIC, Aggregate, AggregatePlan
-from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.groups import KeyTable, null_among, numbers_in
-from ...records.frames.arrow_columns import ArrivedColumns
+from ...records.columns.records import Records
 from ...records.kafka.columns import pick
 from ...records.layout import Buffer, bit, bits, both, longs
 from ...records.memory.record_spans import RecordSpans
 from ...records.memory.vectors import Vector
-from ...records.values.record import Rows
 from ...records.values.serdes import KEY, writes_utf8
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
 from .state_cells import CellColumn, ObjectColumn
@@ -163,45 +161,42 @@ class PartialAddends:
     def __init__(
         self,
         step: Aggregating,
-        arrived: ArrivedColumns,
+        chunk: Records,
         states: Sequence[Vector],
         lists: Callable[[], list[Any]],
-        rows: Buffer | None = None,
     ) -> None:
         self.step = step
-        self.arrived = arrived
+        self.chunk = chunk
         self.states = states
         self.lists = lists
-        self.rows = rows
 
     @property
     def timestamps(self) -> list[int]:
-        return self._some(self.arrived.timestamps)
-
-    def _some(self, column: list[Any]) -> list[Any]:
-        return column if self.rows is None else pick(column, longs(self.rows).tolist())
+        return self.chunk.timestamps
 
     def blaming(self) -> blaming:
         """Errors in this block are the aggregate's."""
         return blaming(self.step)
 
     def numbers(self, keys: KeyTable) -> Buffer:
-        return keys.numbers_of(self.arrived.key_spans, self.rows)
+        assert self.chunk.key_spans is not None, "each state has a key"
+        return keys.numbers_of(self.chunk.key_spans, self.chunk.picked)
 
     def listed(self) -> list[Any]:
-        return self._some(list(self.arrived.keys or ()))
+        return self.chunk.keys or []
 
     def addition(self, arrays: KeyArrays) -> Addition:
-        return Addition(self.numbers(arrays.keys), list(self.states), self.rows, self.arrived.times, self)
+        return Addition(self.numbers(arrays.keys), list(self.states), self.chunk.picked, self.chunk.times, self)
 
     def columns(self, plan: AggregatePlan) -> list[Any] | None:
         return plan.partials(list(zip(*self.values(), strict=True)))
 
     def values(self) -> list[Any]:
-        return self._some(self.lists())
+        picked = self.chunk.picked
+        return self.lists() if picked is None else pick(self.lists(), longs(picked).tolist())
 
     def picked(self, rows: Buffer | None) -> PartialAddends:
-        return PartialAddends(self.step, self.arrived, self.states, self.lists, rows)
+        return self if rows is None else PartialAddends(self.step, self.chunk.kept(rows), self.states, self.lists)
 
 
 class ColumnAddends:
@@ -210,8 +205,8 @@ class ColumnAddends:
     def __init__(
         self,
         step: Aggregating,
-        chunk: ColumnChunk,
-        keys_of: Callable[[ColumnChunk], ChunkKeys],
+        chunk: Records,
+        keys_of: Callable[[Records], ChunkKeys],
         conditions: Conditions | None = None,
     ) -> None:
         self.step = step
@@ -269,7 +264,7 @@ class ColumnAddends:
 
     def values(self) -> list[Any]:
         refuse_nulls(self.step, self.chunk, self.conditions)
-        return self.chunk.rows(sorted(self.step.plan.reads)).values
+        return self.chunk.of_columns(sorted(self.step.plan.reads)).values
 
     def picked(self, rows: Buffer | None) -> ColumnAddends:
         return self if rows is None else ColumnAddends(self.step, self.chunk.kept(rows), self.keys_of, self.conditions)
@@ -278,12 +273,12 @@ class ColumnAddends:
 class Conditions:
     """What `where=` of a step says of a chunk of columns: each condition is computed once, for all of its windows."""
 
-    def __init__(self, step: Aggregating, chunk: ColumnChunk) -> None:
+    def __init__(self, step: Aggregating, chunk: Records) -> None:
         self.step = step
         self.chunk = chunk
         self._met: dict[int, Buffer] = {}
 
-    def met(self, part: Aggregate, of: ColumnChunk) -> Buffer | None:
+    def met(self, part: Aggregate, of: Records) -> Buffer | None:
         """A bit for each base row: whether it counts for this part; None if all do. It is asked for these rows of the chunk, and only
         their bits have a meaning. A row for which the condition has no value is an error."""
         if part.where is None:
@@ -310,7 +305,7 @@ def _true_bits(condition: Vector) -> Buffer:
     return both(condition.data, condition.validity, size)
 
 
-def refuse_nulls(step: Aggregating, chunk: ColumnChunk, conditions: Conditions) -> None:
+def refuse_nulls(step: Aggregating, chunk: Records, conditions: Conditions) -> None:
     """Refuse a null in a column of which numbers are aggregated, or by which rows are chosen, in rows that count."""
     for part in step.plan.parts:
         name = part.by if part.by is not None else part.of if part.name in NEVER_NULL else None
@@ -325,12 +320,11 @@ def refuse_nulls(step: Aggregating, chunk: ColumnChunk, conditions: Conditions) 
             raise failing(step, bad, chunk)
 
 
-def vectors_of(arrays: KeyArrays, columns: ArrivedColumns) -> list[Vector] | None:
-    """Partial states in columns as a vector for each cell; None if they are no numbers, or one has no key."""
-    found = [columns.vector(name) for name in arrays.columns_of_partials if name in columns.kinds]
-    if not columns.has_every_key or not arrays.takes(found):
-        return None
-    return found
+def vectors_of(arrays: KeyArrays, states: Records) -> list[Vector] | None:
+    """Partial states as a vector for each cell; None if they are not in columns, or no numbers."""
+    columns = states.vectors
+    found = [columns[name] for name in arrays.columns_of_partials if name in columns] if columns is not None else []
+    return found if columns is not None and arrays.takes(found) else None
 
 
 class ChunkKeys:
@@ -390,7 +384,7 @@ def same_keys(serde: Any, written: Any) -> bool:
     return written is not None and written.name == serde.name and serde.type in (None, written.type)
 
 
-def chunk_keys(operator: Operator, chunk: ColumnChunk, serde: Any) -> ChunkKeys:
+def chunk_keys(operator: Operator, chunk: Records, serde: Any) -> ChunkKeys:
     """The keys of a chunk of columns, as this serde encodes them."""
     written, values = chunk.key_serde, chunk.key_values
     column = values if isinstance(values, Vector) and has_these_bytes(serde, values) else None
@@ -402,7 +396,7 @@ def chunk_keys(operator: Operator, chunk: ColumnChunk, serde: Any) -> ChunkKeys:
     )
 
 
-def keyed(operator: Operator, rows: Rows | ColumnChunk, serde: Any) -> list[bytes]:
+def keyed(operator: Operator, rows: Records, serde: Any) -> list[bytes]:
     """The keys of rows, as bytes of this serde; raises if a row has no key."""
     if rows.keys is None or None in rows.keys:
         kind = operator.step.verb

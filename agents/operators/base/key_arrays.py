@@ -241,17 +241,18 @@ class KeyArrays:
         found = self.cells.dirty()
         return array("q", [one for one in longs(found) if one not in self.odd]) if self.odd else found
 
-    def batch(self, vectors: Sequence[CellColumn]) -> VectorBatch:
-        """States as a batch; all are numbers."""
-        numbers: Any = tuple(vectors)
-        return VectorBatch(self._names, numbers, vectors[0].length)
+    def named(self, vectors: Sequence[CellColumn]) -> dict[str, Vector]:
+        """States as columns; all are numbers."""
+        numbers: Any = vectors
+        return dict(zip(self._names, numbers, strict=True))
 
     def pack(self, vectors: Sequence[CellColumn]) -> RecordSpans:
         """States as they are stored."""
         if self.has_objects:
             pack, head = _library.Packer().pack, self.head
             return packed([head + pack(states) for states in self.lists(vectors)])
-        return self._packing.pack(self.batch(vectors))
+        numbers: Any = tuple(vectors)
+        return self._packing.pack(VectorBatch(self._names, numbers, vectors[0].length))
 
     def pack_batch(self, batch: VectorBatch) -> RecordSpans:
         """The same of a batch."""

@@ -1,8 +1,9 @@
 """The declared steps as operators over columns of rows: the base class, and the operators that keep no state.
 
-An operator takes `Rows` and pushes `Rows` to its children, synchronously, one chunk at a time; the hot ones are one list comprehension
-each. Work that must be awaited is deferred: the operator calls `env.defer(...)`, and the task's actor awaits the work, in order, after
-the synchronous part. So the task awaits only where the user asked for it.
+An operator takes `Records` and pushes `Records` to its children, synchronously, one chunk at a time; the hot ones are one list
+comprehension each. It asks them for the form in which it needs them: lists of objects, or columns. Work that must be awaited is deferred:
+the operator calls `env.defer(...)`, and the task's actor awaits the work, in order, after the synchronous part. So the task awaits only
+where the user asked for it.
 
 The effects of a chunk are kept apart until it is complete: tables and combined rows have `complete()` and `drop()`. At a commit, `seal()`
 emits what is better emitted once per commit than once per row (updates of aggregates, combined partial states).
@@ -16,8 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol
 
@@ -30,15 +30,15 @@ from ...job.steps.rows import FilterStep, FlatMapStep, MapStep, PeekStep, RekeyS
 from ...job.steps.step import Step
 from ...measured import Meter
 from ...patience import Patience
-from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.batch import Batch
+from ...records.columns.records import Records
 from ...records.columns.selecting import Column, column_of, lacking
-from ...records.frames.arrow_columns import ArrivedColumns
-from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.frames.arrow_frames import FrameWriter
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import check_headers, check_times
 from ...records.layout import Buffer
 from ...records.values.keys import KeyRefused, KeyUnreadable, output_column
-from ...records.values.record import SAME_TIME, Batch, Headers, Record, Rows
+from ...records.values.record import SAME_TIME, Headers, Record
 from ...records.values.serdes import KEY, OUTPUT_KEY, Encoded, dumps_made
 from .letter import LetterPart
 from .user_line import near, user_line
@@ -81,12 +81,12 @@ class UserCodeError(HeadgateError):
         return ": ".join(part for part in (self._line, what, self._said) if part)
 
 
-def failing(step: Step, bad: Sequence[tuple[int, BaseException]], rows: Rows | ColumnChunk) -> UserCodeError:
+def failing(step: Step, bad: Sequence[tuple[int, BaseException]], rows: Records) -> UserCodeError:
     """The error of the first of these rows, which all fail by themselves. It names all their records, if they are known."""
     found: dict[int, UserCodeError] = {}
-    if (record_of := rows.record_of) is not None:
+    if (places := rows.places) is not None:
         for place, cause in bad:
-            found.setdefault(record_of(place), UserCodeError(step, cause, place))
+            found.setdefault(places[place], UserCodeError(step, cause, place))
     place, cause = bad[0]
     return UserCodeError(step, cause, place, found=found)
 
@@ -135,7 +135,7 @@ class Env(Protocol):
         ...
 
     wants_commit: bool
-    push_result: Callable[[Operator, Rows], None] | None
+    push_result: Callable[[Operator, Records], None] | None
     """In a letter without a chunk: pushes rows to an operator, and leaves out those that it fails on, as its policy says."""
 
     meter: Meter
@@ -194,11 +194,11 @@ class Env(Protocol):
         """Write rows to a stream that other jobs read, each to the partition of its key."""
         ...
 
-    def share_columns(self, topic: str, writer: FrameWriter, of: FrameRows) -> None:
+    def share_columns(self, topic: str, writer: FrameWriter, of: Records) -> None:
         """The same for rows in columns, in frames of this writer."""
         ...
 
-    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: Records) -> None:
         """As `shuffle`, for rows or partial states in columns, in frames of this writer."""
         ...
 
@@ -231,6 +231,8 @@ class Operator(LetterPart):
     """The event time that the operator was last told."""
     wants_keys = ""
     """What the operator needs of its rows' keys: nothing, their `bytes` (to compare them), or the `values` (to show to user code)."""
+    wants_states = False
+    """Whether it takes partial states in columns."""
     gives_keys = False
     """Whether the operator sets the keys of the rows that it passes on."""
     stopped = False
@@ -257,13 +259,13 @@ class Operator(LetterPart):
         """From the start, hold nothing back for the commit."""
         self.careful = True
 
-    def push(self, rows: Rows) -> None:
-        """Process rows of a chunk."""
+    def push(self, rows: Records) -> None:
+        """Process rows."""
         self.forward(rows)
 
-    def forward(self, rows: Rows) -> None:
+    def forward(self, rows: Records) -> None:
         """Push rows to every child."""
-        if not rows.values:
+        if not len(rows):
             return
         push = self.env.push_result
         for child in self.children:
@@ -271,40 +273,6 @@ class Operator(LetterPart):
                 child.push(rows)
             else:
                 push(child, rows)
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        """Process columns of a chunk."""
-        self.forward_columns(chunk)
-
-    def takes_updates(self) -> bool:
-        """Whether `push_updates` takes columns, so that no rows need to be made."""
-        return False
-
-    def takes_results(self, names: Sequence[str]) -> bool:
-        """Whether `push_updates` takes columns with these names, whatever their types."""
-        return False
-
-    def push_updates(self, chunk: ColumnChunk) -> None:
-        """Process columns where others get rows: numbers, each an int64 or a float64."""
-        raise NotImplementedError
-
-    def forward_columns(self, chunk: ColumnChunk) -> None:
-        """Push columns to every child."""
-        if len(chunk):
-            for child in self.children:
-                child.push_columns(chunk)
-
-    @property
-    def merges_columns(self) -> bool:
-        """Whether it takes partial states as columns."""
-        return False
-
-    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
-        """Merge partial states in columns. False if they must come as rows: these are of former code, or no numbers.
-
-        `written`: the serde of their keys.
-        """
-        return False
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         """The columns that the operator needs of its rows. `behind`: those that later steps need."""
@@ -376,12 +344,12 @@ class Operator(LetterPart):
         """What is open in its windows, and its late rows; None if it has no windows."""
         return None
 
-    def user_rows(self, rows: Rows) -> Rows:
+    def user_rows(self, rows: Records) -> Records:
         """Rows that user code gets, to make others of them. If it may use tables, what it makes of a row may depend on earlier rows: then
         no record is known to fail whatever the others are."""
-        return replace(rows, places=None) if self.env.app.tables else rows
+        return rows.without_places() if self.env.app.tables else rows
 
-    def column(self, fn: Callable[[Any], Any], rows: Rows, *, records: bool) -> list[Any]:
+    def column(self, fn: Callable[[Any], Any], rows: Records, *, records: bool) -> list[Any]:
         """Apply `fn` to the values, or the records, of rows. An exception becomes a `UserCodeError` of this step."""
         with blaming(self.step, lacking((), rows.values)):
             return [fn(x) for x in (rows.records() if records else rows.values)]
@@ -395,11 +363,8 @@ class Operator(LetterPart):
 class Relay(Operator):
     """Follows every hundredth step of a chain: passes rows on after the current call has returned, so that no chain overflows the stack."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         self.env.later(lambda: self.forward(rows))
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        self.env.later(lambda: self.forward_columns(chunk))
 
 
 class PerRow(Operator):
@@ -415,7 +380,7 @@ class PerRow(Operator):
 class MapOp(PerRow):
     """One value in, one out."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         rows = self.user_rows(rows)
         if not self.with_record:
             self.forward(rows.with_values(self.column(self.fn, rows, records=False)))
@@ -423,7 +388,7 @@ class MapOp(PerRow):
         self.forward(rows_of_results(self.step, rows, self.column(self.fn, rows, records=True)))
 
 
-def rows_of_results(step: Step, rows: Rows, results: list[Any]) -> Rows:
+def rows_of_results(step: Step, rows: Records, results: list[Any]) -> Records:
     """The rows of functions that got records. A result is a plain value, or a record that sets key, timestamp and headers."""
     if Record not in set(map(type, results)):
         return rows.with_values(results)
@@ -431,82 +396,63 @@ def rows_of_results(step: Step, rows: Rows, results: list[Any]) -> Rows:
         result if isinstance(result, Record) else record.with_value(result)
         for record, result in zip(rows.records(), results, strict=True)
     ]
-    return replace(rows_of(step, records, rows.timestamps), offsets=rows.offsets, places=rows.places)
+    return rows_of(step, records, rows.timestamps, rows)
 
 
-def rows_of(step: Step, records: Sequence[Record[Any, Any]], times: Sequence[int]) -> Rows:
-    """The rows of records that user code has made; invalid timestamps and headers are refused. `times`: of those that say none."""
+def rows_of(
+    step: Step, records: Sequence[Record[Any, Any]], times: Sequence[int], made_of: Records | None = None
+) -> Records:
+    """The rows of records that user code has made; invalid timestamps and headers are refused. `times`: of those that say none. `made_of`:
+    the row that each was made of."""
     with blaming(step):
-        rows = Rows.of(records)
-        if SAME_TIME in rows.timestamps:
-            rows.timestamps = [at if own == SAME_TIME else own for own, at in zip(rows.timestamps, times, strict=True)]
-        rows.timestamps = check_times(rows.timestamps, "timestamp of a Record")
-        if rows.headers is not None:
-            rows.headers = list(check_headers(rows.headers, "a Record"))
-    return rows
+        own = [at if r.timestamp == SAME_TIME else r.timestamp for r, at in zip(records, times, strict=True)]
+        found = Records.of(records)
+        checked = check_times(own, "timestamp of a Record")
+        headers: list[Headers] | None = None
+        if found.headers is not None:
+            headers = list(check_headers(found.headers, "a Record"))
+    offsets, places = (None, None) if made_of is None else (made_of.offsets, made_of.places)
+    return Records(found.values, checked, found.keys, headers, offsets, places=places)
 
 
 class FilterOp(PerRow):
     """Keeps the rows for which the function is true."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         rows = self.user_rows(rows)
         # testing a result for truth may fail, too
         with blaming(self.step, lacking((), rows.values)):
             fn = self.fn
             keep = [fn(x) for x in (rows.records() if self.with_record else rows.values)]
-            kept = select_rows(rows, keep)
+            kept = rows.filtered(keep)
         self.forward(kept)
 
 
 class PeekOp(PerRow):
     """Shows each row to the function, and passes it on."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         rows = self.user_rows(rows)
         self.column(self.fn, rows, records=self.with_record)
         self.forward(rows)
 
 
-def select_rows(rows: Rows, keep: Sequence[Any]) -> Rows:
-    """The rows for which `keep` is true."""
-    return rows if all(keep) else rows.kept(keep)
-
-
 class FlatMapOp(PerRow):
     """One value in, any number out."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         fn, rows = self.fn, self.user_rows(rows)
         lists = self.column(lambda x: list(fn(x)), rows, records=self.with_record)
         values = list(chain.from_iterable(lists))
-        sizes = list(map(len, lists))
-
-        def spread(column: Sequence[Any]) -> list[Any]:
-            return list(chain.from_iterable(map(repeat, column, sizes)))
-
-        offsets = None if rows.offsets is None else spread(rows.offsets)
-        places = None if rows.places is None else spread(rows.places)
-        if self.with_record and Record in set(map(type, values)):
-            records = [
-                item if isinstance(item, Record) else record.with_value(item)
-                for record, items in zip(rows.records(), lists, strict=True)
-                for item in items
-            ]
-            times = spread(rows.timestamps)
-            self.forward(replace(rows_of(self.step, records, times), offsets=offsets, places=places))
+        each = rows.repeated(list(map(len, lists)))
+        if not self.with_record or Record not in set(map(type, values)):
+            self.forward(each.with_values(values))
             return
-        self.forward(
-            Rows(
-                values,
-                spread(rows.timestamps),
-                None if rows.keys is None else spread(rows.keys),
-                None if rows.headers is None else spread(rows.headers),
-                offsets,
-                key_serde=rows.key_serde,
-                places=places,
-            )
-        )
+        records = [
+            item if isinstance(item, Record) else record.with_value(item)
+            for record, item in zip(each.records(), values, strict=True)
+        ]
+        self.forward(rows_of(self.step, records, each.timestamps, each))
 
 
 class RekeyOp(Operator):
@@ -519,12 +465,12 @@ class RekeyOp(Operator):
         self.by = step.by
         self.key = column_of(step.by)
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         rows = self.user_rows(rows)
-        self.forward(replace(rows, keys=self.select(self.key, rows.values, self.by), key_serde=None))
+        self.forward(rows.with_keys(self.select(self.key, rows.values, self.by)))
 
 
-def encode(step: Step, serde: Any, values: list[Any], rows: Rows | None = None) -> list[Any]:
+def encode(step: Step, serde: Any, values: list[Any], rows: Records | None = None) -> list[Any]:
     """Encode values; None stays None (a tombstone). A value that cannot be encoded is an error of `step`. `rows`: whose values they are."""
     return _encoded(step, serde.dumps_many(values), rows or NO_ROWS)
 
@@ -534,21 +480,19 @@ def encode_made(step: Step, serde: Any, made: Callable[[], Iterable[Any]]) -> li
     return _encoded(step, dumps_made(serde, made), NO_ROWS)
 
 
-def _encoded(step: Step, encoded: Encoded, rows: Rows) -> list[Any]:
+def _encoded(step: Step, encoded: Encoded, rows: Records) -> list[Any]:
     if encoded.bad:
         raise failing(step, encoded.bad, rows)
     return encoded.values
 
 
-NO_ROWS = Rows([], [])
+NO_ROWS = Records([], [])
 """Instead of rows that were made of no single record."""
 AS_THEY_ARE = ("text", "bytes")
 """Serdes whose key bytes an output topic has unchanged."""
 
 
-def encode_keys(
-    step: Step, serde: Any, keys: list[Any], written: Any = None, rows: Rows | ColumnChunk | None = None
-) -> list[Any]:
+def encode_keys(step: Step, serde: Any, keys: list[Any], written: Any = None, rows: Records | None = None) -> list[Any]:
     """Encode keys with this serde; None stays None. `written`: the serde that has already encoded them, if they are bytes. `rows`: whose
     keys they are."""
     if written is not None:
@@ -567,9 +511,7 @@ def encode_keys(
     return encoded.values
 
 
-def _of_keys(
-    step: Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows: Rows | ColumnChunk | None
-) -> UserCodeError:
+def _of_keys(step: Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows: Records | None) -> UserCodeError:
     """The error of a serde about keys. Its remedy names the parameter for keys, not the one for values."""
     found: list[tuple[int, BaseException]] = []
     for index, error in bad:
@@ -580,7 +522,7 @@ def _of_keys(
     return failing(step, found, rows or NO_ROWS)
 
 
-def decode_keys(step: Step, serde: Any, keys: list[Any], rows: Rows | ColumnChunk | None = None) -> list[Any]:
+def decode_keys(step: Step, serde: Any, keys: list[Any], rows: Records | None = None) -> list[Any]:
     """Decode keys that this serde has written, for user code."""
     decoded = serde.loads_many(keys)
     if decoded.bad:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ....core.batching import origins
@@ -34,13 +34,12 @@ from ....core.progress.frames import MAX_TIME
 from ....core.windows.results import CLOCK, DRAIN, WATERMARK
 from ....core.windows.spans import Spans
 from ...job.steps.batches import BatchStep
-from ...records.columns.column_chunk import ColumnChunk, columns_of_values, offsets_at
+from ...records.columns.fitting import columns_of_values
+from ...records.columns.records import Records, offsets_at
 from ...records.columns.window_rows import rows_of_times
-from ...records.kafka.columns import pick
 from ...records.layout import Buffer, longs
 from ...records.memory.longs import gathered
 from ...records.memory.vectors import Vector, VectorBatch
-from ...records.values.record import Rows
 from ..base.stateless import BYTES, Env, Operator, UserCodeError, failing
 from ..windows.floors import Floor
 from ..windows.late_rows import write_late
@@ -106,12 +105,29 @@ class BatchOp(Operator):
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         """Add rows to their open batches; close each whenever it is full."""
-        self._collect(rows, lambda: self._table_of(rows))
+        before = self.rows.book.turn
+        if self.reference is not None:
+            self._refer(rows)
+            self.env.wants_commit |= self.rows.book.turn != before
+            return
+        try:
+            self._collect(rows)
+        except UserCodeError:
+            raise
+        except Exception as cause:
+            raise UserCodeError(self.step, cause) from cause
+        if self.batch_step.gathered:
+            self._must_hold()
+        if self.rows.book.turn != before or self.rows.blocks.gathered >= ENOUGH_BYTES:
+            self.env.wants_commit = True
 
-    def _table_of(self, rows: Rows) -> Any:
+    def _table_of(self, rows: Records) -> Any:
         """The declared columns of the rows, by name. Raises a `UserCodeError` that names the rows that do not fit."""
+        schema = self.batch_step.schema
+        if rows.vectors is not None and schema is not None:  # without an object for each row
+            return self._bridge.select(*rows.batch(schema))
         declared = self.batch_step.rows
         assert declared is not None, "rows reach a batch only with the columns that its stages declare"
         columns, bad = columns_of_values(rows.values, declared)
@@ -120,13 +136,7 @@ class BatchOp(Operator):
         vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
         return self._bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        """As `push`, without an object for each row."""
-        schema = self.batch_step.schema
-        assert schema is not None, "columns reach a batch only if it is declared to collect them"
-        self._collect(chunk, lambda: self._bridge.select(*chunk.batch(schema)))
-
-    def push_range(self, at: StreamPartition, first: int, behind: int, latest_ms: int) -> None:
+    def refer_to(self, at: StreamPartition, first: int, behind: int, latest_ms: int) -> None:
         """Add offsets to the open batch; close it whenever it is full. `latest_ms`: the greatest event time that their records may have."""
         assert self.reference is not None, "offsets reach a batch only if it is declared to be by reference"
         before = self.rows.book.turn
@@ -138,34 +148,17 @@ class BatchOp(Operator):
         schema = self.batch_step.schema
         return behind if schema is None else frozenset(schema.names)
 
-    def _collect(self, rows: Rows | ColumnChunk, table: Callable[[], Any]) -> None:
-        before = self.rows.book.turn
-        if self.reference is not None:
-            self._refer(rows)
-            self.env.wants_commit |= self.rows.book.turn != before
-            return
-        columns = isinstance(rows, ColumnChunk)
-        offsets = rows.ascending_offsets() if columns else rows.offsets
-        times = rows.selected_times() if columns else array("q", rows.timestamps)
-        try:
-            if self.spans is None:
-                self._add(None, Incoming(table(), self._came_from(offsets, len(rows)), times))
-            else:
-                self._into_windows(self.spans, rows, table(), offsets, times)
-        except UserCodeError:
-            raise
-        except Exception as cause:
-            raise UserCodeError(self.step, cause) from cause
-        if self.batch_step.gathered:
-            self._must_hold()
-        if self.rows.book.turn != before or self.rows.blocks.gathered >= ENOUGH_BYTES:
-            self.env.wants_commit = True
+    def _collect(self, rows: Records) -> None:
+        if self.spans is None:
+            came_from = self._came_from(rows.offsets, len(rows))
+            self._add(None, Incoming(self._table_of(rows), came_from, rows.selected_times()))
+        else:
+            self._into_windows(self.spans, rows, self._table_of(rows), rows.offsets, rows.selected_times())
 
-    def _refer(self, rows: Rows | ColumnChunk) -> None:
+    def _refer(self, rows: Records) -> None:
         """Add the frames of these rows to the open batch."""
         assert self.reference is not None
-        assert isinstance(rows, ColumnChunk), "only columns are by reference behind a repartition"
-        offsets = rows.ascending_offsets()
+        offsets = rows.offsets
         assert offsets is not None, "its source was asked for the offsets of rows"
         self.reference.add_rows(StreamPartition(*self._env.at()), offsets, rows.selected_times(), self.limits)
 
@@ -186,7 +179,7 @@ class BatchOp(Operator):
         self.collector.add(self._bridge, window, incoming, self.env.now_ms())
 
     def _into_windows(
-        self, spans: Spans, rows: Rows | ColumnChunk, table: Any, offsets: Sequence[int] | None, times: Buffer
+        self, spans: Spans, rows: Records, table: Any, offsets: Sequence[int] | None, times: Buffer
     ) -> None:
         """Add each row to the open batches of its windows; find the late rows."""
         told = array("q", [self._now()] * len(rows)) if self.by_clock else times
@@ -387,17 +380,7 @@ class BatchOp(Operator):
         return AtSpark() if self._bridge is None else self._bridge.seen()
 
 
-def _picked(rows: Rows | ColumnChunk, places: Buffer, step: BatchStep) -> Rows:
+def _picked(rows: Records, places: Buffer, step: BatchStep) -> Records:
     """These rows, as rows."""
     chosen = longs(places).tolist()
-    if isinstance(rows, ColumnChunk):
-        base = rows.indexes()
-        schema = step.schema
-        return rows.kept(array("q", pick(list(base), chosen))).rows(() if schema is None else schema.names)
-    return Rows(
-        pick(rows.values, chosen),
-        pick(rows.timestamps, chosen),
-        None if rows.keys is None else pick(rows.keys, chosen),
-        None if rows.headers is None else pick(list(rows.headers), chosen),
-        key_serde=rows.key_serde,
-    )
+    return rows.of_columns(() if step.schema is None else step.schema.names).at(chosen)

@@ -23,12 +23,12 @@ from ....core.errors import DataError
 from ....core.names import StreamPartition
 from ...job.steps.batches import SparkStep, WriteStep
 from ...records.columns.arrow_take import columns_as_they_are
-from ...records.columns.column_chunk import ColumnChunk
-from ...records.values.record import Record, Rows
+from ...records.columns.records import Records
+from ...records.values.record import Record
 from ..base.stateless import Env, Operator, UserCodeError
 from ..failures.failures import answer_for_result, failure_headers, id_header
 from ..failures.letters import bury, row_bytes
-from ..failures.result_rows import policy_of_results, push_result
+from ..failures.result_rows import push_result
 from .batch_blocks import must_fit
 from .batch_rows import BatchRows, result_key, result_keys
 from .batches_seen import BatchesSeen
@@ -54,28 +54,21 @@ class SparkOp(Operator):
         """The step that says how Spark writes the result; None if the rows are passed on."""
         return next((child.step for child in self.children if isinstance(child.step, WriteStep)), None)
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         """Never called: rows arrive through the batch."""
         raise AssertionError("rows reach a Spark step only through its batch")
 
     def give(self, bridge: Bridge, block: bytes, ms: int) -> None:
-        """Pass the rows of a result on: as columns to steps that write them, as rows to all others."""
+        """Pass the rows of a result on."""
         columns = columns_as_they_are(bridge.table(block))
-        writers = [one for one in self.children if columns is not None and one.takes_results(columns.names)]
-        if columns is not None and writers:
-            chunk = ColumnChunk(dict(zip(columns.names, columns.vectors, strict=True)), array("q", [ms]) * len(columns))
-            for child in list(writers):
-                try:
-                    child.push_updates(chunk)
-                except UserCodeError:
-                    if policy_of_results(child) == "fail":
-                        raise
-                    writers.remove(child)  # which row it is shows one by one
-        if len(writers) < len(self.children):
-            rows = bridge.decode(block)
-            for child in self.children:
-                if child not in writers:
-                    push_result(child, Rows(rows, [ms] * len(rows)))
+        if columns is None:
+            values = bridge.decode(block)
+            rows = Records(values, [ms] * len(values))
+        else:
+            times = array("q", [ms]) * len(columns)
+            rows = Records.of_vectors(None, times, results=lambda: columns, make=lambda: bridge.decode(block))
+        for child in self.children if len(rows) else ():
+            push_result(child, rows)
 
 
 class Results:

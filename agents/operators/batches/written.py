@@ -21,7 +21,7 @@ from typing import Any
 from ....core.batching.batches import BatchOutcome, Closed, SparkStage
 from ....core.batching.publishing import SparkWrite, Undone, series_name
 from ...job.steps.batches import WriteStep
-from ...records.values.record import Rows
+from ...records.columns.records import Records
 from ..base.stateless import Operator
 from .batch_rows import BatchRows
 
@@ -29,7 +29,7 @@ from .batch_rows import BatchRows
 class WriteOp(Operator):
     """Says how Spark writes. The batch operator runs the stage before it."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         """Never called: Spark writes the rows."""
         raise AssertionError("the rows of a stage that Spark writes do not come back")
 

@@ -9,11 +9,10 @@ failed call may have left something behind (a table of the app), no row is left 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ...logger import Logger
-from ...records.values.record import Rows
+from ...records.columns.records import Records
 from ..base.stateless import Operator, UserCodeError
 from .failures import answer_for_result, failure_headers
 from .letters import bury, row_bytes
@@ -21,7 +20,7 @@ from .letters import bury, row_bytes
 log = Logger("headgate.task")
 
 
-def push_result(child: Operator, rows: Rows) -> None:
+def push_result(child: Operator, rows: Records) -> None:
     """Push rows to this operator, and leave out those on which its own function fails, as its policy says."""
     policy = policy_of_results(child)
     if policy == "fail":
@@ -36,7 +35,7 @@ def push_result(child: Operator, rows: Rows) -> None:
         else:
             return
     for place in range(len(rows)):
-        row = row_at(rows, place)
+        row = rows.at([place])
         try:
             child.push(row)
         except UserCodeError as error:
@@ -45,25 +44,13 @@ def push_result(child: Operator, rows: Rows) -> None:
             leave_out(child, row, error)
 
 
-def row_at(rows: Rows, place: int) -> Rows:
-    """The row at this place."""
-    return replace(
-        rows,
-        values=rows.values[place : place + 1],
-        timestamps=rows.timestamps[place : place + 1],
-        keys=None if rows.keys is None else rows.keys[place : place + 1],
-        headers=None if rows.headers is None else rows.headers[place : place + 1],
-        offsets=None if rows.offsets is None else rows.offsets[place : place + 1],
-    )
-
-
 def policy_of_results(operator: Operator) -> Any:
     """The policy for a single row on which this operator fails."""
     step, app = operator.step, operator.env.app
     return (step.on_error or app.on_error) if step.alone and not app.tables else "fail"
 
 
-def leave_out(operator: Operator, row: Rows, error: UserCodeError, policy: Any = None) -> None:
+def leave_out(operator: Operator, row: Records, error: UserCodeError, policy: Any = None) -> None:
     """Leave out a row as the operator's policy says (or this one); raise `error` if the policy is to fail."""
     env: Any = operator.env
     cause = error.__cause__ or error
@@ -87,7 +74,7 @@ def leave_out(operator: Operator, row: Rows, error: UserCodeError, policy: Any =
     bury(env, _key(env, row), row_bytes(row.values[0]), headers)
 
 
-def _key(env: Any, row: Rows) -> bytes | None:
+def _key(env: Any, row: Records) -> bytes | None:
     if row.keys is None or row.key_serde is not None:
         return None if row.keys is None else row.keys[0]
     encoded = env.app.output_key_serde.dumps_many(row.keys)

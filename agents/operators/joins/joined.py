@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -19,11 +18,12 @@ from ....core.progress.frames import MAX_TIME, NO_TIME
 from ....core.windows.joins import SIDES, Unpaired, bound_of, preserves
 from ....core.windows.results import DRAIN
 from ...job.steps.keyed import JoinStep
+from ...records.columns.records import Records
 from ...records.kafka.columns import pick
-from ...records.values.record import Headers, Rows
+from ...records.values.record import Headers
 from ..base.addends import keyed
-from ..base.stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, select_rows
-from ..failures.result_rows import leave_out, policy_of_results, row_at
+from ..base.stateless import BYTES, Env, Operator, UserCodeError, blaming, encode
+from ..failures.result_rows import leave_out, policy_of_results
 from ..windows.late_rows import write_late
 from ..windows.windowed import STEP_RESULTS
 from .kept_rows import Arrival, Partners, SideCounts, WaitingRows
@@ -51,7 +51,7 @@ class JoinSide(Operator):
         self.join = join
         self.side = side
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         self.join.push_side(self.side, rows)
 
 
@@ -85,18 +85,18 @@ class JoinOp(Operator):
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
-    def push_side(self, side: int, rows: Rows) -> None:
+    def push_side(self, side: int, rows: Records) -> None:
         """Rows of one side."""
         if NoneType in map(type, rows.values):  # by type: a value's own == may do anything
             keep = [value is not None for value in rows.values]
             self.env.count("join_null_rows", keep.count(False))
-            rows = select_rows(rows, keep)
-        if not rows.values:
+            rows = rows.filtered(keep)
+        if not len(rows):
             return
-        rows = replace(rows, keys=keyed(self, rows, self.join.key_serde), key_serde=self.join.key_serde)
+        rows = rows.with_keys(keyed(self, rows, self.join.key_serde), self.join.key_serde)
         if min(rows.timestamps) < self.bound:
             rows = self._in_time(side, rows)
-            if not rows.values:
+            if not len(rows):
                 return
         keys: list[bytes] = rows.keys or []
         headers = None if rows.headers is None else [[list(pair) for pair in one] or None for one in rows.headers]
@@ -107,14 +107,14 @@ class JoinOp(Operator):
         for start in range(0, len(partners.arrived), STEP_RESULTS):
             self._give(arrival, partners.part(slice(start, start + STEP_RESULTS)))
 
-    def _in_time(self, side: int, rows: Rows) -> Rows:
+    def _in_time(self, side: int, rows: Records) -> Records:
         """The rows that are not late. The others are counted and, if the user has named a topic for them, written to it unchanged."""
         keep = [time >= self.bound for time in rows.timestamps]
-        late = select_rows(rows, [not one for one in keep])
+        late = rows.filtered([not one for one in keep])
         self._late_now[side] += len(late)
         if self.join.late is not None:
             write_late(self, late, self.join.late, self.join.late_serde)
-        return select_rows(rows, keep)
+        return rows.filtered(keep)
 
     def _give(self, rows: Arrival, partners: Partners) -> None:
         """Emit pairs. Both values are decoded from what is stored, so a value is the same whether its row came first or second."""
@@ -131,7 +131,7 @@ class JoinOp(Operator):
             headers = [_pairs_of(one) + _pairs_of(other) for one, other in zip(first, second, strict=True)]
         with blaming(self.step):
             results = list(map(self.join.into, lefts, rights))
-        self.forward(Rows(results, times, pick(rows.keys, arrived), headers, key_serde=self.join.key_serde))
+        self.forward(Records(results, times, pick(rows.keys, arrived), headers, key_serde=self.join.key_serde))
 
     def _decoded(self, side: int, values: list[bytes]) -> list[Any]:
         found = self.join.serdes[side].loads_many(values)
@@ -180,7 +180,7 @@ class JoinOp(Operator):
         values = self._decoded(side, data)
         times = [row.time for row in found]
         own: list[Headers] | None = [_pairs_of(one) for one in headers] if any(headers) else None
-        rows = Rows(values, times, keys, own, key_serde=self.join.key_serde)
+        rows = Records(values, times, keys, own, key_serde=self.join.key_serde)
         try:
             given = rows.with_values(self._into_alone(side, values))
         except UserCodeError:
@@ -194,7 +194,7 @@ class JoinOp(Operator):
         with blaming(self.step):
             return [into(None, value) if side else into(value, None) for value in values]
 
-    def _without_bad(self, side: int, rows: Rows, data: list[bytes]) -> Rows:
+    def _without_bad(self, side: int, rows: Records, data: list[bytes]) -> Records:
         """The results of the rows on which `into` does not fail; the others are left out, as they were before a call changed them."""
         results: list[Any] = []
         keep: list[bool] = []
@@ -203,9 +203,9 @@ class JoinOp(Operator):
             try:
                 results += self._into_alone(side, [value])
             except UserCodeError as error:
-                leave_out(self, replace(row_at(rows, place), values=[untouched[place]]), error)
+                leave_out(self, rows.at([place]).with_values([untouched[place]]), error)
             keep.append(len(results) > sum(keep))
-        return select_rows(rows, keep).with_values(results)
+        return rows.filtered(keep).with_values(results)
 
     def owed_ms(self) -> int | None:
         """Rows that have no partner yet may be emitted with their own time, even if no further record arrives: the step is not idle when

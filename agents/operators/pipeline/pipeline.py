@@ -25,13 +25,15 @@ from ...job.types.schemas import CLOSED
 from ...learning import MustLearn, to_learn
 from ...measured import Meter
 from ...patience import Patience
-from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.columns.batch import Batch
+from ...records.columns.records import Records
+from ...records.frames.arrow_frames import FrameWriter
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ...records.kafka.spans import SpannedRecords
 from ...records.layout import Buffer
 from ...records.limits import MOST_BYTES
-from ...records.values.record import Batch, Headers, Rows
+from ...records.values.record import Headers
 from ..actors.asynchronous import Deferred
 from ..base.bad_records import BadRecord, NoColumns
 from ..base.stateless import (
@@ -47,7 +49,7 @@ from ..failures.result_rows import push_result
 from ..joins.joined import JoinOp, SideRows
 from ..shuffle.spreading import Before, Spread
 from ..source.column_source import ColumnSource
-from ..source.decode import SourceOp, TakesChunks
+from ..source.decode import ReadsChunks, SourceOp
 from ..source.key_test import KeyTest
 from ..windows.open_windows import OpenCounts
 from ..windows.windowed import LateCounts
@@ -86,7 +88,7 @@ class ReadyBuffer(Protocol):
 class _Nothing:
     """The source of a chunk of which nothing is read: an unreadable frame that is left out."""
 
-    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+    def read(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """See `SourceOp`."""
 
 
@@ -136,8 +138,8 @@ class Pipeline:
         """What the letter must learn first, though user code may have caught the error that says so."""
         self._deferred: deque[Deferred] = deque()
         self._later: deque[Callable[[], None]] = deque()
-        self.push_result: Callable[[Operator, Rows], None] | None = None
-        self._running: tuple[Chunk, Callable[[], Rows], Callable[[], list[int] | None]] | None = None
+        self.push_result: Callable[[Operator, Records], None] | None = None
+        self._running: tuple[Chunk, Callable[[], Records], Callable[[], list[int] | None]] | None = None
         self._skipped: frozenset[int] = frozenset()
         self.wants_commit = False
         self._seen: dict[StreamPartition, int] = {}
@@ -246,7 +248,7 @@ class Pipeline:
     def origin(self) -> Batch[Any, Any]:
         """The origin of the running rows; empty for a letter that is not a chunk."""
         if self._running is None:
-            return Batch("", 0, Rows([], []))
+            return Batch("", 0, Records([], []))
         chunk, rows, own = self._running
         offsets = own()
         if offsets is None:
@@ -334,12 +336,12 @@ class Pipeline:
         """Write rows to a stream that other jobs read, in the same way."""
         self._spread.rows(topic, False, keys, timestamps, values, headers, None, offsets)
 
-    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+    def shuffle_columns(self, name: str, everyone: bool, writer: FrameWriter, of: Records) -> None:
         """Write rows in columns, or partial states, to an intermediate stream: in frames of this writer, each row to the partition of its
         key."""
         self._spread.columns(self.declared.topics.intermediate(name), everyone, writer, of)
 
-    def share_columns(self, topic: str, writer: FrameWriter, of: FrameRows) -> None:
+    def share_columns(self, topic: str, writer: FrameWriter, of: Records) -> None:
         """Write rows in columns to a stream that other jobs read, in the same way."""
         self._spread.columns(topic, False, writer, of)
 
@@ -425,12 +427,12 @@ class Pipeline:
             self.count("records_skipped", len(chunk.skipped))
         return greatest
 
-    async def _run(self, source: TakesChunks, chunk: Chunk, skip: frozenset[int], *, begin: bool = True) -> int | None:
+    async def _run(self, source: ReadsChunks, chunk: Chunk, skip: frozenset[int], *, begin: bool = True) -> int | None:
         if begin:
             self._begin()
         try:
             with bound(cast("Any", self)):
-                greatest = source.push_chunk(chunk, skip)
+                greatest = source.read(chunk, skip)
                 self._flow()
                 await self.settle()
                 self._refuse()
@@ -622,7 +624,7 @@ class Pipeline:
     def runs(
         self,
         chunk: Chunk,
-        rows: Callable[[], Rows],
+        rows: Callable[[], Records],
         offsets: Callable[[], list[int] | None],
         skipped: frozenset[int],
     ) -> None:

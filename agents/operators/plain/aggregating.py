@@ -11,12 +11,11 @@ from itertools import islice
 from typing import Any
 
 from ...job.steps.keyed import AggregateStep
-from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.records import Records
 from ...records.columns.selecting import all_mappings
-from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.layout import longs
-from ...records.memory.record_spans import packed, pieces
-from ...records.values.record import Rows
+from ...records.memory.record_spans import packed
+from ...records.memory.vectors import VectorBatch
 from ..base.addends import (
     Addends,
     ColumnAddends,
@@ -67,29 +66,38 @@ class AggregateOp(Operator):
         self.loading = False
         """States are being loaded: their numbers must stay what they are."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
+        if self.partial:
+            self._push_states(rows)
+        elif rows.vectors is not None:
+            self._aggregate(ColumnAddends(self.aggregate, rows, lambda of: chunk_keys(self, of, self.key_serde)))
+        else:
+            keys = keyed(self, rows, self.key_serde)
+            self._aggregate(Addends(self.aggregate, keys, rows.values, rows.timestamps))
+
+    def _push_states(self, rows: Records) -> None:
+        if self._in_arrays(rows):
+            return
         keys = keyed(self, rows, self.key_serde)
         values = rows.values
-        if self.partial and rows.plan != self.plan.digest:
+        if rows.plan != self.plan.digest:
             with blaming(self.aggregate):
                 values = self._of_former_code(rows.plan, values)
-        self._aggregate(Addends(self.aggregate, keys, values, rows.timestamps, partial=self.partial))
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        self._aggregate(ColumnAddends(self.aggregate, chunk, lambda of: chunk_keys(self, of, self.key_serde)))
+        self._aggregate(Addends(self.aggregate, keys, values, rows.timestamps, partial=True))
 
     @property
-    def merges_columns(self) -> bool:
+    def wants_states(self) -> bool:
         return self.arrays is not None and not self.arrays.has_objects
 
-    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+    def _in_arrays(self, rows: Records) -> bool:
+        """Add partial states as columns. False if they must be added one by one: these are of former code, or no numbers."""
         arrays = self.arrays
-        if arrays is None or not same_keys(self.key_serde, written) or columns.plan != self.plan.digest:
+        if arrays is None or not same_keys(self.key_serde, rows.key_serde) or rows.plan != self.plan.digest:
             return False
-        states = None if self.fresh or self.pending or self.at_once else vectors_of(arrays, columns)
+        states = None if self.fresh or self.pending or self.at_once else vectors_of(arrays, rows)
         if states is None:
             return False
-        of = PartialAddends(self.aggregate, columns, states, columns.plain_values)
+        of = PartialAddends(self.aggregate, rows, states, lambda: rows.values)
         with of.blaming():
             self.pending = [of.addition(arrays)]
             self._look_up(arrays)
@@ -272,19 +280,24 @@ class AggregateOp(Operator):
             self.table.put_packed(keys, logged, arrays.pack(states))
         if self.at_once:
             return
-        taking = [child for child in self.children if child.takes_updates() and not arrays.has_objects]
-        if taking:
-            results = dict(zip(self.plan.names, arrays.results(states), strict=True))
-            chunk = ColumnChunk(results, times, key_spans=keys, key_serde=self.key_serde)
-            for child in taking:
-                child.push_updates(chunk)
-        others = [child for child in self.children if child not in taking]
-        if others:
+
+        def results() -> VectorBatch:
+            return VectorBatch(self.plan.names, tuple(arrays.results(states)), len(longs(times)))
+
+        def listed() -> list[Any]:
             with blaming(self.step):
-                results = self.plan.results(arrays.lists(states))
-            found: Any = pieces(keys)
-            for child in others:
-                child.push(Rows(results, longs(times).tolist(), found, key_serde=self.key_serde))
+                return self.plan.results(arrays.lists(states))
+
+        self.forward(
+            Records.of_vectors(
+                None,
+                times,
+                key_spans=keys,
+                key_serde=self.key_serde,
+                results=None if arrays.has_objects else results,
+                make=listed,
+            )
+        )
 
     def _write(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         copy = self.plan.copy  # later rows must not change what the table keeps
@@ -295,7 +308,7 @@ class AggregateOp(Operator):
             return
         with blaming(self.step):
             results = self.plan.results([states[key] for key in dirty])
-        self.forward(Rows(results, list(dirty.values()), list(dirty), key_serde=self.key_serde))
+        self.forward(Records(results, list(dirty.values()), list(dirty), key_serde=self.key_serde))
 
     def suspend(self) -> Any:
         self.suspended = self.pending

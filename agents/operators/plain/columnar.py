@@ -15,12 +15,13 @@ from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import columns_in
 from ...job.steps.columns import ColumnsStep, FilterColumnsStep, RowsStep, WithColumnsStep
 from ...job.steps.step import Step
-from ...records.columns.column_chunk import ColumnChunk, columns_of_values
 from ...records.columns.expressions import Computation
+from ...records.columns.fitting import columns_of_values
+from ...records.columns.records import Records
 from ...records.columns.selecting import column_of, lacking
+from ...records.memory.vectors import Vector
 from ...records.values.column_types import maker
-from ...records.values.record import Rows
-from ..base.stateless import Env, Operator, blaming, failing, select_rows
+from ..base.stateless import Env, Operator, blaming, failing
 
 
 class ColumnsOp(Operator):
@@ -36,16 +37,20 @@ class ColumnsOp(Operator):
         self.tombstones = 0
         """How many null values of the running letter were dropped."""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
+        if rows.vectors is not None:
+            self.forward(rows)
+            return
         values = rows.values
         if NoneType in map(type, values):  # by type: a value's own == may do anything
             kept = [i for i, value in enumerate(values) if value is not None]
             self.tombstones += len(values) - len(kept)
-            rows = _picked(rows, kept)
+            rows = rows.at(kept)
         columns, bad = columns_of_values(rows.values, self.schema)
         if bad:
             raise failing(self.step, bad, rows)
-        self.forward_columns(ColumnChunk.of_rows(rows, columns, self.schema))
+        schema = self.schema
+        self.forward(rows.with_vectors({one.name: Vector.of(one.type, columns[one.name]) for one in schema.columns}))
 
     def complete(self) -> None:
         if self.tombstones:
@@ -54,21 +59,6 @@ class ColumnsOp(Operator):
 
     def drop(self) -> None:
         self.tombstones = 0
-
-
-def _picked(rows: Rows, kept: list[int]) -> Rows:
-    def of(column: Any) -> Any:
-        return None if column is None else [column[i] for i in kept]
-
-    return Rows(
-        of(rows.values),
-        of(rows.timestamps),
-        of(rows.keys),
-        of(rows.headers),
-        of(rows.offsets),
-        key_serde=rows.key_serde,
-        places=of(rows.places),
-    )
 
 
 class FilterColumnsOp(Operator):
@@ -84,15 +74,22 @@ class FilterColumnsOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return behind | self.needs
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
+        if rows.vectors is not None:
+            with blaming_rows(self.step, rows):
+                kept = rows.kept(self.keep.picked(rows))
+        else:
+            kept = self._filtered(rows)
+        self.forward(kept)
+
+    def _filtered(self, rows: Records) -> Records:
         with blaming(self.step, lacking(list(self.fields), rows.values)):
             columns = {name: field(rows.values) for name, field in self.fields.items()}
             try:
-                kept = select_rows(rows, self.compute(columns, len(rows)))
+                return rows.filtered(self.compute(columns, len(rows)))
             except NotComputable as error:
                 bad = {error.index: error, **self._not_computable(columns, len(rows))}
                 raise failing(self.step, list(bad.items()), rows) from error
-        self.forward(kept)
 
     def _not_computable(self, columns: dict[str, list[Any]], length: int) -> dict[int, NotComputable]:
         """The rows that have no value, found one by one."""
@@ -104,14 +101,9 @@ class FilterColumnsOp(Operator):
                 bad[place] = error
         return bad
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        with blaming_rows(self.step, chunk):
-            kept = chunk.kept(self.keep.picked(chunk))
-        self.forward_columns(kept)
-
 
 @contextmanager
-def blaming_rows(step: Step, chunk: ColumnChunk) -> Iterator[None]:
+def blaming_rows(step: Step, chunk: Records) -> Iterator[None]:
     """As `blaming`, of expressions: the error names all records of the letter that have no value."""
     with blaming(step):
         try:
@@ -131,10 +123,10 @@ class WithColumnsOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return (behind - self.made.keys()) | self.needs
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        with blaming_rows(self.step, chunk):
-            made = {name: one.vector(chunk) for name, one in self.made.items()}
-        self.forward_columns(chunk.extended(made))
+    def push(self, rows: Records) -> None:
+        with blaming_rows(self.step, rows):
+            made = {name: one.vector(rows) for name, one in self.made.items()}
+        self.forward(rows.extended(made))
 
 
 class RowsOp(Operator):
@@ -148,7 +140,7 @@ class RowsOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.names)
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
+    def push(self, rows: Records) -> None:
         with blaming(self.step):  # the type may have code of its own
-            rows = chunk.rows(self.names, self.make)
-        self.forward(rows)
+            made = rows.of_columns(self.names, self.make)
+        self.forward(made)

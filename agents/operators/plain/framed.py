@@ -10,9 +10,9 @@ from __future__ import annotations
 from ...job.steps.columns import FrameStep
 from ...logger import Logger
 from ...records.columns.arrow_take import columns_of_frame
-from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.frame_libraries import frames_like
 from ...records.columns.framed_columns import HIDDEN, ROW, chunk_of, frame_of, keeps_origin
+from ...records.columns.records import Records
 from ..base.stateless import Env, Operator, blaming
 
 log = Logger("headgate.frames")
@@ -30,17 +30,17 @@ class FrameOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.frame.schema.names)
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
+    def push(self, rows: Records) -> None:
         step = self.frame
         with blaming(step):
-            frame = step.fn(self.make(frame_of(chunk, step.schema)))
+            frame = step.fn(self.make(frame_of(rows, step.schema)))
             returned = columns_of_frame(frame, step.gives.columns, HIDDEN)
-            made = chunk_of(returned, chunk, step.gives)
+            made = chunk_of(returned, rows, step.gives)
         if not self.logged and not keeps_origin(returned):
             self.logged = True
-            same = returned.length == len(chunk)
+            same = returned.length == len(rows)
             own = "those of the rows in their places" if same else "the greatest timestamp of their chunk, and no key"
             log.info(
                 f"the frame has no {ROW}: its rows get {own}", step=f"{step.verb} ({step.where})", task=self.env.task
             )
-        self.forward_columns(made)
+        self.forward(made)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import compress
 from typing import Any
 
 from ...job.steps.keyed import JoinTableStep, TableStep
+from ...records.columns.records import Records
 from ...records.columns.selecting import column_of
-from ...records.values.record import Rows
 from ..base.addends import keyed
-from ..base.stateless import BYTES, Env, Operator, blaming, encode_keys, select_rows
+from ..base.stateless import BYTES, Env, Operator, blaming, encode_keys
 
 
 class TableOp(Operator):
@@ -23,7 +22,7 @@ class TableOp(Operator):
         self.table = env.table(step.name)
         self.key_serde = step.key_serde
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         last = dict(zip(keyed(self, rows, self.key_serde), rows.values, strict=True))
         gone = [key for key, value in last.items() if value is None]
         for key in gone:
@@ -44,7 +43,7 @@ class JoinTableOp(Operator):
         self.table = env.table(step.table.name)
         self.wants_keys = BYTES if step.on is None else ""
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         values = rows.values
         serde = self.join.table.key_serde
         if self.on is not None:
@@ -60,8 +59,8 @@ class JoinTableOp(Operator):
             keep = [found[key] is not None for key in keys]
             if not all(keep):
                 self.env.count("join_misses", keep.count(False))
-                rows = select_rows(rows, keep)
+                rows = rows.filtered(keep)
                 keys = list(compress(keys, keep))
         with blaming(self.step):
             joined = [into(value, found[key]) for value, key in zip(rows.values, keys, strict=True)]
-        self.forward(replace(rows.with_values(joined), places=None))  # an earlier row may have set the row of the table
+        self.forward(rows.with_values(joined).without_places())  # an earlier row may have set the row of the table

@@ -18,11 +18,11 @@ from ....core.windows.results import START_FIELD, WINDOW_HEADER
 from ...job.steps.columns import ColumnsStep
 from ...job.steps.ends import ToStep
 from ...job.types.windows import window_key
-from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.cut_fields import without_fields
 from ...records.columns.decoder import HAS_WATCHED
 from ...records.columns.encoder import Encoder
 from ...records.columns.expressions import Computation
+from ...records.columns.records import Records
 from ...records.columns.selecting import column_of
 from ...records.kafka.spans import SpannedRecords
 from ...records.kafka.writable import Unwritable
@@ -30,7 +30,6 @@ from ...records.memory.record_spans import RecordSpans, marked, packed
 from ...records.memory.taking import spans_of
 from ...records.memory.vectors import Vector, VectorBatch
 from ...records.values.keys import MARK
-from ...records.values.record import Rows
 from ...records.values.serdes import KEY, OUTPUT_KEY, for_outputs, is_json, writes_utf8
 from ..base.stateless import AS_THEY_ARE, BYTES, VALUES, Env, Operator, blaming, encode, encode_keys
 
@@ -54,8 +53,8 @@ class ToOp(Operator):
             Encoder(self.columns, added=tuple(made) if self.keeps else added or ()) if is_json(step.serde) else None
         )
         self.encoded_names: tuple[str, ...] = ()
-        self.updates = Encoder(())
-        """Writes columns of these names where others get rows."""
+        self.results = Encoder(())
+        """Writes results with columns of these names."""
         self.digits = Computation(col("key").cast(str).node, ColumnSchema((ColumnSpec("key", INT, optional=True),)))
         self.by = START_FIELD if step.key is window_key else step.key
         self.key = column_of(self.by) if self.by is not None else None
@@ -64,14 +63,22 @@ class ToOp(Operator):
         elif step.key is None and step.key_serde.name != OUTPUT_KEY:
             self.wants_keys = BYTES
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         step = self.to
+        if rows.vectors is not None and step.schema is not None:
+            if self.encoder is not None:
+                self._write_columns(rows, step.schema, self.encoder)
+                return
+            rows = rows.of_columns(self.columns)
+        elif (results := rows.results) is not None and self._takes(results.names):
+            self._write_results(rows, results)
+            return
         raw: list[Any] | None = None
         if self.key is not None:
             values = told_windows(rows) if step.key is window_key else rows.values
             found = self.select(self.key, values, self.by)
             if step.key is window_key:
-                found = list(zip(rows.key_values() or [None] * len(rows), found, strict=True))
+                found = list(zip(rows.shown_keys() or [None] * len(rows), found, strict=True))
             raw = encode_keys(step, step.key_serde, found, rows=rows)
         elif rows.keys is not None:
             raw = encode_keys(step, step.key_serde, rows.keys, rows.key_serde, rows)
@@ -83,23 +90,19 @@ class ToOp(Operator):
             else:
                 self._emit_to(targets, raw, values, rows)
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
+    def _write_columns(self, chunk: Records, schema: ColumnSchema, encoder: Encoder) -> None:
         step = self.to
-        assert step.schema is not None
-        if self.encoder is None:
-            self.push(chunk.rows(self.columns))
-            return
-        keys = self._keys_of(chunk)
-        batch, picked = chunk.batch(step.schema)
+        keys = self._keys_of(chunk, None if step.key is None else chunk.vector(str(step.key)))
+        batch, picked = chunk.batch(schema)
         original: tuple[Any, ...] = (chunk.origin, chunk.others) if self.spliced else ()
         if self.keeps:
             original = (self._kept(chunk), None)
         with blaming(step):  # a record that the topic does not accept
-            values = self.encoder.encode(batch, picked, *original, aligned=True)
+            values = encoder.encode(batch, picked, *original, aligned=True)
             records = SpannedRecords(values, chunk.times, 0, keys, None, chunk.header_spans)
             self.env.emit_spans(step.topic, None, records, picked)
 
-    def _kept(self, chunk: ColumnChunk) -> RecordSpans | None:
+    def _kept(self, chunk: Records) -> RecordSpans | None:
         """The original records without the fields that steps have made, so that they can be added to all of them."""
         others, origin = chunk.others, chunk.origin
         if origin is None or (not self.replaces and others is None):
@@ -109,42 +112,40 @@ class ToOp(Operator):
             rows = [row for row in rows if others[row] & HAS_WATCHED]
         return without_fields(origin, rows, self.made)
 
-    def takes_updates(self) -> bool:
-        return self.to.key is None and self.takes_results(())
-
-    def takes_results(self, names: Sequence[str]) -> bool:
+    def _takes(self, names: Sequence[str]) -> bool:
+        """Whether columns with these names are written as the dicts of their rows would be."""
         step = self.to
         plain = self.encoder is not None and step.serde.type is None and step.partition is None
         return plain and (step.key is None or (isinstance(step.key, str) and step.key in names))
 
-    def push_updates(self, chunk: ColumnChunk) -> None:
-        names, step = tuple(chunk.vectors), self.to
-        if names != self.encoded_names:
-            self.encoded_names, self.updates = names, Encoder(names)
-        keys = self._keys_of(chunk)
-        batch = VectorBatch(names, tuple(chunk.vectors.values()), chunk.base_length)
+    def _write_results(self, rows: Records, results: VectorBatch) -> None:
+        step = self.to
+        if results.names != self.encoded_names:
+            self.encoded_names, self.results = results.names, Encoder(results.names)
+        keys = self._keys_of(rows, None if step.key is None else results[str(step.key)])
         with blaming(step):  # a record that the topic does not accept
-            values = self.updates.encode(batch)
-            self.env.emit_spans(step.topic, None, SpannedRecords(values, chunk.times, 0, keys))
+            values = self.results.encode(results)
+            self.env.emit_spans(step.topic, None, SpannedRecords(values, rows.times, 0, keys))
 
-    def _keys_of(self, chunk: ColumnChunk) -> RecordSpans | None:
-        """The keys of columns as the topic has them, of the base rows."""
+    def _keys_of(self, chunk: Records, column: Vector | None) -> RecordSpans | None:
+        """The keys as the topic has them, of the base rows. `column`: the keys, if the step takes them from a column."""
         serde = self.to.key_serde
-        found = chunk.vector(str(self.to.key)) if self.to.key is not None else chunk.key_values
-        if self.to.key is None and chunk.key_spans is not None:
+        found = chunk.key_values if column is None else column
+        if column is None and chunk.key_spans is not None:
             if self._as_written(chunk, chunk.key_spans):
                 return chunk.key_spans
         elif isinstance(found, Vector) and found.kind == TEXT and (serde.name == OUTPUT_KEY or writes_utf8(serde)):
             return spans_of(found)
         elif isinstance(found, Vector) and found.kind == INT and serde.name == OUTPUT_KEY:
-            return spans_of(self.digits.vector(ColumnChunk({"key": found}, chunk.times, chunk.picked)))
-        keys = chunk.keys if self.to.key is None else chunk[str(self.to.key)]
+            digits = Records.of_vectors({"key": found}, chunk.times, picked=chunk.picked)
+            return spans_of(self.digits.vector(digits))
+        keys = chunk.keys if column is None else chunk.listed(column)
         if keys is None:
             return None
-        written = chunk.key_serde if self.to.key is None else None
+        written = chunk.key_serde if column is None else None
         return chunk.spread_spans(packed(encode_keys(self.to, serde, keys, written, chunk)))
 
-    def _as_written(self, chunk: ColumnChunk, keys: RecordSpans) -> bool:
+    def _as_written(self, chunk: Records, keys: RecordSpans) -> bool:
         """Whether these keys stand in the topic as their serde has written them: `encode_keys` would leave them as they are."""
         serde, written = self.to.key_serde, chunk.key_serde
         if written.name == serde.name and serde.type in (None, written.type):
@@ -156,7 +157,7 @@ class ToOp(Operator):
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)
 
-    def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Rows) -> None:
+    def _emit_to(self, targets: list[Any], raw: list[Any] | None, values: list[Any], rows: Records) -> None:
         """Write rows to the partitions that the user's function has chosen; for None the key decides."""
         wrong = next((i for i, one in enumerate(targets) if one is not None and type(one) is not int), None)
         if wrong is not None:
@@ -199,7 +200,7 @@ def _made_above(step: ToStep) -> tuple[ColumnsStep | None, dict[str, None]]:
     return above if isinstance(above, ColumnsStep) else None, made
 
 
-def told_windows(rows: Rows) -> list[Any]:
+def told_windows(rows: Records) -> list[Any]:
     """Values that say of which window they are: where a header says it, what it says."""
     if rows.headers is None:
         return rows.values

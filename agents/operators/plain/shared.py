@@ -10,13 +10,12 @@ from typing import Any
 
 from ....core.columns.schema import ColumnSchema
 from ...job.steps.ends import ShareStep
-from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
+from ...records.columns.records import Records
 from ...records.columns.selecting import column_of
-from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.frames.arrow_frames import FrameWriter
 from ...records.memory.record_spans import RecordSpans, packed
 from ...records.memory.taking import spans_of
-from ...records.values.record import Rows
 from ...records.values.serdes import writes_utf8
 from ..base.stateless import BYTES, Env, Operator, blaming, encode, encode_keys
 
@@ -35,9 +34,14 @@ class ShareOp(Operator):
         self.columns = schema.names
         self.writer = FrameWriter(self.columns, Encoder(self.columns).encode, schema=str(schema))
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         step = self.share_step
-        keys: list[Any] = [None] * len(rows.values)
+        if step.schema is not None and rows.vectors is not None:
+            keyed = rows.with_key_spans(self._key_spans(rows))
+            with blaming(step):  # a value that no frame can hold
+                self.env.share_columns(step.topic, self.writer, keyed)
+            return
+        keys: list[Any] = [None] * len(rows)
         if self.key is not None:
             keys = encode_keys(step, step.key_serde, self.select(self.key, rows.values, step.key), rows=rows)
         elif rows.keys is not None:
@@ -46,16 +50,7 @@ class ShareOp(Operator):
         with blaming(step):  # a value that no frame can hold
             self.env.share(step.topic, keys, rows.timestamps, values, rows.headers, rows.offsets)
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        step = self.share_step
-        assert step.schema is not None
-        keys = self._key_spans(chunk)
-        batch, rows = chunk.batch(step.schema)
-        with blaming(step):  # a value that no frame can hold
-            of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans, chunk.positions)
-            self.env.share_columns(step.topic, self.writer, of)
-
-    def _key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
+    def _key_spans(self, chunk: Records) -> RecordSpans | None:
         """The keys of the base rows, in bytes; None if no record has one."""
         step = self.share_step
         if step.key is None:

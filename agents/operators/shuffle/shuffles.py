@@ -14,14 +14,13 @@ from ....core.columns.schema import ColumnSchema
 from ....core.errors import DataError
 from ...job.steps.keyed import AggregateStep
 from ...job.steps.sources import ShuffleStep
-from ...records.columns.column_chunk import ColumnChunk
 from ...records.columns.encoder import Encoder
+from ...records.columns.records import Records
 from ...records.columns.selecting import all_mappings, column_of
-from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.frames.arrow_frames import FrameWriter
 from ...records.layout import Buffer, longs
 from ...records.memory.record_spans import RecordSpans, packed, pieces
 from ...records.memory.taking import spans_of
-from ...records.values.record import Rows
 from ...records.values.serdes import stored, writes_utf8
 from ..base.addends import (
     Addends,
@@ -54,13 +53,13 @@ class ShuffleOp(Operator):
         self.columns = schema.names
         self.writer = FrameWriter(self.columns, Encoder(self.columns).encode, schema=str(schema))
 
-    def keys_of(self, rows: Rows) -> list[Any]:
+    def keys_of(self, rows: Records) -> list[Any]:
         """The key of each row, in bytes. A record that is broadcast needs none."""
         if self.by is not None:
             return self.encoded(rows, self.select(self.by, rows.values, self.shuffle_step.by))
         return self.encoded(rows, [None] * len(rows.values) if rows.keys is None else rows.keys, rows.key_serde)
 
-    def encoded(self, rows: Rows | ColumnChunk, keys: list[Any], written: Any = None) -> list[Any]:
+    def encoded(self, rows: Records, keys: list[Any], written: Any = None) -> list[Any]:
         """Encode these keys of rows; raise if one is missing, unless the step broadcasts."""
         step = self.shuffle_step
         keys = encode_keys(step, step.key_serde, keys, written, rows)
@@ -70,8 +69,11 @@ class ShuffleOp(Operator):
             raise failing(step, [(place, error) for place, key in enumerate(keys) if key is None], rows)
         return keys
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
         step = self.shuffle_step
+        if rows.vectors is not None:
+            self._push_columns(rows)
+            return
         keys = self.keys_of(rows)
         values = encode(step, step.serde, rows.values, rows)
         with blaming(step):  # a value that no frame can hold
@@ -79,15 +81,13 @@ class ShuffleOp(Operator):
                 step.name, step.everyone, keys, rows.timestamps, values, rows.headers, offsets=rows.offsets
             )
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
+    def _push_columns(self, chunk: Records) -> None:
         step = self.shuffle_step
-        keys = self._key_spans(chunk)
-        batch, rows = chunk.batch(self.schema)
+        keyed = chunk.with_key_spans(self._key_spans(chunk))
         with blaming(step):  # a value that no frame can hold
-            of = FrameRows(keys, chunk.times, batch, rows, chunk.header_spans, chunk.positions)
-            self.env.shuffle_columns(step.name, step.everyone, self.writer, of)
+            self.env.shuffle_columns(step.name, step.everyone, self.writer, keyed)
 
-    def _own_key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
+    def _own_key_spans(self, chunk: Records) -> RecordSpans | None:
         """The keys that the rows have."""
         own, written = self.shuffle_step.key_serde, chunk.key_serde
         if chunk.key_spans is not None and written is not None and written.name == own.name:
@@ -100,7 +100,7 @@ class ShuffleOp(Operator):
             spread[row] = key
         return packed(spread)
 
-    def _key_spans(self, chunk: ColumnChunk) -> RecordSpans | None:
+    def _key_spans(self, chunk: Records) -> RecordSpans | None:
         """The keys of the base rows, in bytes; None if rows need none and have none. Raises if a selected row has none and needs one."""
         if self.by is None:
             return self._own_key_spans(chunk)
@@ -112,11 +112,11 @@ class ShuffleOp(Operator):
             keys[row] = key
         return packed(keys)
 
-    def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
+    def keys_of_columns(self, chunk: Records) -> list[Any]:
         """The key of each row of columns, in bytes."""
         return self.encoded(chunk, chunk[str(self.shuffle_step.by)])
 
-    def chunk_keys(self, chunk: ColumnChunk) -> ChunkKeys:
+    def chunk_keys(self, chunk: Records) -> ChunkKeys:
         """The keys of a chunk of columns."""
         column = chunk.vector(str(self.shuffle_step.by))
         same = has_these_bytes(self.shuffle_step.key_serde, column)
@@ -157,28 +157,28 @@ class CombineOp(ShuffleOp):
         self.fresh_ts: dict[Any, int] = {}
         self.merged: dict[Any, list[Any]] = {}
 
-    def keys_of(self, rows: Rows) -> list[Any]:
+    def keys_of(self, rows: Records) -> list[Any]:
         step = self.shuffle_step
         if self.by is None or not writes_utf8(step.key_serde):
             return super().keys_of(rows)
         return self._as_text(rows, self.select(self.by, rows.values, step.by))
 
-    def keys_of_columns(self, chunk: ColumnChunk) -> list[Any]:
+    def keys_of_columns(self, chunk: Records) -> list[Any]:
         step = self.shuffle_step
         if not writes_utf8(step.key_serde):
             return super().keys_of_columns(chunk)
         return self._as_text(chunk, chunk[str(step.by)])
 
-    def _as_text(self, rows: Rows | ColumnChunk, keys: list[Any]) -> list[Any]:
+    def _as_text(self, rows: Records, keys: list[Any]) -> list[Any]:
         """Keys that are all text stay so, if they can be encoded: text that cannot must fail with its record, not at the commit."""
         is_text = set(map(type, keys)) == {str} and all(map(str.isascii, keys))
         return keys if is_text else self.encoded(rows, keys)
 
-    def push(self, rows: Rows) -> None:
-        self._combine(Addends(self.aggregate, self.keys_of(rows), rows.values, rows.timestamps))
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        self._combine(ColumnAddends(self.aggregate, chunk, self.chunk_keys))
+    def push(self, rows: Records) -> None:
+        if rows.vectors is not None:
+            self._combine(ColumnAddends(self.aggregate, rows, self.chunk_keys))
+        else:
+            self._combine(Addends(self.aggregate, self.keys_of(rows), rows.values, rows.timestamps))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return self.plan.reads | {str(self.shuffle_step.by)}
@@ -297,7 +297,7 @@ class CombineOp(ShuffleOp):
             )
             return
         with blaming(step):
-            of = FrameRows(keys, times, arrays.batch(states))
+            of = Records.of_vectors(arrays.named(states), times, key_spans=keys)
             self.env.shuffle_columns(step.name, step.everyone, writer, of)
 
     def _send(self, states: dict[Any, list[Any]], times: dict[Any, int]) -> None:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ....core.progress.came_from import ROWS_HEADER
 from ....core.progress.frames import BATCH, FROM_HEADER, HEADER, TYPE_NAMES, BatchFrame, batch_ends
 from ....core.progress.frames import encode as encode_frame
-from ...records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameRows, FrameWriter
+from ...records.columns.records import Records
+from ...records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FrameRecord, FrameWriter
 from ...records.frames.framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
 from ...records.kafka.columns import pick
 from ...records.kafka.partitioner import Partitioner
@@ -83,15 +84,14 @@ class Spread:
                     FrameRecord(body, BATCH_TYPE, first_ms, None if places is None else places[start:stop]),
                 )
 
-    def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: FrameRows) -> None:
+    def columns(self, topic: str, everyone: bool, writer: FrameWriter, of: Records) -> None:
         """Write rows in columns, in frames of this writer."""
         width = self.widths[topic]
-        if everyone or width == 1 or of.keys is None:
-            parts = [of.rows]
-        else:
-            parts = self._partitioner(topic, width).split_spans(of.keys, of.rows)
-        for partition, rows in enumerate(parts):
-            for one in writer.records(of._replace(rows=rows), self.most.get(topic, COLUMN_FRAME_RECORDS)):
+        parts = [of]
+        if not everyone and width > 1 and of.key_spans is not None:
+            parts = [of.kept(rows) for rows in self._partitioner(topic, width).split_spans(of.key_spans, of.picked)]
+        for partition, part in enumerate(parts):
+            for one in writer.records(part, self.most.get(topic, COLUMN_FRAME_RECORDS)):
                 self._frame(topic, partition, one)
 
     def _partitioner(self, topic: str, width: int) -> Partitioner:

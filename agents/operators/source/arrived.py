@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....core.columns.schema import ColumnSchema
-from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.records import Records
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ..base.stateless import VALUES
@@ -20,7 +20,7 @@ from .decode import SourceOp
 
 def arrived_chunk(
     source: SourceOp, schema: ColumnSchema, chunk: Chunk, columns: ArrivedColumns, skip: frozenset[int]
-) -> ColumnChunk | None:
+) -> Records | None:
     """The rows of these frames without those in `skip`, in the columns of the schema; None if they must be read as records."""
     found = columns.declared(schema)
     if found is None:
@@ -35,7 +35,7 @@ def arrived_chunk(
     positions: Sequence[int] | None = columns.every_offset() if source.wants_offsets else None
     if source.wants_origins:
         positions = source.origins(chunk, None)
-    return ColumnChunk(
+    return Records.of_vectors(
         dict(zip(found.names, found.vectors, strict=True)),
         columns.times,
         picked=array("q", [row for row in range(len(columns)) if row not in skip]) if skip else None,
@@ -44,5 +44,5 @@ def arrived_chunk(
         key_values=values,
         header_spans=columns.header_spans if source.wants_headers else None,
         positions=positions,
-        records=int,  # itself: all rows of the chunk are base rows
+        places=range(len(columns)),  # all rows of the chunk are base rows
     )

@@ -14,22 +14,22 @@ from dataclasses import replace
 from typing import Any
 
 from ....core.columns.schema import TEXT, ColumnSchema
-from ...records.columns.column_chunk import ColumnChunk, why_bad
 from ...records.columns.decoder import DecodedColumns, Decoder
+from ...records.columns.fitting import why_bad
+from ...records.columns.records import Records
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
 from ...records.kafka.spans import SpannedColumns, SpannedRecords, as_spans
 from ...records.layout import Buffer, longs
-from ...records.memory.longs import extremes, gathered
+from ...records.memory.longs import extremes
 from ...records.memory.record_spans import piece, pieces
-from ...records.values.record import Rows
 from ..base.bad_records import NoColumns, refuse
 from ..base.stateless import VALUES, Operator
 from ..plain.columnar import ColumnsOp
 from .arrived import arrived_chunk
 from .column_times import ColumnTimes
 from .decode import SourceOp
-from .event_times import BadRows, EventLimits
+from .event_times import BadRows
 
 LOOKED_AT = 500
 """How many keys of a chunk the test of partitioners looks at."""
@@ -59,7 +59,7 @@ class ColumnSource:
         self._schema = schema
         self._decoder = Decoder(schema.columns, watched=watched)
 
-    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+    def read(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push its columns on. Returns their greatest event time."""
         source = self._source
         if isinstance(chunk.columns, ArrivedColumns):
@@ -78,58 +78,72 @@ class ColumnSource:
         if self._counts is not None:
             self._counts.tombstones += len(found.tombstones)
         base = records if found.rows is None else records.picked(found.rows)
-        made, bad = self._chunk(base, found, source.limits(chunk))
         where = _Where(tried, found.rows)
-        made.records = where.row if where.some else int
+        offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
+        made, bad = self._rows(chunk, base, found, where, offsets)
         broken = [
             (where.record(one.record), why_bad(one, piece(records.values, one.record) or b"")) for one in found.bad
         ]
         refuse(self._source.not_frames(chunk, [*broken, *((where.row(index), cause) for index, cause in bad)]))
         self._test_keys(chunk, made, where)
-        offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None
-        if source.wants_origins:
-            some = [where.row(row) for row in range(len(base))] if where.some else None
-            made.positions = source.origins(chunk, some)
-        elif source.wants_offsets:
-            ascend = isinstance(chunk.columns, SpannedColumns)  # the rows of a frame have its offset
-            made.positions = _ascending(base) if ascend else _listed(chunk, offsets)
-        source.pipeline.runs(chunk, lambda: Rows([], longs(made.times).tolist()), lambda: offsets, skip)
-        if not len(made):
-            return None
-        for child in self._children:
-            child.push_columns(made)
-        return extremes(made.times)[1]
+        return self._push(chunk, made, offsets, skip)
 
-    def _push_arrived(self, chunk: Chunk, made: ColumnChunk, skip: frozenset[int]) -> int | None:
+    def _push_arrived(self, chunk: Chunk, made: Records, skip: frozenset[int]) -> int | None:
         offsets = [chunk.columns.every_offset()[row] for row in made.indexes()] if skip else None
-        self._source.pipeline.runs(chunk, lambda: Rows([], made.timestamps), lambda: offsets, skip)
+        return self._push(chunk, made, offsets, skip)
+
+    def _push(self, chunk: Chunk, made: Records, offsets: list[int] | None, skip: frozenset[int]) -> int | None:
+        self._source.pipeline.runs(chunk, lambda: made, lambda: offsets, skip)
         if not len(made):
             return None
         for child in self._children:
-            child.push_columns(made)
-        return extremes(made.times if made.picked is None else gathered(made.times, made.picked))[1]
+            child.push(made)
+        return extremes(made.selected_times())[1]
 
-    def _chunk(self, base: SpannedRecords, found: DecodedColumns, limits: EventLimits) -> tuple[ColumnChunk, BadRows]:
+    def _rows(
+        self, chunk: Chunk, base: SpannedRecords, found: DecodedColumns, where: _Where, offsets: list[int] | None
+    ) -> tuple[Records, BadRows]:
         """The rows with all that they need of their records, and which of them have an unreadable key or time."""
         source, bad = self._source, BadRows()
         vectors = dict(zip(found.columns.names, found.columns.vectors, strict=True))
-        made = ColumnChunk(vectors, base.timestamps, origin=found.spans, others=found.others)
+        spans, values = None, None
         if self._key is not None:
-            made.key_values = key = vectors[self._key]
-            if key.kind != TEXT:
-                source.believed(key.values(), bad)
+            values = vectors[self._key]
+            if values.kind != TEXT:
+                source.believed(values.values(), bad)
         elif source.wants_keys == VALUES:
-            made.key_values = None if base.keys is None else source.keys_of_bytes(pieces(base.keys), bad)
-        else:
-            made.key_spans, made.key_serde = base.keys, source.key_serde
-            if base.keys is not None:
-                source.check_keys(base.keys, bad)
-        if source.wants_headers:
-            made.header_spans = base.headers
-        made.times, wrong = self._times.of(vectors, base, limits)
+            values = None if base.keys is None else source.keys_of_bytes(pieces(base.keys), bad)
+        elif base.keys is not None:
+            spans = base.keys
+            source.check_keys(spans, bad)
+        times, wrong = self._times.of(vectors, base, source.limits(chunk))
+        made = Records.of_vectors(
+            vectors,
+            times,
+            key_spans=spans,
+            key_serde=source.key_serde if values is None else None,
+            key_values=values,
+            header_spans=base.headers if source.wants_headers else None,
+            positions=self._positions(chunk, base, where, offsets),
+            origin=found.spans,
+            others=found.others,
+            places=where if where.some else range(len(base)),
+        )
         return made, [*bad, *wrong]
 
-    def _test_keys(self, chunk: Chunk, made: ColumnChunk, where: _Where) -> None:
+    def _positions(
+        self, chunk: Chunk, base: SpannedRecords, where: _Where, offsets: list[int] | None
+    ) -> Sequence[int] | None:
+        """The offsets of the rows, or the numbers of their records, if a later step wants them."""
+        source = self._source
+        if source.wants_origins:
+            return source.origins(chunk, list(where) if where.some else None)
+        if not source.wants_offsets:
+            return None
+        ascend = isinstance(chunk.columns, SpannedColumns)  # the rows of a frame have its offset
+        return _ascending(base) if ascend else _listed(chunk, offsets)
+
+    def _test_keys(self, chunk: Chunk, made: Records, where: _Where) -> None:
         """Show the first keys of the chunk to the test of partitioners."""
         source = self._source
         if source.pipeline.keys is None or not source.step.foreign:
@@ -149,8 +163,8 @@ class ColumnSource:
         source.pipeline.keys.see(source.step, chunk.pick(0, some), keys)
 
 
-class _Where:
-    """Which records of a chunk the decoded ones are, and the rows made of them."""
+class _Where(Sequence[int]):
+    """Which records of a chunk the decoded ones are. As a sequence: those that the rows were made of."""
 
     def __init__(self, tried: Buffer | None, rows: Buffer | None) -> None:
         self._tried = None if tried is None else longs(tried)
@@ -165,6 +179,13 @@ class _Where:
     def row(self, index: int) -> int:
         """The index in the chunk of the record of a row."""
         return self.record(index if self._rows is None else self._rows[index])
+
+    def __len__(self) -> int:
+        known = self._tried if self._rows is None else self._rows
+        return 0 if known is None else len(known)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.row(at)
 
 
 def _listed(chunk: Chunk, offsets: list[int] | None) -> list[int]:

@@ -19,6 +19,7 @@ from ...cancellation import passes
 from ...job.derive.declaration import Declared
 from ...job.steps.sources import SourceStep
 from ...job.types.schemas import NOT_TEXT
+from ...records.columns.records import Records
 from ...records.columns.selecting import column_of, lacking
 from ...records.frames.arrow_columns import ArrivedColumns
 from ...records.frames.chunks import Chunk
@@ -28,7 +29,6 @@ from ...records.layout import longs
 from ...records.memory.event_time import FIRST_TIME, is_time
 from ...records.memory.longs import extremes
 from ...records.memory.record_spans import RecordSpans, is_text, pieces
-from ...records.values.record import Rows
 from ...records.values.serdes import writes_utf8
 from ..base.bad_records import BadRecord, named, refuse
 from ..base.stateless import VALUES, Env, Operator
@@ -60,10 +60,10 @@ def value_serdes(declared: Declared) -> dict[str, Any]:
     return {topic: serde_of(step) for topic, step in declared.sources.items()}
 
 
-class TakesChunks(Protocol):
+class ReadsChunks(Protocol):
     """Decodes chunks, in one way or another."""
 
-    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+    def read(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk without the records in `skip`, and push it on. Returns its greatest event time."""
         ...
 
@@ -77,7 +77,7 @@ class ReadingEnv(Env, Protocol):
     def runs(
         self,
         chunk: Chunk,
-        rows: Callable[[], Rows],
+        rows: Callable[[], Records],
         offsets: Callable[[], list[int] | None],
         skipped: frozenset[int],
     ) -> None:
@@ -102,10 +102,10 @@ class SourceOp(Operator):
         self.key = column_of(step.key) if step.key is not None else None
         self.guard = guard_of(step)
         self._times = RowTimes(step)
-        self.column_sources: list[TakesChunks] = []
-        self._partials: Operator | None = None
-        """What takes frames of partial states as columns."""
-        self.instead: TakesChunks | None = None
+        self.column_sources: list[ReadsChunks] = []
+        self._states_in_columns = False
+        """Whether frames of partial states are read as columns."""
+        self.instead: ReadsChunks | None = None
         """Decodes columns instead of rows: all steps behind only name fields."""
         self._row_children: list[Operator] = []
         self.wants_headers = True
@@ -131,11 +131,11 @@ class SourceOp(Operator):
         remedy = f'app.input("{self.step.name}", producers=["that-job"]), or a plain topic that the job writes by .to(…) beside it'
         return [(index, DataError(what, remedy=remedy) if index in frames else cause) for index, cause in bad]
 
-    def push_chunk(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
+    def read(self, chunk: Chunk, skip: frozenset[int]) -> int | None:
         """Decode a chunk and push its rows on. Returns their greatest event time."""
         if isinstance(chunk.columns, UnreadRecords):
             for batch in self.referenced:
-                batch.push_range(chunk.at, chunk.columns.base, chunk.next_position, self.limits(chunk).greatest)
+                batch.refer_to(chunk.at, chunk.columns.base, chunk.next_position, self.limits(chunk).greatest)
             return None
         if chunk.bad is not None:
             raise BadRecord(0, chunk.bad)
@@ -143,24 +143,34 @@ class SourceOp(Operator):
             other = FrameError(_OTHER_KIND[self.step.partial], remedy="only the job itself may write this stream")
             refuse([(row, other) for row in range(len(chunk)) if row not in skip])
             return None
-        greatest = max((one.push_chunk(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
+        greatest = max((one.read(chunk, skip) for one in self.column_sources), key=_or_never, default=None)
         if self.column_sources and not self._row_children:
             return greatest
-        if self._partials is not None and isinstance(chunk.columns, ArrivedColumns) and not skip:
-            least, greatest = extremes(chunk.columns.times)
-            if is_time(least) and is_time(greatest):
-                self.pipeline.runs(chunk, lambda: Rows([], []), lambda: None, skip)
-                if self._partials.push_partials(chunk.columns, self.key_serde):
-                    return greatest
+        if self._states_in_columns and isinstance(chunk.columns, ArrivedColumns) and not skip:
+            states = chunk.columns
+            least, greatest = extremes(states.times)
+            if is_time(least) and is_time(greatest) and states.has_every_key:
+                self._run(chunk, self._states(states), None, skip)
+                return greatest
         rows, offsets, greatest = self._rows(chunk, skip)
-        if self.wants_origins:
-            numbers = self.origins(chunk, rows.places)
-            rows.offsets = None if numbers is None else list(numbers)
-        elif self.wants_offsets:
-            rows.offsets = chunk.columns.offset_column() if offsets is None else offsets
+        self._run(chunk, rows, offsets, skip)
+        return greatest
+
+    def _run(self, chunk: Chunk, rows: Records, offsets: list[int] | None, skip: frozenset[int]) -> None:
         self.pipeline.runs(chunk, lambda: rows, lambda: offsets, skip)
         self.forward(rows)
-        return greatest
+
+    def _states(self, columns: ArrivedColumns) -> Records:
+        """Partial states as they came, in columns."""
+        return Records.of_vectors(
+            {name: columns.vector(name) for name in columns.kinds},
+            columns.times,
+            key_spans=columns.key_spans,
+            key_serde=self.key_serde,
+            places=range(len(columns)),
+            plan=columns.plan,
+            make=columns.plain_values,
+        )
 
     def origins(self, chunk: Chunk, places: Sequence[int] | None) -> Sequence[int] | None:
         """The numbers of the records that the rows at these places of a chunk of frames were made of; None: of all rows."""
@@ -174,13 +184,13 @@ class SourceOp(Operator):
         """The event times that the records of a chunk may have."""
         return self.guard.limits(chunk.now_ms)
 
-    def forward(self, rows: Rows) -> None:
-        if rows.values:
+    def forward(self, rows: Records) -> None:
+        if len(rows):
             for child in self._row_children:
                 child.push(rows)
 
     def see_children(
-        self, needed: Callable[[Operator], frozenset[str]], columns_of: Callable[..., TakesChunks]
+        self, needed: Callable[[Operator], frozenset[str]], columns_of: Callable[..., ReadsChunks]
     ) -> None:
         """All operators behind this one are there. `needed`: the columns that one of them needs; `columns_of` makes what decodes some."""
         step, children = self.step, self.children
@@ -192,8 +202,7 @@ class SourceOp(Operator):
         if step.schema is not None and not self.step.partial:
             self.column_sources = [columns_of(self, step.schema.only(names), children)]
             return
-        if self.step.partial and len(children) == 1 and children[0].merges_columns:
-            self._partials = children[0]
+        self._states_in_columns = self.step.partial and len(children) == 1 and children[0].wants_states
         for child in children:
             if isinstance(child, ColumnsOp) and child.direct:
                 used = self._used(child.schema, needed(child))
@@ -216,9 +225,7 @@ class SourceOp(Operator):
     def spanned(self) -> bool:
         """Whether its records are read in spans, and frames of columns as columns: nothing but columns is made of them, as a rule."""
         return (
-            self.instead is not None
-            or self._partials is not None
-            or bool(self.column_sources and not self._row_children)
+            self.instead is not None or self._states_in_columns or bool(self.column_sources and not self._row_children)
         )
 
     @property
@@ -231,7 +238,7 @@ class SourceOp(Operator):
         own = {self.step.key, self.step.time_field}
         return schema.only(name for name in schema.names if name in needed or name in own)
 
-    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Rows, list[int] | None, int | None]:
+    def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Records, list[int] | None, int | None]:
         """The rows of a chunk, their offsets if they are not those of the chunk, and the greatest time that moves the partition's time."""
         decoded = self.serde.loads_many(chunk.values)
         bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
@@ -256,8 +263,18 @@ class SourceOp(Operator):
         timestamps, greatest, late = self._times.of(values, timestamps, chunk.so_far_ms, self.limits(chunk))
         refuse([(keep[place] if keep else place, cause) for place, cause in late])
         places = keep or range(len(values))
-        rows = Rows(values, timestamps, keys, headers, plan=chunk.plan, key_serde=key_serde, places=places)
+        own = self._own_offsets(chunk, places, offsets)
+        rows = Records(values, timestamps, keys, headers, own, key_serde=key_serde, places=places, plan=chunk.plan)
         return rows, offsets, greatest
+
+    def _own_offsets(self, chunk: Chunk, places: Sequence[int], offsets: list[int] | None) -> Sequence[int] | None:
+        """The offsets of the rows at these places, or the numbers of their records, if a later step wants them."""
+        if self.wants_origins:
+            numbers = self.origins(chunk, places)
+            return None if numbers is None else list(numbers)
+        if not self.wants_offsets:
+            return None
+        return chunk.columns.offset_column() if offsets is None else offsets
 
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:

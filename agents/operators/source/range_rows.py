@@ -17,8 +17,8 @@ from ....core.batching.ranges import RangeBroken, UndecodedRecord
 from ....core.columns.schema import ColumnSchema, ColumnSpec
 from ....core.errors import EnvironmentFault
 from ....core.progress.frames import ArrowFrame, BatchFrame, FrameError, UserFrame, decode
-from ...records.columns.column_chunk import why_bad
 from ...records.columns.decoder import DecodedColumns, Decoder
+from ...records.columns.fitting import why_bad
 from ...records.frames.arrow_columns import ArrivedColumns, in_vectors
 from ...records.frames.arrow_rows import as_batch
 from ...records.kafka.columns import OversizedBatch

@@ -19,13 +19,12 @@ from ...job.steps.keyed import WindowStep
 from ...job.steps.sources import ShuffleStep
 from ...job.types.aggregates import AggregatePlan, count
 from ...job.types.aggregates import max as greatest
-from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.records import Records
 from ...records.columns.window_rows import rows_of_times
-from ...records.frames.arrow_frames import FrameRows, FrameWriter
+from ...records.frames.arrow_frames import FrameWriter
 from ...records.layout import Buffer, Kind
 from ...records.memory.taking import join, spans_of, take_spans
 from ...records.memory.vectors import Vector
-from ...records.values.record import Rows
 from ..base.addends import Addends, ColumnAddends
 from ..base.key_arrays import KeyArrays
 from ..base.stateless import Env, blaming, encode_made
@@ -68,15 +67,14 @@ class WindowCombineOp(ShuffleOp):
         assert spans.panes is not None
         return OpenWindows(spans.panes, self.counting, None, arrays=self.in_arrays, timed=True)
 
-    def push(self, rows: Rows) -> None:
+    def push(self, rows: Records) -> None:
+        if rows.vectors is not None:
+            if self.in_arrays:
+                self._take(ColumnAddends(self.window, rows, self.chunk_keys), rows.times, rows.picked)
+                return
+            rows = rows.of_columns(sorted(self.reads(frozenset())))
         of = Addends(self.window, self.keys_of(rows), rows.values, rows.timestamps)
         self._take(of, array("q", rows.timestamps), None)
-
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        if not self.in_arrays:
-            self.push(chunk.rows(sorted(self.reads(frozenset()))))
-            return
-        self._take(ColumnAddends(self.window, chunk, self.chunk_keys), chunk.times, chunk.picked)
 
     def _take(self, of: Addends | ColumnAddends, times: Buffer, rows: Buffer | None) -> None:
         if self.careful:
@@ -150,6 +148,7 @@ class WindowCombineOp(ShuffleOp):
         for parts in together.values():
             keys = spans_of(join([keys for keys, _, _ in parts]))
             times = b"".join(times for _, times, _ in parts)
-            batch = self.sent.batch([join(column) for column in zip(*(states for _, _, states in parts), strict=True)])
+            named = self.sent.named([join(column) for column in zip(*(states for _, _, states in parts), strict=True)])
             with blaming(step):
-                self.env.shuffle_columns(step.name, step.everyone, self.partials, FrameRows(keys, times, batch))
+                of = Records.of_vectors(named, times, key_spans=keys)
+                self.env.shuffle_columns(step.name, step.everyone, self.partials, of)

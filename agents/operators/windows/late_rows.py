@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...records.values.record import Rows
+from ...records.columns.records import Records
 from ..base.stateless import Operator, blaming, encode, encode_keys
 
 
-def write_late(operator: Operator, rows: Rows, topic: str, serde: Any) -> None:
+def write_late(operator: Operator, rows: Records, topic: str, serde: Any) -> None:
     """Write these rows, unchanged, to the topic that the user has named for late rows."""
     step, env = operator.step, operator.env
     values = encode(step, serde, rows.values)

@@ -35,16 +35,14 @@ from ....core.windows.results import (
 )
 from ....core.windows.spans import Spans
 from ...job.steps.keyed import WindowStep
-from ...records.columns.column_chunk import ColumnChunk
+from ...records.columns.records import Records
 from ...records.columns.window_rows import WindowedRows, rows_of_ends, rows_of_times
-from ...records.frames.arrow_columns import ArrivedColumns
-from ...records.kafka.columns import pick
 from ...records.layout import Buffer, longs
-from ...records.values.record import Headers, Rows
+from ...records.values.record import Headers
 from ..base.addends import Addends, ColumnAddends, PartialAddends, chunk_keys, keyed, same_keys, vectors_of
 from ..base.key_arrays import KeyArrays
-from ..base.stateless import BYTES, Env, Operator, UserCodeError, blaming, encode, select_rows
-from ..failures.result_rows import leave_out, row_at
+from ..base.stateless import BYTES, Env, Operator, UserCodeError, blaming, encode
+from ..failures.result_rows import leave_out
 from .combined_windows import plan_of_partials
 from .floors import Floor
 from .late_rows import write_late
@@ -123,12 +121,18 @@ class WindowOp(Operator):
 
     # ------------------------------------------------------------------------------------------------------------ rows come in
 
-    def push(self, rows: Rows) -> None:
-        kept, keys = self.kept, keyed(self, rows, self.window_step.key_serde)
-        times, values = rows.timestamps, rows.values
+    def push(self, rows: Records) -> None:
+        kept = self.kept
         if self.partial:
-            self._push_states(keys, rows)
+            if not self._push_vectors(rows):
+                self._push_states(keyed(self, rows, self.window_step.key_serde), rows)
             return
+        if rows.vectors is not None:
+            if isinstance(kept, OpenWindows) and kept.arrays:
+                self._push_columns(kept, rows)
+                return
+            rows = rows.of_columns(self._fields)
+        keys, times, values = keyed(self, rows, self.window_step.key_serde), rows.timestamps, rows.values
         if self.window_step.rows is not None:
             values = self._entries(rows)
         if self.by_clock:
@@ -144,7 +148,7 @@ class WindowOp(Operator):
         self._late_now = self._late_now.plus(len(late), partly)
         self._late(rows, late)
 
-    def _push_states(self, keys: list[Any], rows: Rows) -> None:
+    def _push_states(self, keys: list[Any], rows: Records) -> None:
         """Merge partial states, each behind the end of its pane and its number of rows."""
         kept, values, times = self.kept, rows.values, rows.timestamps
         assert isinstance(kept, OpenWindows)
@@ -159,11 +163,7 @@ class WindowOp(Operator):
             found = kept.take_blocks(self._windows_of(array("q", ends), array("q", times)), of, None, len(times))
         self._late_partials(found, counts, times)
 
-    def push_columns(self, chunk: ColumnChunk) -> None:
-        kept = self.kept
-        if not isinstance(kept, OpenWindows) or not kept.arrays:
-            self.push(chunk.rows(self._fields))
-            return
+    def _push_columns(self, kept: OpenWindows, chunk: Records) -> None:
         times = array("q", [self._now()]) * chunk.base_length if self.by_clock else chunk.times
         serde = self.window_step.key_serde
         of = ColumnAddends(self.window_step, chunk, lambda some: chunk_keys(self, some, serde))
@@ -174,14 +174,14 @@ class WindowOp(Operator):
         late = _listed(found.late)
         self._late_now = self._late_now.plus(len(late), found.partly)
         if found.late is not None and self.window_step.late is not None:
-            self._late(chunk.kept(found.late).rows(self._fields), list(range(len(late))))
+            self._late(chunk.kept(found.late).of_columns(self._fields), list(range(len(late))))
 
     def _now(self) -> int:
         """The time of the clock, but never before the floor."""
         return max(self.env.now_ms(), self.floor.at)
 
     @property
-    def merges_columns(self) -> bool:
+    def wants_states(self) -> bool:
         return self.partial and isinstance(self.kept, OpenWindows) and self.kept.arrays and self.plan.numeric
 
     @cached_property
@@ -189,18 +189,21 @@ class WindowOp(Operator):
         """What reads partial states."""
         return KeyArrays(plan_of_partials(self.window_step))
 
-    def push_partials(self, columns: ArrivedColumns, written: Any) -> bool:
+    def _push_vectors(self, rows: Records) -> bool:
+        """Merge partial states as columns. False if they must be merged one by one: these are of former code, or no numbers."""
         kept = self.kept
-        if not isinstance(kept, OpenWindows) or not same_keys(self.window_step.key_serde, written):
+        if not isinstance(kept, OpenWindows) or not kept.arrays or not self.plan.numeric or rows.vectors is None:
             return False
-        vectors = vectors_of(self._arriving, columns) if columns.plan == self.plan.digest else None
+        if not same_keys(self.window_step.key_serde, rows.key_serde) or rows.plan != self.plan.digest:
+            return False
+        vectors = vectors_of(self._arriving, rows)
         if vectors is None:
             return False
         ends, counts, *states = vectors
-        of = PartialAddends(self.window_step, columns, states, lambda: [one[2:] for one in columns.plain_values()])
+        of = PartialAddends(self.window_step, rows, states, lambda: [one[2:] for one in rows.values])
         with of.blaming():
-            found = kept.take_blocks(self._windows_of(ends.data, columns.times), of, None, len(columns))
-        self._late_partials(found, longs(counts.data), longs(columns.times))
+            found = kept.take_blocks(self._windows_of(ends.data, rows.times), of, None, len(rows))
+        self._late_partials(found, longs(counts.data), longs(rows.times))
         return True
 
     def _by_time(self, times: Buffer) -> Assign:
@@ -241,21 +244,18 @@ class WindowOp(Operator):
         schema = layout.of_partials(plan)
         return [[*value[:2], *layout.adapt(schema, value[2:])] for value in values]
 
-    def _entries(self, rows: Rows) -> list[Any]:
+    def _entries(self, rows: Records) -> list[Any]:
         """Rows as they are kept for an actor."""
         values = encode(self.step, self.window_step.rows, rows.values, rows)
         headers = [None] * len(values) if rows.headers is None else [list(one) or None for one in rows.headers]
         return list(map(list, zip(rows.timestamps, values, headers, strict=True)))
 
-    def _late(self, rows: Rows, late: list[int]) -> None:
+    def _late(self, rows: Records, late: list[int]) -> None:
         """Write rows whose windows are closed, unchanged, to the topic for late rows, if the user has named one."""
         topic = self.window_step.late
         if topic is None or not late:
             return
-        headers = None if rows.headers is None else pick(list(rows.headers), late)
-        keys = None if rows.keys is None else pick(rows.keys, late)
-        picked = Rows(pick(rows.values, late), pick(rows.timestamps, late), keys, headers, key_serde=rows.key_serde)
-        write_late(self, picked, topic, self.window_step.late_serde)
+        write_late(self, rows.at(late), topic, self.window_step.late_serde)
 
     # ------------------------------------------------------------------------------------------------------- with the letter
 
@@ -364,7 +364,7 @@ class WindowOp(Operator):
                 own = [[(name, data) for name, data in one or ()] for one in headers]
             window = {START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by}
             keys = [key] * len(kept)
-            self.forward(Rows(values.values, times, keys, own, key_serde=self.window_step.key_serde, window=window))
+            self.forward(Records(values.values, times, keys, own, key_serde=self.window_step.key_serde, window=window))
 
     def _give(self, found: ClosedWindows, by: str, times: list[int] | None = None) -> None:
         if times is None:
@@ -377,19 +377,19 @@ class WindowOp(Operator):
             return
         for result, start, end in zip(results, found.starts, found.ends, strict=True):
             result[START_FIELD], result[END_FIELD], result[CLOSED_FIELD] = start, end, by
-        self.forward(Rows(results, times, found.keys, key_serde=self.window_step.key_serde))
+        self.forward(Records(results, times, found.keys, key_serde=self.window_step.key_serde))
 
     def _give_each(self, found: ClosedWindows, by: str, times: list[int]) -> None:
         """The results one by one; one that fails is left out if the policy says so, since its window is gone from the state. Its letter is
         the state, as it was aggregated."""
         spans = zip(found.starts, found.ends, strict=True)
         fields = [{START_FIELD: start, END_FIELD: end, CLOSED_FIELD: by} for start, end in spans]
-        windows = Rows(fields, times, found.keys, key_serde=self.window_step.key_serde)
+        windows = Records(fields, times, found.keys, key_serde=self.window_step.key_serde)
         policy = (self.step.on_error or self.env.app.on_error) if not self.env.app.tables else "fail"
         results: list[dict[str, Any]] = []
         kept: list[bool] = []
         for place, state in enumerate(found.states):
-            window = row_at(windows, place)
+            window = windows.at([place])
             try:
                 with blaming(self.step, lambda _, window=window: f" (key {window.keys}, window {window.values[0]})"):
                     (result,) = self.plan.results([state])
@@ -400,4 +400,4 @@ class WindowOp(Operator):
             else:
                 results.append({**result, **window.values[0]})
                 kept.append(True)
-        self.forward(select_rows(windows, kept).with_values(results))
+        self.forward(windows.filtered(kept).with_values(results))

@@ -32,8 +32,8 @@ from ..kafka.columns import pick
 from ..layout import KINDS, Buffer, longs
 from ..memory.vectors import Vector
 from ..native import chosen
-from .column_chunk import ColumnChunk
 from .kernels import KERNELS, Kernel, kernel_of
+from .records import Records
 
 _COMPARISONS = (e.EQUAL, e.UNEQUAL, e.LESS, e.AT_MOST, e.MORE, e.AT_LEAST)
 _CODES: dict[tuple[str, str], int] = {
@@ -101,7 +101,7 @@ class Computation:
         self._parts = writer.parts
         self._apart = len(writer.ops) == len(writer.parts) == 1
 
-    def vector(self, chunk: ColumnChunk) -> Vector:
+    def vector(self, chunk: Records) -> Vector:
         """The value of each base row. What stands in rows that are not selected is of no meaning."""
         if self._program is None and self._column is None:
             return chunk.spread(self.type, self._all(chunk))
@@ -110,7 +110,7 @@ class Computation:
         except _NoValueError as error:
             raise self._explained(chunk, error.rows) from None
 
-    def picked(self, chunk: ColumnChunk) -> Buffer:
+    def picked(self, chunk: Records) -> Buffer:
         """The selected base rows for which the expression is true."""
         if self._program is None:
             return array("q", compress(chunk.indexes(), self._all(chunk)))
@@ -119,7 +119,7 @@ class Computation:
         except _NoValueError as error:
             raise self._explained(chunk, error.rows) from None
 
-    def unexplained(self, chunk: ColumnChunk) -> Vector:
+    def unexplained(self, chunk: Records) -> Vector:
         """As `vector`, for an expression of which this one is a part."""
         if self._column is not None:
             return chunk.vector(self._column)
@@ -127,11 +127,11 @@ class Computation:
             return self._made(chunk)[0]
         return Vector(self.type, chunk.base_length, *self._run(chunk, False))  # pyright: ignore[reportArgumentType]
 
-    def narrowed(self, chunk: ColumnChunk) -> ColumnChunk:
+    def narrowed(self, chunk: Records) -> Records:
         """The rows for which this condition is true."""
         return chunk.kept(self._run(chunk, True))
 
-    def _run(self, chunk: ColumnChunk, condition: bool) -> Any:
+    def _run(self, chunk: Records, condition: bool) -> Any:
         made = self._made(chunk)
         vectors = [
             (KINDS.index(one.kind), one.data, one.offsets, one.validity)
@@ -143,14 +143,14 @@ class Computation:
             raise _NoValueError([rows[place] for place in longs(places)])
         return found
 
-    def _made(self, chunk: ColumnChunk) -> list[Vector]:
+    def _made(self, chunk: Records) -> list[Vector]:
         """The columns that its parts are."""
         try:
             return [part.vector(chunk) for part in self._parts]
         except _NoValueError as error:
             raise _NoValueError(self._failing(chunk, error.rows)) from None
 
-    def _failing(self, chunk: ColumnChunk, known: Sequence[int]) -> list[int]:
+    def _failing(self, chunk: Records, known: Sequence[int]) -> list[int]:
         """All rows that have no value; for some it is known."""
         failing = set(known)
         try:
@@ -159,14 +159,14 @@ class Computation:
             failing.update(error.rows)
         return sorted(failing)
 
-    def _all(self, chunk: ColumnChunk) -> list[Any]:
+    def _all(self, chunk: Records) -> list[Any]:
         """The values of the selected rows, by the plain way."""
         try:
             return self._plain(chunk, len(chunk))
         except NotComputable:
             raise self._explained(chunk, chunk.indexes()) from None
 
-    def _explained(self, chunk: ColumnChunk, rows: Sequence[int]) -> NotComputable:
+    def _explained(self, chunk: Records, rows: Sequence[int]) -> NotComputable:
         """What the plain way says of those of these selected base rows that have no value."""
         places = {row: place for place, row in enumerate(chunk.indexes())}
         vectors = [(name, chunk.vector(name)) for name in self._names]
@@ -201,7 +201,7 @@ class _Part:
         """What computes it for columns, if anything does; pyarrow is loaded for it."""
         return kernel_of(self.node)
 
-    def vector(self, chunk: ColumnChunk) -> Vector:
+    def vector(self, chunk: Records) -> Vector:
         """The value of each base row for which the guards are true, one after the other."""
         for guard in self.guards:
             chunk = guard.narrowed(chunk)
@@ -209,7 +209,7 @@ class _Part:
         found = self.kernel(of) if self.kernel is not None and chunk.base_length > 0 else None
         return self._listed(chunk, of[0].values()) if found is None else found
 
-    def _listed(self, chunk: ColumnChunk, values: list[Any]) -> Vector:
+    def _listed(self, chunk: Records, values: list[Any]) -> Vector:
         """The same, value by value."""
         plain = self.plain
         given = values if chunk.picked is None else pick(values, longs(chunk.picked).tolist())

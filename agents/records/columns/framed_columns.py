@@ -25,7 +25,7 @@ from ..memory.record_spans import RecordSpans
 from ..memory.taking import take, take_batch, take_longs
 from ..memory.vectors import Vector, VectorBatch
 from .arrow_take import FrameRefused
-from .column_chunk import ColumnChunk
+from .records import Records
 
 ROW = "__row"
 HIDDEN = (ColumnSpec(ROW, INT, optional=True), ColumnSpec(TIMESTAMP, INT, optional=True))
@@ -33,7 +33,7 @@ HIDDEN = (ColumnSpec(ROW, INT, optional=True), ColumnSpec(TIMESTAMP, INT, option
 _AS_IT_WAS = "return it as it was, or leave it out"
 
 
-def frame_of(chunk: ColumnChunk, schema: ColumnSchema) -> VectorBatch:
+def frame_of(chunk: Records, schema: ColumnSchema) -> VectorBatch:
     """The selected rows of a chunk as a frame."""
     batch, picked = chunk.batch(schema)
     rows = array("q", range(batch.length)) if picked is None else picked
@@ -46,7 +46,7 @@ def keeps_origin(frame: VectorBatch) -> bool:
     return ROW in frame.names
 
 
-def chunk_of(frame: VectorBatch, chunk: ColumnChunk, schema: ColumnSchema) -> ColumnChunk:
+def chunk_of(frame: VectorBatch, chunk: Records, schema: ColumnSchema) -> Records:
     """The rows of a returned frame, made of this chunk. Raises `FrameRefused`."""
     vectors = {name: frame[name] for name in schema.names}
     if keeps_origin(frame):
@@ -55,12 +55,12 @@ def chunk_of(frame: VectorBatch, chunk: ColumnChunk, schema: ColumnSchema) -> Co
         rows = chunk.picked
     else:
         times = longs(take_longs(chunk.times, chunk.picked))
-        return ColumnChunk(vectors, _times(frame, array("q", [max(times)]) * frame.length))
+        return Records.of_vectors(vectors, _times(frame, array("q", [max(times)]) * frame.length))
     try:
         times = take_longs(chunk.times, rows)
     except ValueError:
         raise FrameRefused(f"'{ROW}' has a row that its frame does not have", remedy=_AS_IT_WAS) from None
-    return ColumnChunk(
+    return Records.of_vectors(
         vectors,
         _times(frame, times),
         key_spans=_spans(chunk.key_spans, rows),

@@ -1,7 +1,7 @@
 """Frames of columns: rows of vectors are written as Arrow frames (type 5), without a library. `arrow_columns` reads them.
 
     writer = FrameWriter(["user", ("avg", ("count", "sum"))], encode)       # a column, and a struct of two
-    for record in writer.records(FrameRows(keys, times, batch)): ...        # FrameRecord(value, type, first_ms)
+    for record in writer.records(rows): ...        # FrameRecord(value, type, first_ms)
 
 What it decides: how many rows a frame has, and which rows are written in columns at all. Promises:
 
@@ -38,12 +38,12 @@ from ....core.progress.frames import (
     header_value,
 )
 from ....core.progress.frames import encode as encode_frame
-from ..columns.column_chunk import offsets_at
+from ..columns.records import Records
 from ..kafka.columns import Header
 from ..kafka.spans import headers_of
 from ..layout import Buffer, longs
 from ..memory.record_spans import RecordSpans, pieces
-from ..memory.taking import spans_of, take_batch, take_longs, take_spans
+from ..memory.taking import spans_of, take_batch, take_spans
 from ..memory.vectors import Vector, VectorBatch
 from .arrow_columns import LITTLE
 from .framing import FRAME_BYTES, FRAME_RECORDS, frame_cuts
@@ -66,24 +66,6 @@ class FrameRecord(NamedTuple):
     """The offsets of the records that its rows were made of, 64-bit integers; None if they are not known."""
 
 
-class FrameRows(NamedTuple):
-    """Rows to be written: those of the batch with the numbers in `rows`, or all. The other columns are of all rows of the batch."""
-
-    keys: RecordSpans | None
-    times: Buffer
-    """Whole milliseconds."""
-    batch: VectorBatch
-    rows: Buffer | None = None
-    headers: RecordSpans | None = None
-    offsets: Sequence[int] | None = None
-    """The offsets of the records that the rows were made of; None if they are not known."""
-
-    @property
-    def length(self) -> int:
-        """How many rows are written."""
-        return self.batch.length if self.rows is None else memoryview(self.rows).nbytes // 8
-
-
 class FrameWriter:
     """Writes rows of one stream, or partial states of one plan, as frames."""
 
@@ -99,7 +81,7 @@ class FrameWriter:
         self.encode = encode
         self.plan = plan
         self._columns = columns
-        names = [one if isinstance(one, str) else one[0] for one in columns]
+        names = self._names = tuple(one if isinstance(one, str) else one[0] for one in columns)
         self._named = LITTLE and bool(names) and not any(name.startswith("__") for name in names)
         kind = str(ROWS) if plan is None else f"{PARTIAL_STATES} {plan}"
         self._metadata = {VERSION_OF: str(VERSION), KIND_OF: kind, **({SCHEMA_OF: schema} if schema else {})}
@@ -119,40 +101,41 @@ class FrameWriter:
             self._streams[kinds] = found
         return found
 
-    def records(self, of: FrameRows, most: int = COLUMN_FRAME_RECORDS) -> Iterator[FrameRecord]:
-        """The frames of these rows, each of at most `most` rows."""
-        keys, times, batch, rows, headers, offsets = of
-        count = of.length
+    def records(self, of: Records, most: int = COLUMN_FRAME_RECORDS) -> Iterator[FrameRecord]:
+        """The frames of these rows, each of at most `most` rows. They are in columns, and their keys are spans."""
+        count, batch, rows = len(of), self._batch(of), of.picked
         parts = -(-count // most)
         if count < FEWEST or not self._named or not all(one.kind in _WRITTEN for one in batch.vectors):
-            yield from self._as_batches(of, most)
+            yield from self._as_batches(of, batch, most)
             return
         if parts == 1:
-            value = self._frame(
-                _keys(keys, rows, count), take_longs(times, rows), take_batch(batch, rows), headers, rows
-            )
+            taken = take_batch(batch, rows)
+            value = self._frame(_keys(of.key_spans, rows, count), of.selected_times(), taken, of.header_spans, rows)
             parts = -(-len(value) // FRAME_BYTES)
             if parts == 1:
-                first_ms = longs(times)[0 if rows is None else longs(rows)[0]]
-                yield FrameRecord(value, TYPE_NAMES[ARROW].encode(), first_ms, _offsets(offsets, rows))
+                first_ms = longs(of.times)[0 if rows is None else longs(rows)[0]]
+                yield FrameRecord(value, TYPE_NAMES[ARROW].encode(), first_ms, _as_longs(of.offsets))
                 return
         cut = -(-count // parts)
         every = memoryview(array("q", range(count))) if rows is None else longs(rows)
         for first in range(0, count, cut):
-            yield from self.records(of._replace(rows=every[first : first + cut]), most)
+            yield from self.records(of.kept(every[first : first + cut]), most)
 
-    def _as_batches(self, of: FrameRows, most: int) -> Iterator[FrameRecord]:
-        keys, times, batch, rows, headers, offsets = of
-        texts = _keys(keys, rows, of.length)
-        own, stamps = pieces(spans_of(texts)), longs(take_longs(times, rows)).tolist()
-        values, pairs = pieces(self.encode(take_batch(batch, rows))), _pairs(headers, rows)
-        came = None if offsets is None else longs(_offsets(offsets, rows) or b"")
+    def _batch(self, of: Records) -> VectorBatch:
+        """The columns of the frames. Partial states have a vector for each of their cells, in order."""
+        assert of.vectors is not None, "frames of columns are made of columns"
+        names = tuple(of.vectors) if self.plan is not None else self._names
+        return VectorBatch(names, tuple(map(of.vector, names)), of.base_length)
+
+    def _as_batches(self, of: Records, batch: VectorBatch, most: int) -> Iterator[FrameRecord]:
+        rows, stamps, came = of.picked, of.timestamps, _as_longs(of.offsets)
+        own = pieces(spans_of(_keys(of.key_spans, rows, len(of))))
+        values, pairs = pieces(self.encode(take_batch(batch, rows))), _pairs(of.header_spans, rows)
         for start, stop in frame_cuts(own, values, pairs, min(most, FRAME_RECORDS)):
             some = None if pairs is None or not any(pairs[start:stop]) else pairs[start:stop]
             frame = BatchFrame(own[start:stop], stamps[start:stop], values[start:stop], some, self.plan)
-            yield FrameRecord(
-                encode_frame(frame), header_value(frame), stamps[start], None if came is None else came[start:stop]
-            )
+            offsets = None if came is None else longs(came)[start:stop]
+            yield FrameRecord(encode_frame(frame), header_value(frame), stamps[start], offsets)
 
     def _frame(
         self, keys: Vector, times: Buffer, batch: VectorBatch, headers: RecordSpans | None, rows: Buffer | None
@@ -187,12 +170,9 @@ def _keys(keys: RecordSpans | None, rows: Buffer | None, count: int) -> Vector:
     return take_spans(keys, rows)
 
 
-def _offsets(offsets: Sequence[int] | None, rows: Buffer | None) -> Buffer | None:
-    """The offsets of these rows."""
-    if offsets is None:
-        return None
-    some = offsets if rows is None else offsets_at(offsets, rows)
-    return some if isinstance(some, memoryview) else array("q", some)
+def _as_longs(offsets: Sequence[int] | None) -> Buffer | None:
+    """Offsets as 64-bit integers."""
+    return offsets if offsets is None or isinstance(offsets, memoryview) else array("q", offsets)
 
 
 def _part(vector: Vector) -> WrittenPart:

@@ -50,7 +50,7 @@ from .arrow_rows import as_batch
 from .frame_origins import FrameOrigins, frame_origins
 from .framing import rows_in
 
-Records = Columns | SpannedColumns
+FetchedRecords = Columns | SpannedColumns
 
 
 class Next(NamedTuple):
@@ -88,12 +88,12 @@ class Chunk:
         self,
         at: StreamPartition,
         next_position: int,
-        columns: Records | ArrivedColumns,
+        columns: FetchedRecords | ArrivedColumns,
         *,
         control: ControlFrame | None = None,
         bad: DataError | None = None,
         plan: int | None = None,
-        frames: Sequence[tuple[int, Records, int]] = (),
+        frames: Sequence[tuple[int, FetchedRecords, int]] = (),
     ) -> None:
         self.at = at
         self.plan = plan
@@ -249,7 +249,7 @@ class FetchBuffer:
         *,
         framed: Serde[Any] | None = None,
         until: int | None = None,
-        times: Callable[[Records], list[int]] | None = None,
+        times: Callable[[FetchedRecords], list[int]] | None = None,
         spanned: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> None:
@@ -273,7 +273,7 @@ class FetchBuffer:
         self.damaged: tuple[DamagedBatch, int] | None = None
         """Why the batch at the position cannot be decoded, and where the next one begins."""
         self._batches: deque[tuple[RecordBatch | None, int, int]] = deque()
-        self._head: Records = _EMPTY
+        self._head: FetchedRecords = _EMPTY
         self._oversized: DataError | None = None
         """Why the head is a batch that was not decompressed."""
         self._stamps: Sequence[int] = []
@@ -342,7 +342,7 @@ class FetchBuffer:
         self._forget()
         while self._index >= self._count and self._batches and self.damaged is None:
             batch, start, following = self._batches[0]
-            head: Records = _EMPTY
+            head: FetchedRecords = _EMPTY
             if batch is not None:
                 try:
                     spanned, most = self.spanned and self.framed is None, self._most_bytes
@@ -377,7 +377,7 @@ class FetchBuffer:
             self.size -= self._head_size
             self._head, self._stamps, self._head_size, self._index, self._count = _EMPTY, [], 0, 0, 0
 
-    def _when(self, head: Records) -> Sequence[int]:
+    def _when(self, head: FetchedRecords) -> Sequence[int]:
         """The times that choosers see. A control message has none, so that nothing delays it."""
         if self._times is not None:
             return self._times(head)
@@ -445,7 +445,7 @@ class FetchBuffer:
         return stop
 
     def _take_plain(self, most: int, up_to_ms: int | None, room: int | None) -> Chunk | None:
-        parts: list[Records] = []
+        parts: list[FetchedRecords] = []
         left = most
         while left > 0 and not self.empty:
             start = self._index
@@ -548,7 +548,7 @@ class _Rows:
         self.headers: list[list[Header]] | None = None
         self.plan: int | None = None
         self._frames: list[tuple[ArrowFrame, int]] = []
-        self._from: list[tuple[int, Records, int]] = []
+        self._from: list[tuple[int, FetchedRecords, int]] = []
         self._length = 0
 
     def __len__(self) -> int:
@@ -571,7 +571,7 @@ class _Rows:
             self.headers = [[] for _ in self.values]
         self.headers += more
 
-    def user(self, body: bytes, head: Records, index: int) -> bool:
+    def user(self, body: bytes, head: FetchedRecords, index: int) -> bool:
         """Add the record of a user frame. Its headers are those of the Kafka record, without the one that repeats the type."""
         if self._frames or not self._fits(None, 1, len(body)):
             return False
@@ -584,7 +584,7 @@ class _Rows:
         self.offsets.append(head.offset(index))
         return True
 
-    def batch(self, frame: BatchFrame, head: Records, index: int, bytes_: int) -> bool:
+    def batch(self, frame: BatchFrame, head: FetchedRecords, index: int, bytes_: int) -> bool:
         """Add the records of a batch frame; they share the frame's offset."""
         size, offset = len(frame.values), head.offset(index)
         if self._frames or not self._fits(frame.plan, size, bytes_):
@@ -598,7 +598,7 @@ class _Rows:
         self._from.append((offset, head, index))
         return True
 
-    def columns(self, frame: ArrowFrame, head: Records, index: int) -> bool:
+    def columns(self, frame: ArrowFrame, head: FetchedRecords, index: int) -> bool:
         """Add the rows of a frame of columns."""
         if not frame.records:
             return True
@@ -619,7 +619,7 @@ class _Rows:
         return Chunk(at, next_position, columns, plan=self.plan, frames=self._from)
 
 
-def _joined(parts: list[Records]) -> Records:
+def _joined(parts: list[FetchedRecords]) -> FetchedRecords:
     spans = [part.spans for part in parts if isinstance(part, SpannedColumns)]
     return SpannedColumns(joined_spans(spans)) if spans else joined([p for p in parts if isinstance(p, Columns)])
 

@@ -18,9 +18,9 @@ from ...job.types.timestamps import BadTimestamp, timestamps_of
 from ...operators.source.decode import serde_of
 from ...operators.source.event_times import guard_of
 from ...records.frames.arrow_rows import as_batch
-from ...records.frames.chunks import Records
+from ...records.frames.chunks import FetchedRecords
 
-ReadTimes = Callable[["Records | OneRecord"], list[int]]
+ReadTimes = Callable[["FetchedRecords | OneRecord"], list[int]]
 Time = Callable[[bytes | None, int], int]
 Value = Callable[[bytes | None], Any]
 
@@ -63,7 +63,7 @@ def _times(step: InputStep) -> ReadTimes:
             times[place] = NO_TIME
         return times
 
-    def times(columns: Records | OneRecord) -> list[int]:
+    def times(columns: FetchedRecords | OneRecord) -> list[int]:
         read = serde.loads_many(columns.values)
         if not read.bad:
             try:

@@ -36,7 +36,7 @@ from ...port.absence import WatchedTime
 from ...port.outlasting import outlasted
 from ...port.port import Consumer, Offsets, Port, Timer
 from ...port.waiting import fetched, pause
-from ...records.frames.chunks import Chunk, FetchBuffer, Records
+from ...records.frames.chunks import Chunk, FetchBuffer, FetchedRecords
 from ...records.frames.range_buffer import RangeBuffer
 from ...records.kafka.columns import DamagedBatch
 from ...records.kafka.fetched import FetchAnswer, OutOfRange, Taken
@@ -69,7 +69,7 @@ class PartitionSource:
     framed: Serde[Any] | None = None
     """The serde of the values, if the stream holds frames."""
     until: int | None = None
-    times: Callable[[Records], list[int]] | None = None
+    times: Callable[[FetchedRecords], list[int]] | None = None
     """Computes the times that the chooser uses, if they are not Kafka's timestamps."""
     spanned: bool = False
     """Whether its records are read in spans; see `records.chunks`."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headgate.agents.records.columns.arrow_take import FrameRefused, columns_of_frame
 from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.frames.arrow_columns import ArrivedColumns, in_vectors
-from headgate.agents.records.frames.arrow_frames import FEWEST, FrameRows, FrameWriter
+from headgate.agents.records.frames.arrow_frames import FEWEST, FrameWriter
 from headgate.agents.records.kafka.spans import packed_headers
 from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.record_spans import pieces
@@ -25,6 +25,7 @@ from tests.core.progress.columns import mutated
 
 from .arrow_structs import HandMade
 from .targets import EDGES, KINDS, alike, exactly, ints, parts, q, shown, spans, told, vector
+from .trees import framed
 
 _NUMBERS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q", "f": "f", "g": "d"}
 _TEXTS = ("u", "U", "vu")
@@ -191,7 +192,7 @@ def frames_of_kafka_target(chance: random.Random) -> None:
     if chance.random() < 0.3:
         headers = packed_headers([[("h", one)] * chance.randrange(3) for one in parts(chance, count)])
     writer = FrameWriter(names, Encoder(names).encode)
-    [one] = alike(lambda: [found.value for found in writer.records(FrameRows(keys, times, batch, headers=headers))])[1]
+    [one] = alike(lambda: [found.value for found in writer.records(framed(keys, times, batch, headers=headers))])[1]
     for damaged in (one, one[:1] + mutated(one[1:], chance), one[:1] + mutated(one[1:], chance)):
         try:
             frame = decode(damaged)

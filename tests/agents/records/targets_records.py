@@ -8,10 +8,10 @@ from array import array
 from contextlib import suppress
 from typing import Any, TypedDict
 
-from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.columns.expressions import Computation, _Writer
+from headgate.agents.records.columns.records import Records
 from headgate.agents.records.kafka import columns
 from headgate.agents.records.kafka.spans import SpannedRecords, headers_of
 from headgate.agents.records.kafka.writable import extent_of
@@ -154,7 +154,7 @@ def digits_target(chance: random.Random) -> None:
 def expressions_target(chance: random.Random) -> None:
     """Random expressions over random columns; programs that nobody writes."""
     of = trees.chunk(chance, 1100)
-    of = ColumnChunk({name: cut(one) for name, one in of.vectors.items()}, of.times, of.picked)
+    of = Records.of_vectors({name: cut(one) for name, one in of.vectors.items()}, of.times, picked=of.picked)
     node = trees.tree(chance, chance.choice(trees.KINDS))
     computation = Computation(node, trees.SCHEMA)
     found, wanted = trees.computed(computation, of), trees.plainly(node, of)

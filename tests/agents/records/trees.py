@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from headgate.agents.records.columns.column_chunk import ColumnChunk
+from headgate.agents.records.columns.records import Records
 from headgate.agents.records.layout import longs
-from headgate.agents.records.memory.vectors import Vector
+from headgate.agents.records.memory.vectors import Vector, VectorBatch
 from headgate.core.columns import expressions as e
 from headgate.core.columns.evaluate import NotComputable, compiled
 from headgate.core.columns.schema import BOOL, FLOAT, INT, PYTHON, TEXT, ColumnKind, ColumnSchema, ColumnSpec
@@ -128,7 +128,7 @@ def _condition(chance: random.Random, of: Any) -> e.Node:
 _OTHERS = ["is_null", "is_in", "is_in", "starts_with", "contains", "matches"]
 
 
-def chunk(chance: random.Random, most: int = 1400) -> ColumnChunk:
+def chunk(chance: random.Random, most: int = 1400) -> Records:
     """Columns of this schema; of some, only a few rows are selected."""
     length = chance.choice([0, 1, 7, 9, 511, 512, 513, chance.randint(0, most)])
     small = chance.random() < 0.5
@@ -140,14 +140,14 @@ def chunk(chance: random.Random, most: int = 1400) -> ColumnChunk:
         if one.optional:
             values = [None if chance.random() < 0.3 else found for found in values]
         vectors[one.name] = Vector.of(one.type, values)
-    made = ColumnChunk(vectors, array("q", range(length)))
+    made = Records.of_vectors(vectors, array("q", range(length)))
     if chance.random() < 0.5:
         return made
     share = chance.choice([0.02, 0.5, 0.98])
     return made.kept(array("q", [row for row in range(length) if chance.random() < share]))
 
 
-def plainly(node: e.Node, of: ColumnChunk) -> list[str] | tuple[int, str]:
+def plainly(node: e.Node, of: Records) -> list[str] | tuple[int, str]:
     """What the plain way gives for the selected rows, or which row has no value and why."""
     compute = compiled(node, SCHEMA)
     try:
@@ -162,7 +162,7 @@ def plainly(node: e.Node, of: ColumnChunk) -> list[str] | tuple[int, str]:
     raise AssertionError(f"{node} has a value for each row alone")
 
 
-def computed(computation: Any, of: ColumnChunk) -> list[str] | tuple[int, str]:
+def computed(computation: Any, of: Records) -> list[str] | tuple[int, str]:
     """The same of a `Computation`."""
     try:
         vector = computation.vector(of)
@@ -174,7 +174,7 @@ def computed(computation: Any, of: ColumnChunk) -> list[str] | tuple[int, str]:
     return [repr(values[row]) for row in of.indexes()]
 
 
-def kept(computation: Any, of: ColumnChunk) -> list[int] | tuple[int, str]:
+def kept(computation: Any, of: Records) -> list[int] | tuple[int, str]:
     """The rows that a condition keeps."""
     try:
         return longs(computation.picked(of)).tolist()
@@ -189,3 +189,9 @@ def cut_exactly(vector: Vector, exactly: Callable[[bytes], Any]) -> Vector:
         return None if buffer is None else exactly(bytes(buffer))
 
     return replace(vector, data=of(vector.data), offsets=of(vector.offsets), validity=of(vector.validity))
+
+
+def framed(keys: Any, times: Any, batch: VectorBatch, rows: Any = None, headers: Any = None) -> Records:
+    """Rows of a batch as they are written in frames."""
+    vectors = dict(zip(batch.names, batch.vectors, strict=True))
+    return Records.of_vectors(vectors, times, picked=rows, key_spans=keys, header_spans=headers)

@@ -188,13 +188,14 @@ def test_partial_states_in_columns_are_merged_as_columns(columnar: bool, monkeyp
     stream: Any = app.input("in", serde=hg.json(Order))
     (stream.columns() if columnar else stream).repartition("k").agg(name="agg", **AGGREGATES).to("out")
     taken: list[int] = []
-    push = AggregateOp.push_partials
+    in_arrays = AggregateOp._in_arrays
 
-    def pushed(self: AggregateOp, columns: Any, written: Any) -> bool:
-        taken.append(len(columns))
-        return push(self, columns, written)
+    def pushed(self: AggregateOp, rows: Any) -> bool:
+        merged = in_arrays(self, rows)
+        taken.extend([len(rows)] if merged else [])
+        return merged
 
-    monkeypatch.setattr(AggregateOp, "push_partials", pushed)
+    monkeypatch.setattr(AggregateOp, "_in_arrays", pushed)
     sent = [{"k": f"k{n % 100}", "n": n, "x": n / 7} for n in range(300)]
     with Driver(app) as d:
         d.send_all("in", sent)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.operators.joins import joined, kept_rows
-from headgate.agents.records.values.record import Rows
+from headgate.agents.records.columns.records import Records
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
@@ -126,7 +126,7 @@ class Life:
 
         env = SimpleNamespace(table=self.tables.table, count=count, app=self.declared.app, now_ms=lambda: 0)
         self.op = joined.JoinOp(self.step, env)  # type: ignore[arg-type]
-        self.given: list[Rows] = []
+        self.given: list[Records] = []
         self.op.forward = self.given.append  # type: ignore[method-assign]
 
     def out(self) -> list[tuple[Any, ...]]:
@@ -134,14 +134,14 @@ class Life:
         found = [
             (key, *value, time)
             for rows in self.given
-            for key, value, time in zip(rows.key_values() or [], rows.values, rows.timestamps, strict=True)
+            for key, value, time in zip(rows.shown_keys() or [], rows.values, rows.timestamps, strict=True)
         ]
         self.given.clear()
         return found
 
     def push(self, side: int, rows: list[tuple[str, int, int]]) -> None:
         values = [{"x": number} for _, _, number in rows]
-        self.op.push_side(side, Rows(values, [time for _, time, _ in rows], [key for key, _, _ in rows]))
+        self.op.push_side(side, Records(values, [time for _, time, _ in rows], [key for key, _, _ in rows]))
 
     def complete(self) -> None:
         self.op.prepare()
@@ -442,7 +442,7 @@ def test_a_row_that_the_task_log_would_refuse_is_an_error_of_its_record() -> Non
     life = Life(Declared(job()))
     life.tables.table("j").most_bytes = 2_000
     with pytest.raises(HeadgateError, match=r"join 'j' .*: a row takes \d+ bytes, but the task log accepts only 976"):
-        life.op.push_side(0, Rows([{"x": "x" * 1_000}], [1], ["a"]))
+        life.op.push_side(0, Records([{"x": "x" * 1_000}], [1], ["a"]))
 
 
 def test_the_blocks_of_slices_that_have_passed_are_deleted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

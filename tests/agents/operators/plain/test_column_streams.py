@@ -404,8 +404,8 @@ def test_a_chunk_of_columns_is_bounded_in_bytes() -> None:
     with Driver(app, settings={"chunk.max-records": 1, "chunk.max-bytes": 3 * len(value)}) as d:
         taken: list[int] = []
         source = d.tasks["Partition 0"].site.pipeline.sources["in"]
-        whole = source.push_chunk
-        source.push_chunk = lambda chunk, skip: (taken.append(len(chunk)), whole(chunk, skip))[1]
+        whole = source.read
+        source.read = lambda chunk, skip: (taken.append(len(chunk)), whole(chunk, skip))[1]
         d.send_all("in", [value] * 8)
         assert taken == [3, 3, 2]
         assert len(d.read("out")) == 8
@@ -609,8 +609,8 @@ def test_all_bad_records_of_a_chunk_are_found_at_once(policy: Any, runs: int, di
     with Driver(app) as d:
         tries: list[int] = []
         source = d.tasks["Partition 0"].site.pipeline.sources["in"]
-        whole = source.push_chunk
-        source.push_chunk = lambda chunk, skip: (tries.append(len(chunk) - len(skip)), whole(chunk, skip))[1]
+        whole = source.read
+        source.read = lambda chunk, skip: (tries.append(len(chunk) - len(skip)), whole(chunk, skip))[1]
         sent = [orjson.dumps({**value, **({"ts": n} if n % 4 else {})}) for n in range(200)]
         if policy == "fail":
             with pytest.raises(hg.HeadgateError, match="ts"):

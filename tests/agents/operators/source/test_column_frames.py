@@ -29,10 +29,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def seen(self: Any, chunk: Any, skip: Any) -> Any:
         found.append(type(chunk.columns).__name__)
-        return push_chunk(self, chunk, skip)
+        return read(self, chunk, skip)
 
-    push_chunk = SourceOp.push_chunk
-    monkeypatch.setattr(SourceOp, "push_chunk", seen)
+    read = SourceOp.read
+    monkeypatch.setattr(SourceOp, "read", seen)
     return found
 
 

@@ -11,11 +11,13 @@ import pytest
 from headgate.agents.job.types.timestamps import field
 from headgate.agents.kafka.record_batch import Builder
 from headgate.agents.operators.source.range_rows import FrameDecoder, RangeDecoder
-from headgate.agents.records.frames.arrow_frames import FrameRows, FrameWriter
+from headgate.agents.records.frames.arrow_frames import FrameWriter
 from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.records.memory.vectors import Vector, VectorBatch
 from headgate.core.batching.ranges import RangeBroken
 from headgate.core.progress.frames import ARROW, BatchFrame, Watermark, encode
+
+from ...records.trees import framed
 
 COLUMNS = (("user", "text", False), ("n", "int64", True), ("ts", "int64", True))
 
@@ -83,7 +85,7 @@ def frame_of(rows: list[dict[str, Any]]) -> bytes:
     vectors = [Vector.of(kind, [row[name] for row in rows]) for (name, *_), kind in zip(COLUMNS, KINDS, strict=True)]
     batch = VectorBatch(tuple(name for name, *_ in COLUMNS), tuple(vectors), len(rows))
     writer = FrameWriter(list(batch.names), lambda batch: packed([orjson.dumps(row) for row in batch.rows()]))
-    (record,) = writer.records(FrameRows(None, array("q", range(len(rows))), batch))
+    (record,) = writer.records(framed(None, array("q", range(len(rows))), batch))
     return record.value
 
 

@@ -12,7 +12,7 @@ import pytest
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.operators.windows import windowed
-from headgate.agents.records.values.record import Rows
+from headgate.agents.records.columns.records import Records
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver
@@ -206,7 +206,7 @@ def test_a_careful_task_stores_the_same_blocks_with_each_letter(monkeypatch: pyt
             if careful:
                 op.be_careful()
             for n in range(5):
-                op.push(Rows([row(n)] * 2, [1_000 * n + life, 5_000], ["a", "b"]))
+                op.push(Records([row(n)] * 2, [1_000 * n + life, 5_000], ["a", "b"]))
                 op.prepare()
                 held = len(tables.table("w"))
                 op.complete()
@@ -229,10 +229,10 @@ def test_rows_that_come_behind_a_closing_that_failed_are_in_the_window() -> None
     tables = open_tables(MemoryStore(), declared, clock=lambda: 0).tables
     env: Any = SimpleNamespace(table=tables.table, count=lambda *_: None, app=declared.app, now_ms=lambda: 0)
     op = windowed.WindowOp(step, env)
-    given: list[Rows] = []
+    given: list[Records] = []
     op.forward = given.append  # type: ignore[method-assign]
     for n in range(2):
-        op.push(Rows([row(n)], [n], ["a"]))
+        op.push(Records([row(n)], [n], ["a"]))
         op.prepare()
         op.complete()
         assert not op._close(None, "end")

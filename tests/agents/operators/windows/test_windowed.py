@@ -15,7 +15,7 @@ import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.job.steps.keyed import WindowStep
 from headgate.agents.operators.windows import windowed
-from headgate.agents.records.values.record import Rows
+from headgate.agents.records.columns.records import Records
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.agents.testing.driver import Driver
@@ -762,7 +762,7 @@ def test_a_step_with_an_open_window_is_not_idle(window: hg.Window) -> None:
     )  # type: ignore[arg-type]
     op.forward = lambda rows: None  # type: ignore[method-assign]
     owed = [op.owed_ms()]
-    op.push(Rows([row(3_000), row(12_000)], [3_000, 12_000], ["a", "b"]))
+    op.push(Records([row(3_000), row(12_000)], [3_000, 12_000], ["a", "b"]))
     op.complete()
     owed.append(op.owed_ms())
     asyncio.run(op.on_watermark(20_000))

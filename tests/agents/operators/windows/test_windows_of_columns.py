@@ -13,7 +13,7 @@ import pytest
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.job.derive.named_fields import on_columns
-from headgate.agents.records.columns.column_chunk import ColumnChunk
+from headgate.agents.records.columns.records import Records
 from headgate.agents.testing.driver import Driver
 from headgate.core.errors import DeclarationError
 from headgate.core.names import StreamPartition
@@ -143,8 +143,8 @@ def test_it_is_known_before_which_windows_make_rows(name: str, monkeypatch: pyte
     WINDOWS[name](orders).to("out")
     why = [told for step, takes in on_columns(Declared(app).steps) if takes and (told := step.why_rows())]
     made: list[int] = []
-    rows = ColumnChunk.rows
-    monkeypatch.setattr(ColumnChunk, "rows", lambda chunk, *more: made.append(len(chunk)) or rows(chunk, *more))
+    objects = Records.of_columns
+    monkeypatch.setattr(Records, "of_columns", lambda rows, *more: made.append(len(rows)) or objects(rows, *more))
     outcome(WINDOWS[name], True, 16)
     assert bool(made) == bool(why)
     assert [bool(re.search("sessions|early|hg.first|is of text", one)) for one in why] == [True] * len(why)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records.columns.column_chunk import ColumnChunk
 from headgate.agents.records.columns.expressions import Computation
+from headgate.agents.records.columns.records import Records
 from headgate.agents.records.layout import longs
 from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
@@ -53,12 +53,12 @@ def test_the_compiled_way_agrees_with_the_plain_one(seed: int) -> None:
             assert trees.kept(computation, of) == kept
 
 
-def chunk_of(picked: list[int] | None = None, **given_: list[Any]) -> tuple[ColumnChunk, ColumnSchema]:
+def chunk_of(picked: list[int] | None = None, **given_: list[Any]) -> tuple[Records, ColumnSchema]:
     """A chunk of whole numbers and text."""
     specs = [ColumnSpec(name, TEXT if name[0] == "t" else INT, optional=True) for name in given_]
     vectors = {one.name: Vector.of(one.type, given_[one.name]) for one in specs}
     size = len(next(iter(given_.values())))
-    made = ColumnChunk(vectors, array("q", range(size)))
+    made = Records.of_vectors(vectors, array("q", range(size)))
     return made if picked is None else made.kept(array("q", picked)), ColumnSchema(tuple(specs))
 
 
@@ -176,7 +176,7 @@ def test_all_rows_without_a_value_are_named(
     numbers, texts = [n % 3 for n in range(count)], [("7", "x")[n % 5 == 1] for n in range(count)]
     vectors = {"a": Vector.of("int64", numbers), "t": Vector.of("text", texts)}
     some = array("q", [n for n in range(count) if n % 4 != 2])
-    chunk = ColumnChunk(vectors, array("q", range(count)), some)
+    chunk = Records.of_vectors(vectors, array("q", range(count)), picked=some)
     computation = Computation(expression.node, schema)
     with pytest.raises(NotComputable) as found:
         computation.vector(chunk)

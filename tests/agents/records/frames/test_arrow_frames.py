@@ -15,7 +15,7 @@ from headgate.agents.records.columns.encoder import Encoder
 from headgate.agents.records.columns.packing import StatePacking
 from headgate.agents.records.frames import arrow_columns, arrow_frames
 from headgate.agents.records.frames.arrow_columns import ArrivedColumns, in_vectors
-from headgate.agents.records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameRows, FrameWriter
+from headgate.agents.records.frames.arrow_frames import COLUMN_FRAME_RECORDS, FEWEST, FrameWriter
 from headgate.agents.records.frames.arrow_rows import plain_rows
 from headgate.agents.records.frames.framing import FRAME_BYTES
 from headgate.agents.records.kafka.spans import headers_of, packed_headers
@@ -26,6 +26,8 @@ from headgate.agents.records.native import chosen
 from headgate.agents.records.values.serdes import json
 from headgate.core.progress.frames import ArrowFrame, BatchFrame, FrameError, decode
 from tests.core.progress.columns import frame, mutated, records
+
+from ..trees import framed
 
 needs_compiler = pytest.mark.skipif(chosen.COMPILED is None, reason="the compiled part is not built here")
 KINDS = ("int64", "float64", "bool", "text")
@@ -80,9 +82,7 @@ def test_what_is_written_is_what_is_read(drawn, data):
     batch = VectorBatch(NAMES, tuple(map(Vector.of, KINDS, map(list, values))), len(rows))
     few = data.draw(st.none() | st.lists(st.integers(0, len(rows) - 1), min_size=1))
     chosen = None if few is None else array("q", few)
-    found = list(
-        writer_of().records(FrameRows(packed(keys), array("q", times), batch, chosen, packed_headers(headers)))
-    )
+    found = list(writer_of().records(framed(packed(keys), array("q", times), batch, chosen, packed_headers(headers))))
     wanted = rows if few is None else [rows[row] for row in few]
     [one] = found
     assert one.first_ms == wanted[0][1]
@@ -104,10 +104,10 @@ def test_what_is_written_is_what_is_read(drawn, data):
 def test_a_big_endian_machine_writes_batches_and_reads_rows(monkeypatch):
     """Frames are little-endian, and vectors are as the machine is."""
     batch, keys = VectorBatch(("n",), (Vector.of("int64", range(70)),), 70), packed([b"k"] * 70)
-    [there] = writer_of(("n",)).records(FrameRows(keys, array("q", range(70)), batch))
+    [there] = writer_of(("n",)).records(framed(keys, array("q", range(70)), batch))
     monkeypatch.setattr(arrow_frames, "LITTLE", False)
     monkeypatch.setattr(arrow_columns, "LITTLE", False)
-    [here] = writer_of(("n",)).records(FrameRows(keys, array("q", range(70)), batch))
+    [here] = writer_of(("n",)).records(framed(keys, array("q", range(70)), batch))
     assert (there.type, here.type) == (b"arrow", b"batch")
     assert plain_rows(decode(there.value)).values == [{"n": n} for n in range(70)]
 
@@ -120,13 +120,13 @@ def test_partial_states_keep_their_shape():
     vectors = [Vector.of("int64", range(70)), Vector.of("int64", [2] * 70), Vector.of("float64", [0.5] * 69 + [None])]
     batch = VectorBatch(("n", "count", "sum"), tuple(vectors), 70)
     keys, times = packed([b"%d" % n for n in range(70)]), array("q", range(70))
-    [one] = writer.records(FrameRows(keys, times, batch))
+    [one] = writer.records(framed(keys, times, batch))
     frame = decode(one.value)
     assert (frame.plan, plain_rows(frame).values[68:]) == (7, [[68, [2, 0.5]], [69, [2, None]]])
     made = arrived([frame])
     assert (made.plan, list(made.kinds)) == (7, ["n", "avg.count", "avg.sum"])
     assert made.vector("avg.sum").values() == [0.5] * 69 + [None]
-    [few] = writer.records(FrameRows(keys, times, batch, rows=array("q", [3])))
+    [few] = writer.records(framed(keys, times, batch, rows=array("q", [3])))
     assert decode(few.value) == BatchFrame([b"3"], [3], [msgpack.packb([3, [2, 0.5]])], None, 7)
 
 
@@ -135,7 +135,7 @@ def test_partial_states_keep_their_shape():
 def test_rows_are_cut_by_number_and_by_size(rows, size):
     """Each frame fits into a Kafka record; only a row that is larger stands in a larger frame of its own."""
     batch = VectorBatch(("t",), (Vector.of("text", ["x" * size] * rows),), rows)
-    found = list(writer_of(("t",)).records(FrameRows(None, array("q", range(rows)), batch)))
+    found = list(writer_of(("t",)).records(framed(None, array("q", range(rows)), batch)))
     assert len(found) > 1
     times: list[int] = []
     for one in found:
@@ -181,7 +181,7 @@ def test_any_bytes_are_a_frame_that_reads_as_pyarrow_reads_it_or_an_error():
     pairs = packed_headers([[("h", b"1")], []] * 32)
     keys = packed([b"k", None] * 32)
     tables += [
-        one.value for one in writer_of(("n", "t")).records(FrameRows(keys, array("q", range(64)), batch, headers=pairs))
+        one.value for one in writer_of(("n", "t")).records(framed(keys, array("q", range(64)), batch, headers=pairs))
     ]
     passed = 0
     for _ in range(MUTATIONS):

@@ -46,10 +46,10 @@ def test_the_data_of_all_producers_is_one_chunk(driver: Driver, monkeypatch: pyt
 
     def seen(self: Any, chunk: Any, skip: Any) -> Any:
         chunks.append(str(chunk.at))
-        return push_chunk(self, chunk, skip)
+        return read(self, chunk, skip)
 
-    push_chunk = SourceOp.push_chunk
-    monkeypatch.setattr(SourceOp, "push_chunk", seen)
+    read = SourceOp.read
+    monkeypatch.setattr(SourceOp, "read", seen)
     driver.send_all("orders", orders(1000))
     for partition in range(WIDTH):
         assert kinds(driver, partition)[before[partition] :] == [False] * WIDTH + [True] * WIDTH

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.agents.records.columns import column_chunk
-from headgate.agents.records.columns.column_chunk import ColumnChunk, columns_of_values
+from headgate.agents.records.columns import fitting as fits
+from headgate.agents.records.columns.fitting import columns_of_values
+from headgate.agents.records.columns.records import Records
 from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.records.native import chosen
 from headgate.agents.records.values.column_types import columns_of_type, maker
-from headgate.agents.records.values.record import Rows
 from headgate.core.columns.schema import ColumnSchema, ColumnSpec
 
 SCHEMA = ColumnSchema(
@@ -55,14 +55,14 @@ def test_a_column_at_a_time_and_a_value_at_a_time(fitting: list[Any], odd: list[
     values = [kind(row) for row in (*fitting, *odd, *fitting)]
     found = columns_of_values(values, SCHEMA)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_chunk, "_plainly", lambda *_: None)
+        patch.setattr(fits, "_plainly", lambda *_: None)
         assert shown(found) == shown(columns_of_values(values, SCHEMA))
     assert [len(column) for column in found[0].values()] == [len(values)] * 4
 
 
 def test_values_that_fit_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """That would cost ten times as much."""
-    monkeypatch.setattr(column_chunk, "_one", None)
+    monkeypatch.setattr(fits, "_one", None)
     rows = [{"s": "a", "n": 1, "f": 0.5, "b": True}, {"s": "b", "n": None, "f": 1.0}]
     made, bad = columns_of_values(rows, SCHEMA)
     assert (made, bad) == ({"s": ["a", "b"], "n": [1, None], "f": [0.5, 1.0], "b": [True, None]}, [])
@@ -114,10 +114,11 @@ def test_rows_are_values_of_their_type(kind: Any, plain: bool, monkeypatch: pyte
         monkeypatch.setattr(chosen, "part", chosen.PLAIN)
     schema = columns_of_type(kind)
     found = {"s": ["a", "ü", ""], "n": [1, None, -(2**63)], "f": [0.5, 1.0, -0.0], "b": [True, None, False]}
-    chunk = ColumnChunk.of_rows(Rows([None] * 3, [1, 2, 3]), found, schema).kept(array("q", [0, 2]))
+    vectors = {one.name: Vector.of(one.type, found[one.name]) for one in schema.columns}
+    chunk = Records([None] * 3, [1, 2, 3]).with_vectors(vectors).kept(array("q", [0, 2]))
     own = {"text" if kind is Renamed and name == "s" else name: column for name, column in found.items()}
     wanted = [kind(**{name: column[row] for name, column in own.items()}) for row in (0, 2)]
-    assert chunk.rows(schema.names, maker(kind)).values == wanted
+    assert chunk.of_columns(schema.names, maker(kind)).values == wanted
 
 
 def test_a_damaged_vector_makes_no_list() -> None:
