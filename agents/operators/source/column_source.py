@@ -38,7 +38,7 @@ LOOKED_AT = 500
 class ColumnSource:
     """The side of a source that decodes columns.
 
-    Null values are no rows: they are dropped, and `counts` counts them.
+    Null values are no rows: they are dropped, and counted.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class ColumnSource:
         source: SourceOp,
         schema: ColumnSchema,
         children: list[Operator],
-        counts: ColumnsOp | None = None,
+        counts: Sequence[ColumnsOp] = (),
         watched: Sequence[str] = (),
     ) -> None:
-        """`watched`: fields that the decoder watches for."""
+        """`counts`: what counts null values. `watched`: fields that the decoder watches for."""
         self._source = source
         self._children = children
         self._counts = counts
@@ -75,8 +75,8 @@ class ColumnSource:
         found = self._decoder.decode(*records.values)
         if found.tombstones and source.instead is self:
             raise NoColumns("a null value is a row, but has no columns")
-        if self._counts is not None:
-            self._counts.tombstones += len(found.tombstones)
+        for one in self._counts:
+            one.tombstones += len(found.tombstones)
         base = records if found.rows is None else records.picked(found.rows)
         where = _Where(tried, found.rows)
         offsets = longs(base.offsets).tolist() if where.some and base.offsets is not None else None

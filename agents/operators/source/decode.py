@@ -203,13 +203,17 @@ class SourceOp(Operator):
             self.column_sources = [columns_of(self, step.schema.only(names), children)]
             return
         self._states_in_columns = self.step.partial and len(children) == 1 and children[0].wants_states
+        alike: dict[tuple[ColumnSchema, bool], list[ColumnsOp]] = {}
+        """Operators for which a record is decoded once."""
         for child in children:
             if isinstance(child, ColumnsOp) and child.direct:
-                used = self._used(child.schema, needed(child))
-                watched = _made_behind(child) - frozenset(used.names) if child.keeps else ()
-                self.column_sources.append(columns_of(self, used, [child], child, sorted(watched)))
+                alike.setdefault((child.schema, child.keeps), []).append(child)
             else:
                 self._row_children.append(child)
+        for (schema, keeps), ones in alike.items():
+            used = self._used(schema, frozenset[str]().union(*map(needed, ones)))
+            made = frozenset[str]().union(*map(_made_behind, ones)) if keeps else frozenset[str]()
+            self.column_sources.append(columns_of(self, used, ones, ones, sorted(made - frozenset(used.names))))
 
     @property
     def referenced(self) -> list[Any]:

@@ -17,6 +17,7 @@ import headgate as hg
 from headgate.agents.operators.base.stateless import UserCodeError
 from headgate.agents.operators.plain.aggregating import AggregateOp
 from headgate.agents.operators.shuffle.shuffles import CombineOp
+from headgate.agents.records.columns.decoder import Decoder
 from headgate.agents.records.kafka.target_rules import Rules
 from headgate.agents.records.native import chosen
 from headgate.agents.testing.driver import Driver
@@ -547,6 +548,35 @@ def test_only_the_columns_that_a_job_uses_are_decoded() -> None:
     with Driver(app) as d:
         d.send("orders", b'{"user":"a","amount":1,"ts":1,"country":7}')
         assert [r.value for r in d.read("out")] == [{"n": 1}]
+
+
+def test_a_record_is_decoded_once_for_all_steps_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever columns each of them needs. Those that keep what the type does not have are decoded on their own."""
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(OrderStruct))
+    orders.columns().filter(hg.col("amount") > 1).repartition("user").agg(n=hg.count()).to("n")
+    orders.columns().with_columns(twice=hg.col("amount") * 2).to("out")
+    orders.columns(extra="keep").with_columns(kept=hg.col("ts")).to("kept")
+    decoded: list[tuple[str, ...]] = []
+    decode = Decoder.decode
+
+    def counting(self: Decoder, *spans: Any) -> Any:
+        found = decode(self, *spans)
+        decoded.append(found.columns.names)
+        return found
+
+    monkeypatch.setattr(Decoder, "decode", counting)
+    with Driver(app) as d:
+        d.send_all("orders", [{"user": "a", "amount": 2.0, "ts": 1, "total": 7.0, "more": 1}, None])
+        assert len(decoded) == 2
+        assert d.counters["tombstones_dropped"] == 3
+        assert [one.value for one in d.read("n")] == [{"n": 1}]
+        assert [one.value for one in d.read("out")] == [
+            {"user": "a", "amount": 2.0, "ts": 1, "country": None, "twice": 4.0}
+        ]
+        assert [one.value for one in d.read("kept")] == [
+            {"user": "a", "amount": 2.0, "ts": 1, "total": 7.0, "more": 1, "kept": 1}
+        ]
 
 
 def test_a_sink_gets_the_selected_records_as_columns() -> None:
