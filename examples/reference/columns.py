@@ -15,6 +15,10 @@ class Order(msgspec.Struct, gc=False):
     ts: int | None = None
 
 
+class Rate(msgspec.Struct):
+    rate: float
+
+
 def column_stream() -> None:
     """ColumnStream"""
     app = hg.App("sales")
@@ -48,6 +52,20 @@ def branch() -> None:
     with hg.testing.Driver(app) as driver:
         driver.send_all("orders", [Order("DE", 100.0), Order("DE", 5.0), Order("FR", 5.0)])
         assert [len(driver.read(topic)) for topic in ("large", "german")] == [1, 1]
+
+
+def join() -> None:
+    """ColumnStream.join"""
+    app = hg.App("sales")
+    rates = app.input("rates", serde=hg.json(Rate), key_serde=hg.text()).table("rates", broadcast=True)
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    joined = orders.join(rates, on="country", take=["rate"], how="left")
+    joined.with_columns(local=hg.col("amount") * hg.coalesce(hg.col("rate"), 1.0)).to("orders-in-local-currency")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("rates", Rate(0.5), key="SE")
+        driver.send_all("orders", [Order("SE", 8.0), Order("DE", 8.0)])
+        assert [record.value["local"] for record in driver.read("orders-in-local-currency")] == [4.0, 8.0]
 
 
 def with_columns() -> None:

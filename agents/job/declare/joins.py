@@ -6,24 +6,25 @@ want names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ....core.errors import DeclarationError
 from ....core.windows.joins import KINDS, Distance, preserves
-from ....core.words import COLUMNS
-from ..derive.named_fields import serde_behind
-from ..derive.result_fields import check_field
-from ..steps.keyed import JoinStep, JoinTableStep
+from ....core.words import COLUMNS, VIEW
+from ..derive.named_fields import fields_of_type, serde_behind
+from ..derive.result_fields import check_field, type_of_rows
+from ..steps.keyed import JoinStep, JoinTableColumnsStep, JoinTableStep
 from ..steps.step import Policy, Step
 from ..types.arguments import check_function, check_selector, duration
 from ..types.windows import distance_said
 from .checks import check_policy, check_serde, check_topic, name_of
+from .columns import KnownColumns
 from .declaring import Declaring, added
 from .ends import TableView
-from .refused_verbs import RefusesVerbs
 
 if TYPE_CHECKING:
+    from ....core.columns.schema import ColumnSchema
     from ...records.values.serdes import Serde
 
 JoinDistance = str | float | tuple[str | float, str | float]
@@ -99,30 +100,92 @@ def join_table_step(
     of: Declaring, table: Any, on: Any, into: Callable[[Any, Any], Any], how: str, on_error: Policy, **unused: Any
 ) -> JoinTableStep:
     """The step of a join with a table. `unused`: arguments that only a join of two streams has, with what was given."""
-    if not isinstance(table, TableView):
-        if isinstance(table, RefusesVerbs) and table.KIND == COLUMNS:
-            raise DeclarationError(
-                "join() takes rows, not columns", remedy="put .rows() before it: orders.join(payments.rows(), …)"
-            )
+    if getattr(table, "KIND", VIEW) == COLUMNS:
         raise DeclarationError(
-            f"join() takes a stream, or a table that follows a stream, not {table!r}",
-            remedy="create one with stream.table(name); app.table() is for user code to read and write",
+            "join() takes rows, not columns", remedy="put .rows() before it: orders.join(payments.rows(), …)"
         )
-    if table.app is not of.app:
-        raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
+    _check_table(of, table, how)
     if given := [name for name, one in unused.items() if one is not None]:
         raise DeclarationError(
             f"join({given[0]}=…) of a table: a record meets the row that its key has when it is processed",
             remedy=f"omit {given[0]}=, or join two streams",
         )
-    if how not in ("inner", "left"):
-        raise DeclarationError(f"join(how={how!r}) of a table", remedy="'inner' or 'left'")
     if on is not None:
         check_selector(on, "join(on=…)")
         check_field(of.step, on, f"join(on={on!r})")
     check_function(into, "join(into=…)", number=2, signature="(value, row)")
     policy = check_policy(on_error, "join")
     return added(of, JoinTableStep, table=table.step, on=on, into=into, how=how, on_error=policy)
+
+
+def _check_table(of: Declaring, table: Any, how: str) -> None:
+    if not isinstance(table, TableView):
+        raise DeclarationError(
+            f"join() takes a stream, or a table that follows a stream, not {table!r}",
+            remedy="create one with stream.table(name); app.table() is for user code to read and write",
+        )
+    if table.app is not of.app:
+        raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
+    if how not in ("inner", "left"):
+        raise DeclarationError(f"join(how={how!r}) of a table", remedy="'inner' or 'left'")
+
+
+def join_columns_step(
+    of: Declaring, known: KnownColumns, table: Any, on: str | None, take: Any, how: str, on_error: Policy
+) -> tuple[JoinTableColumnsStep, KnownColumns]:
+    """The step that adds fields of a table's rows to columns, and the columns behind it."""
+    if getattr(table, "KIND", VIEW) != VIEW:
+        raise DeclarationError(
+            "join() of columns takes a table that follows a stream: stream.table(name)",
+            remedy="two streams are joined as rows: .rows().join(other.rows(), …)",
+        )
+    _check_table(of, table, how)
+    known.alone("join()")
+    if on is not None:
+        known.key(on, "join(on=…)", or_boolean=True)
+    verb = f"join({table.name})"
+    fields, refused = _fields_of_table(table, verb)
+    wanted = _taken(take, fields)
+    for name, field in wanted.items():
+        if field in refused:
+            raise DeclarationError(f"{verb}: {refused[field].what}", remedy="take other fields, or join rows: .rows()")
+        if name in known.schema.names:
+            raise DeclarationError(
+                f"{verb}: the stream has a column '{name}', too",
+                remedy=f'give it another name: take={{"{table.name}_{name}": "{field}"}}, or leave it out: take=[…]',
+            )
+    policy = check_policy(on_error, "join")
+    taken = {name: fields[field] for name, field in wanted.items()}
+    step = added(
+        of, JoinTableColumnsStep, table=table.step, on=on, how=how, schema=known.schema, taken=taken, on_error=policy
+    )
+    return step, KnownColumns(step.columns_given, None, known.made)
+
+
+def _fields_of_table(table: TableView[Any, Any], verb: str) -> tuple[ColumnSchema, Mapping[str, DeclarationError]]:
+    """The fields of the rows of a table that can be columns, and why others cannot."""
+    kind = type_of_rows(table.step.parents[0])
+    if kind is None:
+        raise DeclarationError(
+            f"{verb}: the fields of the table's rows are not known",
+            remedy=f'declare their type: app.input(…, serde=hg.json(Row)).table("{table.name}")',
+        )
+    return fields_of_type(kind, table.step.parents[0], verb)
+
+
+def _taken(take: Any, fields: ColumnSchema) -> dict[str, str]:
+    """By the name of a column that is added, the field: all that can be columns, unless some are named."""
+    if take is None:
+        return {name: name for name in fields.names}
+    named: Any = take if isinstance(take, Mapping) else None
+    if named is None and isinstance(take, list | tuple):
+        given = cast("Sequence[Any]", take)
+        named = {name: name for name in given} if all(isinstance(one, str) for one in given) else None
+    if not named or not all(isinstance(one, str) for pair in cast("Mapping[Any, Any]", named).items() for one in pair):
+        raise DeclarationError(
+            f"join(take={take!r:.60})", remedy='the fields that are wanted: ["rate"], or {"new name": "rate"}'
+        )
+    return dict(named)
 
 
 def _everywhere(step: Step) -> bool:

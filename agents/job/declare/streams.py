@@ -42,7 +42,7 @@ from .checks import Selector, check_migrate, check_partitions, check_policy, nam
 from .columns import EndsOfColumns, KnownColumns, columns_behind, filter_rows, schema_of_conditions
 from .declaring import Declaring, added, serde_for
 from .ends import Ended, EndsOfRows, TableView
-from .joins import JoinDistance, join_step, join_table_step
+from .joins import JoinDistance, join_columns_step, join_step, join_table_step
 from .refused_verbs import RefusesVerbs, no_verb, unbounded
 from .windows import DeclaredWindow
 
@@ -554,6 +554,26 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         >>> orders.with_columns(total=hg.col("amount") * 1.2, minute=hg.col("ts").floor("1m"))
         """
         return ColumnStream(self.app, *self._columns.with_columns(self, columns, on_error))
+
+    def join(
+        self,
+        table: TableView[Any, Any],
+        *,
+        on: str | None = None,
+        take: Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["inner", "left"] = "inner",
+        on_error: Policy = None,
+    ) -> ColumnStream[K, dict[str, Any]]:
+        """Join each record with its row of a table: fields of the row become columns.
+
+        `on` is the column that is looked up; without it, the record's key is. `take` names the fields, as a list, or as a dict from the
+        names of the columns; without it, all that can be columns are taken. `inner` drops and counts a record without a row; with `left`
+        its new columns are null. Two streams are joined as rows.
+
+        >>> ads = app.input("ads", serde=hg.json(Ad), key="ad").table("ads", broadcast=True)
+        >>> clicks.columns().join(ads, on="ad", take=["campaign"]).repartition("campaign")
+        """
+        return ColumnStream(self.app, *join_columns_step(self, self._columns, table, on, take, how, on_error))
 
     def repartition(
         self,

@@ -197,7 +197,7 @@ class TableStep(KeptStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class JoinTableStep(Step):
+class WithTableStep(Step):
     """Looks each row up in a table."""
 
     VERB = "join"
@@ -205,15 +205,14 @@ class JoinTableStep(Step):
 
     table: TableStep
     on: str | Callable[[Any], Any] | None
-    into: Callable[[Any, Any], Any]
     how: str = "inner"
 
     @property
     def behind(self) -> tuple[Step, ...]:
         return (*self.parents, self.table)
 
-    def relinked(self, replaced: Mapping[int, Step]) -> JoinTableStep:
-        linked = cast("JoinTableStep", Step.relinked(self, replaced))
+    def relinked(self, replaced: Mapping[int, Step]) -> WithTableStep:
+        linked = cast("WithTableStep", Step.relinked(self, replaced))
         found = cast("TableStep", replaced.get(id(self.table), self.table))
         return linked if found is self.table else replace(linked, table=found)
 
@@ -224,12 +223,40 @@ class JoinTableStep(Step):
     def key_type(self) -> Any:
         return AS_BEFORE
 
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class JoinTableStep(WithTableStep):
+    """Makes one of each row and its row of a table."""
+
+    into: Callable[[Any, Any], Any]
+
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return of_function(self.said, self.into, encoded)
 
     @property
     def alone(self) -> bool:
         return True
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class JoinTableColumnsStep(WithTableStep):
+    """Adds fields of its row of a table to each row, as columns."""
+
+    keeps_columns = True
+
+    schema: ColumnSchema
+    """The columns that come in."""
+    taken: Mapping[str, ColumnSpec]
+    """By the name of a column that is added: the field of the table's row."""
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        left = self.how == "left"
+        added = (ColumnSpec(name, of.type, of.optional or left) for name, of in self.taken.items())
+        return self.schema.extended(added)
+
+    def fields(self) -> frozenset[str]:
+        return frozenset() if self.on is None else frozenset((str(self.on),))
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 from ...job.steps.batches import BatchStep, SparkStep, WriteStep
 from ...job.steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
 from ...job.steps.ends import ActorStep, AgentStep, ShareStep, SinkStep, ToStep
-from ...job.steps.keyed import AggregateStep, JoinStep, JoinTableStep, TableStep, WindowStep
+from ...job.steps.keyed import AggregateStep, JoinStep, JoinTableColumnsStep, JoinTableStep, TableStep, WindowStep
 from ...job.steps.rows import EventsStep, FilterStep, FlatMapStep, MapAsyncStep, MapStep, MergeStep, PeekStep, RekeyStep
 from ...job.steps.sources import ShuffleStep
 from ...job.steps.step import Step
@@ -25,7 +25,7 @@ from ..joins.joined import JoinOp
 from ..plain.aggregating import AggregateOp
 from ..plain.columnar import ColumnsOp, FilterColumnsOp, RowsOp, WithColumnsOp
 from ..plain.framed import FrameOp
-from ..plain.keyed import JoinTableOp, TableOp
+from ..plain.keyed import JoinTableColumnsOp, JoinTableOp, TableOp
 from ..plain.output import ToOp
 from ..plain.shared import ShareOp
 from ..shuffle.shuffles import CombineOp, ShuffleOp
@@ -64,6 +64,7 @@ OPERATORS: Mapping[type[Step], Callable[[Any, Env], Operator]] = {
     WindowStep: WindowOp,
     TableStep: TableOp,
     JoinTableStep: JoinTableOp,
+    JoinTableColumnsStep: JoinTableColumnsOp,
     JoinStep: JoinOp,
     BatchStep: _bridge("spark", "BatchOp"),
     SparkStep: _bridge("spark_results", "SparkOp"),

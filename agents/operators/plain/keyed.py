@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
-from ...job.steps.keyed import JoinTableStep, TableStep
+from ....core.columns.expressions import col
+from ....core.columns.schema import BOOL, ColumnKind, ColumnSchema, ColumnSpec
+from ...job.steps.keyed import JoinTableColumnsStep, JoinTableStep, TableStep
+from ...records.columns.expressions import Computation
+from ...records.columns.fitting import columns_of_values
+from ...records.columns.groups import KeyTable
 from ...records.columns.records import Records
 from ...records.columns.selecting import column_of
-from ..base.addends import keyed
-from ..base.stateless import BYTES, Env, Operator, blaming, encode_keys
+from ...records.layout import Buffer, longs
+from ...records.memory.longs import scaled, scattered
+from ...records.memory.record_spans import pieces
+from ...records.memory.taking import take
+from ...records.memory.vectors import Vector
+from ..base.addends import ChunkKeys, chunk_keys, has_these_bytes, keyed
+from ..base.stateless import BYTES, Env, Operator, blaming, encode_keys, failing
 
 
 class TableOp(Operator):
@@ -64,3 +76,77 @@ class JoinTableOp(Operator):
         with blaming(self.step):
             joined = [into(value, found[key]) for value, key in zip(rows.values, keys, strict=True)]
         self.forward(rows.with_values(joined).without_places())  # an earlier row may have set the row of the table
+
+
+class JoinTableColumnsOp(Operator):
+    """Adds columns of its row of a table to each row: the table is asked once for each key of a chunk, and columns are gathered by the
+    numbers of these keys."""
+
+    def __init__(self, step: JoinTableColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.join = step
+        self.table = env.table(step.table.name)
+        self.wants_keys = BYTES if step.on is None else ""
+        self.wanted = ColumnSchema(tuple({one.name: one for one in step.taken.values()}.values()))
+        found = ColumnSchema((ColumnSpec(_FOUND, BOOL),))
+        self.is_found = Computation(col(_FOUND).node, found)
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        own = frozenset() if self.join.on is None else frozenset((str(self.join.on),))
+        return (behind - self.join.taken.keys()) | own
+
+    def push(self, rows: Records) -> None:
+        keys = KeyTable()
+        numbers = self._keys(rows).numbers(keys)
+        with blaming(self.step):
+            found: list[Any] = self.table.fetch(pieces(keys.keys(array("q", range(len(keys))))[0]))
+        there = [number for number, row in enumerate(found, 1) if row is not None]
+        columns, bad = columns_of_values([found[number - 1] for number in there], self.wanted)
+        places = scaled(numbers, add=1)
+        """By base row, the number of its key, from 1 on. 0 is for rows without a key, and for those that are not selected."""
+        if rows.picked is not None:
+            places = scattered(places, rows.picked, rows.base_length)
+        if bad:
+            self._refuse(rows, places, {there[at]: error for at, error in bad})
+        if self.join.how == "inner":
+            rows = self._inner(rows, take(_spread(BOOL, there, [True] * len(there), len(found)), places))
+        made = {
+            name: take(_spread(of.type, there, columns[of.name], len(found)), places)
+            for name, of in self.join.taken.items()
+        }
+        self.forward(rows.extended(made).without_places())  # an earlier row may have set the row of the table
+
+    def _inner(self, rows: Records, hits: Vector) -> Records:
+        """The rows that have a row of the table."""
+        kept = rows.kept(self.is_found.picked(rows.extended({_FOUND: hits})))
+        if missed := len(rows) - len(kept):
+            self.env.count("join_misses", missed)
+        return kept
+
+    def _keys(self, rows: Records) -> ChunkKeys:
+        """The keys of the rows, as the table has them."""
+        on, serde = self.join.on, self.join.table.key_serde
+        if on is None:
+            return chunk_keys(self, rows, serde)
+        column = rows.vector(str(on))
+        same = has_these_bytes(serde, column)
+        listing = lambda: encode_keys(self.step, serde, rows[str(on)], rows=rows)  # noqa: E731
+        return ChunkKeys(column if same else None, None, rows.picked, listing)
+
+    def _refuse(self, rows: Records, places: Buffer, bad: dict[int, Any]) -> None:
+        """Raise the error of the rows that have a row of the table which does not fit."""
+        at = longs(places)
+        refused = [(place, bad[at[row]]) for place, row in enumerate(rows.indexes()) if at[row] in bad]
+        if refused:
+            raise failing(self.step, refused, rows)
+
+
+_FOUND = "__found"
+
+
+def _spread(kind: ColumnKind, numbers: Sequence[int], values: Sequence[Any], most: int) -> Vector:
+    """These values in the places of their numbers, from 0 to `most`; the others are null."""
+    spread: list[Any] = [None] * (most + 1)
+    for number, value in zip(numbers, values, strict=True):
+        spread[number] = value
+    return Vector.of(kind, spread)

@@ -27,7 +27,7 @@ from ....core.columns.schema import ColumnSchema
 from ..kafka.columns import pick
 from ..kafka.spans import headers_of, packed_headers
 from ..layout import Buffer, longs
-from ..memory.longs import gathered, scaled
+from ..memory.longs import gathered, scaled, scattered
 from ..memory.record_spans import RecordSpans, packed, pieces
 from ..memory.vectors import Vector, VectorBatch, dicts_of
 from ..values.record import Headers, Record
@@ -367,10 +367,8 @@ class Records:
         """Spans of the base rows from spans of the rows; the others are null."""
         if self.picked is None:
             return spans
-        starts, sizes = array("q", bytes(8 * self.base_length)), array("q", b"\xff" * (8 * self.base_length))
-        for row, start, size in zip(longs(self.picked), longs(spans.offsets), longs(spans.lengths), strict=True):
-            starts[row], sizes[row] = start, size
-        return RecordSpans(spans.buffer, starts, sizes)
+        starts = scattered(spans.offsets, self.picked, self.base_length)
+        return RecordSpans(spans.buffer, starts, scattered(spans.lengths, self.picked, self.base_length, rest=-1))
 
 
 class _SomePlaces(Sequence[int]):

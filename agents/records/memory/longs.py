@@ -20,6 +20,15 @@ def gathered(of: Buffer, rows: Buffer) -> Buffer:
     return chosen.part.gathered(of, rows)
 
 
+def scattered(of: Buffer, rows: Buffer, length: int, *, rest: int = 0) -> Buffer:
+    """So many integers: `rest`, but at these indexes. Raises `IndexError` for an index outside.
+
+    >>> longs(scattered(array("q", [5, 6]), array("q", [2, 0]), 4, rest=-1)).tolist()
+    [6, -1, 5, -1]
+    """
+    return chosen.part.scattered(of, rows, length, rest)
+
+
 def scaled(of: Buffer, *, add: int = 0, factor: int = 1, divisor: int = 1) -> Buffer:
     """`(each + add) * factor // divisor`. The caller knows that nothing leaves 64 bits.
 

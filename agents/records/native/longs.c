@@ -41,6 +41,36 @@ done:
     return made;
 }
 
+/* scattered(longs, rows, length, rest) -> bytes: `length` integers, `rest` but at these indexes. */
+static PyObject *longs_scattered(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *of, *rows, *made = NULL;
+    Py_buffer from = {0}, index = {0};
+    int64_t count, wanted;
+    long long length, rest;
+    if (!PyArg_ParseTuple(args, "OOLL", &of, &rows, &length, &rest)) return NULL;
+    if (longs_of(of, &from, &count) < 0 || longs_of(rows, &index, &wanted) < 0) goto done;
+    if (length < 0 || length > PY_SSIZE_T_MAX / 8 || count != wanted) {
+        PyErr_SetString(PyExc_ValueError, "a row for each integer, and a length are wanted");
+        goto done;
+    }
+    if ((made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length * 8)) == NULL) goto done;
+    char *to = PyBytes_AS_STRING(made);
+    for (int64_t i = 0; i < length; i++) put_long(to, i, rest);
+    for (int64_t i = 0; i < wanted; i++) {
+        int64_t row = long_at(index.buf, i);
+        if (row < 0 || row >= length) {
+            PyErr_SetString(PyExc_IndexError, "outside of the column");
+            Py_CLEAR(made);
+            goto done;
+        }
+        put_long(to, row, long_at(from.buf, i));
+    }
+done:
+    leave(&from);
+    leave(&index);
+    return made;
+}
+
 /* scaled(longs, add, factor, divisor) -> bytes: floor((each + add) * factor / divisor). Nothing may leave 64 bits. */
 static PyObject *longs_scaled(PyObject *Py_UNUSED(self), PyObject *args) {
     PyObject *of, *made = NULL;
@@ -182,6 +212,7 @@ done:
 
 PyMethodDef longs_methods[] = {
     {"gathered", longs_gathered, METH_VARARGS, "The integers at these indexes."},
+    {"scattered", longs_scattered, METH_VARARGS, "Integers at these indexes of a column."},
     {"scaled", longs_scaled, METH_VARARGS, "Integers moved, multiplied and divided."},
     {"extremes", longs_extremes, METH_O, "The least and the greatest integer."},
     {"listed_extremes", longs_listed_extremes, METH_O, "The least and the greatest integer of a list."},

@@ -28,6 +28,7 @@ from headgate.agents.records.memory.longs import (
     gathered,
     listed_extremes,
     scaled,
+    scattered,
     summed,
 )
 from headgate.agents.records.memory.record_spans import RecordSpans, is_text, marked, pieces
@@ -204,6 +205,8 @@ def longs_target(chance: random.Random) -> None:
     numbers = ints(chance, chance.randrange(20))
     of, rows = q(numbers), q(indexes(chance, len(numbers)))
     alike(lambda: longs(gathered(of, rows)).tolist())
+    rest = chance.choice(EDGES)
+    alike(lambda: longs(scattered(rows, rows, len(numbers), rest=rest)).tolist())
     alike(lambda: extremes(of))
     listed = [*of, *chance.sample([None, 1.5, True, 2**63, -(2**63)], chance.randrange(2))]
     alike(lambda: listed_extremes(listed))

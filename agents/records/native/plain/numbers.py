@@ -18,6 +18,18 @@ def gathered(of: Buffer, rows: Buffer) -> Buffer:
     return array("q", [view[row] for row in wanted])
 
 
+def scattered(of: Buffer, rows: Buffer, length: int, rest: int) -> Buffer:
+    """So many integers: `rest`, but at these indexes."""
+    made, view, wanted = array("q", [rest]) * length, longs(of), longs(rows)
+    if length < 0 or len(view) != len(wanted):
+        raise ValueError("a row for each integer, and a length are wanted")
+    if len(wanted) and min(wanted) < 0:
+        raise IndexError("outside of the column")
+    for row, one in zip(wanted, view, strict=True):
+        made[row] = one
+    return made
+
+
 def scaled(of: Buffer, add: int, factor: int, divisor: int) -> Buffer:
     """`(each + add) * factor // divisor`."""
     return array("q", [(one + add) * factor // divisor for one in longs(of)])

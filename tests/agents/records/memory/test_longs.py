@@ -16,6 +16,7 @@ from headgate.agents.records.memory.longs import (
     gathered,
     listed_extremes,
     scaled,
+    scattered,
     summed,
 )
 from headgate.agents.records.native import chosen
@@ -37,6 +38,10 @@ def test_both_ways(numbers, data):
             patch.setattr(chosen, "part", built)
             of = array("q", numbers)
             assert longs(gathered(of, array("q", rows))).tolist() == [numbers[row] for row in rows]
+            places = array("q", data.draw(st.permutations(range(len(numbers) + 3)))[: len(numbers)])
+            spread = longs(scattered(of, places, len(numbers) + 3, rest=add)).tolist()
+            assert [spread[place] for place in places] == numbers
+            assert spread.count(add) >= 3
             wanted = [(one + add) * factor // divisor for one in numbers]
             assert longs(scaled(of, add=add, factor=factor, divisor=divisor)).tolist() == wanted
             assert extremes(of) == (min(numbers), max(numbers))
@@ -55,6 +60,10 @@ def test_both_ways(numbers, data):
             for row in (-1, len(numbers)):
                 with pytest.raises(IndexError):
                     gathered(of, array("q", [row]))
+                with pytest.raises(IndexError):
+                    scattered(array("q", [1]), array("q", [row]), len(numbers))
+            with pytest.raises(ValueError):
+                scattered(of, array("q"), 9)
             with pytest.raises(ValueError):
                 extremes(array("q"))
             assert distances(array("q", [-(2**63), 2**63 - 1]), 2**63 - 1) == bytes([2, 1]), "modulo 2^64"
@@ -67,6 +76,8 @@ def test_what_is_no_buffer_of_integers_is_refused():
         lambda: extremes(b"123"),
         lambda: gathered(b"1", b""),
         lambda: gathered(bytes(8), b"1"),
+        lambda: scattered(bytes(8), b"1", 1),
+        lambda: scattered(b"", b"", -1),
         lambda: distances(b"1", 0),
     ):
         with pytest.raises(ValueError):

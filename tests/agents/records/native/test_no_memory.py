@@ -102,7 +102,11 @@ CALLS: dict[str, Callable[[], Any]] = {
     "split_spans": lambda: BUILT.split_spans(*SPANS, ROWS, 5, 0),
     "values": lambda: (BUILT.values(TEXT, COUNT), BUILT.dicts(("a",), [list(range(9))], 9)),
     "window_rows": lambda: BUILT.window_rows(NUMBERS.data, ROWS, 7, 3, 0, 5),
-    "longs": lambda: (BUILT.gathered(NUMBERS.data, ROWS), BUILT.scaled(NUMBERS.data, 1, 2, 3)),
+    "longs": lambda: (
+        BUILT.gathered(NUMBERS.data, ROWS),
+        BUILT.scaled(NUMBERS.data, 1, 2, 3),
+        BUILT.scattered(NUMBERS.data[:0], NUMBERS.data[:0], 9, 1),
+    ),
     "unpack": lambda: BUILT.unpack([(6, b"a")], b"a\x01a\xc0", q(0, 2), q(2, 2)),
     "pieces": lambda: (BUILT.pieces(*SPANS), BUILT.numbers([1, 2.5, None])),
     "latest": lambda: BUILT.latest(*SPANS),
