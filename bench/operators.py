@@ -3,6 +3,7 @@
     python -m bench.operators [records]
 
 A  parse, filter, add a field, write      B  repartition by user, count and sum      C  parse and add up
+J  add a field of a broadcast table of 1,000 rows, write
 
 Chunks of 2,000 records of about 100 bytes of JSON; commits every 100 chunks. The hand-written loops have no atomicity, keys, headers or
 event time. So they are the upper bound, and the difference is the cost of the guarantees.
@@ -14,23 +15,29 @@ import asyncio
 import gc
 import sys
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgpack
+import msgspec
 import orjson
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.operators.pipeline.pipeline import Pipeline
+from headgate.agents.operators.shuffle.shuffles import PARTIAL
 from headgate.agents.process.memory import keep_memory
+from headgate.agents.records.frames.arrow_columns import ArrivedColumns
 from headgate.agents.records.frames.chunks import Chunk
 from headgate.agents.records.kafka.columns import Columns, columns_of
+from headgate.agents.records.kafka.spans import SpannedColumns, SpannedRecords
+from headgate.agents.records.memory.record_spans import packed
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
 from headgate.core.names import StreamPartition
-from headgate.core.progress.frames import BatchFrame, decode
+from headgate.core.progress.frames import ArrowFrame, BatchFrame, decode
 
 CHUNK = 2000
 CHUNKS_A_COMMIT = 100
@@ -66,8 +73,13 @@ class Ready:
 
     def emit(
         self, topic: str, partition: int | None, keys: Any, values: Any, timestamps: Any, headers: Any = None
-    ) -> None:
+    ) -> tuple[int, int]:
         self._fresh.append((topic, partition, values))
+        return 0, 0
+
+    def emit_spans(self, topic: str, partition: int | None, of: SpannedRecords, rows: Any = None) -> tuple[int, int]:
+        self.records += len(of) if rows is None else memoryview(rows).nbytes // 8
+        return 0, 0
 
     def complete(self) -> None:
         for topic, partition, values in self._fresh:
@@ -117,17 +129,28 @@ def plain_chunks(kept: list[list[Raw]]) -> Iterator[Chunk]:
         yield Chunk(StreamPartition("events", 0), part[-1].offset + 1, columns_of(part))
 
 
+def spanned_chunks(kept: list[list[Raw]]) -> Iterator[Chunk]:
+    """The same records in spans, as a reader of columns gets them."""
+    for part in kept:
+        values, times = packed([raw.value for raw in part]), array("q", [raw.timestamp for raw in part])
+        columns = SpannedColumns(SpannedRecords(values, times, part[0].offset, None))
+        yield Chunk(StreamPartition("events", 0), part[-1].offset + 1, columns)
+
+
 def framed_chunks(frames: list[tuple[int, bytes]], stream: str) -> Iterator[Chunk]:
     """The frames of one partition as chunks, as the intake unpacks them."""
     for n, (_, data) in enumerate(frames):
         frame = decode(data)
-        assert isinstance(frame, BatchFrame)
-        columns = Columns(frame.values, frame.timestamps, n, frame.keys)
+        assert isinstance(frame, ArrowFrame | BatchFrame)
+        columns: Any = ArrivedColumns([(frame, n)], PARTIAL) if isinstance(frame, ArrowFrame) else None
+        if isinstance(frame, BatchFrame):
+            columns = Columns(frame.values, frame.timestamps, n, frame.keys)
         yield Chunk(StreamPartition(stream, 0), n + 1, columns, plan=frame.plan)
 
 
-async def run(rig: Rig, chunks: Iterator[Chunk]) -> float:
+async def run(rig: Rig, made: Iterator[Chunk]) -> float:
     """CPU-seconds for all chunks, with commits."""
+    chunks = list(made)
     began = time.process_time()
     for n, chunk in enumerate(chunks, 1):
         await rig.chunk(chunk)
@@ -164,6 +187,57 @@ def job_c(total: list[int]) -> hg.App:
     app = hg.App("bench")
     app.input("events").sink(add)
     return app
+
+
+class Event(msgspec.Struct, gc=False):
+    """What columns are decoded of."""
+
+    id: int
+    user: str
+    amount: int
+    country: str
+    note: str
+
+
+class User(msgspec.Struct, gc=False):
+    """A row of the table."""
+
+    campaign: str
+
+
+def columns_of_events(app: hg.App) -> hg.ColumnStream[Any, Event]:
+    return app.input("events", serde=hg.json(Event)).columns()
+
+
+def columns_a() -> hg.App:
+    app = hg.App("bench")
+    columns_of_events(app).filter(hg.col("amount") >= 10).with_columns(total=hg.col("amount") * 1.2).to("out")
+    return app
+
+
+def columns_b() -> hg.App:
+    app = hg.App("bench")
+    columns_of_events(app).repartition("user").agg(n=hg.count(), total=hg.sum("amount")).to("totals")
+    return app
+
+
+def job_j(*, columns: bool) -> hg.App:
+    app = hg.App("bench")
+    users = app.input("users", serde=hg.json(User), key_serde=hg.text()).table("users", broadcast=True)
+    if columns:
+        columns_of_events(app).join(users, on="user", take=["campaign"], how="left").to("out")
+        return app
+    into = lambda event, user: {**event, "campaign": user and user.campaign}  # noqa: E731
+    app.input("events").join(users, on="user", into=into, how="left").to("out")
+    return app
+
+
+async def joined(kept: list[list[Raw]], *, columns: bool) -> float:
+    rig = Rig(job_j(columns=columns), ["events", "users"])
+    keys: Any = [f"user-{n * USERS // 1000}".encode() for n in range(1000)]
+    await rig.chunk(Chunk.of(StreamPartition("users", 0), [b'{"campaign":"c"}'] * 1000, keys=keys))
+    rig.commit()
+    return await run(rig, (spanned_chunks if columns else plain_chunks)(kept))
 
 
 def hand_a(kept: list[list[Raw]]) -> int:
@@ -255,6 +329,12 @@ async def main(number: int) -> None:
     rows.append(("B  up to the shuffle, row by row", up, None))
     rows.append(("B  behind it, row by row", down, None))
     rows.append(("C  whole", await run(Rig(job_c(total), ["events"]), plain_chunks(kept)), timed(hand_c, kept)))
+    rows.append(("J  whole", await joined(kept, columns=False), None))
+    rows.append(("A  in columns", await run(Rig(columns_a(), ["events"]), spanned_chunks(kept)), None))
+    rows.append(
+        ("B  in columns, up to the shuffle", await run(Rig(columns_b(), ["events"]), spanned_chunks(kept)), None)
+    )
+    rows.append(("J  in columns", await joined(kept, columns=True), None))
     for name, took, by_hand in rows:
         hand = "" if by_hand is None else f"   by hand {number / by_hand / 1000:8,.0f}   {by_hand / took:5.0%}"
         print(f"  {name:36} {number / took / 1000:8,.0f}{hand}")
