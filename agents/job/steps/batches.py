@@ -42,6 +42,7 @@ class BatchStep(ClosingStep):
     """Collects rows into a bounded batch."""
 
     VERB = "batch"
+    RUN_BY = "batches.spark.BatchOp"
     at_once = True
     wants_reader = True
 
@@ -86,6 +87,7 @@ class SparkStep(Step):
     """Passes each bounded batch to a PySpark function."""
 
     VERB = "spark"
+    RUN_BY = "batches.spark_results.SparkOp"
     effective = True
     stateful = True
     in_spark = True
@@ -106,6 +108,7 @@ class WriteStep(Step):
     """Lets Spark write the result of a stage. Nothing else gets that result."""
 
     VERB = "write"
+    RUN_BY = "batches.written.WriteOp"
     effective = True
     in_spark = True
 

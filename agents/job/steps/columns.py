@@ -33,6 +33,7 @@ class ColumnsStep(OfColumnsStep):
     """Rows become columns of this schema."""
 
     VERB = "columns"
+    RUN_BY = "plain.columnar.ColumnsOp"
 
     direct: bool = False
     """The columns are decoded from the bytes of the input before this step."""
@@ -61,6 +62,7 @@ class FilterColumnsStep(OfColumnsStep):
     """Keeps the rows for which the expression is true."""
 
     VERB = "filter"
+    RUN_BY = "plain.columnar.FilterColumnsOp"
     keeps_values = True
     keeps_columns = True
 
@@ -83,6 +85,7 @@ class WithColumnsStep(OfColumnsStep):
     """Adds columns, or replaces them, by expressions."""
 
     VERB = "with-columns"
+    RUN_BY = "plain.columnar.WithColumnsOp"
     keeps_columns = True
 
     made: Mapping[str, Node]
@@ -101,6 +104,7 @@ class FrameStep(OfColumnsStep):
     """A function of a frame of each chunk's columns, which returns a frame."""
 
     VERB = "frame"
+    RUN_BY = "plain.framed.FrameOp"
 
     fn: Callable[[Any], Any]
     like: str | None
@@ -118,6 +122,7 @@ class RowsStep(OfColumnsStep):
     """Columns become rows."""
 
     VERB = "rows"
+    RUN_BY = "plain.columnar.RowsOp"
 
     kind: Any = None
     """The type of the values; None for dicts."""

@@ -39,6 +39,7 @@ class ToStep(TopicStep):
     """Writes to an output topic."""
 
     VERB = "to"
+    RUN_BY = "plain.output.ToOp"
     at_once = True
 
     partition: Callable[[Any], int] | None = None
@@ -73,6 +74,7 @@ class ShareStep(TopicStep):
     """Writes frames to a stream that other jobs read, with control messages."""
 
     VERB = "share"
+    RUN_BY = "plain.shared.ShareOp"
 
     retention_ms: int
     partitions: int | None = None
@@ -90,6 +92,7 @@ class SinkStep(Step):
     """Calls a function with each chunk, at least once."""
 
     VERB = "sink"
+    RUN_BY = "actors.asynchronous.SinkOp"
     effective = True
     irrevocable = True
 
@@ -103,6 +106,7 @@ class AgentStep(Step):
     """A user-defined async generator, one for each task."""
 
     VERB = "agent"
+    RUN_BY = "actors.asynchronous.AgentOp"
     effective = True
     stateful = True
     remembers = True
@@ -123,6 +127,7 @@ class ActorStep(Step):
     """A user-defined class, one instance for each task."""
 
     VERB = "actor"
+    RUN_BY = "actors.actor.ActorOp"
     hears_time = True
     effective = True
     stateful = True

@@ -53,6 +53,8 @@ class AggregateStep(KeptStep):
     """A running aggregate for each key. It passes updates on."""
 
     VERB = "agg"
+    RUN_BY = "plain.aggregating.AggregateOp"
+    SENT_BY = "shuffle.shuffles.CombineOp"
 
     plan: AggregatePlan
 
@@ -92,6 +94,8 @@ class WindowStep(ClosingStep):
     """Aggregates, or the rows themselves, for each key and window. It passes them on when the window closes."""
 
     VERB = "window"
+    RUN_BY = "windows.windowed.WindowOp"
+    SENT_BY = "windows.combined_windows.WindowCombineOp"
     effective = True
     remembers = True
     answers_for_rows = True
@@ -183,6 +187,7 @@ class TableStep(KeptStep):
     """Keeps the last value of each key in a table. `broadcast`: a copy on every worker; otherwise partitioned like its stream."""
 
     VERB = "table"
+    RUN_BY = "plain.keyed.TableOp"
 
     serde: Any
     broadcast: bool = False
@@ -228,6 +233,8 @@ class WithTableStep(Step):
 class JoinTableStep(WithTableStep):
     """Makes one of each row and its row of a table."""
 
+    RUN_BY = "plain.keyed.JoinTableOp"
+
     into: Callable[[Any, Any], Any]
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
@@ -242,6 +249,7 @@ class JoinTableStep(WithTableStep):
 class JoinTableColumnsStep(WithTableStep):
     """Adds fields of its row of a table to each row, as columns."""
 
+    RUN_BY = "plain.keyed.JoinTableColumnsOp"
     keeps_columns = True
 
     schema: ColumnSchema
@@ -264,6 +272,7 @@ class JoinStep(ClosingStep):
     """Pairs the rows of two streams within a distance of time; the left stream is the first parent."""
 
     VERB = "join"
+    RUN_BY = "joins.joined.JoinOp"
     remembers = True
     by_row = True
 

@@ -40,6 +40,7 @@ class MapStep(FunctionStep):
     """One value in, one out."""
 
     VERB = "map"
+    RUN_BY = "base.stateless.MapOp"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class FlatMapStep(FunctionStep):
     """One value in, any number out."""
 
     VERB = "flat-map"
+    RUN_BY = "base.stateless.FlatMapOp"
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return of_function(self.said, self.fn, encoded, each=True)
@@ -57,6 +59,7 @@ class FilterStep(FunctionStep):
     """Keeps the rows for which the function is true."""
 
     VERB = "filter"
+    RUN_BY = "base.stateless.FilterOp"
     keeps_values = True
 
 
@@ -65,6 +68,7 @@ class PeekStep(FilterStep):
     """Keeps every row, and shows it to the function."""
 
     VERB = "peek"
+    RUN_BY = "base.stateless.PeekOp"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class MapAsyncStep(FunctionStep):
     """Awaits a coroutine per row, `concurrency` at a time; results keep the order of their input."""
 
     VERB = "map-async"
+    RUN_BY = "actors.asynchronous.MapAsyncOp"
     passing = False
     by_row = False
     at_once = False
@@ -100,6 +105,7 @@ class MergeStep(PassingStep):
     """Merges several streams into one."""
 
     VERB = "merge"
+    RUN_BY = "base.stateless.Operator"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -107,6 +113,7 @@ class EventsStep(PassingStep):
     """From here on, each update counts as an event of its own."""
 
     VERB = "as-events"
+    RUN_BY = "base.stateless.Operator"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -114,6 +121,7 @@ class RekeyStep(Step):
     """Sets another key, on the same partition. Of the steps that use this key, only a shuffle or an output may follow."""
 
     VERB = "rekey"
+    RUN_BY = "base.stateless.RekeyOp"
     passing = True
     by_row = True
     at_once = True

@@ -166,6 +166,7 @@ class ShuffleStep(SourceStep):
     """Sends rows through an intermediate stream: each key to one task; with `everyone`, every row to every task; with `gathers`, every row
     to one task. What it says as a source is of the receiving side."""
 
+    RUN_BY = "shuffle.shuffles.ShuffleOp"
     wants_reader = True
 
     by: str | Callable[[Any], Any] | None
@@ -176,6 +177,10 @@ class ShuffleStep(SourceStep):
     """The expression that makes the column `by`, as text; empty if it is decoded."""
     combine: AggregateStep | WindowStep | None = None
     """The aggregate or window behind the shuffle, whose combining begins here, before rows are sent. What fails in it is its failure."""
+
+    @property
+    def operator(self) -> str:
+        return self.RUN_BY if self.combine is None else self.combine.SENT_BY
 
     @property
     def verb(self) -> str:

@@ -51,6 +51,10 @@ class Step:
 
     VERB: ClassVar[str] = ""
     """The verb of this step's stage in the graph; the rules of `core.graph` depend on it, and messages show it."""
+    RUN_BY: ClassVar[str] = ""
+    """The operator that runs it: its file below `agents/operators`, and its class there. A job imports the operators that it has."""
+    SENT_BY: ClassVar[str] = ""
+    """The same of the operator that combines rows for it on the sending side of a shuffle."""
     stateful: ClassVar[bool] = False
     """Whether the step keeps state under its name."""
     passing: ClassVar[bool] = False
@@ -199,6 +203,11 @@ class Step:
     def over(self, schema: ColumnSchema) -> Step:
         """The step, if these columns come in instead of rows. Raises `NeedsValue` if it does not work on them as on rows."""
         return self
+
+    @property
+    def operator(self) -> str:
+        """The operator that runs it in this job: see `RUN_BY`."""
+        return self.RUN_BY
 
     @property
     def takes_columns(self) -> bool | None:

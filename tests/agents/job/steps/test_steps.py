@@ -8,7 +8,8 @@ from headgate.agents.job.steps.keyed import JoinStep, JoinTableColumnsStep, Join
 from headgate.agents.job.steps.rows import FilterStep
 from headgate.agents.job.steps.sources import ShuffleStep
 from headgate.agents.job.steps.step import Step
-from headgate.agents.operators.pipeline.made import OPERATORS
+from headgate.agents.operators.base.stateless import Operator
+from headgate.agents.operators.pipeline.made import operator_class
 from headgate.core.graph.graph import KEYED, SHARE, SHUFFLES
 from headgate.core.graph.updates import GIVES_EVENTS, NEEDS_EVENTS
 
@@ -53,5 +54,8 @@ def test_the_rules_of_the_graph_name_verbs_that_there_are():
 
 
 def test_every_kind_of_step_has_an_operator():
-    """One that was forgotten would pass its rows on as they are."""
-    assert set(KINDS) - {sources.InputStep} == set(OPERATORS)
+    """It names a class that exists, which is made of the step and what runs it. An input is read by a source."""
+    for kind in KINDS:
+        for path in {kind.RUN_BY, kind.SENT_BY} - {""}:
+            assert issubclass(operator_class(path), Operator)
+    assert [kind for kind in KINDS if not kind.RUN_BY] == [sources.InputStep]
