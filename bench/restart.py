@@ -63,7 +63,7 @@ def is_ready(program: Program) -> bool:
     for line in lines(program):
         if line.get("event") == "task state" and line["state"] == "running":
             running.add(line["task"])
-        if line.get("event") == "standing" and line.get("ready") and len(running) == PARTITIONS:
+        if line.get("event") == "readiness" and line.get("ready") and len(running) == PARTITIONS:
             return True
     return False
 

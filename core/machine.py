@@ -88,7 +88,7 @@ class IllegalEvent(Exception):
         self.event = event
         self.story = machine.story()
         super().__init__(
-            f"{self.machine} in state '{self.state}' cannot take {event!r}; its story:\n{self.story or '(nothing happened yet)'}"
+            f"{self.machine} in state '{self.state}' cannot take {event!r}; its history:\n{self.story or '(nothing happened yet)'}"
         )
 
 

@@ -173,7 +173,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("processor.id", "text", "", NEXT_RUN, WORKER, "Stable name of this worker."),
     ("web.host", "text", "127.0.0.1", NEXT_RUN, WORKER, "Address of this worker's pages."),
     ("web.port", "count", 0, NEXT_RUN, WORKER, "Port of this worker's pages; 0 means a free port."),
-    ("web.token", "text", "", NEXT_RUN, WORKER, "What readers of the pages must give: as a bearer token, or as a password.", (), True),
+    ("web.token", "text", "", NEXT_RUN, WORKER, "The token of the pages, which readers send as a bearer token or password.", (), True),
     ("log.level", "text", "info", DYNAMIC, JOB, "Minimum level of log messages.", ("debug", "info", "warning", "error")),
     ("answers.keep", "duration", "1d", DYNAMIC, JOB, "How long the answer to a request is kept."),
 )  # fmt: skip

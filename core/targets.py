@@ -33,12 +33,12 @@ class ClosedTopics:
         """Why no records may be written to this topic; empty if they may.
 
         >>> ClosedTopics(framed={"priced": "pricing/1"}).closed("priced")
-        "it holds the frames of the job 'pricing/1', and a record that is none would stop every job that reads it"
+        "it holds the frames of the job 'pricing/1', and any other record would stop every job that reads it"
         >>> ClosedTopics().closed("sales-1-orders"), ClosedTopics(Topics(JobName("sales"))).closed("sales-1-orders")
         ('', "names that begin with 'sales-1-' are kept for the job's own streams")
         """
         if topic in self.framed:
-            return f"it holds the frames of the job '{self.framed[topic]}', and a record that is none would stop every job that reads it"
+            return f"it holds the frames of the job '{self.framed[topic]}', and any other record would stop every job that reads it"
         if topic in self.owned:
             return f"it belongs to the job '{self.owned[topic]}'"
         if self.job is not None and (why := self.job.kept(topic, written=True)):

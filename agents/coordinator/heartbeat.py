@@ -149,7 +149,7 @@ class Heartbeats:
         consumer.pause(self._at)
         bounds = await consumer.bounds(self._at, within_s=CONNECT_S)
         if bounds is None:
-            raise EnvironmentFault(f"no broker told the end of {self._at}")
+            raise EnvironmentFault(f"no broker answered for the end of {self._at}")
         self._position = bounds[1]
         consumer.seek(self._at, self._position)
         consumer.resume(self._at)
@@ -171,7 +171,12 @@ class Heartbeats:
             tell(self._unread, *self._at, offset, str(error))
         else:
             if self._forged(beat):
-                tell(self._unread, *self._at, offset, "a heartbeat in the name of this process, which did not send it")
+                tell(
+                    self._unread,
+                    *self._at,
+                    offset,
+                    "a heartbeat that claims to be from this process, which did not send it",
+                )
             else:
                 tell(self._heard, Beat(beat))
 

@@ -117,7 +117,7 @@ class _Reading:
         left, heard_s, asked_s = list(self._streams), clock.now().mono, clock.now().mono
         while left:
             if consumer.dead:
-                raise EnvironmentFault("the client's reading was ended by an error", remedy="ask again")
+                raise EnvironmentFault("the client stopped reading because of an error", remedy="ask again")
             taken = await fetched(self._port, consumer, self._answered, POLL_MS / 1000)
             for one in taken:
                 await self._take(consumer, one)

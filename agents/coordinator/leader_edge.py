@@ -177,7 +177,7 @@ class LeaderEdge:
                 if not known:
                     raise
                 # if an input disappears while the job runs, its tasks report it, under their own policy
-                log.warning("inputs cannot be counted", why=str(error))
+                log.warning("the partitions of the inputs cannot be counted", why=str(error))
             else:
                 known = True
                 self.driven.feed(lw.Counts(counts))

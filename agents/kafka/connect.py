@@ -88,7 +88,7 @@ async def started(make: Callable[[], C], what: str, *, deadline_s: float = 60.0,
             brokers.missed(what, why, helps or CHECK)
             if loop.time() + pause > give_up:
                 raise BrokerAway(
-                    f"{what}: no broker {'let us in' if helps else 'answered'} for {deadline_s:g} s ({why})",
+                    f"{what}: no broker {'accepted the connection' if helps else 'answered'} for {deadline_s:g} s ({why})",
                     remedy=helps or CHECK,
                 ) from error
         except BaseException:

@@ -560,7 +560,7 @@ class _PlainTaker:
                 out.append(Taken(StreamPartition(*tp), start, [_not_decompressed(error)], error.following))
                 continue
             except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
-                why = DamagedBatch(f"a batch behind offset {start} cannot be read: {error!r}")
+                why = DamagedBatch(f"a batch after offset {start} cannot be read: {error!r}")
                 out.append(Taken(StreamPartition(*tp), start, error=why))
                 continue
             position = await self.consumer.position(tp)
@@ -649,7 +649,7 @@ async def discard(producer: AIOKafkaProducer, *, patience_s: float = 3.0) -> Non
     """Close a producer that may be broken. Batches that it still holds are dropped."""
     any_producer: Any = producer
     accumulator, sender = any_producer._message_accumulator, any_producer._sender
-    accumulator.fail_all(KafkaError("the producer is thrown away"))
+    accumulator.fail_all(KafkaError("the producer is discarded"))
     for batch in [*(b for queue in accumulator._batches.values() for b in queue), *accumulator._pending_batches]:
         for future in (batch.future, batch._drain_waiter):
             if future.done() and not future.cancelled():

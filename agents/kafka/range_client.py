@@ -134,7 +134,7 @@ class RangeClient:
     ) -> Any:
         """Ask the partition's leader until there is an answer. An error that no retry changes is raised."""
         loop = asyncio.get_running_loop()
-        give_up, why = loop.time() + PATIENCE_S, "there is nothing"
+        give_up, why = loop.time() + PATIENCE_S, "no answer yet"
         while loop.time() < give_up:
             try:
                 response = await self._client.send(await self._leader(at), request())
@@ -157,7 +157,7 @@ class RangeClient:
             await asyncio.sleep(PAUSE_S)
             with quiet_metadata():
                 await self._client.force_metadata_update()
-        raise RangeAway(f"{what}: no broker gave them for {PATIENCE_S:g} s ({why})", remedy=CHECK)
+        raise RangeAway(f"{what}: no broker returned them for {PATIENCE_S:g} s ({why})", remedy=CHECK)
 
     async def _leader(self, at: StreamPartition) -> int:
         """The node to ask. Raises `UnknownTopicOrPartitionError` while there is none."""

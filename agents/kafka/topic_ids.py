@@ -1,4 +1,4 @@
-"""The ids of topics, which aiokafka does not ask for: by them a topic that was deleted and made again is told from the one before.
+"""The ids of topics, which aiokafka does not ask for: by them a topic that was deleted and re-created is told from the one before.
 
 Every metadata request of a client carries them, so they cost no request of their own. They are written as Kafka's tools write them. Brokers
 before version 2.8, and some that only speak Kafka's protocol, have none: such an id is empty, unknown, and equals any. That is logged
@@ -148,7 +148,9 @@ def _tell_none(there: bool, identity: str) -> None:
     global _told
     if there and not identity and not _told:
         _told = True
-        log.info("the brokers give no ids of topics: a topic that is deleted and made again is not noticed by its id")
+        log.info(
+            "the brokers return no topic ids: a topic that is deleted and re-created cannot be recognized by its id"
+        )
 
 
 def topic_id(client: AIOKafkaClient, topic: str) -> str:

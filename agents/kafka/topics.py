@@ -171,7 +171,7 @@ def differences(spec: TopicSpec, found: ExistingTopic | None, client: ClientSett
         if spec.grows and found.partitions < spec.partitions:
             remedy = spec.wider(client)
         elif spec.shared:
-            remedy = f'say so where it is declared: .share("{spec.name}", partitions={found.partitions})'
+            remedy = f'declare it so: .share("{spec.name}", partitions={found.partitions})'
         out.append(
             Difference(spec.name, f"it has {found.partitions} partitions, but {spec.partitions} are needed", remedy)
         )
@@ -256,7 +256,7 @@ class TopicsAdmin:
 
     def _open(self) -> AIOKafkaAdminClient:
         if self._admin is None:
-            raise EnvironmentFault("topics are not started")
+            raise EnvironmentFault("the topic client is not started")
         return self._admin
 
     async def find(self, names: Iterable[str]) -> dict[str, ExistingTopic]:
@@ -331,7 +331,7 @@ class TopicsAdmin:
             why = next((text for text in detail if isinstance(text, str) and text), error.__name__)
             raise EnvironmentFault(
                 f"the topic {name} cannot be created: {why}",
-                remedy=f"have it created by somebody with the permission: {by_name[name].command(self._client)}\n"
+                remedy=f"ask someone with the permission to create it: {by_name[name].command(self._client)}\n"
                 f"`headgate topics plan MODULE:app` prints the commands for all topics of the job{_client_file(self._client)}",
             )
         if older:
@@ -346,7 +346,7 @@ class TopicsAdmin:
         except KafkaError as error:
             raise EnvironmentFault(
                 f"the topic {spec.name} cannot be given {spec.partitions} partitions: {error}",
-                remedy=f"have it done by somebody with the permission: {spec.wider(self._client)}{_client_file(self._client)}",
+                remedy=f"ask someone with the permission to do it: {spec.wider(self._client)}{_client_file(self._client)}",
             ) from error
 
     async def _appeared(self, wanted: Mapping[str, TopicSpec], deadline_s: float) -> dict[str, ExistingTopic]:

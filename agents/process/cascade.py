@@ -82,7 +82,7 @@ async def drained(
 
     await cascade(client, topics, arguments, run_id=run_id, timeout_s=timeout_s, tell=tell)
     if not found:
-        raise NotFound(f"neither '{shown(topics.job)}' nor a job behind it has a live run")
+        raise NotFound(f"neither '{shown(topics.job)}' nor a job downstream of it has a live run")
     return found[-1]
 
 
@@ -95,12 +95,12 @@ async def _states(client: ClientSettings, prefix: str, within_s: float) -> dict[
             return await states_of_all(KafkaPort(client), admin.names, prefix, within_s=CONNECT_S)
     except TimeoutError as error:
         raise DeadlinePassed(
-            "the deadline passed while it was read which jobs follow; nothing is drained",
+            "the deadline passed while the downstream jobs were looked up; nothing is drained",
             remedy="give a longer --timeout",
         ) from error
     except EnvironmentFault as error:
         raise EnvironmentFault(
-            f"it is not known which jobs follow: {error.what}",
+            f"the jobs downstream are unknown: {error.what}",
             remedy=f"{error.remedy or 'make it readable'}; or drain the jobs one by one, without --cascade",
         ) from error
     finally:

@@ -144,7 +144,7 @@ def configure(
     java = None if said.properties is None else read_properties(said.properties)
     variables, client_env, remarks = _environment(environ)
     if java is not None and java.without_effect:
-        remarks.append(f"{said.properties}: without effect here: {', '.join(java.without_effect)}")
+        remarks.append(f"{said.properties}: no effect here:  {', '.join(java.without_effect)}")
     sources = ((FLAG, dict(said.settings)), (ENVIRONMENT, variables), (str(path or FILE), file), (APP, dict(app)))
     for _, values in sources:
         for name, value in values.items():

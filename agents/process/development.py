@@ -197,7 +197,7 @@ class Development:
         offer = None if changes.done() or left.done() else loading.offer
         if offer is None or not await self._replaced(loading, offer):
             await loading.end(signal.SIGKILL)  # it has not begun to work, and what still loads is no more what is there
-            goes_on = "; the worker goes on with the code before" if self._works() else ""
+            goes_on = "; the worker continues with the previous code" if self._works() else ""
             if not changes.done() and not left.done():
                 self.say(f"waiting for a change{goes_on}")
         self.loading = None

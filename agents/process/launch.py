@@ -202,7 +202,7 @@ def location_of(configuration: Configuration, root: Path) -> str:
     given = imported("location.provider", provider, ["default"])
     found = called("location.provider", provider, given, root.parent, remedy=remedy, error=SettingError)
     if not isinstance(found, str) or not found:
-        raise SettingError(f"location.provider '{provider}' returned {found!r}, not a name", remedy="return a text")
+        raise SettingError(f"location.provider '{provider}' returned {found!r}, not a name", remedy="return a string")
     return found
 
 

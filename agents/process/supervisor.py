@@ -8,7 +8,7 @@ Decides:
 - A child's death is reported at once (`Heartbeat(gone=True)`), which others believe after three heartbeats of silence, and its successor is
   told that it is dead, so no one waits for a session timeout.
 - A child that died is restarted after a pause that doubles up to ten seconds. It stays down if it dies within ten seconds of its start five
-  times in a row, if it must not run (exit 2 or 4), or if its bounded run has failed. In the last case the supervisor exits with 1, and its
+  times in a row, if it refused to run (exit 2 or 4), or if its bounded run failed. In the last case the supervisor exits with 1, and its
   next start continues that run.
 - A child that finds its run closed although the supervisor was running then (it died while the run closed, or came late) exits with 0: a
   restart neither undoes a stop nor repeats a batch.
@@ -108,7 +108,7 @@ class Supervisor:
             if code == 0 or self.leaving:
                 child.code = left(code)
                 if child.code and not self.ended_at_once:
-                    say(f"{child.processor} ended {how(code)} while it was leaving")
+                    say(f"{child.processor} ended {how(code)} while it was shutting down")
                     await self.report(child.processor, child.process)
                 return
             if code == RUN_FAILED:
@@ -116,7 +116,7 @@ class Supervisor:
                 child.code = 1
                 return
             if code in (2, 4):
-                say(f"{child.processor} must not run (exit {code})")
+                say(f"{child.processor} refused to run (exit {code}), and is not restarted")
                 child.code = code
                 return
             await self._died(child, code)

@@ -59,7 +59,7 @@ def open_best(own: Path, spares: Path, memory: StoreMemory, owner: Owner, tables
             found = open_rocks(candidate, memory, owner, tables)
         except StoreHeld:
             held = True
-            log.warning("a store is held by another process", path=str(candidate))
+            log.warning("a store is locked by another process", path=str(candidate))
             continue
         except StoreUnusable as error:
             if candidate == own:

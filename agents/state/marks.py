@@ -132,7 +132,7 @@ def opened(directory: Path, grant: int) -> Marks:
     try:
         return FileMarks(directory, grant)
     except OSError as error:
-        log.warning("letters under way are not remembered", path=str(directory), why=str(error))
+        log.warning("letters in progress cannot be recorded", path=str(directory), why=str(error))
         return NoMarks()
 
 

@@ -391,7 +391,7 @@ def _lock(path: Path) -> int:
     except OSError as error:
         os.close(held)
         raise StoreHeld(
-            f"{path} is held by another process", remedy="wait until it ends, or use another state.dir"
+            f"{path} is locked by another process", remedy="wait until it ends, or use another state.dir"
         ) from error
     return held
 

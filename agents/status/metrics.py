@@ -281,7 +281,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_step_watermark_seconds",
         GAUGE,
-        "Lowest event time that a step of this worker's tasks has been told, in seconds since the epoch.",
+        "Lowest event time that a step of this worker's tasks has received, in seconds since the epoch.",
         ("step",),
         _step_watermarks,
     ),

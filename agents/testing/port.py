@@ -40,7 +40,7 @@ class MemoryProducer:
 
     def _live(self) -> None:
         if self._gone:
-            raise ProducerBroken("the producer is thrown away")
+            raise ProducerBroken("the producer is discarded")
         if self._id is not None and self._logs.fenced(self._id, self):
             raise Fenced(f"another has {self._id}")
 

@@ -71,7 +71,7 @@ class MemoryJob:
     def ask(self, request: c.SetRequest) -> None:
         """Let the leader's rules answer a request. Raises `DriverError` if they refuse it."""
         if request.verb not in DOES:
-            raise DriverError(f"a test driver does not {request.verb}", remedy=f"it does {', '.join(DOES)}")
+            raise DriverError(f"a test driver has no {request.verb}", remedy=f"it does {', '.join(DOES)}")
         asked = replace(request, uuid=request.uuid or f"request-{self.state.position}", requested_by="test")
         if self.state.request(asked.uuid) not in (None, asked):
             raise DriverError(f"the request '{asked.uuid}' already exists", remedy="use another id")

@@ -36,11 +36,11 @@ class PageDoor:
 
         >>> door = PageDoor("127.0.0.1", "t")
         >>> door.refused("evil.example:80", "/", ""), door.refused("localhost:80", "/", "Bearer t"), door.refused("[::1]:80", "/livez", "")
-        ((421, 'evil.example is no name of this machine'), None, None)
+        ((421, 'evil.example is not a name of this machine'), None, None)
         """
         name = _name(host)
         if _is_loopback(self.host) and not _is_here(name):
-            return 421, f"{name or 'no name'} is no name of this machine"
+            return 421, f"{name or 'no name'} is not a name of this machine"
         if path not in OPEN and not self.knows(given):
             return 401, "these pages need the token of web.token"
         return None

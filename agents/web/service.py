@@ -92,7 +92,7 @@ class Page:
 
     async def start(self, worker: Worker, configuration: Configuration) -> None:
         """Start to serve."""
-        assert self._socket is not None, "bind() comes first"
+        assert self._socket is not None, "call bind() first"
         self.worker, self.configuration = worker, configuration
         web = self._web = _Web(worker.app)
         web.bound = self._socket

@@ -108,7 +108,7 @@ class Stuck:
         held_s = self._held.look(self._turned_s(), time.monotonic())
         if held_s < AFTER_S:
             if self._said == "blocked":
-                log.info("the main loop turns again")
+                log.info("the main loop runs again")
             self._said = ""
             return False
         waits = main_frame_file() == selectors.__file__
@@ -116,9 +116,7 @@ class Stuck:
         if self._said not in (what, "blocked"):
             self._said = what
             if waits:
-                log.warning(
-                    "the main loop is ready to turn but does not: processor time is short", for_s=round(held_s, 1)
-                )
+                log.warning("the main loop is ready to run, but gets no processor time", for_s=round(held_s, 1))
             else:
                 self._tell_blocked()
                 log.error("the main loop is blocked", for_s=round(held_s, 1), by=self._work(), where=main_stack())

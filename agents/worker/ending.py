@@ -47,10 +47,10 @@ class Ending:
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             self.held.append(what)
-            log.error("a part of the worker does not stop", part=what, after_s=round(seconds, 1))
+            log.error("part of the worker does not stop", part=what, after_s=round(seconds, 1))
             task.cancel()
         elif not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a part of the worker did not stop cleanly", part=what, error=repr(error))
+            log.error("part of the worker did not stop cleanly", part=what, error=repr(error))
 
     async def steps(self, parts: Mapping[str, Awaitable[Any]], seconds: float = STEP_S) -> None:
         """Run independent steps side by side."""

@@ -107,7 +107,7 @@ class Upkeep:
                 remedy="let both be set by NTP: what is kept for a time, or waits for one, goes by this machine's clock",
             )
         elif self._off and not off:
-            log.info("this machine's clock is that of the broker again")
+            log.info("this machine's clock agrees with the broker's again")
         self._off = off
 
     async def _publish(self, durable: Mapping[StreamPartition, int]) -> None:
@@ -146,4 +146,4 @@ class Upkeep:
     def _once(self, what: str) -> None:
         if what not in self._said:
             self._said.add(what)
-            log.warning("upkeep", why=what)
+            log.warning("housekeeping", why=what)

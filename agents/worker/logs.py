@@ -74,7 +74,7 @@ class Repeats(logging.Filter):
             self._last.clear()
         self._last[key] = (record.created, 0, min(SELDOM_S, pause * 2) if kept_back else self.every_s)
         if kept_back:
-            record.msg, record.args = f"{record.getMessage()} (and {kept_back} times more before)", None
+            record.msg, record.args = f"{record.getMessage()} (and {kept_back} more times before)", None
         return True
 
 

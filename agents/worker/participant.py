@@ -129,7 +129,7 @@ class Participant:
         said = (self.ready, self.why.partition(":")[0])
         self.ready, self.why = ready, why
         if said != (ready, why.partition(":")[0]):  # not each time that one more of its tasks has started
-            log.info("standing", ready=ready, why=why)
+            log.info("readiness", ready=ready, why=why)
         run = self.coordination.member.view.job.run
         if self.on_waiting is not None and not ready and run is not None and why.startswith(f"run {run.run_id} is "):
             self.on_waiting(why, run.state, run.failed)
@@ -169,7 +169,7 @@ class Participant:
         """See `runtime.Job`. The plan contains the bounds that the run resolved, so it is the same whenever the task starts."""
         job = self.coordination.member.view.job
         if job.model is None or task not in job.model.tasks:
-            raise RuntimeError(f"{task} was granted, but the job model does not know it")
+            raise RuntimeError(f"{task} was granted, but is not in the job model")
         plan = self._options.declared.task_plan(task, job.model, task_settings(self._settings.given))
         run = job.run
         if run is None:

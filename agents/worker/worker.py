@@ -195,7 +195,7 @@ class Worker:
         tasks = [f"{name} ({actor.machine.phase})" for name, actor in sorted(self.actors.items())]
         unfinished = [
             *([f"not released: {', '.join(tasks)}"] if tasks else []),
-            *([] if participant.exit_code is not None else ["`left` is not said"]),
+            *([] if participant.exit_code is not None else ["its departure could not be announced"]),
             *([] if self.coordination.resigned else ["the leadership is not handed back"]),
         ]
         patience = self.settings.seconds("stop.timeout")

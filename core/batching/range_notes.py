@@ -38,7 +38,7 @@ def attempt_of(key: bytes) -> str:
     """The attempt of a key."""
     found = _read(key, "key")
     if not (isinstance(found, list) and found and isinstance(found[0], str)):
-        raise DataError("a key of what an executor reported names no attempt", remedy=_REMEDY)
+        raise DataError("a key of an executor's report names no attempt", remedy=_REMEDY)
     return found[0]
 
 
@@ -59,7 +59,7 @@ def decode(data: bytes) -> RangeRead:
         version, part, rows, tombstones, greatest_ms, bad = whole
         if version != VERSION:
             raise DataError(
-                f"what an executor reported has version {version!r:.20}; this headgate reads {VERSION}", remedy=_REMEDY
+                f"an executor's report has version {version!r:.20}; this headgate reads {VERSION}", remedy=_REMEDY
             )
         topic, partition, first, behind, topic_id = part
         _check((topic, topic_id), str)
@@ -67,7 +67,7 @@ def decode(data: bytes) -> RangeRead:
         _check((greatest_ms,), (int, type(None)))
         found = tuple(_bad(one) for one in bad)
     except (TypeError, ValueError) as error:
-        raise DataError(f"what an executor reported cannot be read: {error}", remedy=_REMEDY) from error
+        raise DataError(f"an executor's report cannot be read: {error}", remedy=_REMEDY) from error
     return RangeRead(Range(topic, partition, first, behind, topic_id), rows, tombstones, greatest_ms, found)
 
 
@@ -82,7 +82,7 @@ def _read(data: bytes, what: str) -> Any:
     try:
         return _unpack(data, max_ext_len=0)
     except Exception as error:
-        raise DataError(f"a {what} of what an executor reported is not msgpack: {error}", remedy=_REMEDY) from error
+        raise DataError(f"a {what} of an executor's report is not msgpack: {error}", remedy=_REMEDY) from error
 
 
 def _check(values: tuple[Any, ...], kind: type | tuple[type, ...]) -> None:

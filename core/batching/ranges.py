@@ -69,7 +69,7 @@ def remade(one: Range, found: str) -> RangeGone | None:
     if not found or found == (one.topic_id or found):
         return None
     return RangeGone(
-        f"{one.topic}[{one.partition}]: the topic was deleted and made again before Spark had read the records from offset {one.first} on: "
+        f"{one.topic}[{one.partition}]: the topic was deleted and re-created before Spark had read the records from offset {one.first} on: "
         f"its id was {one.topic_id}, and is {found} now",
         remedy=f"if it holds the same records at the same offsets, `headgate topics adopt JOB {one.topic}` accepts it",
     )

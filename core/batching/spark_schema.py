@@ -66,12 +66,12 @@ def result_columns(schema: Any) -> tuple[str, ...]:
         names = tuple(schema.fieldNames())
     else:
         raise DeclarationError(
-            f"spark(schema={schema!r:.80}) is neither a text nor a StructType of PySpark",
-            remedy=f"{LIKE}; types of other libraries are not converted",
+            f"spark(schema={schema!r:.80}) is neither a string nor a StructType of PySpark",
+            remedy=f"{LIKE}; schema types of other libraries are not accepted",
         )
     twice = [name for at, name in enumerate(names) if name in names[:at]]
     if twice or not names:
-        _refuse(schema, f"the column '{twice[0]}' is there twice" if twice else "it has no columns", LIKE)
+        _refuse(schema, f"the column '{twice[0]}' appears twice" if twice else "it has no columns", LIKE)
     return names
 
 
@@ -137,7 +137,7 @@ class _Text:
         else:
             names = self._fields("")
         if self.at < len(self.tokens):
-            self._refuse(f"no one opened this '{self.tokens[self.at]}'")
+            self._refuse(f"nothing opens this '{self.tokens[self.at]}'")
         return names
 
     def _peek(self) -> str:
@@ -163,10 +163,10 @@ class _Text:
     def _field(self, closing: str) -> str:
         name = self._peek()
         if not name or name in ",:;<>()":
-            self._refuse(f"a column is missing {f'before this {name!r}' if name else 'behind the last comma'}")
+            self._refuse(f"a column is missing {f'before this {name!r}' if name else 'after the last comma'}")
         self.at += 1
         if name.lower() in TYPES and self._peek() in ("", ",", "<", "("):
-            self._refuse(f"'{name}' is a type without the name of a column", f'schema="values {self.text.strip()}"')
+            self._refuse(f"'{name}' is a type without a column name", f'schema="values {self.text.strip()}"')
         if self._peek() == ":":
             self.at += 1
         if self._peek() in ("", ",", closing):
@@ -205,7 +205,7 @@ class _Text:
             max(given, default=0) > MOST_DIGITS or given != sorted(given)[::-1]
         ):
             self._refuse(
-                f"a decimal has at most {MOST_DIGITS} digits, and no more of them behind its point", "decimal(18, 2)"
+                f"a decimal has at most {MOST_DIGITS} digits, and its scale is at most its precision", "decimal(18, 2)"
             )
 
     def _unknown(self, word: str) -> NoReturn:

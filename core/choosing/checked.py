@@ -79,7 +79,7 @@ class CheckedChooser:
             return wait._replace(until=now + ASK_AGAIN) if any(head.takeable for head in heads) else wait
         if not (whole(until) or isinstance(until, float)) or not isfinite(until):
             raise self._broken(
-                f"returned a wait until {until!r}", "give seconds on the clock that choose() is told, or None"
+                f"returned a wait until {until!r}", "return seconds on the clock that choose() receives, or None"
             )
         return wait._replace(until=max(float(until), now + SOON))
 
@@ -88,7 +88,7 @@ class CheckedChooser:
         pair = cast("tuple[object, ...]", at)
         if not (isinstance(at, tuple) and len(pair) == 2 and isinstance(pair[0], str) and whole(pair[1])):
             raise self._broken(
-                f"has chosen {at!r}, which is not a (stream, partition)", "choose the `at` of one of the heads"
+                f"chose {at!r}, which is not a (stream, partition)", "return the `at` of one of the heads"
             )
         for name, value in zip(choice._fields[1:], choice[1:], strict=True):
             if not whole(value) and (value is not None or name == "max_records"):
@@ -97,10 +97,10 @@ class CheckedChooser:
     def _check(self, choice: Choice, head: Head | None) -> None:
         what = str(StreamPartition(*choice.at))
         if head is None:
-            raise self._broken(f"has chosen {what}, which it was not shown", "choose the `at` of one of the heads")
+            raise self._broken(f"chose {what}, which is not among the heads", "return the `at` of one of the heads")
         for wrong, why in ((head.paused, "is paused"), (head.ended, "has ended"), (head.ready < 1, "is empty")):
             if wrong:
-                raise self._broken(f"has chosen {what}, which {why}", "choose among the heads that are `takeable`")
+                raise self._broken(f"chose {what}, which {why}", "choose among the heads that are `takeable`")
         if not 1 <= choice.max_records <= head.ready:
             raise self._broken(
                 f"wants {choice.max_records} records of {what}, of which {head.ready} are ready",

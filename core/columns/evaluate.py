@@ -162,7 +162,7 @@ def _check(node: e.Operation, kind: ExpressionKind) -> Callable[[ColumnValues], 
         fits: Callable[[Any], bool] = _in_64_bits
         why, remedy = "has more than 64 bits", "use floats: .cast(float)"
     elif kind.type == FLOAT:
-        fits, why, remedy = isfinite, "is no finite number", "filter such records before this step"
+        fits, why, remedy = isfinite, "is not a finite number", "filter such records before this step"
     else:
         return lambda found: found
 
@@ -261,7 +261,7 @@ def _of_one(node: e.Operation, of: Compute, was: ExpressionKind, kind: Expressio
     if node.name == e.CAST:
         return of if was.type == kind.type else _partial(node, cast_of(was.type, kind.type), of, was, f"no {kind.type}")
     if node.name == e.STRPTIME:
-        return _partial(node, reader(str(node.options[0])), of, was, "no time in this form")
+        return _partial(node, reader(str(node.options[0])), of, was, "not a time in this format")
     if node.name == e.STRFTIME:
         return _partial(node, writer(str(node.options[0])), of, was, "before the year 1 or after 9999")
     function, check = function_of(node, was.type), _check(node, kind)

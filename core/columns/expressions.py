@@ -163,9 +163,11 @@ def constant(value: object, where: str) -> Constant:
     if type(plain) is int and not LEAST <= plain <= MOST:
         raise DeclarationError(f"{where} {plain}, which has more than 64 bits", remedy="use a float")
     if type(plain) is float and not isfinite(plain):
-        raise DeclarationError(f"{where} {plain}, which no column contains", remedy="use a finite number")
+        raise DeclarationError(f"{where} {plain}, which a column cannot hold", remedy="use a finite number")
     if type(plain) is str and not is_text(plain):
-        raise DeclarationError(f"{where} {plain!r:.60}, which is no text: it has a lone surrogate", remedy="use text")
+        raise DeclarationError(
+            f"{where} {plain!r:.60}, which is not valid text: it has a lone surrogate", remedy="use text"
+        )
     if isinstance(plain, bool | int | float | str):
         return Constant(plain)
     raise DeclarationError(
@@ -229,7 +231,7 @@ class Expression:
             known = [one for one in vars(Expression) if not one.startswith("_") and one != "node"]
             raise brought(name, EXPRESSION) or UnknownName(
                 f"{self.node}.{name}: an expression has no '{name}'",
-                remedy=f"{offer(name, known)}; what no expression can say, a function of a frame can: .frame(…)",
+                remedy=f"{offer(name, known)}; for what expressions cannot do, use a function of frames: .frame(…)",
             )
 
         def __contains__(self, value: object) -> NoReturn:
@@ -425,13 +427,15 @@ class Expression:
         unknown = next((one for one in named if one not in DIRECTIVES), None)
         if unknown is not None or "" in named:
             known = " ".join(f"%{one}" for one in DIRECTIVES)
-            raise DeclarationError(f"{told}: %{unknown or ''} is no part of a form", remedy=f"there are {known}")
+            raise DeclarationError(
+                f"{told}: %{unknown or ''} is not supported in a format", remedy=f"there are {known}"
+            )
         if len(form.encode()) > LONGEST_FORM:
-            raise DeclarationError(f"{told} is longer than {LONGEST_FORM} bytes", remedy="use a shorter form")
+            raise DeclarationError(f"{told} is longer than {LONGEST_FORM} bytes", remedy="use a shorter format")
         if name == STRPTIME and not {"Y", "m", "d"} <= set(named):
-            raise DeclarationError(f"{told} makes no date", remedy="it needs %Y, %m and %d")
+            raise DeclarationError(f"{told} does not make a complete date", remedy="it needs %Y, %m and %d")
         if name == STRPTIME and len(set(named)) < len(named):
-            raise DeclarationError(f"{told} reads a part twice", remedy="name each part once")
+            raise DeclarationError(f"{told} has a part twice", remedy="name each part once")
         return found
 
     def lower(self) -> Expression:
@@ -490,7 +494,9 @@ class Expression:
 
     def _some_text(self, name: str, text: str) -> Scalar:
         if text == "":
-            raise DeclarationError(f"{self.node}.{name}('') is of no text", remedy="give it one character or more")
+            raise DeclarationError(
+                f"{self.node}.{name}('') needs a non-empty text", remedy="give it at least one character"
+            )
         return self._text(name, text)
 
     def _place(self, name: str, place: int) -> int:

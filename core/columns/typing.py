@@ -158,7 +158,7 @@ def _one_type(node: e.Operation, types: list[ColumnKind]) -> ColumnKind:
         return FLOAT
     if len(found) > 1:
         raise DeclarationError(
-            f"{node}: {' and '.join(dict.fromkeys(types))} make no column together",
+            f"{node}: {' and '.join(dict.fromkeys(types))} have no common type for one column",
             remedy="cast one: .cast(str), .cast(float)",
         )
     return types[0]
@@ -168,7 +168,7 @@ def _cast(node: e.Operation, was: ColumnKind) -> ColumnKind:
     wanted = CASTS[node.options[0]]
     if wanted == BOOL and was in NUMBERS:
         raise DeclarationError(
-            f"{node.of[0]} is {was}, and no cast makes a boolean of a number", remedy=f"compare it: {node.of[0]} != 0"
+            f"{node.of[0]} is {was}, and a number cannot be cast to a boolean", remedy=f"compare it: {node.of[0]} != 0"
         )
     return wanted
 

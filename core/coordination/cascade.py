@@ -1,7 +1,7 @@
 """Which jobs a cascade drains behind a job, and in which order.
 
 What it decides: a job follows if its run reads a stream that a drained job shares (`SetRun.reads`). It is drained after all of its
-producers that take part, and then still reads what these have shared. Jobs that read each other in a circle have no order, so they are
+producers that take part, and then still reads what these have shared. Jobs that read each other in a cycle have no order, so they are
 refused.
 """
 
@@ -54,6 +54,6 @@ def followers(first: str, reads: Mapping[str, Reads]) -> list[Following]:
 
 def _circle(jobs: set[str]) -> HeadgateError:
     return HeadgateError(
-        f"the jobs {', '.join(sorted(jobs))} read each other in a circle, so none of them can be drained last",
+        f"the jobs {', '.join(sorted(jobs))} read each other in a cycle, so none of them can be drained last",
         remedy="drain them one by one, without --cascade",
     )

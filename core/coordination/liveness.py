@@ -29,6 +29,9 @@ be heard either. A greater value would count such time as their silence.
 """
 SURE = 3
 """In intervals: so long no one must have heard a process that is said to be gone. One that lives sends several heartbeats meanwhile."""
+REPORTED_DEAD = "dead, as its supervisor reports"
+"""Why a worker counts as dead whose supervisor has said so: the other reasons are silences."""
+
 MAX_BEAT = 16_384
 
 _pack = cast("Callable[[Any], bytes]", msgpack.packb)  # pyright: ignore[reportUnknownMemberType]
@@ -122,7 +125,7 @@ def decode_beat(value: bytes | None) -> Heartbeat:
     try:
         body = _unpack(value, max_ext_len=0)
         if body["v"] != 1:
-            raise DataError(f"a heartbeat of version {body['v']!r:.20}", remedy="update this worker")
+            raise DataError(f"a heartbeat of version {body['v']!r:.20}", remedy="upgrade this worker")
         beat = Heartbeat(
             str(body["processor"]), str(body["process"]), str(body["incarnation"]), float(body["sent_s"]),
             float(body["turn_age_s"]), int(body["term"]), body["gone"] is True,

@@ -375,7 +375,7 @@ def unlawful(key: Key, *, transactional: bool = True) -> str:
     if transactional and key[0] not in FOR_EVER:
         return ""
     whose = "no one deletes it" if key[0] in FOR_EVER else "only the leader deletes it"
-    return f"'{shown(key)}' was deleted by hand, but {whose}; the message before stays valid"
+    return f"'{shown(key)}' was deleted by hand, but {whose}; the previous message stays valid"
 
 
 @dataclass(frozen=True, slots=True)

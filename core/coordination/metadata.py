@@ -71,7 +71,7 @@ def _request(key: str, value: Any) -> c.SetRequest:
     verb, run, arguments = given.get("verb", ""), given.get("run") or "", given.get("arguments", {})
     made = c.SetRequest(key, verb, run, arguments)
     if strange := sorted(given.keys() - {"verb", "run", "arguments"}):
-        wrong = f"it knows no '{strange[0]}'"
+        wrong = f"it has no field '{strange[0]}'"
     elif not (isinstance(verb, str) and isinstance(run, str) and isinstance(arguments, Mapping)):
         wrong = "'verb' and 'run' are texts, and 'arguments' is a map"
     else:
@@ -135,8 +135,8 @@ class MetadataStore:
 
 
 INSTEAD: Mapping[str, tuple[str, str]] = {
-    LOCALITY: ("a worker, about itself,", "`headgate stop JOB --worker P` takes a worker out; one says where it is when it starts"),
-    ASSIGNMENTS: ("the leader alone", "`headgate move JOB TASK --to P`, or put a request of the verb 'move', gives a task to a worker"),
+    LOCALITY: ("a worker, about itself", "`headgate stop JOB --worker P` takes a worker out; a worker announces itself when it starts"),
+    ASSIGNMENTS: ("the leader", "`headgate move JOB TASK --to P`, or put a request of the verb 'move', gives a task to a worker"),
 }  # fmt: skip
 """Namespaces without direct writes: who writes them, and what to use instead."""
 
@@ -145,7 +145,7 @@ def _must_be_written_by_asking(namespace: str) -> None:
     known(namespace)
     if namespace in INSTEAD:
         who, remedy = INSTEAD[namespace]
-        raise DataError(f"'{namespace}' is written by {who} and by no one else", remedy=remedy)
+        raise DataError(f"'{namespace}' is written only by {who}", remedy=remedy)
 
 
 # ----------------------------------------------------------------------------------------------------------- namespaces

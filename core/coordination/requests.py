@@ -149,7 +149,7 @@ def problem(request: SetRequest) -> str:
     if missing := sorted(needed - given):
         return f"{request.verb} needs '{missing[0]}'"
     if unknown := sorted(given - needed - allowed):
-        return f"{request.verb} knows no '{unknown[0]}'"
+        return f"{request.verb} has no argument '{unknown[0]}'"
     for name in ("stream", "task", "worker", "setting", "request"):
         if name in given and not isinstance(request.arguments[name], str):
             return f"'{name}' of {request.verb} must be a name"

@@ -84,7 +84,7 @@ def _number(value: Any) -> int:
 
 def _count(value: Any) -> int:
     if not 0 <= _number(value) < MAX_COUNT:
-        raise ValueError(f"{value} is negative, or no number that anybody has counted to")
+        raise ValueError(f"{value} is negative or too large")
     return value
 
 
@@ -154,13 +154,13 @@ def _fact(value: Any) -> Any:
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a number")
     elif value is not None and not isinstance(value, str | int):
-        raise TypeError(f"{value!r:.80} is no plain value")
+        raise TypeError(f"{value!r:.80} is not a plain value")
     return cast("Any", value)
 
 
 def _setting(value: Any) -> Any:
     if isinstance(value, list | dict) or (isinstance(value, str) and len(value) > MAX_SETTING):
-        raise TypeError(f"{value!r:.80} is no value of a setting")
+        raise TypeError(f"{value!r:.80} is not a value of a setting")
     return _fact(value)
 
 
@@ -325,7 +325,7 @@ def _read_key(key: bytes) -> Key | str:
     parts: list[Any] = [] if kind in _SINGLE else [written] if len(names) == 1 else written
     found = tuple(FORMS[cls][name](part) for name, part in zip(names, parts, strict=True))
     if encode_key((kind, found)) != key:
-        raise ValueError("not written in the canonical way")
+        raise ValueError("not in canonical form")
     return kind, found
 
 
@@ -342,7 +342,7 @@ def _read_value(key: Key, value: bytes) -> tuple[Message, Stamp]:
         for number in (model.version, *(found.epoch for found in model.producers.values())):
             _count(number)
         if model.wanted.keys() != model.tasks.keys() or not set(model.wanted.values()) <= set(model.processors):
-            raise ValueError("a model wants every one of its tasks, and no other, of a processor that it names")
+            raise ValueError("a model places each of its tasks, and no other, on a processor that it names")
         return SetJobModel(model), stamp
     form, defaults = FORMS[cls], _DEFAULTS[cls]
     given: dict[str, Any] = dict(zip(KEYS[cls][1], key[1], strict=True))

@@ -117,7 +117,7 @@ def _no_cycle(graph: Graph) -> None:
                 walked = list(path)
                 ring = [*walked[walked.index(step) :], step]
                 raise DeclarationError(
-                    f"the job runs in a circle: {' → '.join(ring)}; no end of stream, drain or watermark could ever pass it",
+                    f"the job has a cycle: {' → '.join(ring)}; no end of stream, drain or watermark could ever get through it",
                     remedy="write to a topic that the job does not read, and let another job read that",
                 )
             elif step not in done:
@@ -147,7 +147,7 @@ def _streams(graph: Graph) -> None:
             )
         if one.until == "producers" and one.start == "newest":
             raise DeclarationError(
-                f"the input '{one.stream}' is to end with its producers, but begins at its newest record, behind what they may have said",
+                f"the input '{one.stream}' is to end with its producers, but starts at its newest record, after what they may have written",
                 remedy="start='oldest', or a time",
             )
 

@@ -63,7 +63,7 @@ def rights(graph: Graph, topics: Topics, *, create: bool = True, outputs: bool =
         _topics(shared, (WRITE, CONFIGS, *made), "writes the streams that it shares with other jobs"),
         _topics((topics.dead_letters,), (WRITE, CONFIGS, *made), "writes records that failed"),
         _topics((topics.log,), (READ, WRITE, CONFIGS, *made, *grows), "keeps tables and positions"),
-        _topics((topics.coordinator, topics.heartbeat), (READ, WRITE, CONFIGS, *made), "agrees on who does what"),
+        _topics((topics.coordinator, topics.heartbeat), (READ, WRITE, CONFIGS, *made), "coordinates its workers"),
         Right(GROUP, (topics.job.slug,), (READ,), "shows its positions to tools for lag"),
         Right(TRANSACTIONAL_ID, (transactional_prefix(topics.job),), (WRITE,), "writes in transactions", prefixed=True),
     ]

@@ -407,7 +407,7 @@ class ProducerGroup:
         names, unnamed = self.silent()
         if names or unnamed:
             found = [Holder(NO_TIME, front + name, SILENT) for name in names]
-            return [*found, Holder(NO_TIME, f"{front}({unnamed} not heard of)", SILENT)] if unnamed else found
+            return [*found, Holder(NO_TIME, f"{front}({unnamed} never seen)", SILENT)] if unnamed else found
         live = {name: said for name in self.waited_for() if (said := self.said.get(name)) and not said.status}
         reached = self.reached()
         everyone = self.everyone

@@ -1,6 +1,6 @@
 """Positions that change otherwise than by reading: an operator's seek, and a log that begins after the position.
 
-A topic that was deleted and made again under the same name is another log: its position is lost, whatever offsets it has. Where an operator
+A topic that was deleted and re-created under the same name is another log: its position is lost, whatever offsets it has. Where an operator
 knows that it is a copy of the same records (after a mirror's failover), a seek to `here` keeps the position, and the task takes its id.
 
 Promises: a seek goes to an existing offset, or to the end, and only from the position that its plan showed. A request is applied once, and
@@ -239,7 +239,7 @@ class Seeks:
             return ""
         if self.inputs.is_other(at, event.topic):
             return (
-                f"{at.stream} was deleted and made again: the position {position} of {at} belongs to the topic of id "
+                f"{at.stream} was deleted and re-created: the position {position} of {at} belongs to the topic of id "
                 f"{self.inputs.topics[at]}, and its id is {event.topic} now"
             )
         if event.ends_before:

@@ -120,7 +120,7 @@ TABLE = rules(
         (s.WORKING, t.CommitDone, ("", s.RESTING), "durable; so is its end, perhaps"),
         (s.RESTING, RunChanged, "", "control messages are repeated when epochs change", "repeat_for_run"),
         (s.RESTING, Seek, "", "refused: the task reads nothing more in this run", "refuse_seek"),
-        (s.RESTING, Tick, "", "other jobs are told again", "repeat"),
+        (s.RESTING, Tick, "", "other jobs are notified again", "repeat"),
         (s.RESTING, t.CommitDone, "", "a repeated control message is durable", "note_durable"),
         (s.RESTING, (*INTAKE, *ACTOR, t.OffsetsResolved), IGNORED, "the task has reported its end"),
         ((s.WORKING, s.RESTING), Release, LEAVING, "finish or drop the chunk, commit, close, report"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from .threads import off_the_loop
 
-REASON = "headgate has called off the batch"
+REASON = "headgate has cancelled the batch"
 
 
 def is_connect(session: Any) -> bool:

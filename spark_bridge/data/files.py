@@ -223,7 +223,7 @@ class HadoopFiles:
         finally:
             stream.close()
         if not self.move(draft, path) and self.size(path) is None:
-            raise FileNotFoundError(f"{draft} is gone: another process took it for that of a dead one")
+            raise FileNotFoundError(f"{draft} is gone: another process took its owner for dead")
         self.delete(draft)  # the name was taken: by another process, which writes the same
 
     def move(self, source: str, target: str) -> bool:
@@ -308,7 +308,7 @@ class ArrowFiles:
         with self._fs.open_output_stream(self._path(draft)) as stream:
             stream.write(text.encode())
         if not self.move(draft, path) and self.size(path) is None:
-            raise FileNotFoundError(f"{draft} is gone: another process took it for that of a dead one")
+            raise FileNotFoundError(f"{draft} is gone: another process took its owner for dead")
 
     def move(self, source: str, target: str) -> bool:
         """Move a file."""

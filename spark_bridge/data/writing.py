@@ -30,7 +30,7 @@ class FilesDown(SparkError, EnvironmentFault):
 def save(session: Any, frame: Any, batch: BatchInfo, stage: SparkStage) -> str:
     """SparkWrite the result of a batch. Returns the attempt whose files wait to be published, or nothing if none do."""
     write = stage.write
-    assert write is not None, "the stage is one that writes"
+    assert write is not None, "only a stage that writes gets here"
     if write.save is not None:
         _by_user(write, frame, batch)
         return ""

@@ -221,7 +221,7 @@ def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where:
     except Exception as error:  # noqa: BLE001 - Spark may raise anything
         if late.is_set():
             raise SparkAway(
-                f"{where} has given no executor for {patience_s:g} s (spark.executors-timeout)",
+                f"{where} has provided no executor for {patience_s:g} s (spark.executors-timeout)",
                 remedy="see whether it has free cores and memory; several workers share a standalone cluster only if "
                 "spark.cores.max bounds each of them",
             ) from None

@@ -173,7 +173,7 @@ class Remote:
     def _watch(self, session: Any) -> None:
         def over(why: str) -> None:
             self._ended = session, why
-            log.error("the session on the Connect server is given up, and another one takes its place", why=why)
+            log.error("the session on the Connect server is abandoned, and replaced", why=why)
             _cut(session)
 
         self._probe = Watchdog(lambda: _knock(session), over, self.terms.probe_s)

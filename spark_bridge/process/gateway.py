@@ -41,7 +41,9 @@ _launched = Launched()
 _ended: WeakSet[Any] = WeakSet()
 """The JVMs that were ended here."""
 OVER = "a DataFrame, or another object of Spark, that was kept from an earlier batch belongs to a session that is over"
-ANEW = "make it anew with df.sparkSession, or keep it together with the id of its application, as docs/spark.md shows"
+ANEW = (
+    "create it again with df.sparkSession, or keep it together with the id of its application, as docs/spark.md shows"
+)
 
 
 def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) -> Any:
@@ -111,9 +113,9 @@ def _wait(process: subprocess.Popen[bytes], told: Path) -> None:
     give_up = time.monotonic() + UP_S
     while not told.exists():
         if process.poll() is not None:
-            raise ConnectionError(f"the JVM ended with {process.returncode} before it was up")
+            raise ConnectionError(f"the JVM ended with {process.returncode} before it was ready")
         if time.monotonic() > give_up:
-            raise ConnectionError(f"the JVM was not up after {UP_S:g} s")
+            raise ConnectionError(f"the JVM was not ready after {UP_S:g} s")
         time.sleep(0.02)
 
 

@@ -100,7 +100,7 @@ class Sessions:
                 return self._session
             why = ""
             if self._session is not None:
-                why = self.complaint(self._session) or "the session before it has died"
+                why = self.complaint(self._session) or "the previous session has died"
                 self.watch.is_lost(why)
                 self._forget()
             if self._over:
@@ -309,7 +309,7 @@ class Sessions:
         def over(why: str) -> None:
             if process.poll() is None:
                 self._ended = self._session, why
-                log.error("the JVM of Spark is killed, and another one takes its place", why=why, jvm=process.pid)
+                log.error("the JVM of Spark is killed, and replaced", why=why, jvm=process.pid)
             gateway.end(process)
 
         empty = _Executors(self.terms.executors_s) if not conf.is_local(self.master) else None
@@ -338,7 +338,7 @@ class _Executors:
         self._since = self._since or now
         if now - self._since < self._patience_s:
             return ""
-        return f"its cluster has given no executor for {self._patience_s:g} s (spark.executors-timeout)"
+        return f"its cluster has provided no executor for {self._patience_s:g} s (spark.executors-timeout)"
 
 
 def _quietly(call: Callable[[], Any]) -> None:

@@ -118,7 +118,7 @@ class Watch:
         away = self._away = self._away or Away()
         if away.again():
             log.warning(
-                "Spark is away, and batches wait for it",
+                "Spark is unavailable, and batches wait for it",
                 where=self._session.where,
                 why=error.what,
                 since=away.since,
@@ -234,7 +234,7 @@ class Watch:
             found = measure()
         except Exception as error:  # noqa: BLE001 - PySpark and py4j raise anything when a session ends
             if not self._closed.is_set():
-                log.debug("the memory of Spark is not known", why=str(error)[:MOST_ERROR])
+                log.debug("the memory of Spark is unknown", why=str(error)[:MOST_ERROR])
             return
         with self._lock:
             if self._session.state == READY and self._measure is measure:
@@ -312,7 +312,7 @@ class Watched:
         if for_s >= self._log_after_s:
             self._log_after_s = for_s + min(LAST_LOG_S, for_s)
             log.info(
-                "a batch is at Spark",
+                "a batch is running in Spark",
                 batch=self.batch.id,
                 stage=self.attempt.stage,
                 rows=self.batch.rows,

@@ -183,7 +183,7 @@ class Spark:
     def _rows(self, contents: Contents) -> contextlib.AbstractAsyncContextManager[Any]:
         if not isinstance(contents, Ranges):
             return self.carrier.rows(contents)
-        assert self._kafka is not None, "whoever passes ranges says how to reach Kafka"
+        assert self._kafka is not None, "a session that gets ranges needs the settings of Kafka"
         return contextlib.nullcontext(ranges.Unfetched(contents, ranges.Connect(*self._kafka)))
 
     async def _stage(self, batch: BatchInfo, table: Any, stage: SparkStage) -> BatchOutcome:
@@ -276,7 +276,9 @@ class Spark:
                 pause = min(2 * pause, longest)
             except asyncio.CancelledError:
                 jobs.called_off = True
-                leaving = asyncio.get_running_loop().create_task(self._call_off(work, jobs), name="spark is called off")
+                leaving = asyncio.get_running_loop().create_task(
+                    self._call_off(work, jobs), name="spark batch is cancelled"
+                )
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
                 await asyncio.shield(leaving)

@@ -101,7 +101,7 @@ class Worker:
                 try:
                     said = orjson.loads(line)
                     self._up |= said["event"] == "worker started"
-                    self._ready = said["ready"] if said["event"] == "standing" else self._ready
+                    self._ready = said["ready"] if said["event"] == "readiness" else self._ready
                     self._incarnations |= {said["incarnation"]} - {""}
                 except (ValueError, KeyError, TypeError):  # others log here, too
                     continue

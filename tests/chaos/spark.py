@@ -71,7 +71,7 @@ class Follower(threading.Thread):
         self._reader.assign([TopicPartition("totals", 0, OFFSET_BEGINNING)])
 
     def run(self) -> None:
-        """Read until `end`. While the broker is away, nothing comes."""
+        """Read until `end`. While the broker does not answer, nothing comes."""
         while not self._ended.is_set():
             for message in self._reader.consume(1000, timeout=0.2):
                 if message.error() is None:

@@ -74,7 +74,7 @@ def test_what_the_table_allows_is_handled():
 def test_what_it_does_not_allow_raises_and_changes_nothing():
     gate = Gate()
     with pytest.raises(
-        IllegalEvent, match=r"Gate in state 'shut' cannot take Close\(\); its story:\n\(nothing happened yet"
+        IllegalEvent, match=r"Gate in state 'shut' cannot take Close\(\); its history:\n\(nothing happened yet"
     ) as caught:
         gate.handle(Close(), T)
     assert (gate.state, gate.steps(), caught.value.event, caught.value.story) == ("shut", [], Close(), "")

@@ -45,7 +45,7 @@ CLI_PREFACE = """\
 | 3 | timeout | `drain --wait --timeout 25s`, with a list of what is not done |
 | 4 | not found | no such job, no live run, no such table or key, no broker for `headgate kafka status` |
 | 130 | ended by a second Ctrl-C | |
-| 128 + n | `run --workers N`: a worker was killed by signal n while it was leaving | 137 after SIGKILL |
+| 128 + n | `run --workers N`: a worker was killed by signal n while it was shutting down | 137 after SIGKILL |
 
 A command that exits with 2 will do so again until you correct it, so `headgate run --workers N` does not restart such a worker. Every error
 says what is wrong on a line `Error:`, what to do on a line `To do:`, and the command that shows what is written about it on a line

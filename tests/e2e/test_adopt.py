@@ -89,7 +89,7 @@ def test_a_copy_of_an_input_is_adopted_with_the_positions_as_they_are(hg: Headga
     assert f"headgate topics adopt JOB {orders}" in hg.run("status", hg.job)
     replay = ("dead-letters", "replay", hg.job, "0", "--yes")
     hg.run(*replay, code=1)
-    assert f"'{orders}' was deleted and made again since" in hg.said
+    assert f"'{orders}' was deleted and re-created since" in hg.said
     hg.run(*adopt, code=1)  # it asks, and there is no answer
     assert "records are lost or processed twice" in hg.said
     assert hg.json("answer", *adopt, "--yes", "--wait", "--timeout", "150s")["state"] == "done"

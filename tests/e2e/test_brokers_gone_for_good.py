@@ -75,7 +75,9 @@ async def test_a_worker_whose_broker_stands_still_is_put_down_whole(job_on, priv
     assert code == 3
     why = one.worker.participant.exit_why
     assert "could not stop within stop.timeout (5 s): " in why
-    assert "`left` is not said" in why  # nor are tasks released, if it has had little of the processor
+    assert (
+        "its departure could not be announced" in why
+    )  # nor are tasks released, if it has had little of the processor
     assert one.worker.actors == {}
     locks = list((tmp_path / "state").glob("*/tasks/Partition-*/lock"))
     assert len(locks) == 2

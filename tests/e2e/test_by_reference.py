@@ -210,7 +210,7 @@ async def test_a_topic_made_again_during_an_attempt_gives_no_row_to_the_batch(
     gate.set()
     await running.until(lambda: why(running), "the task fails", within_s=PATIENCE_S)
     first = "Partition 0/lot/1"
-    assert f"batch {first}: {source}[0]: the topic was deleted and made again before Spark had read" in why(running)
+    assert f"batch {first}: {source}[0]: the topic was deleted and re-created before Spark had read" in why(running)
     assert f"`headgate topics adopt JOB {source}` accepts it" in why(running)
     assert attempts.count(first) == 1, "no further attempt can read them"
     assert await running.stop() == 0

@@ -141,7 +141,7 @@ class Headgate:
 
     def joined(self) -> bool:
         """From then on the job exists."""
-        return '"event": "standing"' in self.log.read_text()
+        return '"event": "readiness"' in self.log.read_text()
 
     def until_said(self, text: str) -> None:
         """Wait for a word in the worker's output."""
@@ -441,7 +441,7 @@ def test_what_is_replayed_is_the_record_and_not_what_was_made_of_it(hg: Headgate
     hg.run("dead-letters", "replay", hg.job, nowhere, "--yes", code=1)
     assert "--to TOPIC writes the row itself" in hg.said
     hg.run("dead-letters", "replay", hg.job, whole, other, "--yes", code=1)
-    assert f"'{topic}' was deleted and made again since" in hg.said
+    assert f"'{topic}' was deleted and re-created since" in hg.said
     hg.run("dead-letters", "replay", hg.job, whole, plain, "--yes")
     _, first, second = asyncio.run(found())
     assert (first.key, first.value, first.timestamp) == (b"k", b'{"user": "zoe"}', 1_700_000_000_000)

@@ -290,7 +290,7 @@ def test_readiness_is_503_from_the_first_moment_of_a_pause_in_service(hg: Headga
 
 def page_of(log: str) -> str:
     found = [word for word in log.split() if word.startswith("http://127.0.0.1:")]
-    return found[0] if found and "standing" in log else ""
+    return found[0] if found and "readiness" in log else ""
 
 
 def answer(url: str) -> tuple[int, str]:

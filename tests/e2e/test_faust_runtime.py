@@ -216,5 +216,5 @@ async def test_a_worker_that_is_cancelled_while_it_ends_still_stops_its_agents(j
         "steering",
         "partition counts",
         "the worker stops",
-        "main loop's turn",
+        "age of the main loop",
     }

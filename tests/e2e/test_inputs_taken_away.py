@@ -67,7 +67,7 @@ async def test_an_input_that_was_made_anew_is_noticed_and_treated_as_lost_record
         await worker.until(lambda: hasattr(worker.worker.coordination, "member") and failed_because(worker), "failed")
         why = failed_because(worker)
         assert f"{inp}:0" in why
-        assert f"{inp} was deleted and made again: the position 10 of {inp}:0 belongs to the topic of id " in why
+        assert f"{inp} was deleted and re-created: the position 10 of {inp}:0 belongs to the topic of id " in why
         assert f"headgate seek JOB {inp}" in why
         await job.ask("seek", stream=inp, to="oldest")
     if on_lost == "newest":
@@ -99,7 +99,7 @@ async def test_an_input_that_is_made_anew_while_it_is_read_gives_nothing_of_the_
     await made(job, inp)
     await job.write(inp, rows(100, 120))
     await worker.until(lambda: failed_because(worker), "it is noticed")
-    assert f"{inp} was deleted and made again" in failed_because(worker)
+    assert f"{inp} was deleted and re-created" in failed_because(worker)
     assert [v["n"] for v in await job.values(out, 10)] == list(range(10))
     await job.ask("seek", stream=inp, to="here")  # somebody says that it is the same one
     assert [v["n"] for v in await job.values(out, 20)] == [*range(10), *range(110, 120)]
@@ -118,7 +118,7 @@ async def test_an_input_that_is_made_anew_and_is_shorter_is_named_so(job, topic)
     await made(job, inp)
     await job.write(inp, rows(100, 105))
     assert [v["n"] for v in await job.values(out, 15)] == [*range(10), *range(100, 105)]
-    assert f"{inp} was deleted and made again" in degraded_notes(worker)["lost"]
+    assert f"{inp} was deleted and re-created" in degraded_notes(worker)["lost"]
 
 
 async def test_a_bounded_run_over_an_input_that_is_made_anew_and_shorter_ends(job, topic):

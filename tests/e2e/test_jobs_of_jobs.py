@@ -143,7 +143,7 @@ async def test_two_jobs_share_one_stream_and_the_silent_one_is_named(job, make, 
     later = await second.start(second_of(second, shared, out, job, other))
     await later.until_running(2)
 
-    while f"{other.name}/1 (1 not heard of)" not in str(await said(job, "status", second.name)):
+    while f"{other.name}/1 (1 never seen)" not in str(await said(job, "status", second.name)):
         assert not later.task.done()
     await other.write(extras, [{"k": "k0", "v": 1, "ts": 12_000}])
     await other.start(first_of(other, extras, shared))
@@ -165,7 +165,7 @@ async def test_a_cascade_drains_both_jobs_in_order_and_leaves_nothing_unread(job
         (f"{second.name}/1", "drained"),
     ]
     assert [await first.ended(), await later.ended()] == [0, 0]
-    with pytest.raises(NotFound, match="nor a job behind it"):  # asked again, it passes over what is drained
+    with pytest.raises(NotFound, match="nor a job downstream of it"):  # asked again, it passes over what is drained
         await asyncio.to_thread(hg.drain, job.name, bootstrap=job.bootstrap, cascade=True)
     frames = [decode(one.value) for one in await job.records(shared, 0)]
     assert {frame.job for frame in frames if isinstance(frame, Drain)} == {f"{job.name}/1"}

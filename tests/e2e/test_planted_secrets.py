@@ -114,20 +114,20 @@ async def test_commands_give_the_token_of_the_pages_or_say_that_it_is_missing(jo
     task = "Partition 0"
     for token in (None, "other"):
         done = await run(tables, "totals", token=token)
-        assert (done.exit_code, "w1 wants another token" in done.stderr, "HEADGATE_WEB_TOKEN" in done.stderr) == (
+        assert (done.exit_code, "w1 rejects the token" in done.stderr, "HEADGATE_WEB_TOKEN" in done.stderr) == (
             0,
             True,
             True,
         )
         assert "read from the task log" in done.stderr
         done = await run(status, "--why", task, token=token)
-        assert (done.exit_code, "w1 wants another token" in done.stderr, "cannot be reached" in done.stderr) == (
+        assert (done.exit_code, "w1 rejects the token" in done.stderr, "cannot be reached" in done.stderr) == (
             0,
             True,
             False,
         )
         done = await run(batches, token=token)
-        assert (done.exit_code, "not seen" in done.stdout, "w1 wants another token" in done.stdout) == (0, True, True)
+        assert (done.exit_code, "not seen" in done.stdout, "w1 rejects the token" in done.stdout) == (0, True, True)
     done = await run(tables, "totals", token=PLANTED)
     assert (done.exit_code, done.stderr) == (0, "")
     assert await asyncio.to_thread(_why, job, task) == (True, "")

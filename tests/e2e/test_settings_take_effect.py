@@ -508,7 +508,7 @@ async def test_a_letter_under_way_counts_as_slow_after_another_time_from_now_on(
     def ready():
         return readiness(one.worker.participant)[0]
 
-    await one.until(ready, "half a minute is no time")
+    await one.until(ready, "half a minute is not a time")
     await change(job, "letter.warn-after", "50ms", one)
     await one.until(lambda: not ready(), "it is slow")
     await change(job, "letter.warn-after", "0s", one)

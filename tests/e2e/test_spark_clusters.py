@@ -241,7 +241,7 @@ async def test_a_standalone_cluster_loses_a_worker_and_its_master(
     psutil.wait_procs(standalone.executors(), timeout=240)
     await flow.more()
     await flow.end()
-    assert "its cluster has given no executor for 60 s" in flow.worker.text()
+    assert "its cluster has provided no executor for 60 s" in flow.worker.text()
 
 
 @ON_REQUEST

@@ -151,7 +151,7 @@ def test_a_fresh_hour(ann: Newcomer, guarded: Path) -> None:
 
         ann.edits("web_sales.py", "(\n    app", "((\n    app")
         working.until("'web_sales' cannot be imported: SyntaxError: '(' was never closed")
-        working.until("waiting for a change; the worker goes on with the code before")
+        working.until("waiting for a change; the worker continues with the previous code")
         ann.edits("web_sales.py", "((\n    app", "(\n    app")
         working.until("SIGTERM: committing and leaving")  # the same steps: the new worker continues the run
         working.until("ready=True")

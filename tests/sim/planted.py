@@ -921,7 +921,7 @@ PLANTS: dict[str, Plant] = {
             ("compaction", "tables", "hosts"),
         ),
         Plant("undone-drain", "a worker that starts again begins a new run after a drain", _restart_undoes_a_drain),
-        Plant("outage-kills", "silence is counted while the broker is away", _silence_counted_during_an_outage),
+        Plant("outage-kills", "silence is counted while the broker does not answer", _silence_counted_during_an_outage),
         Plant(
             "tried-not-asked",
             "a task whose target is broken is started after a pause, and the target is not asked before",

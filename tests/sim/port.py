@@ -142,7 +142,7 @@ class SimProducer:
 
     def _live(self) -> Producer:
         if self._gone or self._producer is None:
-            raise ProducerBroken("the producer is thrown away")
+            raise ProducerBroken("the producer is discarded")
         return self._producer
 
     @property
@@ -303,7 +303,7 @@ class SimProducer:
         """See `port`."""
         process, producer = self.process, self._producer
         if producer is None or self._gone:
-            raise ProducerBroken("the producer is thrown away")
+            raise ProducerBroken("the producer is discarded")
         try:
             with answered("an abort"):
                 await process.asked(lambda: process.kafka.abort(producer), 1.0)
@@ -316,7 +316,7 @@ class SimProducer:
         self._gone = True
         for queue in self._queues.values():
             for _, future in queue:
-                _fail(future, ProducerBroken("the producer is thrown away"))
+                _fail(future, ProducerBroken("the producer is discarded"))
 
     def explain(self, error: BaseException, at: StreamPartition) -> Cause:
         """See `port`."""

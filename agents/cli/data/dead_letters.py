@@ -3,7 +3,7 @@
 `replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time, which
 stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a letter that was too large for the dead-
 letter topic is read from its own topic. The dead letters stay until `purge` deletes them. A dead letter of Spark contains a row that was
-made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and made again,
+made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and re-created,
 or if the row was made from several records, the replay is refused. A topic that was adopted (`headgate topics adopt`) is the one before. A
 dead letter from between two stages can only be replayed to a topic given with `--to`, because only the job writes between its stages. What
 goes to a given topic is the content of the dead letter.
@@ -289,8 +289,8 @@ def must_be_same(letter: Any, topic: str, found: str, adopted: Mapping[str, str]
     known = (dict(letter.headers).get(TOPIC_ID) or b"").decode(errors="replace")
     if found not in ("", known) and taken_for(known, adopted) not in ("", found):
         raise HeadgateError(
-            f"the letter at {letter.offset} does not hold its record, and '{topic}' was deleted and made again since: its id was {known}, "
-            f"and is {found} now",
+            f"the dead letter at {letter.offset} does not hold its record, and '{topic}' was deleted and re-created since: its id "
+            f"was {known}, and is {found} now",
             remedy=f"if it holds the same records at the same offsets, `headgate topics adopt JOB {topic}`; if not, write that record "
             f"again from its source; {ROW_ITSELF}",
         )
@@ -306,7 +306,7 @@ def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Pla
         )
     if not topic and framed.get(said["topic"]) == str(to.job):
         raise HeadgateError(
-            f"the letter at {letter.offset} came from '{said['topic']}', between two stages of the job",
+            f"the dead letter at {letter.offset} came from '{said['topic']}', between two stages of the job",
             remedy="only the job writes there; replay it to an input with --to TOPIC",
         )
     if not topic:
@@ -314,7 +314,7 @@ def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Pla
     headers = {name: value for name, value in letter.headers if name.startswith(OWN)}
     if not topic and "hg-result" in headers:
         raise HeadgateError(
-            f"the letter at {letter.offset} holds a result of {said['task']}, which was made from several records or none",
+            f"the dead letter at {letter.offset} holds a result of {said['task']}, which was made from several records or none",
             remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
         )
     if not topic and "hg-batch" in headers:
@@ -326,13 +326,13 @@ def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Pla
                 else "no single record"
             )
             raise HeadgateError(
-                f"the letter at {letter.offset} holds a Spark row that was made from {where}, which cannot be written again",
+                f"the dead letter at {letter.offset} holds a Spark row that was made from {where}, which cannot be written again",
                 remedy=f"look at it with `headgate dead-letters show`; {ROW_ITSELF}",
             )
         return letter.offset, said["topic"], said["partition"], said["origin_offset"]
     if not topic and "hg-offset-last" in headers:
         raise HeadgateError(
-            f"the letter at {letter.offset} holds a whole batch of records, which was not decompressed",
+            f"the dead letter at {letter.offset} holds a whole batch of records, which was not decompressed",
             remedy=f"raise {LIMIT}, and `headgate seek {to.job} {said['topic']}:{said['partition']} --to {said['origin_offset']}`",
         )
     if "hg-cut" in headers:
@@ -358,7 +358,7 @@ def _cut(
     if said["topic"] in framed or said["partition"] < 0 or said["origin_offset"] < 0:
         size = headers.get("hg-size", b"").decode(errors="replace")
         raise HeadgateError(
-            f"the letter at {letter.offset} holds only the first {len(letter.value or b'')} of {size} bytes of its record",
+            f"the dead letter at {letter.offset} holds only the first {len(letter.value or b'')} of {size} bytes of its record",
             remedy="write the record again from its source, and raise max.message.bytes of the dead-letter topic",
         )
     return letter.offset, said["topic"], said["partition"], said["origin_offset"]
@@ -372,7 +372,7 @@ async def _original(to: Target, letter: int, topic: str, partition: int, offset:
             return Plain(topic, record.key, record.value, partition, record.timestamp, list(record.headers))
         break
     raise HeadgateError(
-        f"the letter at {letter} does not hold its record, and {topic}[{partition}] offset {offset} no longer exists",
+        f"the dead letter at {letter} does not hold its record, and {topic}[{partition}] offset {offset} no longer exists",
         remedy=f"write that record again from its source; {ROW_ITSELF}",
     )
 

@@ -146,12 +146,12 @@ def record_of(topic: str, line: bytes, number: int) -> Plain:
     said = _parsed(line, number)
     if not isinstance(said, dict) or "value" not in said:
         raise Mistyped(
-            f"line {number} is no object with a value", remedy='for example {"key": "DE", "value": {"n": 1}}'
+            f"line {number} is not an object with a value", remedy='for example {"key": "DE", "value": {"n": 1}}'
         )
     value, at = said["value"], said.get("time")
     headers, partition = said.get("headers") or {}, said.get("partition")
     if not isinstance(headers, dict) or not (partition is None or type(partition) is int):
-        raise Mistyped(f"line {number}: headers are an object of texts, and a partition is a number")
+        raise Mistyped(f"line {number}: headers must be an object of strings, and partition a number")
     return Plain(
         topic,
         _key_bytes(said.get("key"), number),
@@ -166,7 +166,9 @@ def _ms_of(at: Any, number: int) -> int:
     try:
         return at if type(at) is int else round(datetime.fromisoformat(at).timestamp() * 1000)
     except (TypeError, ValueError) as error:
-        raise Mistyped(f"line {number}: {at!r} is no time", remedy="2026-01-01T00:00:00Z, or a number of ms") from error
+        raise Mistyped(
+            f"line {number}: {at!r} is not a time", remedy="2026-01-01T00:00:00Z, or a number of ms"
+        ) from error
 
 
 def _parsed(line: bytes, number: int) -> Any:
@@ -174,7 +176,7 @@ def _parsed(line: bytes, number: int) -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise Mistyped(
-            f"line {number} is no JSON: {error}", remedy="values are written as they are without --key and --records"
+            f"line {number} is not JSON: {error}", remedy="values are written as they are without --key and --records"
         ) from error
 
 
@@ -213,10 +215,14 @@ async def _lines() -> AsyncIterator[bytes]:
     help="How many records of each partition.",
 )
 @click.option("--all", "everything", is_flag=True, help="From the oldest record on.")
-@click.option("--since", metavar="TIME", help="From this time of Kafka on: 2026-01-01T00:00:00Z, or ms.")
+@click.option("--since", metavar="TIME", help="From this Kafka timestamp on: 2026-01-01T00:00:00Z, or ms.")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option(
-    "--where", "conditions", multiple=True, metavar="FIELD=VALUE", help="Only values that have this in this field."
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Only records whose value has this in that field.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Do not stop at the end of the topic.")
 @click.option("--uncommitted", is_flag=True, help="Include open and aborted transactions.")

@@ -85,7 +85,10 @@ def text(to: Target, found: ResetPlan) -> str:
     if found.directory is not None:
         lines.append(f"  directory {found.directory}")
     return "\n".join(
-        [*lines, "Inputs and outputs are kept. Positions are lost: the next run starts where its inputs say."]
+        [
+            *lines,
+            "Inputs and outputs are kept. Positions are lost: the next run starts each input where its declaration says.",
+        ]
     )
 
 

@@ -41,7 +41,7 @@ WIDEST = 100
     type=click.IntRange(0, 1000),
     default=10,
     show_default=True,
-    help="How many of the last that are done.",
+    help="How many completed batches, newest last.",
 )
 @token_option
 @about_job
@@ -180,9 +180,9 @@ def remark(found: Mapping[str, Any], job: str) -> str:
     if found["steps"]:
         return ""
     if found["run"] in ("stopped", "drained", "ended"):
-        return f"No worker runs, because the run is {found['run']}: only workers know of batches. headgate start {job}"
+        return f"No worker is running, because the run is {found['run']}: only workers know about batches. headgate start {job}"
     if found["unseen"]:
-        return f"Only workers know of batches, and none was reached: headgate status {job} says why"
+        return f"Only workers know about batches, and none was reached: headgate status {job} says why"
     if found["run"] is None:
         return f"{job} has not begun: no worker has started its first run"
     return f"{job} has no .batch() and no .spark(): there are no batches"

@@ -40,7 +40,7 @@ def jobs(said: CommandLine, output: str) -> None:
         show_table(
             ("JOB", "STATE", "WORKERS", "TASKS", "LAG"),
             map(row, found),
-            none="There are no jobs. A job is there from its first `headgate run` on.",
+            none="There are no jobs. A job exists from its first `headgate run` on.",
         )
 
 

@@ -51,4 +51,6 @@ def show(found: dict[str, Any]) -> None:
         )
     if found["reads"]:
         click.echo()
-        show_table(["STREAM", "OF THE JOBS"], ([stream, ", ".join(jobs)] for stream, jobs in found["reads"].items()))
+        show_table(
+            ["STREAM", "WRITTEN BY JOBS"], ([stream, ", ".join(jobs)] for stream, jobs in found["reads"].items())
+        )

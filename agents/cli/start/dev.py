@@ -67,7 +67,7 @@ def dev(
     app_dir: Path | None,
     said: CommandLine,
 ) -> None:
-    """Run a job on a Kafka of its own, and again with each change of a Python file in the directory of MODULE. Ctrl-C ends all of it."""
+    """Run a job on a Kafka of its own, and restart it when a Python file in the directory of MODULE changes. Ctrl-C ends all of it."""
     given = flags(settings, state_dir, web_port, "")
     for number in (signal.SIGTERM, signal.SIGHUP):  # until the loop takes them: what was begun is ended
         signal.signal(number, signal.default_int_handler)
@@ -90,7 +90,7 @@ def dev(
             show=show_error,
             kept=place.state is None,
         )
-        at_once = asyncio.run(_until_told(work))
+        at_once = asyncio.run(_until_signalled(work))
     if at_once:
         raise SystemExit(ENDED_AT_ONCE)
 
@@ -137,7 +137,7 @@ def arguments(target: str, configuration: Configuration, said: CommandLine, app_
     return [*words, *config_file()]
 
 
-async def _until_told(work: Development) -> bool:
+async def _until_signalled(work: Development) -> bool:
     """Work until a signal. Returns whether a second one cut the end short."""
     loop, running = asyncio.get_running_loop(), asyncio.current_task()
     assert running is not None

@@ -293,7 +293,7 @@ for verb in (create, list_topics, describe, delete, adopt):
     "--acls", is_flag=True, help="Print the commands that grant the rights of the job instead. Asks no broker."
 )
 @click.option("--principal", metavar="NAME", help="With --acls: whom. [default: User: and the user of -X or [client]]")
-@click.option("--no-create", is_flag=True, help="With --acls: somebody else creates the job's topics.")
+@click.option("--no-create", is_flag=True, help="With --acls: someone else creates the job's topics.")
 @app_dir_option
 @broker_options
 @output_option

@@ -88,11 +88,13 @@ log = Logger("headgate.run")
     "--supervised",
     default="",
     hidden=True,
-    help="The process id that the supervisor gave; it knows that the one before is dead.",
+    help="The process id that the supervisor chose; it knows that the previous process is dead.",
 )
-@click.option("--successor", is_flag=True, hidden=True, help="A process with this id was here before, and is dead.")
-@click.option("--since", type=int, default=0, hidden=True, help="When the supervisor began, in ms since 1970.")
-@click.option("--held", type=int, hidden=True, help="A socket: say there what the job is, and begin at a word.")
+@click.option("--successor", is_flag=True, hidden=True, help="A previous process with this id ran here, and is dead.")
+@click.option("--since", type=int, default=0, hidden=True, help="When the supervisor started, in ms since 1970.")
+@click.option(
+    "--held", type=int, hidden=True, help="The supervisor's socket: report the job there, and start on its signal."
+)
 @broker_options
 def run(
     target: str,

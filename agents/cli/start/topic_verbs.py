@@ -77,7 +77,7 @@ def create(
 
 
 @click.command(name="list")
-@click.option("--all", "everything", is_flag=True, help="With the topics of jobs and of Kafka itself.")
+@click.option("--all", "everything", is_flag=True, help="Include the topics of jobs and of Kafka itself.")
 @broker_options
 @output_option
 def list_topics(everything: bool, said: CommandLine, output: str) -> None:
@@ -97,7 +97,9 @@ def list_topics(everything: bool, said: CommandLine, output: str) -> None:
     if not shown_as_json(output, {"topics": found}):
         rows = [(one["topic"], one["partitions"], one["job"] or "-") for one in found]
         show_table(
-            ("TOPIC", "PARTITIONS", "JOB"), rows, none="There are no topics. `headgate topics create TOPIC` makes one."
+            ("TOPIC", "PARTITIONS", "JOB"),
+            rows,
+            none="There are no topics. `headgate topics create TOPIC` creates one.",
         )
 
 

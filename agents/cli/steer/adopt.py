@@ -1,6 +1,6 @@
 """`headgate topics adopt JOB TOPIC`: takes a topic for the one that the positions of a job belong to, although its id is another.
 
-A topic that was deleted and made again is another one: positions in it are lost. After the failover of a mirror every id differs, too, and
+A topic that was deleted and re-created is another one: positions in it are lost. After the failover of a mirror every id differs, too, and
 the records and offsets are those of before. Only an operator can know that. The tasks then keep their positions, and unfinished batches
 by reference are read from the new topic.
 

@@ -129,9 +129,9 @@ INSTEAD = {
     "set-fence": "`headgate stop JOB --worker P` takes a worker out",
     "set-leader": "stop the worker that leads; another one takes over",
     "set-processor": "a worker writes it when it comes and when it goes",
-    "set-letters": "the worker that holds the task writes it; a mark without a death behind it does nothing",
+    "set-letters": "the worker that holds the task writes it; a mark without a crash has no effect",
     "set-task-state": "the worker that holds the task writes it",
-    "set-changelog": "it is given once, and stands for ever",
+    "set-changelog": "it is written once, and never changes",
     "set-answer": "`headgate requests withdraw` ends a request that waits",
 }
 """The commands that do what a user may have intended with such a message."""

@@ -57,7 +57,7 @@ class SeekStep:
     """The next offset that its task would read, according to its last checkpoint; None before the first one."""
     after: int
     remade: bool = False
-    """The topic was deleted and made again since: `before` is a position in another topic."""
+    """The topic was deleted and re-created since: `before` is a position in another topic."""
     rows: int = 0
     """How many rows of the record are left out; the position stays."""
 
@@ -243,7 +243,7 @@ async def _skipping(
     before = None if found is None else found.positions.get(at)
     if await _remade(offsets, found, at):
         raise HeadgateError(
-            f"{at.stream} was deleted and made again: the position {before} of {task} is in the earlier topic",
+            f"{at.stream} was deleted and re-created: the position {before} of {task} is in the earlier topic",
             remedy=f"headgate seek {shown(to.job)} {at} --to oldest, or another position, first",
         )
     not_passed(at, goal[1], before)

@@ -156,7 +156,7 @@ def outcome_document(to: Target, request: Request, found: Outcome) -> dict[str, 
     "--cascade",
     "cascade_",
     is_flag=True,
-    help="Wait, then drain the jobs that read what this one shares, and so on, each behind its producers.",
+    help="Wait, then drain the jobs that read what this one shares, and so on, each after its producers.",
 )
 @asks()
 def drain(ask: Asker, run_id: str, mode: str, list_: bool, withdraw: str | None, cascade_: bool) -> None:

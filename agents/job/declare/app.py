@@ -154,7 +154,7 @@ class App(RefusesVerbs):
         `"newest"`, a dict of partition → offset, or a time. A time is a number of ms, ISO text or a `datetime` (UTC without a time zone),
         and is compared with Kafka's timestamps. `bootstrap=True`: no other records flow before the task has read this input to the end
         that it had at start. `broadcast=True`: every task reads the whole input. `on_lost`: what to do when records were deleted before
-        they were read, or the topic was deleted and made again. `partitioner`: how producers partition by key, `"murmur2"` (Java
+        they were read, or the topic was deleted and re-created. `partitioner`: how producers partition by key, `"murmur2"` (Java
         clients) or `"crc32"` (librdkafka's default).
         Without it, the task tests the keys, and a join of inputs that are partitioned differently fails.
         `producers=["pricing"]`: the topic is a stream that this other job writes by `.share(…)`; several jobs may share one. Its records

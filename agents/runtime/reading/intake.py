@@ -94,7 +94,7 @@ class LostPosition(EnvironmentFault):
         """`topic`: the id of the topic that has the name now, if it is another one."""
         self.at, self.position, self.start, self.end, self.topic = at, position, start, end, topic
         if topic:
-            what = f"{at}: the topic was deleted and made again; position {position} belongs to the one before"
+            what = f"{at}: the topic was deleted and re-created; position {position} belongs to the one before"
         elif end is not None and position > end:
             what = f"{at}: position {position} is above the log's end {end}; the topic was re-created or truncated"
         else:

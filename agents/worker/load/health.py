@@ -62,7 +62,9 @@ class Contact:
         at_s = self._watched.look(now.mono)
         if answers != self._answers:
             if self.away_s is not None:
-                self._say.info("the broker is back", of="the coordinator stream", after_s=round(at_s - self._since_s))
+                self._say.info(
+                    "the broker answers again", of="the coordinator stream", after_s=round(at_s - self._since_s)
+                )
             self._answers, self._since_s, self._since_ms, self.away_s = answers, at_s, now.wall, None
             self._pause_s = FIRST_S
             return
@@ -75,7 +77,7 @@ class Contact:
             self._pause_s = min(LONGEST_S, self._pause_s * 2)
             self._next_s = at_s + self._pause_s
             self._say.warning(
-                "the broker is away", of="the coordinator stream", since=self.since, for_s=round(self.away_s)
+                "the broker does not answer", of="the coordinator stream", since=self.since, for_s=round(self.away_s)
             )
 
     @property

@@ -113,8 +113,8 @@ async def look_up(lags: Lags, look: Callable[[], object], offsets: Offsets, cloc
                 with answered("the end of a log"):
                     end = await in_time(clock, ANSWER_S, offsets.end_of(at, committed=False))
             except TimeoutError:
-                break  # the broker is away: everything else is asked in a later round, too
+                break  # the broker does not answer: everything else is asked in a later round, too
             except Exception as error:  # noqa: BLE001 - a topic that is gone, a permission: the lag stays unknown, nothing depends on it
-                log.debug("the end of a log is not known", at=str(at), why=str(error))
+                log.debug("the end of a log is unknown", at=str(at), why=str(error))
             else:
                 lags.found(at, end, clock.now().mono)

@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from ...machine import IGNORED, Machine, Now, TableRow, Tick, rules
 from ..events import Beat, FenceFailed, FenceReturned, JobNote
-from ..liveness import Liveness
+from ..liveness import REPORTED_DEAD, Liveness
 from ..messages import CLOSED, MAX_COUNT, AskEnd, End, ProcessorState, Read, SetLeader, SetProcessor
 from ..missing import missing
 from ..state import JobState
@@ -285,7 +285,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         self._watched = ""
         return [
             JobNote(
-                "leads no more", {"term": self.term, "why": event.why or ("fenced" if event.fenced else "producer")}
+                "no longer leads", {"term": self.term, "why": event.why or ("fenced" if event.fenced else "producer")}
             )
         ]
 
@@ -335,7 +335,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         stand: list[LeaderInstruction] = [InitLeaderId(self.term)]
         if ("set-leader", ()) in missing(self.job):
             stand.append(
-                JobNote("the leader's key is missing in the coordinator stream: it is written anew", {}, "error")
+                JobNote("the leader's key is missing in the coordinator stream: writing it again", {}, "error")
             )
         return stand
 
@@ -356,7 +356,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
             # Another process has claimed after us: our id is fenced already, or will be at our next write.
             self.state, self._watched = LeaderState.FOLLOWING, ""
             self._bar, self._bar_term = None, -1
-            return [JobNote("leads no more", {"term": self.term, "why": "another leader"})]
+            return [JobNote("no longer leads", {"term": self.term, "why": "another leader"})]
         begins = self.state == LeaderState.CONFIRMING
         self.state = LeaderState.LEADING
         if not begins:
@@ -419,7 +419,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         if life.process == self.config.process:
             return ""
         if self.liveness.gone(life.process):
-            return "gone: its supervisor says so"
+            return REPORTED_DEAD
         if self.liveness.silence(life.process) > timing.session_s:
             return "silent"
         return "stalled" if self.liveness.turn_age(life.process) > timing.stall_s else ""

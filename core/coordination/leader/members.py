@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..events import Fence
+from ..liveness import REPORTED_DEAD
 from ..messages import ProcessorState, SetFence, SetMember, SetProcessor
 from ..run_choice import fits
 from ..state import JobState, order
@@ -71,7 +72,7 @@ def _newest(draft: Draft, life: SetProcessor) -> None:
                 draft.note(
                     "worker is dead", level="error", processor=life.processor, incarnation=life.incarnation, why=why
                 )
-                if not why.startswith("gone"):
+                if why != REPORTED_DEAD:
                     draft.memory.condemned[life.processor] = life.incarnation
             fence(draft, life.processor, life.incarnation)
         return

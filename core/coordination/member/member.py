@@ -60,7 +60,7 @@ from .protocol import (
     WriteMessages,
 )
 
-LATE = "whether its grants still stand was answered too late to start on it (after half of session.timeout), and is asked again"
+LATE = "the answer to whether its grants are still valid came too late to rely on (after half of session.timeout); asking again"
 
 
 MOST_NAMED = 3
@@ -123,7 +123,7 @@ def _table() -> tuple[TableRow, ...]:
             (s.NEW, Leave, s.EXITED, "nothing has started", "leave_early"),
             (s.INITIALISING, Leave, s.EXITED, "no task has been granted", "leave_initialising"),
             ((s.NEW, s.READING, s.FENCING, s.RESTING, s.INITIALISING), Beat, "", "counts for who was here before"),
-            (AT_WORK, Beat, "", "no one is waited for any more", "hear_nobody"),
+            (AT_WORK, Beat, "", "it no longer waits for anyone", "hear_nobody"),
             ((s.FENCING, s.RESTING, s.INITIALISING, s.EXITED), Read, "", "recorded", "note_read"),
             ((s.WAITING, s.FENCING, s.RESTING, s.INITIALISING), End, "", "recorded", "note_end"),
             (BEFORE, _ANSWERS, "", "recorded"),
@@ -386,7 +386,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if why := self._newer() or refusal(self.job.run, self.config):
             return self._exit(1, why)
         if now.mono < self.pauses.until:
-            return self._rest(self.pauses.until, f"a pause, for one life after the other has ended: {self._lost}")
+            return self._rest(self.pauses.until, f"backing off, because incarnations keep ending: {self._lost}")
         config, doubtful = self.config, False
         for life in self._before():
             here = config.supervised or (config.lock_free and life.location == config.location)

@@ -94,9 +94,9 @@ def _table() -> tuple[TableRow, ...]:
                 s.COMMITTING,
                 Committed,
                 (s.APPLYING, *_NEXT),
-                "durable: the stores may follow; no one there any more: nothing to apply",
+                "durable: the stores may follow; no task left: nothing to apply",
             ),
-            (s.APPLYING, Applied, (s.APPLYING, *_NEXT), "a store has followed; its task is told"),
+            (s.APPLYING, Applied, (s.APPLYING, *_NEXT), "a store has followed; its task is notified"),
             (s.APPLYING, StoreRefused, (s.APPLYING, *_NEXT), "one store has not: its task fails alone"),
             (OPEN, Tick, ("", s.OVER), "too long: the outcome is unknown", "look_at_the_time"),
             ((*OPEN, s.APPLYING), Wanted, "", "shares the next one", "note_wanted"),
@@ -105,7 +105,7 @@ def _table() -> tuple[TableRow, ...]:
             (s.APPLYING, TaskGone, ("", *_NEXT), "no store is waited for any more", "gone_while_applying"),
             (s.APPLYING, Tick, IGNORED, "stores have no deadline here: they are the worker's own disk"),
             (LIVE, Paced, "", "the next one follows at another interval"),
-            (LIVE, ProducerFailed, s.OVER, "a producer of doubtful state writes nothing more"),
+            (LIVE, ProducerFailed, s.OVER, "a producer in an unknown state writes nothing more"),
             (s.OVER, _late, IGNORED, "too late: the incarnation is over"),
         ]
     )
@@ -219,7 +219,7 @@ class Committer(Machine[CommitEvent, CommitInstruction]):
     def look_at_the_time(self, event: Tick, now: Now) -> list[CommitInstruction]:
         """A transaction may stand for too long."""
         if now.mono >= self._begun_s + self.timeout_s:
-            why = f"transaction {self.txn} stood in '{self.state}' for {self.timeout_s:g} s"
+            why = f"transaction {self.txn} has been in '{self.state}' for {self.timeout_s:g} s"
             return self._over(ProducerFailed(why, "unknown"))
         return []
 

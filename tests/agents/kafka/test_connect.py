@@ -42,7 +42,7 @@ async def test_a_question_has_a_deadline() -> None:
 
 @pytest.mark.asyncio
 async def test_a_worker_that_runs_outlasts_its_brokers() -> None:
-    """Three deadlines pass; then the broker is back, and nobody has died of it."""
+    """Three deadlines pass; then the broker answers again, and nobody has died of it."""
     broker = Broker(3)
     assert await outlasted(lambda: retried(broker.ask, "partitions", deadline_s=0.01)) == 7
     assert broker.asked == 4
@@ -74,10 +74,14 @@ class Client:
 @pytest.mark.parametrize(
     ("said", "what", "helps"),
     [
-        ("[Error 58] SaslAuthenticationFailed: invalid credentials", "let us in", "the password"),
-        ("[Error 33] UnsupportedSaslMechanismError: <…>", "let us in", "sasl.mechanism"),
-        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "let us in", "ssl.truststore.location"),
-        ("KafkaConnectionError: Connection at b:9092 closed", "let us in", "security.protocol"),
+        ("[Error 58] SaslAuthenticationFailed: invalid credentials", "accepted the connection", "the password"),
+        ("[Error 33] UnsupportedSaslMechanismError: <…>", "accepted the connection", "sasl.mechanism"),
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+            "accepted the connection",
+            "ssl.truststore.location",
+        ),
+        ("KafkaConnectionError: Connection at b:9092 closed", "accepted the connection", "security.protocol"),
         ("[Errno 111] Connect call failed", "answered", "the address"),
         ("", "answered", "the address"),
     ],

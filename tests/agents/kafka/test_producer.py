@@ -77,7 +77,7 @@ async def test_an_error_is_asked_for_although_the_caller_has_given_up() -> None:
     one.producer.send_batch = sends
     batch: Any = SimpleNamespace(batch=SimpleNamespace(close=lambda: None))
     (await one.send(AT, batch)).cancel()
-    sent[0].set_exception(KafkaError("the producer is thrown away"))
+    sent[0].set_exception(KafkaError("the producer is discarded"))
     await asyncio.sleep(0)
     logged: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))

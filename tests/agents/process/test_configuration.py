@@ -191,7 +191,7 @@ def test_a_file_as_java_clients_have_it_stands_for_the_client_table(tmp_path: Pa
     assert (found.client.user, found.client.given["sasl.password"]) == ("ann", "hunter2")
     assert "client.id" not in found.client.given
     meant = "ssl.trustore.location (did you mean 'ssl.truststore.location'?)"
-    assert found.remarks == (f"{file}: without effect here: acks, {meant}, ssl.truststore.password",)
+    assert found.remarks == (f"{file}: no effect here:  acks, {meant}, ssl.truststore.password",)
     flags = CommandLine("flag:1", ("client.id=flag",), properties=file)
     assert made(tmp_path, flags, environ=password).client.bootstrap == "flag:1"
     assert made(tmp_path, flags, environ=password).client.given["client.id"] == "flag"

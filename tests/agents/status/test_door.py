@@ -24,7 +24,7 @@ def test_pages_on_loopback_answer_to_names_of_this_machine(host: str) -> None:
 def test_pages_on_loopback_answer_to_no_other_name(host: str) -> None:
     """A page of the internet whose name leads to 127.0.0.1 reads whatever answers there, through the browser of whoever looks at it."""
     status, why = PageDoor("127.0.0.1").refused(host, "/livez", "") or (0, "")
-    assert (status, "no name of this machine" in why) == (421, True)
+    assert (status, "not a name of this machine" in why) == (421, True)
     assert PageDoor("0.0.0.0").refused(host, "/api/status", "") is None
 
 

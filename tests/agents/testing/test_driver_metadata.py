@@ -71,7 +71,7 @@ def test_a_restart_is_another_grant_and_what_was_set_stands() -> None:
 def test_what_needs_other_workers_is_refused() -> None:
     with (
         hg.testing.Driver(copies()) as d,
-        pytest.raises(hg.testing.DriverError, match="a test driver does not move"),
+        pytest.raises(hg.testing.DriverError, match="a test driver has no move"),
     ):
         d.metadata.put("requests", "m", {"verb": "move", "arguments": {"task": "Partition 0", "to": "w2"}})
 

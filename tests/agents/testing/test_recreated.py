@@ -1,4 +1,4 @@
-"""An input that was deleted and made again under its name, in the test driver: another topic, whatever its offsets are."""
+"""An input that was deleted and re-created under its name, in the test driver: another topic, whatever its offsets are."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def test_a_new_topic_that_is_shorter_holds_up_nobody() -> None:
 def test_by_default_the_task_fails_and_names_the_topic() -> None:
     with Driver(copying()) as d:
         d.send_all("orders", list(range(10)))
-        with pytest.raises(RuntimeError, match="orders was deleted and made again"):
+        with pytest.raises(RuntimeError, match="orders was deleted and re-created"):
             d.recreate("orders")

@@ -47,7 +47,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         one.thread._socket.close()
 
 
-STARVED = ("warning", "the main loop is ready to turn but does not: processor time is short")
+STARVED = ("warning", "the main loop is ready to run, but gets no processor time")
 TOLD = ("told", "blocked")
 BLOCKED = ("error", "the main loop is blocked")
 
@@ -72,4 +72,4 @@ def test_a_starved_loop_that_then_runs_user_code_for_long_is_blocked(watched: Wa
     assert watched.said == [STARVED, TOLD, BLOCKED]
     watched.turned_s = watched.now_s
     assert not watched.looks(0.5)
-    assert watched.said == [STARVED, TOLD, BLOCKED, ("info", "the main loop turns again")]
+    assert watched.said == [STARVED, TOLD, BLOCKED, ("info", "the main loop runs again")]

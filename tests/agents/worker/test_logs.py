@@ -149,7 +149,7 @@ def test_what_a_library_repeats_is_said_once_in_a_while_with_a_count() -> None:
     through = [said(rule, 1000.0 + n / 10, "Unable connect to node with id %s", n) for n in range(101)]
     assert [one for one in through if one] == [
         "Unable connect to node with id 0",
-        "Unable connect to node with id 100 (and 99 times more before)",
+        "Unable connect to node with id 100 (and 99 more times before)",
     ]
     assert said(rule, 1010.5, "Unable to update metadata from %s", [1]) == "Unable to update metadata from [1]"
 

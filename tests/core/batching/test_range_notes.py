@@ -59,7 +59,7 @@ def changed(at: int, value: Any) -> bytes:
     ],
 )
 def test_anything_else_is_an_error(data: bytes) -> None:
-    with pytest.raises(DataError, match="what an executor reported"):
+    with pytest.raises(DataError, match="executor's report"):
         decode(data)
 
 

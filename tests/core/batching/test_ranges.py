@@ -104,5 +104,5 @@ def test_a_range_belongs_to_one_topic_whatever_it_is_called() -> None:
     assert remade(Range("t", 0, 5, 9), "two") is None
     error = remade(one, "two")
     assert error is not None
-    assert "t[0]: the topic was deleted and made again" in error.what
+    assert "t[0]: the topic was deleted and re-created" in error.what
     assert "`headgate topics adopt JOB t`" in error.remedy

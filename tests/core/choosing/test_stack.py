@@ -119,7 +119,7 @@ def test_a_chooser_of_your_own_stands_within_bootstrap_and_tiers():
 
 
 def test_a_chooser_of_your_own_that_breaks_the_contract_is_named():
-    with pytest.raises(ChooserError, match=r"the chooser 'shop.wild' has chosen z:0, which it was not shown"):
+    with pytest.raises(ChooserError, match=r"the chooser 'shop.wild' chose z:0, which is not among the heads"):
         Stack(own=lambda heads, now: Choice(StreamPartition("z", 0), 1), own_name="shop.wild").choose(
             [head("a", 1)], 0.0
         )

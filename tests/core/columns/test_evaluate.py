@@ -191,7 +191,7 @@ def test_text_that_is_no_whole_number(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "1e400", "nan", ".5", "1.", "True"])
 def test_text_that_is_no_number(text: str) -> None:
-    """What JSON has not is not taken, and neither is what is no finite number."""
+    """What JSON has not is not taken, and neither is what is not a finite number."""
     with pytest.raises(NotComputable):
         compiled(col("t0").cast(float).node, SCHEMA)({"t0": [text]}, 1)
 
@@ -216,10 +216,10 @@ def test_a_float_beyond_64_bits_is_no_whole_number() -> None:
     ("expression", "record", "told"),
     [
         (col("i0") * 2, {"i0": 2**62}, r"\(i0 \* 2\) has more than 64 bits: 9223372036854775808. Remedy: use floats"),
-        (col("f0") * 10, {"f0": 1e308}, "is no finite number"),
+        (col("f0") * 10, {"f0": 1e308}, "is not a finite number"),
         (col("f0") / col("i0"), {"f0": 1.5, "i0": 0}, "1.5 is divided by zero. Remedy: filter"),
         (col("t0").cast(int), {"t0": "x"}, "'x' is no int64"),
-        (col("t0").strptime("%Y%m%d"), {"t0": "20230229"}, "'20230229' is no time in this form. Remedy: filter"),
+        (col("t0").strptime("%Y%m%d"), {"t0": "20230229"}, "'20230229' is not a time in this format. Remedy: filter"),
         (col("i0").strftime("%Y"), {"i0": 2**60}, "1152921504606846976 is before the year 1 or after 9999"),
     ],
 )

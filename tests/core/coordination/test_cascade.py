@@ -35,5 +35,5 @@ def test_each_job_comes_after_its_producers_and_reads_what_these_share(first, or
 )
 def test_a_circle_has_no_order(first, named):
     reads = {"a/1": {"s": ("b/1", "up/1")}, "b/1": {"t": ("a/1",)}, "up/1": {}}
-    with pytest.raises(HeadgateError, match=f"the jobs {named} read each other in a circle"):
+    with pytest.raises(HeadgateError, match=f"the jobs {named} read each other in a cycle"):
         followers(first, reads)

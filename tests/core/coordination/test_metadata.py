@@ -146,8 +146,8 @@ def test_writes_become_requests() -> None:
 @pytest.mark.parametrize(
     ("namespace", "says", "remedy"),
     [
-        (LOCALITY, "'locality' is written by a worker, about itself", "headgate stop JOB --worker P"),
-        (ASSIGNMENTS, "'assignments' is written by the leader alone", "headgate move JOB TASK --to P"),
+        (LOCALITY, "'locality' is written only by a worker, about itself", "headgate stop JOB --worker P"),
+        (ASSIGNMENTS, "'assignments' is written only by the leader", "headgate move JOB TASK --to P"),
         ("confg", "there is no namespace 'confg'", "did you mean 'config'?"),
     ],
 )
@@ -173,7 +173,7 @@ def test_reading_a_namespace_that_is_none_folds_nothing() -> None:
         ("", {"verb": "drain"}, "it needs an id"),
         ("u", "drain", "unknown request ''"),
         ("u", {"verb": "drian"}, "unknown request 'drian'"),
-        ("u", {"verb": "drain", "runs": "r"}, "it knows no 'runs'"),
+        ("u", {"verb": "drain", "runs": "r"}, "it has no field 'runs'"),
         ("u", {"verb": 7}, "are texts"),
         ("u", {"verb": "drain", "run": 7}, "are texts"),
         ("u", {"verb": "drain", "arguments": [1]}, "is a map"),

@@ -62,7 +62,7 @@ def test_where_a_seek_may_go(to: object, target: object):
         ("move", {"task": "t"}, "needs 'to'"),
         ("move", {"task": "t", "to": 3}, "name of a processor"),
         ("move", {"task": 1, "to": "p"}, "'task' of move must be a name"),
-        ("drain", {"hard": True}, "knows no 'hard'"),
+        ("drain", {"hard": True}, "has no argument 'hard'"),
         ("drain", {"mode": "default"}, ""),
         ("drain", {"mode": "fast"}, "unknown drain mode 'fast'; one of default"),
         ("drain", {"mode": ["default"]}, "unknown drain mode"),

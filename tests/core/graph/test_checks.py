@@ -109,9 +109,9 @@ BAD = {
     "'x' (gather) writes 0 streams": ((A,), (Stage("x", "gather", ("a",)),)),
     "'x' is to have 0 partitions": ((A,), (by("x", "a", width=0),)),
     "'x' (map) reads 'oders', which is neither an input nor a stage": ((A,), (Stage("x", "map", ("oders",)),)),
-    "the job runs in a circle: x → y → x": ((A,), (Stage("x", "merge", ("a", "y")), Stage("y", "map", ("x",)))),
-    "the job runs in a circle: x → x": ((A,), (Stage("x", "merge", ("a", "x")),)),
-    "the job runs in a circle: a → f → to → a": ((A,), (Stage("f", "filter", ("a",)), to("f", topic="a"))),
+    "the job has a cycle: x → y → x": ((A,), (Stage("x", "merge", ("a", "y")), Stage("y", "map", ("x",)))),
+    "the job has a cycle: x → x": ((A,), (Stage("x", "merge", ("a", "x")),)),
+    "the job has a cycle: a → f → to → a": ((A,), (Stage("f", "filter", ("a",)), to("f", topic="a"))),
     "'to' writes 'j-1-x', which is the job's own stream after 'x'": ((A,), (by("x", "a"), to("a", topic="j-1-x"))),
     "the input 'j-1-x' is the job's own stream after 'x'": (
         (A, Input("j-1-x")),

@@ -676,7 +676,7 @@ class TestHolders:
 
     def test_tasks_of_other_jobs_are_named_with_their_job(self):
         p = foreign("up/1", "more/1")
-        assert held(p) == [(NO_TIME, "more/1 (1 not heard of)", "silent"), (NO_TIME, "up/1 (1 not heard of)", "silent")]
+        assert held(p) == [(NO_TIME, "more/1 (1 never seen)", "silent"), (NO_TIME, "up/1 (1 never seen)", "silent")]
         for job, ts in (("up/1", 5), ("more/1", 9)):
             feed(p, wm("a", ts, job=job, run="u1", tasks=1))
         assert held(p) == [(5, "up/1 a", "behind")]
@@ -697,9 +697,9 @@ class TestForeign:
     def test_the_set_is_who_spoke_and_complete_when_the_number_is_there(self):
         """Samza's hole 1: its messages no longer carry the number of producers, so a stream of another job never ends."""
         p = foreign("up/1")
-        assert silent(p) == ["up/1 (1 not heard of)"]
+        assert silent(p) == ["up/1 (1 never seen)"]
         assert feed(p, self.say(wm, "a", 5)) == []
-        assert silent(p) == ["up/1 (1 not heard of)"]
+        assert silent(p) == ["up/1 (1 never seen)"]
         assert feed(p, self.say(wm, "b", 9)) == [at(5)]
         assert feed(p, self.say(end, "a"), self.say(end, "b")) == [ENDED]
         assert (p.phase(S), p.watermark(S)) == (StreamPhase.LEFT, 5)
@@ -769,7 +769,7 @@ class TestForeign:
         assert feed(p, self.say(drain, "a", tasks=1)) == [at(9)]
         assert feed(p, self.say(wm, "a", 12, tasks=1, job="side/1")) == [at(12)]
         assert feed(p, self.say(wm, "a", 6, tasks=2, run="u2"), self.say(wm, "a", 15, tasks=1, job="side/1")) == []
-        assert [(one.who, one.why) for one in p.holders(S)] == [("up/1 (1 not heard of)", "silent")]
+        assert [(one.who, one.why) for one in p.holders(S)] == [("up/1 (1 never seen)", "silent")]
 
     def test_a_partition_in_which_it_has_not_begun_again_yet_holds_the_time_of_the_stream(self):
         """Its next run is read in one partition, and still to come in the other: there, nothing may be late because of that."""

@@ -72,7 +72,7 @@ def test_nothing_flows_before_the_bootstrap_inputs_have_been_read():
 
 @pytest.mark.parametrize(("end", "goes_on"), [(4, True), (30, False), (None, False)])
 def test_a_bootstrap_input_whose_log_ends_earlier_now_is_read_to_its_new_end(end, goes_on):
-    """It was deleted and made again meanwhile: nobody waits for an offset that it does not have. What is not known changes nothing."""
+    """It was deleted and re-created meanwhile: nobody waits for an offset that it does not have. What is not known changes nothing."""
     rates, orders = bootstrap_plan().inputs
     rig = Rig(replace(bootstrap_plan(), inputs=(replace(rates, on_lost="oldest"), orders))).start()
     rig.feed(Identified(RATES0, "one"))

@@ -170,7 +170,7 @@ def test_a_topic_that_was_made_again_is_another_log_whatever_its_offsets_are():
     rig.feed(Lost(ORDERS0, 20, 0, 90, "two"))
     assert rig.told() == ["running", "failed"]
     assert (
-        "orders was deleted and made again: the position 20 of orders:0 belongs to the topic of id one" in rig.task.why
+        "orders was deleted and re-created: the position 20 of orders:0 belongs to the topic of id one" in rig.task.why
     )
     assert "`headgate topics adopt JOB orders`" in rig.task.why
     assert rig.again().task.inputs.topics == {ORDERS0: "one"}

@@ -159,7 +159,7 @@ def gone(rig: Rig) -> bool:
     return reports[-1].gone
 
 
-@pytest.mark.parametrize("later", [ApplyFailed("disk full"), Broken("the broker is away", passing=True)])
+@pytest.mark.parametrize("later", [ApplyFailed("disk full"), Broken("the broker does not answer", passing=True)])
 def test_a_task_that_failed_for_good_does_not_begin_again_for_what_happens_while_it_stops(later):
     """It would have begun again and again, at the same record, each time that its disk was full or its broker away just then."""
     rig = failing(Broken("its agent was stopped"))

@@ -143,7 +143,7 @@ def test_a_topic_that_was_made_again_is_an_error_to_whoever_reads_its_records() 
         assert rows(RangePart(part, of(), link(HERE), Decoder(COLUMNS)))
     Topic.identity = "two"
     with pytest.raises(
-        RangeGone, match=r"t\[0\]: the topic was deleted and made again .* its id was one, and is two now"
+        RangeGone, match=r"t\[0\]: the topic was deleted and re-created .* its id was one, and is two now"
     ):
         rows(RangePart(part, of(), link(HERE), Decoder(COLUMNS)))
     assert rows(RangePart(Range("t", 0, 8, 31), of(), link(HERE), Decoder(COLUMNS)))

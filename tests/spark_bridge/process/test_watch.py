@@ -150,7 +150,9 @@ def test_a_server_that_is_away_is_logged_at_growing_intervals(monkeypatch: pytes
         watch.starts("sc://there")
         watch.is_ready(session({}, {}))
         watch.starts("sc://there")
-    told = [(one["for_s"], one["tries"]) for one in logs if one["event"] == "Spark is away, and batches wait for it"]
+    told = [
+        (one["for_s"], one["tries"]) for one in logs if one["event"] == "Spark is unavailable, and batches wait for it"
+    ]
     assert told == [(0, 1), (10, 11), (20, 21), (40, 41), (80, 81), (160, 161), (320, 321)]
     first = next(one for one in logs if one["log_level"] == "warning")
     assert (first["where"], first["why"], first["remedy"], first["since"][-1]) == (

@@ -316,7 +316,7 @@ async def test_a_killed_jvm_does_not_lose_the_batch(spark: Spark, warm: Sessions
     assert updates.server_shutdown  # it has a thread of its own, which would be left behind for every JVM that dies
     # the next JVM counts its objects from zero, so that an old one was taken for any of its own
     for fn in (lambda df, batch: df.join(kept[0], "n"), lambda df, batch: kept[0].join(df, "n")):
-        with pytest.raises(SparkPlanError, match=r"belongs to a session that is over.*anew with df\.sparkSession"):
+        with pytest.raises(SparkPlanError, match=r"belongs to a session that is over.*again with df\.sparkSession"):
             await spark.run(INFO, Inline(blocks(spark, ROWS)), [SparkStage("kept", fn, "n long")])
     assert warm.started == before + 1
 

@@ -282,7 +282,7 @@ def test_a_record_of_a_topic_that_was_made_again_is_not_that_of_the_letter(found
         must_be_same(letter, "orders", found, {})
     else:
         for adopted in ({}, {"orders.0": "orders.2"}):
-            with pytest.raises(hg.HeadgateError, match=r"made again since: its id was orders.0, and is orders.1 now"):
+            with pytest.raises(hg.HeadgateError, match=r"re-created since: its id was orders.0, and is orders.1 now"):
                 must_be_same(letter, "orders", found, adopted)
 
 

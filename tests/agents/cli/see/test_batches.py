@@ -127,7 +127,7 @@ def test_people_read_it_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("run", "unseen", "said"),
     [
-        ("stopped", [{"task": "t"}], "No worker runs, because the run is stopped"),
+        ("stopped", [{"task": "t"}], "No worker is running, because the run is stopped"),
         ("running", [{"task": "t"}], "headgate status sales says why"),
         (None, [], "sales has not begun"),
         ("running", [], "sales has no .batch()"),

@@ -135,7 +135,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("to nowhere", lambda a, s: s.to(""), "does not name a topic"),
     ("to a stream", lambda a, s: s.to(s), "does not name a topic"),
     ("to an illegal topic", lambda a, s: s.to("a b"), "not a legal name"),
-    ("to its own input", lambda a, s: s.to("orders"), "in a circle"),
+    ("to its own input", lambda a, s: s.to("orders"), "has a cycle"),
     ("to its own dead letters", lambda a, s: s.to("sales-1-dead-letters"), "kept for the job's own streams"),
     ("an input that a reset would delete", lambda a, s: a.input("sales-1-orders"), "cannot read 'sales-1-orders'"),
     ("a shared stream that a reset would delete", lambda a, s: s.share("sales-1-orders"), "cannot write 'sales-1-orders'"),

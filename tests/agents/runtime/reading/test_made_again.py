@@ -48,7 +48,7 @@ async def test_a_topic_that_was_made_again_is_named_by_the_error_of_a_fetch() ->
     lost = (await read(logs, 10, "in.0")).head(AT).lost
     assert lost is not None
     assert (lost.topic, lost.position, lost.end) == ("in.1", 10, 0)
-    assert "deleted and made again" in lost.what
+    assert "deleted and re-created" in lost.what
 
 
 async def test_a_new_topic_that_has_grown_past_the_position_meanwhile_is_not_taken_for_the_old_one(

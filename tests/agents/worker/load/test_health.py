@@ -51,10 +51,10 @@ def test_a_broker_that_is_away_is_reported_with_its_end() -> None:
     assert (contact.why, said.lines) == ("", [])
     looked(contact, 1, AWAY_S, 70.0)
     assert contact.why == "the broker of the coordinator stream has not answered since 1970-01-01T00:00:00Z (70 s)"
-    assert [event for event, _ in said.lines] == ["the broker is away"] * 4
+    assert [event for event, _ in said.lines] == ["the broker does not answer"] * 4
     looked(contact, 2, 70.5, 71.0)
     assert (contact.why, contact.away_s) == ("", None)
-    assert said.lines[-1] == ("the broker is back", {"of": "the coordinator stream", "after_s": 70})
+    assert said.lines[-1] == ("the broker answers again", {"of": "the coordinator stream", "after_s": 70})
 
 
 def test_a_broker_is_not_blamed_for_a_loop_that_did_not_look() -> None:

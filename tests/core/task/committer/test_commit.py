@@ -286,7 +286,7 @@ def test_silence_is_an_unknown_outcome(state):
     committer = reach(state)
     assert committer.deadline() == pytest.approx(70.0)
     assert committer.handle(Tick(), at(69.0)) == []
-    why = f"transaction 1 stood in '{state}' for 60 s"
+    why = f"transaction 1 has been in '{state}' for 60 s"
     assert committer.handle(Tick(), at(70.0)) == [IncarnationOver(why, "unknown")]
 
 
