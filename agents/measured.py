@@ -72,7 +72,7 @@ class Meter:
         wall_ns, cpu_ns, _ = self._clocks
         inner = work.__await__()
         error: BaseException | None = None
-        told = False
+        logged = False
         while True:
             began, began_cpu = wall_ns(), cpu_ns()
             try:
@@ -82,8 +82,8 @@ class Meter:
             finally:
                 self._wall_ns += wall_ns() - began
                 self._cpu_ns += cpu_ns() - began_cpu
-                if not told:
-                    told = True
+                if not logged:
+                    logged = True
                     waits()
             error = None
             try:

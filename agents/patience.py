@@ -100,8 +100,8 @@ class Patience:
             if not one.limit.expired():
                 raise
             if one.setting == DRAIN:
-                raise DrainTimeout(self._told(one)) from error
-            raise TimeoutError(self._told(one)) from error
+                raise DrainTimeout(self._text(one)) from error
+            raise TimeoutError(self._text(one)) from error
         finally:
             self._awaited.discard(one)
             if one.hung is not None:
@@ -124,7 +124,7 @@ class Patience:
 
     def _give_up(self, one: _Awaited) -> None:
         if one in self._awaited:
-            self._hung(f"{self._told(one)}, and ignores its cancellation")
+            self._hung(f"{self._text(one)}, and ignores its cancellation")
 
-    def _told(self, one: _Awaited) -> str:
+    def _text(self, one: _Awaited) -> str:
         return f"{one.what} did not finish within {self._limits.get(one.setting, 0.0):g} s (the setting {one.setting})"

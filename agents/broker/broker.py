@@ -324,9 +324,9 @@ class Broker:
     def _not_ready(self, node: int, what: str) -> EnvironmentFault:
         log = self.log_file(node)
         lines = log.read_text(errors="replace").splitlines()[-400:] if log.exists() else []
-        told = "\n".join("  " + line[:300] for line in telling(lines)) or "  (it is empty)"
+        text = "\n".join("  " + line[:300] for line in telling(lines)) or "  (it is empty)"
         late = "\n".join(lines)
-        said = f"Kafka (node {node}) {what}. From the end of its log {log}:\n{told}\n"
+        said = f"Kafka (node {node}) {what}. From the end of its log {log}:\n{text}\n"
         if "Address already in use" in late:
             return PortLost(said, remedy="try again, or choose another port with --port")
         if "No space left on device" in late:

@@ -178,14 +178,14 @@ def _text(element: ET.Element, path: str) -> str:
 
 def _gist(output: str) -> str:
     """The error lines, each once; Ivy repeats them for every jar and every repository."""
-    told: dict[str, str] = {}
+    complaints: dict[str, str] = {}
     for line in output.splitlines():
         text = line.strip(" \t:")
         if any(
             word in text
             for word in ("access error", "Exception", "refused", "denied", "Unauthorized", "No space", "Error")
         ):
-            told.setdefault(text.rpartition("(")[2] if "access error" in text else text, text)
+            complaints.setdefault(text.rpartition("(")[2] if "access error" in text else text, text)
     missing = [line.strip(" \t:") for line in output.splitlines() if "not found:" in line]
-    kept = list(told.values())[:4] or list(dict.fromkeys(missing))[:4]
+    kept = list(complaints.values())[:4] or list(dict.fromkeys(missing))[:4]
     return "\n".join("  " + text for text in kept) or "  " + output.strip()[-500:]

@@ -73,9 +73,9 @@ class Daemon:
         if (child := _children.get(pid)) is not None and child.poll() is not None:
             del _children[pid]
             return None
-        told = command_of(pid)
+        command = command_of(pid)
         # During `exec` a process has no command line for a moment; then its start time must suffice.
-        if self.mark not in told and (told or len(lines) < 2 or is_zombie(pid)):
+        if self.mark not in command and (command or len(lines) < 2 or is_zombie(pid)):
             return None
         return pid if len(lines) < 2 or lines[1] == started_at(pid) else None
 

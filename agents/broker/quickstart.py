@@ -85,11 +85,11 @@ def _make(archive: Path, jars: str, say: Callable[[str], None], train: Train) ->
 
 def _key(java: Java, jars: str) -> str:
     """A key that changes with everything that Java checks before it uses an archive, and not with the way in which that Java was found."""
-    told = [java.home]
+    parts = [java.home]
     for path in [f"{java.home}/lib/modules", *jars.split(":")]:
         try:
             state = Path(path).stat()
-            told.append(f"{path} {state.st_size} {state.st_mtime_ns}")
+            parts.append(f"{path} {state.st_size} {state.st_mtime_ns}")
         except OSError:
-            told.append(path)
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+            parts.append(path)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -101,12 +101,12 @@ _alike: dict[Any, tuple[bytes, Any]] = {}
 
 
 def _decoded(request: Any, resp: bytes) -> Any:
-    kind, told = request.RESPONSE_TYPE, resp[4:]
+    kind, body = request.RESPONSE_TYPE, resp[4:]
     known = _alike.get(kind)
-    if known is None or known[0] != told:
+    if known is None or known[0] != body:
         data = BytesIO(resp)
         request.parse_response_header(data)
-        known = _alike[kind] = told, kind.decode(data)
+        known = _alike[kind] = body, kind.decode(data)
     return known[1]
 
 

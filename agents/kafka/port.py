@@ -39,7 +39,7 @@ class OwnThread:
 
     def __init__(self, name: str, work: Callable[[Tell], Awaitable[None]]) -> None:
         self._work = work
-        self._told = asyncio.get_running_loop()
+        self._caller = asyncio.get_running_loop()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -61,8 +61,8 @@ class OwnThread:
         await self._work(self._tell)
 
     def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
-        if not self._told.is_closed():
-            self._told.call_soon_threadsafe(callback, *arguments)
+        if not self._caller.is_closed():
+            self._caller.call_soon_threadsafe(callback, *arguments)
 
     async def stop(self) -> None:
         """See `port`. If the thread does not end in time, it is left behind; it is a daemon thread."""

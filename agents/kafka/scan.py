@@ -97,7 +97,7 @@ class _Reads:
     def __init__(self, consumer: AIOKafkaConsumer, left_out: Callable[[str], None] | None) -> None:
         self.consumer = consumer
         self._left_out = left_out
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def more(self, *wanted: TopicPartition) -> dict[TopicPartition, Any]:
         """The next records of these partitions; nothing, where a batch was left out."""
@@ -109,10 +109,10 @@ class _Reads:
                 raise
             for at, position in before.items():  # what was taken of the others with it is lost
                 self.consumer.seek(at, error.following if at == error.at else position)
-            told = str(error.as_data(str(error.at), error.base))
-            if told not in self._told:
-                self._told.add(told)
-                self._left_out(told)
+            text = str(error.as_data(str(error.at), error.base))
+            if text not in self._reported:
+                self._reported.add(text)
+                self._left_out(text)
             return {}
 
 

@@ -132,7 +132,7 @@ class IdentifyingRequest(MetadataRequest):
 
 _request: Any = IdentifyingRequest
 _request._CLASSES = (*cast("Any", MetadataRequest)._CLASSES, _Asked)
-_told = False
+_logged = False
 
 
 def _update_metadata(self: Any, metadata: Any) -> Any:
@@ -145,9 +145,9 @@ ClusterMetadata.update_metadata = _update_metadata
 
 def _tell_none(there: bool, identity: str) -> None:
     """Log, once, that a topic exists and has no id. Only who asks for an id knows that: other requests of aiokafka's bring none."""
-    global _told
-    if there and not identity and not _told:
-        _told = True
+    global _logged
+    if there and not identity and not _logged:
+        _logged = True
         log.info(
             "the brokers return no topic ids: a topic that is deleted and re-created cannot be recognized by its id"
         )

@@ -36,7 +36,7 @@ class Absence:
         self._since: float | None = None
         self._next = 0.0
         self._pause = FIRST_S
-        self._told = False
+        self._warned = False
 
     def missed(self, what: str, why: str, to_do: str) -> None:
         """Note one more failed attempt, and log a warning if one is due."""
@@ -46,7 +46,7 @@ class Absence:
             self._next = now + FIRST_S
         if now < self._next:
             return
-        self._told, self._pause = True, min(LONGEST_S, self._pause * 2)
+        self._warned, self._pause = True, min(LONGEST_S, self._pause * 2)
         self._next = now + self._pause
         for_s = round(now - self._since)
         if configured():
@@ -56,9 +56,9 @@ class Absence:
 
     def answered(self) -> None:
         """Note that a broker answered; this ends the series of warnings."""
-        if self._told and configured() and self._since is not None:
+        if self._warned and configured() and self._since is not None:
             log.info("a broker answers again", after_s=round(self._clock() - self._since))
-        self._since, self._told = None, False
+        self._since, self._warned = None, False
 
 
 brokers = Absence()

@@ -204,7 +204,9 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
         owner = asyncio.get_running_loop().create_task(outbox.run(), name="tables clear")
         yield LogClearer(client, outbox, topic)
     except OutboxError as error:
-        raise EnvironmentFault(told(error), remedy="run the same command again: it continues with the rest") from error
+        raise EnvironmentFault(
+            failure_text(error), remedy="run the same command again: it continues with the rest"
+        ) from error
     finally:
         await outbox.stop()
         if owner is not None:
@@ -213,7 +215,7 @@ async def leading(client: ClientSettings, job: JobName, topic: str, *, timeout_m
                 owner.exception()  # mark as retrieved: `commit` has raised it
 
 
-def told(error: OutboxError) -> str:
+def failure_text(error: OutboxError) -> str:
     """Whether the write took effect, for people."""
     if error.committed is None:
         return f"it is unknown whether the tables are empty now: {error.what}"

@@ -18,7 +18,7 @@ from ...core.errors import DeclarationError, HeadgateError
 from ...core.names import natural
 from ..job.derive.declaration import Declared
 from ..kafka.settings import ClientSettings
-from ..state.opening import Judged, judge, told_unowned
+from ..state.opening import Judged, judge, unowned_text
 from .clearing import read_logs
 
 
@@ -61,7 +61,7 @@ def _changes(judged: Judged) -> Iterable[StateChange]:
     except DeclarationError as error:
         yield StateChange(error.what, (), True, error.remedy)
     yield from (StateChange(line, ()) for line in judged.news)
-    if unowned := told_unowned(judged.unowned):
+    if unowned := unowned_text(judged.unowned):
         yield StateChange(unowned, ())
 
 

@@ -41,11 +41,11 @@ def main_frame_file() -> str:
 
 
 class Signals:
-    """Handles signals after the main thread has called `listen()`. Calls `told` once, in its thread, on the first signal."""
+    """Handles signals after the main thread has called `listen()`. Calls `on_signal` once, in its thread, on the first signal."""
 
     def __init__(
         self,
-        told: Callable[[signal.Signals], object],
+        on_signal: Callable[[signal.Signals], object],
         seconds: Callable[[], float],
         before: Callable[[], object] = lambda: None,
     ) -> None:
@@ -53,7 +53,7 @@ class Signals:
         letters that are under way then have not ended for as long as a stop may take, and the next process must know of them.
         """
         self._before = before
-        self._told = told
+        self._on_signal = on_signal
         self._seconds = seconds
         """How long the process may take to end."""
         self._first: signal.Signals | None = None
@@ -86,7 +86,7 @@ class Signals:
         if self._first is None:
             self._first = number
             self._until_s = time.monotonic() + self._seconds() + GRACE_S
-            self._told(number)
+            self._on_signal(number)
         elif number == signal.SIGINT:
             click.echo("Exited at once.", err=True)
             self._before()

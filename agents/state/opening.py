@@ -152,7 +152,7 @@ def _alike(history: History, spec: TableSpec) -> bool:
     return history.kind == spec.schema.kind == AGGREGATE and history.key == spec.schema.key
 
 
-def told_unowned(unowned: Mapping[str, str]) -> str:
+def unowned_text(unowned: Mapping[str, str]) -> str:
     """For people: the undeclared tables, and what to do about them."""
     if not unowned:
         return ""

@@ -449,7 +449,7 @@ def _recover_elsewhere(database: Path, lock: int) -> None:
     """
     if sum(file.stat().st_size for file in database.glob("*.log")) <= RECOVERED_HERE:
         return
-    told = subprocess.run(
+    replay = subprocess.run(
         [sys.executable, "-c", f"from {__name__} import recover; import sys; recover(sys.argv[1])", str(database)],
         pass_fds=(lock,),
         stdin=subprocess.DEVNULL,
@@ -458,9 +458,9 @@ def _recover_elsewhere(database: Path, lock: int) -> None:
         errors="replace",
         check=False,
     )
-    if told.returncode:
+    if replay.returncode:
         log.warning(
-            "the log of a store could not be replayed in the background", path=str(database), why=told.stderr[-500:]
+            "the log of a store could not be replayed in the background", path=str(database), why=replay.stderr[-500:]
         )
 
 

@@ -76,7 +76,7 @@ def spark_document(session: SparkState | None, now_ms: int) -> dict[str, Any] | 
 def memory_documents(taken: Iterable[SparkMemory]) -> list[dict[str, Any]]:
     """What processes of Spark take of memory."""
     return [
-        {"process": one.process, "bytes": one.used, "limit": one.limit, "count": one.count, "told": one.told()}
+        {"process": one.process, "bytes": one.used, "limit": one.limit, "count": one.count, "told": one.text()}
         for one in taken
     ]
 
@@ -184,7 +184,7 @@ def _progress(one: SparkProgress | None, now_ms: int) -> dict[str, Any] | None:
         "tasks_running": one.tasks_running,
         "tasks_failed": one.tasks_failed,
         "heard_s": _between(one.at_ms, now_ms),
-        "told": one.told(),
+        "told": one.text(),
     }
 
 
@@ -200,10 +200,10 @@ def _between(start_ms: int | None, end_ms: int | None) -> float | None:
     return None if start_ms is None or end_ms is None else round(max(0, end_ms - start_ms) / 1000, 3)
 
 
-def window_told(window: Mapping[str, str] | None) -> str:
+def window_text(window: Mapping[str, str] | None) -> str:
     """A window for people: its day once, and no milliseconds that say nothing.
 
-    >>> window_told({"start": "2026-01-31T12:00:00.000Z", "end": "2026-01-31T12:01:00.000Z"})
+    >>> window_text({"start": "2026-01-31T12:00:00.000Z", "end": "2026-01-31T12:01:00.000Z"})
     '2026-01-31 12:00:00 – 12:01:00'
     """
     if window is None:

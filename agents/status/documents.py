@@ -182,7 +182,7 @@ def restores(worker: Worker) -> list[tuple[str, int, int, float]]:
 def work_under_way(worker: Worker) -> str:
     """The letter that takes longest, for people; empty without one. Any thread may call this."""
     found = [one for actor in list(worker.actors.values()) if (one := actor.under_way.doing.now()) is not None]
-    return max(found, key=lambda one: one.for_s).told if found else ""
+    return max(found, key=lambda one: one.for_s).text if found else ""
 
 
 def tasks_of_job(

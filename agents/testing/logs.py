@@ -171,16 +171,16 @@ class Logs:
         for at in gone:
             self.tell(at)
 
-    def follow(self, at: StreamPartition, told: Callable[[StreamPartition], None]) -> Callable[[], None]:
-        """Call `told` when there is something new. Returns a function that stops this."""
+    def follow(self, at: StreamPartition, follower: Callable[[StreamPartition], None]) -> Callable[[], None]:
+        """Call `follower` when there is something new. Returns a function that stops this."""
         followers = self._follow.setdefault(at, {})
-        followers[told] = None
-        return partial(followers.pop, told, None)
+        followers[follower] = None
+        return partial(followers.pop, follower, None)
 
     def tell(self, at: StreamPartition) -> None:
         """Tell the followers that there is something new."""
-        for told in list(self._follow.get(at, ())):
-            told(at)
+        for follower in list(self._follow.get(at, ())):
+            follower(at)
 
     # ------------------------------------------------------------------------------------------------------------ writing
 

@@ -126,10 +126,10 @@ class JobTopics:
 
     async def _streams_of_others(self) -> None:
         """Wait until the streams that other jobs share exist: those jobs create them, and may start later."""
-        told = False
+        logged = False
         while missing := await self.streams_to_come():
-            if not told:
-                told = True
+            if not logged:
+                logged = True
                 log.warning(TO_COME, streams=missing)
             await asyncio.sleep(LOOK_S)
 

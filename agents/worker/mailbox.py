@@ -42,7 +42,7 @@ class AgentMailbox:
         self._on_letter = on_letter
         self._on_gone = on_gone
         self._on_again = on_again
-        self._told = False
+        self._over = False
         self._stopped = asyncio.Event()
         self._size = size
         self._waiting = 0
@@ -97,7 +97,7 @@ class AgentMailbox:
     async def _body(self, letters: Any) -> None:
         async for letter in letters:
             self._waiting -= 1
-            if self._told:
+            if self._over:
                 continue
             place, offset = place_of(letter)
             state = self.app.sensors.on_stream_event_in(place, offset, letters, letter)
@@ -114,13 +114,13 @@ class AgentMailbox:
     def _gone(self, why: BaseException | None) -> None:
         self.open = False
         self._stopped.set()
-        if not self._told:
-            self._told = True
+        if not self._over:
+            self._over = True
             self._on_gone(why)
 
     async def stop(self) -> None:
         """Stop the agent, cancel what it is doing, and remove all references to it."""
-        self._told = True
+        self._over = True
         self.open = False
         self._stopped.set()
         await self.agent.stop()

@@ -26,7 +26,7 @@ class CoroutineService(mode.Service):
         self.app = app
         self.name = name
         self._work = work
-        self._crash_told = crash
+        self._on_crash = crash
         self.running: asyncio.Task[None] | None = None
         self.ended = asyncio.Event()
 
@@ -50,7 +50,7 @@ class CoroutineService(mode.Service):
         except BaseException as error:  # reported to the owner
             if passes(error):
                 raise
-            self._crash_told(error)
+            self._on_crash(error)
         finally:
             self.ended.set()
             self._leave()

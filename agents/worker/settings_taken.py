@@ -26,7 +26,7 @@ class Overrides:
         """The overrides up to this offset of the coordinator stream are applied."""
         self._options = options
         self._settings = settings
-        self._told = tuple(dict.fromkeys(parts[part] for part in PARTS))
+        self._parts = tuple(dict.fromkeys(parts[part] for part in PARTS))
 
     def take(self, overrides: Mapping[str, Any], offset: int) -> None:
         """Apply the overrides. When this returns, every part has its new settings."""
@@ -37,5 +37,5 @@ class Overrides:
 
     def tell(self) -> None:
         """Call the parts with the current settings."""
-        for tell in self._told:
+        for tell in self._parts:
             tell()

@@ -40,12 +40,12 @@ class SparkMemory:
     """What each of them may take; None if nothing bounds it."""
     count: int = 1
 
-    def told(self) -> str:
+    def text(self) -> str:
         """It for people.
 
-        >>> SparkMemory("heap", 300 << 20, 1 << 30).told(), SparkMemory("jvm", 700 << 20).told()
+        >>> SparkMemory("heap", 300 << 20, 1 << 30).text(), SparkMemory("jvm", 700 << 20).text()
         ('heap 300 of 1,024 MiB', 'jvm 700 MiB')
-        >>> SparkMemory("python", 160 << 20, 2 << 30, 2).told()
+        >>> SparkMemory("python", 160 << 20, 2 << 30, 2).text()
         'python 160 MiB (2 with 2,048 each)'
         """
         used = f"{self.process} {self.used >> 20:,}"
@@ -92,10 +92,10 @@ class SparkProgress:
     at_ms: int = 0
     """When Spark said so, by the wall clock."""
 
-    def told(self) -> str:
+    def text(self) -> str:
         """It for people; empty if nothing is known.
 
-        >>> SparkProgress(jobs=1, stages=3, stages_done=1, tasks=200, tasks_done=120, tasks_running=2).told()
+        >>> SparkProgress(jobs=1, stages=3, stages_done=1, tasks=200, tasks_done=120, tasks_running=2).text()
         'stage 2 of 3, 120 of 200 tasks done, 2 running'
         """
         if not self.tasks:

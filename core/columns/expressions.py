@@ -123,11 +123,11 @@ FUNCTIONS = frozenset((COALESCE, CONCAT, LEAST_OF, GREATEST_OF))
 
 def _cases(node: Operation) -> str:
     """An operation WHEN as it was written: of a condition, what holds then and, if there is any, what holds otherwise."""
-    told = f"when({node.of[0]}).then({node.of[1]})"
+    text = f"when({node.of[0]}).then({node.of[1]})"
     for rest in node.of[2:]:
         nested = isinstance(rest, Operation) and rest.name == WHEN
-        return f"{told}.{rest}" if nested else f"{told}.otherwise({rest})"
-    return told
+        return f"{text}.{rest}" if nested else f"{text}.otherwise({rest})"
+    return text
 
 
 def columns_in(node: Node) -> Iterator[str]:
@@ -421,21 +421,21 @@ class Expression:
 
     def _form(self, name: str, form: str) -> Scalar:
         found = self._some_text(name, form)
-        told = f"{self.node}.{name}({form!r:.60})"
+        text = f"{self.node}.{name}({form!r:.60})"
         parts = list(pieces(form))
         named = [directive for directive, letter in parts if not letter]
         unknown = next((one for one in named if one not in DIRECTIVES), None)
         if unknown is not None or "" in named:
             known = " ".join(f"%{one}" for one in DIRECTIVES)
             raise DeclarationError(
-                f"{told}: %{unknown or ''} is not supported in a format", remedy=f"there are {known}"
+                f"{text}: %{unknown or ''} is not supported in a format", remedy=f"there are {known}"
             )
         if len(form.encode()) > LONGEST_FORM:
-            raise DeclarationError(f"{told} is longer than {LONGEST_FORM} bytes", remedy="use a shorter format")
+            raise DeclarationError(f"{text} is longer than {LONGEST_FORM} bytes", remedy="use a shorter format")
         if name == STRPTIME and not {"Y", "m", "d"} <= set(named):
-            raise DeclarationError(f"{told} does not make a complete date", remedy="it needs %Y, %m and %d")
+            raise DeclarationError(f"{text} does not make a complete date", remedy="it needs %Y, %m and %d")
         if name == STRPTIME and len(set(named)) < len(named):
-            raise DeclarationError(f"{told} has a part twice", remedy="name each part once")
+            raise DeclarationError(f"{text} has a part twice", remedy="name each part once")
         return found
 
     def lower(self) -> Expression:

@@ -106,7 +106,7 @@ def _of_run(state: JobState, run: SetRun, request: SetRequest | None) -> list[Op
     mode = DEFAULT_MODE if request is None else request.arguments.get("mode", DEFAULT_MODE)
     going = run.state == RunState.DRAINING
     why = (
-        "; ".join(f"{task}: {told}" for task, told in state.failed().items())
+        "; ".join(f"{task}: {reason}" for task, reason in state.failed().items())
         if going
         else f"run {run.run_id} is {run.state}"
     )

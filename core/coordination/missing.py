@@ -14,7 +14,7 @@ from .messages import FOR_EVER, Key, shown
 from .state import JobState
 
 REMEDY = "`headgate reset` the job: its tables and positions are lost, and it starts from its inputs"
-MOST_TOLD = 3
+MOST_SHOWN = 3
 
 
 def missing(state: JobState) -> dict[Key, str]:
@@ -52,6 +52,6 @@ def needed(state: JobState) -> str:
     ]
     if not gone:
         return ""
-    said = ", ".join(f"'{shown(key)}' ({why})" for key, why in gone[:MOST_TOLD])
-    more = f" and {len(gone) - MOST_TOLD} more" if len(gone) > MOST_TOLD else ""
+    said = ", ".join(f"'{shown(key)}' ({why})" for key, why in gone[:MOST_SHOWN])
+    more = f" and {len(gone) - MOST_SHOWN} more" if len(gone) > MOST_SHOWN else ""
     return f"missing in the coordinator stream: {said}{more}; {REMEDY}"

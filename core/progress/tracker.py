@@ -429,8 +429,8 @@ class Progress:
                 continue
             match (part, key[2:]):
                 case (None, ("told",)):
-                    told = StreamStatus(*row[1:])
-                    self._reached[place[0]] = told._replace(idle=told.idle and told.away)
+                    status = StreamStatus(*row[1:])
+                    self._reached[place[0]] = status._replace(idle=status.idle and status.away)
                 case (_Partition(), ("own",)):
                     part.own = StreamStatus(*row[1:])
                 case (_Partition(), ("job", job)):

@@ -229,8 +229,8 @@ class Inputs:
         if not (adopt and before):
             return
         self._adopts[at] = before
-        told = self.adopted.pop(before, "")
-        self.adopted = dict([*self.adopted.items(), (before, told)][-MAX_ADOPTED:])
+        known = self.adopted.pop(before, "")
+        self.adopted = dict([*self.adopted.items(), (before, known)][-MAX_ADOPTED:])
 
     def is_other(self, at: StreamPartition, topic: str) -> bool:
         """Whether the position belongs to another topic than this one: the name is the same, and the topic was made again."""

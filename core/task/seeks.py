@@ -91,12 +91,12 @@ class Seeks:
     def _unanswered(self) -> list[Seek]:
         """Remove and return the seeks that are neither applied nor refused, in the order in which they came."""
         waiting = [order for order, _ in self._ready.values() if order is not None]
-        told = [*self.early, *self._asked_seeks(), *waiting, *self._skips, *self.late]
+        seeks = [*self.early, *self._asked_seeks(), *waiting, *self._skips, *self.late]
         self.early, self.late = [], []
         self._skips.clear()
         self._asked.clear()
         self._ready.clear()
-        return told
+        return seeks
 
     def too_late(self, order: Seek, state: str) -> list[TaskInstruction]:
         """Answer a seek of a task that has drained or ended: as applied if it was, otherwise as refused."""
@@ -111,11 +111,11 @@ class Seeks:
     def when_failed(self, why: str) -> tuple[list[TaskInstruction], tuple[Seek, ...]]:
         """The task has failed for good: returns the refusals, and the seeks with which it restarts."""
         why = f"the task failed before it was applied: {why}"
-        told = self._unanswered()
-        before = [order for order in told if order.request in self._first]
+        seeks = self._unanswered()
+        before = [order for order in seeks if order.request in self._first]
         refused = [self.refused(order, why) for order in before if not skips(order.to)]
         self.kept = tuple(order for order in before if skips(order.to))
-        fresh = tuple(order for order in told if order.request not in self._first)
+        fresh = tuple(order for order in seeks if order.request not in self._first)
         return refused, (*self.kept, *fresh) if fresh else ()
 
     def seek(self, order: Seek) -> list[TaskInstruction]:

@@ -227,7 +227,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     @property
     def step_times(self) -> Mapping[str, int]:
         """The time of each step, as far as known; available before the first letter after a start."""
-        return self.time.told
+        return self.time.delivered
 
     @property
     def phase(self) -> TaskState:
@@ -799,7 +799,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self._restless = True
             overheard, newer = self._observe(now), self.letters.newer_time()
             if overheard or newer:
-                self.pace.told(now, self.plan.settings.watermark_interval_s)
+                self.pace.delivered_newer(now, self.plan.settings.watermark_interval_s)
             self.letters.due.update(newer)
         if self.announcer.restate(now) or self.announcer.confirm(now, self.run, self.completion.drain_id or ""):
             self.ledger.touch()

@@ -91,25 +91,25 @@ def least(parents: Iterable[str], passing: Mapping[str, Through], lifted: Mappin
     return Through(min(times + still), idle, away=away)
 
 
-def passed_on(told: int, holds_ms: int, owed: int | None) -> int:
+def passed_on(delivered: int, holds_ms: int, owed: int | None) -> int:
     """The time that a step passes on after it was told this time.
 
     >>> passed_on(100, 30, None), passed_on(100, 30, 65), passed_on(NO_TIME, 30, None) == NO_TIME
     (70, 65, True)
     """
-    ts = told if told == MAX_TIME else max(NO_TIME, told - holds_ms)
+    ts = delivered if delivered == MAX_TIME else max(NO_TIME, delivered - holds_ms)
     return ts if owed is None else min(ts, owed)
 
 
 def passing(
-    steps: Iterable[StepPlan], streams: Mapping[str, Through], told: Mapping[str, int], owed: Mapping[str, int]
+    steps: Iterable[StepPlan], streams: Mapping[str, Through], delivered: Mapping[str, int], owed: Mapping[str, int]
 ) -> dict[str, Through]:
     """The times that all streams and steps pass on. `streams` contains those that have not drained; the steps come parents first."""
     found = dict(streams)
     for step in steps:
         behind = least(step.parents, found)
         if behind is not None:
-            ts = passed_on(told.get(step.name, NO_TIME), step.holds_ms, owed.get(step.name))
+            ts = passed_on(delivered.get(step.name, NO_TIME), step.holds_ms, owed.get(step.name))
             found[step.name] = Through(ts, behind.idle and step.name not in owed, behind.status, behind.away)
     return found
 
@@ -121,7 +121,7 @@ class TaskTime:
         self.inputs = inputs
         self.ledger = ledger
         self.heard: dict[str, Heard] = {}
-        self.told: dict[str, int] = {}
+        self.delivered: dict[str, int] = {}
         """By step, the time that it was told."""
         self.owed: dict[str, int] = {}
         """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
@@ -130,8 +130,8 @@ class TaskTime:
         self._lifts = {name: {one: Lift() for one in parents} for name, parents in self._meets}
         """By step and (with a `>`) output in which several times meet: how far each parent was lifted for it. What a step was told with it
         is stored."""
-        told = inputs.plan.streams_behind(one.name for one in inputs.plan.steps)
-        self.untold = tuple(one.stream for one in inputs.counted if one.stream not in told)
+        with_steps = inputs.plan.streams_behind(one.name for one in inputs.plan.steps)
+        self.without_steps = tuple(one.stream for one in inputs.counted if one.stream not in with_steps)
         """The streams that no step hears of."""
 
     def load(self) -> None:
@@ -143,7 +143,7 @@ class TaskTime:
         for step in self.inputs.plan.steps:
             row = self.ledger.rows.get((":time", step.name))
             if row:
-                self.told[step.name] = row[0]
+                self.delivered[step.name] = row[0]
 
     def owes(self, owed: Iterable[tuple[str, int]]) -> bool:
         """Set what the steps owe now. Returns whether that changed."""
@@ -162,7 +162,7 @@ class TaskTime:
         operators hold back is given out before a time is announced. The maximal time is left to the letter that precedes a drain.
         """
         before = self.ledger.made
-        for stream in self.untold:
+        for stream in self.without_steps:
             heard, ts = self.heard.get(stream, NOTHING_HEARD), self.inputs.progress.watermark(stream)
             if heard.status == StreamPhase.OPEN and heard.ts < ts < MAX_TIME:
                 self.hear(stream, Heard(ts))
@@ -171,7 +171,7 @@ class TaskTime:
     def tell(self, times: Iterable[tuple[str, int]]) -> None:
         """Note that these steps have been told these times."""
         for name, ts in times:
-            self.told[name] = ts
+            self.delivered[name] = ts
             self.ledger.put((":time", name), (ts,))
 
     def lifted(self, name: str) -> Mapping[str, int]:
@@ -223,7 +223,9 @@ class TaskTime:
         """The steps whose time is newer than they were told; if `stream` is given, as if this were heard of it."""
         passed = self.passing(stream, heard)
         found = ((step.name, least(step.parents, passed, self.lifted(step.name))) for step in self.inputs.plan.steps)
-        newer = ((name, now.ts) for name, now in found if now is not None and now.ts > self.told.get(name, NO_TIME))
+        newer = (
+            (name, now.ts) for name, now in found if now is not None and now.ts > self.delivered.get(name, NO_TIME)
+        )
         drains = heard.ts == MAX_TIME or self._drains()
         return tuple((name, at) for name, at in newer if at == MAX_TIME or not drains)
 
@@ -262,7 +264,7 @@ class TaskTime:
                 open_, progress = status == StreamPhase.OPEN, self.inputs.progress
                 away = open_ and progress.away(one.stream)
                 streams[one.stream] = Through(upto, open_ and progress.idle(one.stream), status, away)
-        return passing(self.inputs.plan.steps, streams, self.told, self.owed)
+        return passing(self.inputs.plan.steps, streams, self.delivered, self.owed)
 
 
 OFTEN = 4
@@ -307,7 +309,7 @@ class Pace:
         if unobserved:
             self.news, self._next_s = True, max(self._next_s, now.mono)
 
-    def told(self, now: Now, interval_s: float) -> None:
+    def delivered_newer(self, now: Now, interval_s: float) -> None:
         """There was a newer time. News that bring none, like the watermark of a producer that is ahead, do not delay the next one."""
         self._next_s = now.mono + interval_s / OFTEN
 

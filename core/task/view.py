@@ -94,7 +94,7 @@ class TaskView:
         passed = self._time.passing()
         for step in self._inputs.plan.steps:
             if self._time.holders(step, passed):
-                yield STEP + step.name, self._time.told.get(step.name, NO_TIME)
+                yield STEP + step.name, self._time.delivered.get(step.name, NO_TIME)
 
     def holders(self, place: str) -> list[Holder]:
         """Who keeps the time of this place where it is."""

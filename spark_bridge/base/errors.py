@@ -106,19 +106,19 @@ def typed(error: BaseException) -> SparkError:
     """
     if isinstance(error, SparkError):
         return error
-    fault, told = fault_of(error), first_lines(said(error))
+    fault, text = fault_of(error), first_lines(said(error))
     if not fault.of_spark:
-        return SparkFunctionError(f"{type(error).__name__}: {told}")
-    found = _lost(fault, told) or _too_large(fault, told) or _of_code(fault, error, told) or _other(fault, error, told)
+        return SparkFunctionError(f"{type(error).__name__}: {text}")
+    found = _lost(fault, text) or _too_large(fault, text) or _of_code(fault, error, text) or _other(fault, error, text)
     found.worker_line = fault.line
     return found
 
 
-def _lost(fault: Fault, told: str) -> SparkError | None:
+def _lost(fault: Fault, text: str) -> SparkError | None:
     """What has died, or has no memory left."""
     away = any(one.kind == "" and one.what.startswith("ExecutorLostFailure") for one in fault.chain)
     if away or fault.condition in CANCELLED or fault.threw("SparkException", *GONE):
-        return SparkLost(told)
+        return SparkLost(text)
     stopped = any(_SHUT_DOWN.match(one.what) for one in fault.chain if one.kind.endswith("SparkException"))
     if (
         stopped
@@ -127,32 +127,32 @@ def _lost(fault: Fault, told: str) -> SparkError | None:
         or fault.threw("IllegalStateException", *STOPPED)
         or fault.threw("SparkException", *STOPPED)
     ):
-        return lost_session(told)
+        return lost_session(text)
     if fault.threw("OutOfMemoryError") or fault.raised.rpartition(".")[2] in MEMORY:
         return SparkLost(
-            told,
+            text,
             remedy="make smaller batches, or give more memory: spark.driver.memory, spark.executor.memory, "
             "spark.executor.pyspark.memory",
         )
     return None
 
 
-def _too_large(fault: Fault, told: str) -> SparkError | None:
+def _too_large(fault: Fault, text: str) -> SparkError | None:
     for sign, remedy in TOO_LARGE.items():
         scheduler = any(one.kind == "" and one.what.startswith(sign) for one in fault.chain)
         if scheduler or sign == fault.status or sign == fault.condition.partition(".")[0]:
-            return SparkPlanError(told, remedy=remedy)
+            return SparkPlanError(text, remedy=remedy)
     return None
 
 
-def _of_code(fault: Fault, error: BaseException, told: str) -> SparkError | None:
+def _of_code(fault: Fault, error: BaseException, text: str) -> SparkError | None:
     """What runs on executors, and cannot for any row."""
     if any(place.endswith(SPOOL_READER) for place in fault.places):
-        return SparkPlanError(told, remedy="set spark.spool to a directory that this worker and all executors share")
+        return SparkPlanError(text, remedy="set spark.spool to a directory that this worker and all executors share")
     if fault.raised in NOT_IMPORTED:  # a function may import what a row names; code that cannot be loaded serves no row
         kind = SparkRowError if fault.called else SparkPlanError
         return kind(
-            f"on Spark's executors: {told}", remedy="name the code in spark.package, or install it on the executors"
+            f"on Spark's executors: {text}", remedy="name the code in spark.package, or install it on the executors"
         )
     if fault.threw("ArrayIndexOutOfBoundsException") and re.search(
         rf"^\s+at \S*{NO_COLUMN}\(", said(error), re.MULTILINE
@@ -164,23 +164,23 @@ def _of_code(fault: Fault, error: BaseException, told: str) -> SparkError | None
     return None
 
 
-def _other(fault: Fault, error: BaseException, told: str) -> SparkError:
+def _other(fault: Fault, error: BaseException, text: str) -> SparkError:
     """A plan that Spark refuses, rows on which it fails, or a JVM that does not answer."""
     if fault.analysis and fault.condition.partition(".")[0] == NO_VIEW:
         return SparkPlanError(
-            told,
+            text,
             remedy="each batch has a session of its own, df.sparkSession, with the temporary views that its function has created: "
             "use df.sparkSession.sql(…) or .table(…)",
         )
     if fault.analysis:
-        return SparkPlanError(told, remedy="fix the function or the schema= of .spark()")
+        return SparkPlanError(text, remedy="fix the function or the schema= of .spark()")
     if fault.ran:
-        return SparkRowError(told)
+        return SparkRowError(text)
     if fault.checked or isinstance(error, TypeError | AttributeError | LookupError | NotImplementedError):
         return SparkPlanError(
-            f"{type(error).__name__}: {told}", remedy="fix the function: PySpark refuses what it passes"
+            f"{type(error).__name__}: {text}", remedy="fix the function: PySpark refuses what it passes"
         )
-    return lost_session(f"the JVM cannot be reached: {told}")
+    return lost_session(f"the JVM cannot be reached: {text}")
 
 
 def lost_session(what: str, *, remedy: str = "") -> SparkLost:

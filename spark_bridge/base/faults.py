@@ -164,10 +164,10 @@ def _java(origin: Any) -> Iterator[Thrown]:
             return
 
 
-def _with_chain(found: Fault, told: list[Thrown]) -> Fault:
+def _with_chain(found: Fault, thrown: list[Thrown]) -> Fault:
     """The facts, with those of what was thrown in executors and in their Python workers."""
     chain: list[Thrown] = []
-    for one in told:
+    for one in thrown:
         chain.append(one)
         if (inner := _thrown_in(one)) is not None:
             chain.append(inner)

@@ -434,8 +434,8 @@ def blamed(error: Exception) -> SparkError | None:
         if found is None:
             return None
         kind, what = getattr(core_ranges, found[1], RangeError), found[2]
-    told, _, remedy = what.partition(". Remedy: ")
-    return {RangeAway: SparkRangeAway, RangeGone: SparkRangeGone}.get(kind, SparkRangeError)(told, remedy=remedy)
+    text, _, remedy = what.partition(". Remedy: ")
+    return {RangeAway: SparkRangeAway, RangeGone: SparkRangeGone}.get(kind, SparkRangeError)(text, remedy=remedy)
 
 
 class _Nowhere:

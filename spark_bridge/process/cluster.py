@@ -228,12 +228,12 @@ def _within(patience_s: float, jobs: Jobs, work: Callable[[], list[str]], where:
         lost = typed(error)
         if isinstance(lost, SparkLost) and lost.session:
             raise lost from None  # it says nothing of the executors
-        raise _told(error, where, is_connect(jobs.session)) from None
+        raise _executor_error(error, where, is_connect(jobs.session)) from None
     finally:
         done.set()
 
 
-def _told(error: Exception, where: str, connect: bool) -> SparkDown:
+def _executor_error(error: Exception, where: str, connect: bool) -> SparkDown:
     text = said(error)
     if "PYTHON_VERSION_MISMATCH" in text:
         remedy = (

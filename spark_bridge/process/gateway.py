@@ -56,11 +56,11 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
 
     from .names import remember
 
-    told = home.path / "port"
+    address = home.path / "port"
     standard_error.write(home.path)
     command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *submit.options(conf, home.path)]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address)}
     environment.pop("SPARK_LOCAL_DIRS", None)  # it would win over `spark.local.dir`, which is inside of `home`
     if is_local(
         conf.get("spark.master", "")
@@ -72,9 +72,9 @@ def launch(conf: Mapping[str, str], home: Home, begun: Callable[[Any], None]) ->
     standard_error.passed_on(process.stderr)
     try:
         begun(process)
-        _wait(process, told)
+        _wait(process, address)
         _launched.is_up(wanted, process.pid)
-        gateway = _connected(told.read_bytes())
+        gateway = _connected(address.read_bytes())
     except BaseException:
         end(process)
         raise
@@ -109,9 +109,9 @@ def _goes_on_alone() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
-def _wait(process: subprocess.Popen[bytes], told: Path) -> None:
+def _wait(process: subprocess.Popen[bytes], address: Path) -> None:
     give_up = time.monotonic() + UP_S
-    while not told.exists():
+    while not address.exists():
         if process.poll() is not None:
             raise ConnectionError(f"the JVM ended with {process.returncode} before it was ready")
         if time.monotonic() > give_up:
@@ -119,14 +119,14 @@ def _wait(process: subprocess.Popen[bytes], told: Path) -> None:
         time.sleep(0.02)
 
 
-def _connected(told: bytes) -> Any:
+def _connected(address: bytes) -> Any:
     """PySpark's gateway to the JVM that told its port and its secret."""
     from pyspark.java_gateway import launch_gateway
 
-    port, length = struct.unpack_from("!ii", told)
+    port, length = struct.unpack_from("!ii", address)
     with _environment:
         os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = told[8 : 8 + length].decode()
+        os.environ["PYSPARK_GATEWAY_SECRET"] = address[8 : 8 + length].decode()
         try:
             return launch_gateway()
         finally:

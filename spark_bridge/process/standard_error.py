@@ -91,33 +91,33 @@ _hushed: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 
 def _pass_on(said: IO[bytes]) -> None:
-    empty, told, begun = 0, list[bytes](), 0
+    empty, lines, begun = 0, list[bytes](), 0
     with said:
         for line in said:
             if said in _hushed:
-                told.clear()
+                lines.clear()
                 begun = 0
                 continue
             if line == TRACEBACK or begun:
-                told.append(line)
+                lines.append(line)
                 begun += line == TRACEBACK
                 begun -= not line.startswith((b" ", TRACEBACK))
                 if not begun:
-                    _tell(told)
+                    _tell(lines)
             elif (harmless := HARMLESS.fullmatch(line)) is not None:
                 empty += harmless["empty"] is not None
             elif line == b"\n" and empty:
                 empty -= 1
             else:
                 _write(line)
-    _tell(told)
+    _tell(lines)
 
 
-def _tell(told: list[bytes]) -> None:
+def _tell(lines: list[bytes]) -> None:
     """Pass on tracebacks, which stand between each other's lines if several workers wrote at once, unless they are all harmless."""
-    if not all(map(LEFT_ALONE.fullmatch, told)):
-        _write(b"".join(told))
-    told.clear()
+    if not all(map(LEFT_ALONE.fullmatch, lines)):
+        _write(b"".join(lines))
+    lines.clear()
 
 
 def _write(line: bytes) -> None:

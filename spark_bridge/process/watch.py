@@ -318,7 +318,7 @@ class Watched:
                 rows=self.batch.rows,
                 for_s=round(for_s),
                 attempt=self.attempt.number,
-                progress=self.attempt.progress.told() or self.attempt.doing,
+                progress=self.attempt.progress.text() or self.attempt.doing,
             )
 
 

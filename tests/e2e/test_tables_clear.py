@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import headgate as hg
 from headgate.agents.cli.group import main
 from headgate.agents.process.clearing import leading, read_logs
-from headgate.agents.state.opening import told_unowned
+from headgate.agents.state.opening import unowned_text
 from headgate.core.errors import EnvironmentFault
 
 from .scenes import why
@@ -167,7 +167,7 @@ async def test_who_is_killed_in_the_middle_has_cleared_nothing_and_does_it_again
     await killed()
     two = await job.start(counting(job, inp, out, totals=False, n=hg.count()))
     await two.until_running(2)
-    unowned = told_unowned(two.worker.actors["Partition 0"].state.unowned)
+    unowned = unowned_text(two.worker.actors["Partition 0"].state.unowned)
     assert "the code no longer declares the table 'totals'" in unowned
     assert "`headgate tables clear JOB TABLE` deletes them" in unowned
     await job.write(inp, orders(5))
@@ -273,7 +273,9 @@ async def test_a_job_that_a_far_time_has_moved_goes_on_where_its_joins_are_clear
     assert await job.values(out, 1) == [["a", "a"]]
     await write("b", far, left, right)
     assert await job.values(out, 2) == [["a", "a"], ["b", "b"]]
-    await one.until(lambda: far in one.worker.actors["Partition 0"].machine.time.told.values(), "time is far ahead")
+    await one.until(
+        lambda: far in one.worker.actors["Partition 0"].machine.time.delivered.values(), "time is far ahead"
+    )
     await write("c", now, left, right)
     assert [record.key for record in await job.records(late, 2)] == [b"c", b"c"]
     await drained(job, one)

@@ -104,7 +104,7 @@ def _time_of_steps_not_restored() -> list[tuple[Any, str, Any]]:
 
     def load(self: TaskTime) -> None:
         original(self)
-        self.told.clear()
+        self.delivered.clear()
 
     return [(TaskTime, "load", load)]
 

@@ -256,6 +256,6 @@ class Waiting:
         return (
             mine is not None
             and run is not None
-            and request in mine.told
+            and request in mine.delivered
             and any(one.id == request for one in run.seeks)
         )

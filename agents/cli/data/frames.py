@@ -97,8 +97,8 @@ def cat(
             else:
                 found.append(one)
         if bad and not good:
-            told = f"Note: no record of '{topic}' is a frame; `headgate model JOB` lists the intermediate streams"
-            click.echo(told, err=True)
+            note = f"Note: no record of '{topic}' is a frame; `headgate model JOB` lists the intermediate streams"
+            click.echo(note, err=True)
         elif not good:
             click.echo(f"Note: '{topic}' has no record there", err=True)
         elif not shown:

@@ -26,7 +26,7 @@ from .unattended import (
     lives_of,
     refuse_living,
     resign,
-    run_told,
+    run_text,
     state_and_living,
 )
 
@@ -115,7 +115,7 @@ async def _look(to: Target, dead_letters: bool) -> ResetPlan:
         lives_of(state),
         root if root.exists() else None,
         alive,
-        run_told(state),
+        run_text(state),
         0 if state.leader is None else state.leader.term,
     )
 

@@ -25,7 +25,7 @@ from ...state.opening import OWN
 from ...state.scan import CHECKPOINT
 from ..options import Target, about_job, confirmed, run_async, yes_option
 from ..output import output_option, show_json
-from .unattended import between_stages, fence_all, former_stages, lives_of, refuse_living, run_told, state_and_living
+from .unattended import between_stages, fence_all, former_stages, lives_of, refuse_living, run_text, state_and_living
 
 NAMED = 8
 """The most partitions of a stream that are listed one by one."""
@@ -123,7 +123,7 @@ def plan_of(
         cleared=tuple(one for name, one in found.tables.items() if name in chosen),
         others=tuple(name for name, one in found.tables.items() if name not in chosen and one.parts),
         positions=tuple(found.positions.items()),
-        run=run_told(state),
+        run=run_text(state),
         between=(*between, *former_stages(state)),
         waiting=state.live and bool(between),
         alive=tuple(alive),

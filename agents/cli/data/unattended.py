@@ -42,7 +42,7 @@ def refuse_living(to: Target, alive: Iterable[str]) -> None:
         )
 
 
-def run_told(state: JobState) -> str:
+def run_text(state: JobState) -> str:
     """The state of the job's run, for a plan."""
     return f"run {state.run.run_id} is {state.run.state}" if state.run is not None else "it never ran"
 

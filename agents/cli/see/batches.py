@@ -19,7 +19,7 @@ from ....core.errors import NotFound
 from ....core.names import natural
 from ....core.settings import offer
 from ...process.reading import following, shown
-from ...status.batches import window_told
+from ...status.batches import window_text
 from ..options import Target, about_job, run_async
 from ..output import megabytes, output_option, show_fields, show_table, shown_as_json
 from ..pages import page, refusal, token_option
@@ -150,7 +150,7 @@ def show(found: dict[str, Any], job: str) -> None:
         show_table(
             ["BATCH", "STATE", "FOR", "ROWS", "BYTES", "WINDOW", "CLOSED BY", "ATTEMPT", "WHY"],
             (
-                [one["batch"], one["state"], _length(one["for_s"]), one["rows"], _bytes(one["bytes"]), window_told(one["window"]),
+                [one["batch"], one["state"], _length(one["for_s"]), one["rows"], _bytes(one["bytes"]), window_text(one["window"]),
                  one["closed_by"] or "-", one["attempt"] or "-", why(one)]
                 for one in found["batches"]
             ),
@@ -161,7 +161,7 @@ def show(found: dict[str, Any], job: str) -> None:
             ["DONE", "AGO", "ROWS", "BYTES", "WINDOW", "CLOSED BY", "WAITED", "AT SPARK", "TOOK", "RESULT ROWS", "ATTEMPTS", "POISONED",
              "RETRIED"],
             (
-                [one["batch"], age(one["ago_s"]), one["rows"], _bytes(one["bytes"]), window_told(one["window"]), one["closed_by"],
+                [one["batch"], age(one["ago_s"]), one["rows"], _bytes(one["bytes"]), window_text(one["window"]), one["closed_by"],
                  _length(one["waited_s"]), _length(one["spark_s"]), _length(one["took_s"]), one["results"], one["attempts"] or "-",
                  one["poisoned"], retried(one)]
                 for one in found["done"]
@@ -217,11 +217,11 @@ def retried(one: Mapping[str, Any]) -> str:
 def why(one: Mapping[str, Any]) -> str:
     """How far a batch is, or what it waits for, and the error of its last attempt, on one line."""
     stage = one["stage"] if one["state"] == "running" else ""
-    told = one["progress"]["told"] if one["progress"] else ""
+    progress = one["progress"]["told"] if one["progress"] else ""
     again = "" if one["retry_s"] is None else f", and Spark had it again after {_length(one['retry_s'])}"
     error = f"last error: {one['error']}{again}" if one["error"] else ""
     ranges = ", ".join(f"{at['topic']}[{at['partition']}] {at['first']} to {at['last']}" for at in one["ranges"])
-    return NARROW.sub(" ", "; ".join(part for part in (stage, told, one["why"], ranges, error) if part)) or "-"
+    return NARROW.sub(" ", "; ".join(part for part in (stage, progress, one["why"], ranges, error) if part)) or "-"
 
 
 def _count(batches: Iterable[Mapping[str, Any]], step: str, state: str) -> int:

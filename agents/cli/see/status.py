@@ -118,10 +118,10 @@ def show_why(found: dict[str, Any]) -> None:
     if found["traceback"]:
         show_text("\n" + found["traceback"].rstrip())
     elif not found["asked"]:
-        told = f"{found['worker']} cannot be reached" if found["worker"] else "no worker runs it"
-        told = found["refused"] or told
+        note = f"{found['worker']} cannot be reached" if found["worker"] else "no worker runs it"
+        note = found["refused"] or note
         show_text(
-            f"Note: {told}: this is what the coordinator stream says; the log of the worker has the traceback",
+            f"Note: {note}: this is what the coordinator stream says; the log of the worker has the traceback",
             err=True,
         )
 
@@ -259,8 +259,8 @@ def show(found: dict[str, Any]) -> None:
     fields += [(f"keys of {stream}", keys(tasks)) for stream, tasks in sorted(found["keys"].items())]
     fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
     if found["problems"]:
-        told = f"{found['problems']} records of the coordinator stream cannot be decoded: headgate coordinator cat {found['job']}"
-        fields.append(("unreadable", told))
+        note = f"{found['problems']} records of the coordinator stream cannot be decoded: headgate coordinator cat {found['job']}"
+        fields.append(("unreadable", note))
     if found["unreadable_heartbeats"]["records"]:
         heartbeats = found["unreadable_heartbeats"]
         fields.append(("unreadable", f"{heartbeats['records']} recent heartbeats: {heartbeats['why']}"))

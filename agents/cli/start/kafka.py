@@ -175,8 +175,8 @@ def _name_others(meant: Broker | None, verb: str) -> None:
     """Name this user's other running brokers, in case one of them was intended."""
     for other in running_brokers():
         if meant is None or other.data != meant.data:
-            told = f"Another broker is running at {other.bootstrap}: headgate kafka {verb} --data {shlex.quote(str(other.data))}"
-            click.echo(told, err=True)
+            note = f"Another broker is running at {other.bootstrap}: headgate kafka {verb} --data {shlex.quote(str(other.data))}"
+            click.echo(note, err=True)
 
 
 def _show(broker: Broker, output: str) -> None:
@@ -250,9 +250,9 @@ def _stay(broker: Broker, ended: _Ended) -> None:
             for number in range(1, broker.identity.nodes + 1):
                 if broker.daemon(number).pid() is None:
                     lines = broker.log_file(number).read_text(errors="replace").splitlines()[-200:]
-                    told = "\n".join("  " + line for line in telling(lines))
+                    note = "\n".join("  " + line for line in telling(lines))
                     raise EnvironmentFault(
-                        f"Kafka (node {number}) exited unexpectedly. From the end of its log:\n{told}\n"
+                        f"Kafka (node {number}) exited unexpectedly. From the end of its log:\n{note}\n"
                     )
     finally:
         broker.stop()

@@ -338,8 +338,8 @@ async def _topics_plan(declared: Declared, configuration: Configuration) -> tupl
     try:
         _, made = await _intended(declared, configuration, await _state(configuration, declared))
     except NotThere as error:
-        told = "N is how many partitions that topic is to have; once the inputs exist, this command says it"
-        remedy = f"{error.remedy}\n  {told}"
+        note = "N is how many partitions that topic is to have; once the inputs exist, this command says it"
+        remedy = f"{error.remedy}\n  {note}"
         return await _without_inputs(declared, configuration), [NotThere(error.what, remedy=remedy)]
     return made.commands, made.refused
 

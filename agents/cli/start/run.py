@@ -126,9 +126,9 @@ def run(
 
         raise SystemExit(supervise(child_arguments(), workers, app, configuration))
     if held is not None:
-        from ...process.development import held as until_told
+        from ...process.development import held as until_signalled
 
-        run_id = until_told(app, configuration, held)
+        run_id = until_signalled(app, configuration, held)
     root = state_root(configuration, app.job)
     seat = take_seat(root, str(configuration.value("processor.id")))
     identity = Identity(seat.processor, supervised, successor, run_id, deployment, no_wait, bounded, since)

@@ -24,7 +24,7 @@ from ...operators.windows.floors import FLOOR_ROWS
 from ...port.port import Port
 from ...state.cache_memory import CacheMemory
 from ...state.marks import Marks
-from ...state.opening import OWN, open_tables, told_unowned
+from ...state.opening import OWN, open_tables, unowned_text
 from ...state.store import Disk, Owner, Store, StoreBusy, StoreUnusable
 from ...state.table import NOTHING_EXPIRED, Expired
 from ...state.tables import TaskTables
@@ -149,7 +149,7 @@ class TaskStore:
         self.replayed = result.records
         self._bind(self.store)
         return t.Restored(
-            result.position, self._checkpoint(result.checkpoint), self._rows(), told_unowned(self.unowned)
+            result.position, self._checkpoint(result.checkpoint), self._rows(), unowned_text(self.unowned)
         )
 
     def _checkpoint(self, data: bytes | None) -> Checkpoint | None:
@@ -169,7 +169,7 @@ class TaskStore:
         for line in opened.news:
             told.warning("the schema of state has changed", what=line)
         if opened.unowned:
-            told.warning("state that no code declares", what=told_unowned(opened.unowned))
+            told.warning("state that no code declares", what=unowned_text(opened.unowned))
 
     def begin_run(self, *, reopens: bool) -> None:
         """Clear the record of closed streams: it belongs to one run, and a new run starts with none. `reopens`: also clear up to where

@@ -14,10 +14,10 @@ class AtWork:
     for_s: float
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """For people.
 
-        >>> AtWork("Partition 0", "orders:0 offsets 3 to 9", 12.3).told
+        >>> AtWork("Partition 0", "orders:0 offsets 3 to 9", 12.3).text
         'Partition 0 has been working on orders:0 offsets 3 to 9 for 12 s'
         """
         return f"{self.task} has been working on {self.what} for {self.for_s:.0f} s"

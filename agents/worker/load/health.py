@@ -135,7 +135,7 @@ def readiness(one: WorkerFacts) -> tuple[bool, str]:
         or ("" if one.ready else one.why or "starting")
         or _unfinished(one.runtime.producers.committing)
         or _missing(one.owned(), one.actors)
-        or next((slow.told for slow in one.health.slow), "")
+        or next((slow.text for slow in one.health.slow), "")
     )
     return not why, why
 

@@ -37,7 +37,7 @@ from .protocol import ResolveBounds
 
 STILL_S = 2.0
 """How long nothing must move in a bounded run with a failed task before it stops. Each fetch takes up to half a second."""
-MOST_TOLD = 5
+MOST_SHOWN = 5
 """For how many failed tasks the run gives the reason."""
 PAST_KEPT = 1000
 """How many past runs, and how many deployments, are remembered."""
@@ -206,13 +206,15 @@ def _stuck(draft: Draft, run: SetRun, model: JobModel) -> str:
     if not failed or not ends or any(stream not in run.untils for stream in ends):
         return ""
     said = {task: draft.state.task_state(task) for task in model.tasks}
-    moving = [t for t, told in said.items() if told is None or not (told.still or told.state == RunState.ENDED)]
+    moving = [t for t, one in said.items() if one is None or not (one.still or one.state == RunState.ENDED)]
     if any(task not in failed for task in moving):
         return ""
     if not draft.waits.over(("stuck", tuple(failed), not moving), draft.timing.stall_s if moving else STILL_S):
         return ""
-    told = [f"{task}: {why}" for task, why in failed.items()]
-    return "; ".join(told[:MOST_TOLD]) + (f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else "")
+    reasons = [f"{task}: {why}" for task, why in failed.items()]
+    return "; ".join(reasons[:MOST_SHOWN]) + (
+        f"; and {len(reasons) - MOST_SHOWN} more" if len(reasons) > MOST_SHOWN else ""
+    )
 
 
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -135,15 +135,15 @@ def _applied(draft: Draft, one: SeekRequest) -> bool:
     """Whether every task that owns the partition has reported the seek as applied."""
     owners = _owners(draft, one)
     return bool(owners) and all(
-        any(one.id in told.applied for told in draft.state.task_states(task).values()) for task in owners
+        any(one.id in report.applied for report in draft.state.task_states(task).values()) for task in owners
     )
 
 
 def _refused(draft: Draft, one: SeekRequest) -> str:
     """Why a task that owns the partition has refused the seek; empty if none has."""
     for task in _owners(draft, one):
-        for told in draft.state.task_states(task).values():
-            if why := told.refused.get(one.id):
+        for report in draft.state.task_states(task).values():
+            if why := report.refused.get(one.id):
                 return f"{task}: {why}"
     return ""
 

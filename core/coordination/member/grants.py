@@ -56,7 +56,7 @@ class Mine:
     applied: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """The seeks that the task has refused, each with the reason."""
-    told: set[str] = field(default_factory=set[str])
+    delivered: set[str] = field(default_factory=set[str])
     """The seeks of the run that this start of the task was told."""
     ran: bool = False
     """The task has run here under this grant."""
@@ -94,7 +94,7 @@ class Tasks:
             mine.state = TaskState.RELEASED
         elif report.gone:
             mine.phase, mine.ran = GrantPhase.HELD_BACK, True
-            mine.told.clear()
+            mine.delivered.clear()
             self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
         if mine.state == TaskState.RELEASED:
             mine.phase = GrantPhase.OVER
@@ -212,10 +212,10 @@ class Tasks:
     def _seeks(self, job: JobState, task: str, mine: Mine) -> list[SendOrder]:
         orders: list[SendOrder] = []
         requests = _seek_requests(job, task)
-        mine.told.intersection_update(request.id for request in requests)
+        mine.delivered.intersection_update(request.id for request in requests)
         for request in requests:
-            if request.id not in mine.told and not _answered(job, task, mine, request.id):
-                mine.told.add(request.id)
+            if request.id not in mine.delivered and not _answered(job, task, mine, request.id):
+                mine.delivered.add(request.id)
                 orders.append(
                     SendOrder(task, Seek(request.id, request.stream, request.partition, request.to, request.expected))
                 )
@@ -286,7 +286,7 @@ def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
 
 def _answered(job: JobState, task: str, mine: Mine, seek: str) -> bool:
     """Whether this seek must not be carried out any more: this grant has answered it, or an earlier one has refused it, which is final."""
-    before = (told.refused for told in job.task_states(task).values())
+    before = (one.refused for one in job.task_states(task).values())
     return seek in mine.applied or any(seek in refused for refused in (mine.refused, *before))
 
 

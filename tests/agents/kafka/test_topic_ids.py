@@ -30,14 +30,14 @@ def test_a_broker_is_asked_for_ids_where_it_has_them():
 
 def test_a_broker_without_ids_is_named_once(monkeypatch, capsys):
     """An unknown id equals any, and an operator must know it."""
-    monkeypatch.setattr(topic_ids, "_told", False)
+    monkeypatch.setattr(topic_ids, "_logged", False)
     cluster = ClusterMetadata()
     answer = MetadataResponse_v5(0, [(1, "h", 9, None)], "c", 1, [(0, "t", False, [(0, 0, 1, [1], [1], [])])])
     cluster.update_metadata(answer)
     assert "no ids" not in capsys.readouterr().err, "a client that does not ask for ids knows nothing of the brokers'"
     client: Any = SimpleNamespace(cluster=cluster)
     assert [topic_ids.topic_id(client, topic) for topic in ("t", "t", "gone")] == ["", "", ""]
-    assert capsys.readouterr().err.count("no ids of topics") == 1
+    assert capsys.readouterr().err.count("no topic ids") == 1
     assert cluster.partitions_for_topic("t") == {0}
 
 

@@ -10,7 +10,7 @@ import pytest
 from headgate.agents.cli.data.tables_clear import ClearPlan, outcome, plan_of, text
 from headgate.agents.cli.options import Target
 from headgate.agents.port.errors import Fenced, OutcomeUnknown
-from headgate.agents.process.clearing import Census, Kept, LogContents, Part, put_together, told
+from headgate.agents.process.clearing import Census, Kept, LogContents, Part, failure_text, put_together
 from headgate.core.coordination.messages import Entry, SetRun, key_of
 from headgate.core.coordination.state import JobState
 from headgate.core.errors import HeadgateError, NotFound
@@ -66,8 +66,8 @@ def test_what_is_deleted() -> None:
 
 def test_what_is_known_when_the_write_has_failed() -> None:
     """Whoever reads it must know whether he may go on."""
-    assert told(Fenced("x")).startswith("nothing was changed")
-    assert "it is unknown whether" in told(OutcomeUnknown("x"))
+    assert failure_text(Fenced("x")).startswith("nothing was changed")
+    assert "it is unknown whether" in failure_text(OutcomeUnknown("x"))
 
 
 def planned(

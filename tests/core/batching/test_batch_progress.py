@@ -50,16 +50,16 @@ def test_a_session_that_comes_back_says_what_became_of_the_last() -> None:
 
 def test_memory_is_told_with_its_bound() -> None:
     """What several processes take together cannot be compared with the bound of each."""
-    assert SparkMemory("jvm", 700 << 20).told() == "jvm 700 MiB"
-    assert SparkMemory("heap", 300 << 20, 1 << 30).told() == "heap 300 of 1,024 MiB"
-    assert SparkMemory("python", 160 << 20, 2 << 30, 2).told() == "python 160 MiB (2 with 2,048 each)"
+    assert SparkMemory("jvm", 700 << 20).text() == "jvm 700 MiB"
+    assert SparkMemory("heap", 300 << 20, 1 << 30).text() == "heap 300 of 1,024 MiB"
+    assert SparkMemory("python", 160 << 20, 2 << 30, 2).text() == "python 160 MiB (2 with 2,048 each)"
 
 
 def test_progress_is_silent_until_spark_has_said_something() -> None:
     """Zeros would look like a job that does nothing."""
-    assert SparkProgress(jobs=1, stages=2).told() == ""
-    assert SparkProgress(1, 2, 2, 8, 8).told() == "stage 2 of 2, 8 of 8 tasks done"
-    assert SparkProgress(1, 2, 0, 8, 1, 2, 3).told() == "stage 1 of 2, 1 of 8 tasks done, 2 running, 3 failed"
+    assert SparkProgress(jobs=1, stages=2).text() == ""
+    assert SparkProgress(1, 2, 2, 8, 8).text() == "stage 2 of 2, 8 of 8 tasks done"
+    assert SparkProgress(1, 2, 0, 8, 1, 2, 3).text() == "stage 1 of 2, 1 of 8 tasks done, 2 running, 3 failed"
 
 
 def test_a_result_says_whether_it_waits_or_is_sent() -> None:

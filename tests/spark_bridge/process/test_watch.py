@@ -221,5 +221,5 @@ def test_a_tracker_that_raises_leaves_the_progress_unknown() -> None:
     with watch.begin(BATCH, "sums") as one:
         one.at_work(Bag(sparkContext=Bag(statusTracker=gone, uiWebUrl=None), version="4"), "g")
         one.look()
-        assert watch.seen().attempts[BATCH.id].progress.told() == ""
+        assert watch.seen().attempts[BATCH.id].progress.text() == ""
     watch.close()

@@ -13,7 +13,7 @@ from headgate.agents.job.derive.declaration import Declared
 from headgate.agents.job.types.aggregates import plan
 from headgate.agents.job.types.schemas import schema_of_table
 from headgate.agents.records.values import serdes as serde
-from headgate.agents.state.opening import Opened, open_tables, told_unowned
+from headgate.agents.state.opening import Opened, open_tables, unowned_text
 from headgate.agents.state.store import MemoryStore
 from headgate.core.errors import DataError, DeclarationError
 
@@ -220,10 +220,10 @@ def test_a_table_that_nobody_declares_is_named_while_it_holds_rows() -> None:
     empty.input("in").to("out")
     second = opened(store, empty)
     assert dict(second.unowned) == {"waits.timers": ""}
-    assert "the code no longer declares the table 'waits.timers'" in told_unowned(second.unowned)
+    assert "the code no longer declares the table 'waits.timers'" in unowned_text(second.unowned)
     durable(second)
     assert [key for key, _ in store.range("__schema")] == [b"waits.timers"]
-    assert told_unowned(opened(store, app).unowned) == ""
+    assert unowned_text(opened(store, app).unowned) == ""
 
 
 def test_a_function_is_checked_where_it_is_declared() -> None:

@@ -329,10 +329,10 @@ def test_seeks_that_left_the_run_are_forgotten():
     scene = Scene()
     scene.say(replace(RUN, seeks=(seek_request(1),)))
     scene.told()
-    assert scene.tasks.mine["t"].told == {"u1:0"}
+    assert scene.tasks.mine["t"].delivered == {"u1:0"}
     scene.say(RUN)
     scene.told()
-    assert scene.tasks.mine["t"].told == set()
+    assert scene.tasks.mine["t"].delivered == set()
 
 
 def test_a_task_that_comes_back_is_tried_though_it_was_given_up_before():
