@@ -236,17 +236,17 @@ def kept_by_others(topic: str, jobs: Iterable[JobName], prefix: str = "") -> Job
 
 
 def collision(
-    mine: Topics, other: Topics, *, my_steps: Iterable[str] = (), other_steps: Iterable[str] = ()
+    own: Topics, other: Topics, *, own_steps: Iterable[str] = (), other_steps: Iterable[str] = ()
 ) -> str | None:
-    """The first topic of `mine` that two *different* jobs would share, as Kafka compares names; None if there is none.
+    """The first topic of `own` that two *different* jobs would share, as Kafka compares names; None if there is none.
 
     >>> collision(Topics(JobName("my_sales")), Topics(JobName("my-sales")))
     '__headgate_coordinator_my-sales_1'
     """
-    if mine.job == other.job and mine.prefix == other.prefix:
+    if own.job == other.job and own.prefix == other.prefix:
         return None
     theirs = {metric_form(topic) for topic in (*other.fixed, *map(other.intermediate, other_steps))}
-    for topic in (*mine.fixed, *map(mine.intermediate, my_steps)):
+    for topic in (*own.fixed, *map(own.intermediate, own_steps)):
         if metric_form(topic) in theirs:
             return topic
     return None

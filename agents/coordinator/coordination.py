@@ -29,7 +29,7 @@ from ..port.port import Mailbox, Offsets, Port, Process
 from ..port.waiting import pause, wait
 from ..records.kafka.columns import DamagedBatch
 from .coordinator_stream import CoordinatorReader
-from .heartbeat import Heartbeats, Pulse
+from .heartbeat import Heartbeats, HeartbeatSource
 from .leader_edge import RESIGN_S, LeaderEdge, LeaderTopics
 from .member_edge import MemberEdge, World
 
@@ -60,7 +60,7 @@ class Coordination:
         self.leader: Leader
         self.member_edge: MemberEdge
         self.leader_edge: LeaderEdge
-        self.pulse = Pulse(port, world.load, world.under_way)
+        self.heartbeat = HeartbeatSource(port, world.load, world.under_way)
         self._world = world
         self._process = process
         self._port = port
@@ -73,8 +73,8 @@ class Coordination:
     async def start(self, member: Member, leader: Leader, *, beat_s: float) -> None:
         """Connect, start the machines, and follow the job."""
         process, port, names = self._process, self._port, self._names
-        letters = process.mailbox("coordinator", self._letter, self._gone, lambda: None)
-        await letters.start()
+        mailbox = process.mailbox("coordinator", self._letter, self._gone, lambda: None)
+        await mailbox.start()
         await self.reader.start()
         shared = process, port, self._graph, names, self._stamp, self.reader
         self.member_edge = MemberEdge(member, self._world, *shared)
@@ -82,16 +82,16 @@ class Coordination:
         self.member, self.leader = member, leader
         self.feed_member(Tick())
         self.feed_leader(Tick())
-        await process.serve("steering", partial(self._follow, letters))
+        await process.serve("steering", partial(self._follow, mailbox))
         process.spawn(self.leader_edge.count, "partition counts")
-        process.spawn(self.pulse.turn, "age of the main loop")
-        self.pulse.begin(
+        process.spawn(self.heartbeat.turn, "age of the main loop")
+        self.heartbeat.begin(
             member,
             leader,
             Heartbeats(
                 port,
                 names.heartbeat,
-                say=self.pulse.say,
+                say=self.heartbeat.say,
                 heard=lambda event: self.beat(event),
                 unread=self._world.unread,
                 interval_s=beat_s,
@@ -100,7 +100,7 @@ class Coordination:
 
     # ------------------------------------------------------------------------------------------------- following the job
 
-    async def _follow(self, letters: Mailbox) -> None:
+    async def _follow(self, mailbox: Mailbox) -> None:
         clock = self._port.clock
         while True:
             try:
@@ -121,7 +121,7 @@ class Coordination:
                 continue
             if event is not None:
                 self.blocked = ""
-                await letters.put(event)
+                await mailbox.put(event)
 
     async def _letter(self, letter: c.Read) -> None:
         for entry in letter.entries:
@@ -173,9 +173,9 @@ class Coordination:
         """Whether the leadership was handed back."""
         return any(edge.resigned.is_set() for edge in self._edges() if isinstance(edge, LeaderEdge))
 
-    async def hush(self) -> None:
+    async def stop_heartbeats(self) -> None:
         """Stop sending and receiving heartbeats."""
-        await self.pulse.hush()
+        await self.heartbeat.stop()
 
     async def close(self) -> None:
         """Close the clients."""

@@ -186,7 +186,7 @@ class Heartbeats:
         return own and (beat.gone or all(beat.sent_s != one.sent_s for one in reversed(self._sent)))
 
 
-class Pulse:
+class HeartbeatSource:
     """What the heartbeats of this process say: that it lives, how long ago its main loop turned, and its load."""
 
     def __init__(
@@ -239,7 +239,7 @@ class Pulse:
             load={**self._load, **self._under_way()},
         )
 
-    async def hush(self) -> None:
+    async def stop(self) -> None:
         """Stop the heartbeats."""
         if self.heartbeats is not None:
             await self.heartbeats.stop()

@@ -94,7 +94,7 @@ class MemberEdge:
     ) -> None:
         self.member = member
         self.own = OwnWriter(port, names.coordinator, stamp)
-        self._letters = OwnWriter(port, names.coordinator, stamp)
+        self._writer = OwnWriter(port, names.coordinator, stamp)
         self._saying = asyncio.Lock()
         self.driven = Driven(
             member,
@@ -176,9 +176,9 @@ class MemberEdge:
     async def say(self, message: c.SetLetters) -> None:
         """Write what a task says of its letters. This does not wait for the member's own messages. Raises `WriteUnknown`."""
         async with self._saying:
-            await self._letters.write([message])
+            await self._writer.write([message])
 
     async def close(self) -> None:
         """Close the producers."""
         await self.own.stop()
-        await self._letters.stop()
+        await self._writer.stop()

@@ -132,6 +132,6 @@ class KafkaPort:
         """See `port`. Uses a thread with its own event loop."""
         return OwnThread(name, work)
 
-    async def beside(self, work: Callable[[], R]) -> R:
+    async def in_thread(self, work: Callable[[], R]) -> R:
         """See `port`."""
         return await asyncio.to_thread(work)

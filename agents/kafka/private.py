@@ -121,7 +121,7 @@ def _pace(client: Any) -> None:
         loop = asyncio.get_running_loop()
         if client._md_update_fut is None:  # otherwise one is under way, and this call waits for its answer
             due = max(loop.time(), due + PACE_S)
-        mine, inner, outer = due, original(), loop.create_future()
+        own_due, inner, outer = due, original(), loop.create_future()
 
         def release(result: bool) -> None:
             if not outer.done():
@@ -129,7 +129,7 @@ def _pace(client: Any) -> None:
 
         def answered(done: asyncio.Future[bool]) -> None:
             updated = not done.cancelled() and done.exception() is None and bool(done.result())
-            if (wait_s := mine - loop.time()) > 0:
+            if (wait_s := own_due - loop.time()) > 0:
                 loop.call_later(wait_s, release, updated)
             else:
                 release(updated)

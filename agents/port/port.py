@@ -351,6 +351,6 @@ class Port(Protocol):
         """Run this separately, where a busy loop does not delay it, until it is stopped. It uses producers and consumers of its own."""
         ...
 
-    async def beside(self, work: Callable[[], R]) -> R:
+    async def in_thread(self, work: Callable[[], R]) -> R:
         """Run something slow or blocking in a thread. It cannot be cancelled."""
         ...

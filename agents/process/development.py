@@ -175,7 +175,7 @@ class Development:
         try:
             while not self.leaving.is_set():
                 seen = files_of(self.directory)
-                async with _beside(until_changed(self.directory, seen), self.leaving.wait()) as (changes, left):
+                async with _concurrent(until_changed(self.directory, seen), self.leaving.wait()) as (changes, left):
                     await self._one(changes, left)
             if self.kept:
                 await self._close(self.worker)
@@ -280,7 +280,7 @@ class Development:
 
 
 @contextlib.asynccontextmanager
-async def _beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+async def _concurrent(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
     """Do this beside the block, and no longer."""
     tasks = [asyncio.get_running_loop().create_task(one) for one in work]
     try:
@@ -294,7 +294,7 @@ async def _beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio
 async def _first(*work: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
     """Wait until one of these is done. Coroutines end with it, and their errors are raised; tasks belong to the caller."""
     given = [one for one in work if isinstance(one, asyncio.Task)]
-    async with _beside(*(one for one in work if not isinstance(one, asyncio.Task))) as own:
+    async with _concurrent(*(one for one in work if not isinstance(one, asyncio.Task))) as own:
         await asyncio.wait([*own, *given], return_when=asyncio.FIRST_COMPLETED)
         for task in own:
             if task.done():

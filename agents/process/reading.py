@@ -202,16 +202,16 @@ def _left(state: JobState, last: LastHeartbeat) -> bool:
     lives = state.recorded(beat.processor)
     own = [name for name, life in lives.items() if life.process == beat.process]
     try:
-        mine = max([*own, *filter(None, [beat.incarnation])], key=incarnation_order, default="")
+        newest = max([*own, *filter(None, [beat.incarnation])], key=incarnation_order, default="")
     except DeclarationError:  # not a worker's heartbeat
         return False
-    if not mine:
+    if not newest:
         # it has no incarnation: it either starts now, or was replaced and its records were deleted
         return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in lives.values())
-    if mine in lives and lives[mine].state == c.ProcessorState.LEFT:
+    if newest in lives and lives[newest].state == c.ProcessorState.LEFT:
         return True  # also if it came and went between two heartbeats: its last one may not name an incarnation
     return any(
-        other.process != beat.process and incarnation_order(name) > incarnation_order(mine)
+        other.process != beat.process and incarnation_order(name) > incarnation_order(newest)
         for name, other in lives.items()
     )
 

@@ -117,7 +117,7 @@ async def ask(
     deadline = time.monotonic() + timeout_s
     async with following(client, topics) as stream:
         lasting, waits = request.lasting or (request.verb == r.DRAIN and bool(request.run_id)), request.waits
-        if request.verb == r.WITHDRAW and not await _anybody(client, topics, stream):
+        if request.verb == r.WITHDRAW and not await _has_worker(client, topics, stream):
             lasting, waits, wait = True, "it waits for a worker", False  # the first thing that a worker does
         message = c.SetRequest(
             request.uuid or uuid.uuid4().hex,
@@ -146,7 +146,7 @@ async def _waits(client: ClientSettings, topics: Topics, stream: Follower, reque
     verdict = drain_verdict(stream.job.run, request.run_id)
     if verdict.meaning == Meaning.WAITS:
         return verdict.why
-    return "" if await _anybody(client, topics, stream) else "it waits for a worker"
+    return "" if await _has_worker(client, topics, stream) else "it waits for a worker"
 
 
 def _asked(state: JobState, request: c.SetRequest) -> bool:
@@ -159,7 +159,7 @@ def _asked(state: JobState, request: c.SetRequest) -> bool:
     return before is not None or state.answer(request.uuid) is not None
 
 
-async def _anybody(client: ClientSettings, topics: Topics, stream: Follower) -> bool:
+async def _has_worker(client: ClientSettings, topics: Topics, stream: Follower) -> bool:
     """Whether a worker is alive."""
     beats = await heard(client, topics.heartbeat, stream.job)
     return bool(beats.present(await stream.to_end()))
@@ -302,9 +302,9 @@ def missing(state: JobState, request: c.SetRequest) -> list[str]:
     """What is not done yet, for a caller whose deadline has passed."""
     answer = state.answer(request.uuid)
     if answer is None and request.verb == r.DRAIN:
-        mine = next((one for one in open_drains(state) if one.request == request.uuid), None)
-        if mine is not None and mine.run and (state.run is None or state.run.run_id != mine.run):
-            return [mine.why]
+        drain = next((one for one in open_drains(state) if one.request == request.uuid), None)
+        if drain is not None and drain.run and (state.run is None or state.run.run_id != drain.run):
+            return [drain.why]
     if answer is None:
         leader = state.leader
         who = (

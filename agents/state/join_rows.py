@@ -93,9 +93,9 @@ def _rows(
     stored: Iterable[list[Any]], flags: dict[tuple[int, int, int], bytes], meant: Collection[bytes]
 ) -> Iterator[JoinRow]:
     for side, end, number, keys, times, values, headers, matched in stored:
-        beside = flags.get((side, end, number), bytes(len(keys)))
+        flagged = flags.get((side, end, number), bytes(len(keys)))
         named = dict(headers)
         for index, key in enumerate(keys):
             if not meant or key in meant:
-                has = bool(matched[index] or beside[index])
+                has = bool(matched[index] or flagged[index])
                 yield JoinRow(side, key, times[index], end, number, index, values[index], named.get(index), has)

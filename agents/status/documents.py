@@ -194,20 +194,20 @@ def tasks_of_job(
     run, lags = {one["task"]: one for one in here}, worker.participant.lags_now()
     found: list[dict[str, Any]] = []
     for one in tasks:
-        name, mine = one["task"], run.get(one["task"])
+        name, running = one["task"], run.get(one["task"])
         known = lags.get(name)
         found.append(
             {
                 **one,
                 "here": name in run or name in lags,
-                "state": mine["state"] if mine else one["said"] or ("granted" if one["worker"] else "waiting"),
-                "for_s": mine["for_s"] if mine else None,
+                "state": running["state"] if running else one["said"] or ("granted" if one["worker"] else "waiting"),
+                "for_s": running["for_s"] if running else None,
                 "lag": total(known.values()) if known else None,
-                "watermark": min(filter(None, mine["watermarks"].values()), default=None) if mine else None,
+                "watermark": min(filter(None, running["watermarks"].values()), default=None) if running else None,
                 "restore_left": None
-                if not mine or not mine["restore"] or mine["state"] != TaskState.RESTORING
-                else max(0, mine["restore"]["end"] - mine["restore"]["position"]),
-                "why": (mine["why"] if mine else "") or one["why"],
+                if not running or not running["restore"] or running["state"] != TaskState.RESTORING
+                else max(0, running["restore"]["end"] - running["restore"]["position"]),
+                "why": (running["why"] if running else "") or one["why"],
             }
         )
     return found

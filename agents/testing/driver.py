@@ -40,9 +40,9 @@ from ..records.columns.selecting import column_of
 from ..records.values.record import SAME_TIME, Headers, Record
 from ..runtime.host.runtime import Runtime
 from .clock import VirtualClock
-from .life import Life
+from .host import DriverHost
 from .logs import Logs, in_columns
-from .loop import VirtualLoop, beside
+from .loop import VirtualLoop, in_thread
 from .other_jobs import OtherJobs, rows_of_frame
 from .port import MemoryPort
 from .quiet import quiet
@@ -113,7 +113,7 @@ class Driver:
         }
         """The jobs that write the shared streams that this one reads."""
         self._lives = 0
-        self._life = Life(
+        self._host = DriverHost(
             self._loop,
             plan=_weak(self._plan),
             run=_weak(self._view),
@@ -123,8 +123,8 @@ class Driver:
         )
         self._runtime = Runtime(
             ID,
-            self._life,
-            self._life,
+            self._host,
+            self._host,
             self._port,
             self.declared,
             self._settings,
@@ -132,7 +132,7 @@ class Driver:
             self._port,
             spark=self.spark,
         )
-        self._abandoned = weakref.finalize(self, _end, self._loop, self._runtime, self._life)
+        self._abandoned = weakref.finalize(self, _end, self._loop, self._runtime, self._host)
         self._begin()
 
     def __enter__(self) -> Self:
@@ -239,8 +239,8 @@ class Driver:
         new one.
         """
         over = not self._open()
-        self._settle(_put_down(self._runtime, self._life))
-        self._life.begin()
+        self._settle(_shut_down(self._runtime, self._host))
+        self._host.begin()
         if over:
             self._ended.clear()
             self._begin()
@@ -415,7 +415,7 @@ class Driver:
 
     def _open(self) -> list[str]:
         """The tasks that have not finished."""
-        found = zip(self._model.tasks, self._life.said(self._model.tasks), strict=True)
+        found = zip(self._model.tasks, self._host.said(self._model.tasks), strict=True)
         return [task for task, said in found if not {"drained", "ended"} & said]
 
     @property
@@ -509,27 +509,27 @@ class Driver:
             )
         self._lives = 0
         with quiet():
-            beside(lambda: self._loop.until_quiet(self._life, work))
-        self._life.raise_failure()
+            in_thread(lambda: self._loop.until_quiet(self._host, work))
+        self._host.raise_failure()
 
 
-async def _put_down(runtime: Runtime, life: Life) -> None:
+async def _shut_down(runtime: Runtime, host: DriverHost) -> None:
     for actor in list(runtime.actors.values()):
         await actor.kill()
     await runtime.producers.drop()
-    await life.end()
+    await host.end()
 
 
-def _end(loop: VirtualLoop, runtime: Runtime, life: Life) -> None:
+def _end(loop: VirtualLoop, runtime: Runtime, host: DriverHost) -> None:
     """End a driver's runtime, also for a driver that was never closed and is garbage collected."""
 
     def end() -> None:
-        loop.run_until_complete(_put_down(runtime, life))
+        loop.run_until_complete(_shut_down(runtime, host))
         if runtime.spark is not None:
             loop.run_until_complete(runtime.spark.close())
 
     with quiet():
-        beside(end)
+        in_thread(end)
     loop.close()
 
 

@@ -4,7 +4,7 @@ It really waits only for what happens outside: threads and sockets. There are tw
 jumps, and that of the job (`clock`), which moves when the test says so.
 
 A thread can run one loop. Where the caller's thread runs one already (a cell of a notebook, an async test), the driver's loop runs in a
-thread of its own, and the caller waits for it (`beside`).
+thread of its own, and the caller waits for it (`in_thread`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def running() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def beside(work: Callable[[], None]) -> None:
+def in_thread(work: Callable[[], None]) -> None:
     """Do work that runs an event loop, also where this thread runs one: then in another thread, with the caller's context variables."""
     if running() is None:
         work()

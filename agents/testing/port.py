@@ -213,7 +213,7 @@ class MemoryPort:
         """See `port`. No loop is busy for long here."""
         return MemoryApart(name, work)
 
-    async def beside(self, work: Callable[[], R]) -> R:
+    async def in_thread(self, work: Callable[[], R]) -> R:
         """See `port`. Nothing takes long here."""
         return work()
 

@@ -102,10 +102,10 @@ class Page:
             made.page = self
             web.route(pattern, made)
         await web.start()
-        pulse = worker.coordination.pulse
+        heartbeat = worker.coordination.heartbeat
         self._stuck = Stuck(
             self._socket,
-            lambda: pulse.turned_s,
+            lambda: heartbeat.turned_s,
             lambda: documents.work_under_way(worker),
             self._door,
             blocked=lambda: worker.runtime.solitude.blocked(),

@@ -174,7 +174,7 @@ class JobTopics:
             found = parse_internal(name, prefix=self.names.prefix)
             if found is None or found[1].safe == self.names.job.safe:
                 continue
-            if topic := collision(self.names, Topics(found[1], self.names.prefix), my_steps=steps):
+            if topic := collision(self.names, Topics(found[1], self.names.prefix), own_steps=steps):
                 raise DeclarationError(
                     f"the job '{self.names.job}' would share the topic '{topic}' with the job '{found[1]}'",
                     remedy="give this job another name or id, or the step another name",

@@ -35,7 +35,7 @@ from ..state.rocks import StoreMemory
 from ..state.store import Disk, NoDisk
 from .ending import Ending
 from .faust_app import new_app
-from .faust_life import FaustLife
+from .faust_host import FaustHost
 from .housekeeping import Upkeep
 from .job_topics import JobTopics
 from .load.lags import look_up
@@ -77,14 +77,14 @@ class Worker:
             graph.intermediates - graph.broadcast,
             ahead_ms=lambda: self.port.broker.ahead_ms(self.port.clock.now()),
         )
-        self.life = FaustLife(self.app, crash=self.crash, disk=self._disk)
+        self.host = FaustHost(self.app, crash=self.crash, disk=self._disk)
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
         self.spark = _spark(self.declared, alone, options)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
             options,
-            self.life,
+            self.host,
             self.port,
             self.offsets,
             self.topics,
@@ -121,26 +121,26 @@ class Worker:
             log.error("the worker could not start", error=repr(error), exc_info=error)
             raise
         finally:
-            await self._put_down()
+            await self._shut_down()
         if self._crash is not None:
             raise self._crash
         return 1 if self.participant.exit_code is None else self.participant.exit_code
 
     async def _start(self) -> None:
         if self.spark is not None:
-            self.life.spawn(self.spark.warm, "Spark")  # it takes the longest, and needs nothing else
+            self.host.spawn(self.spark.warm, "Spark")  # it takes the longest, and needs nothing else
         await self.topics.start()
         await self.topics.ensure_fixed()
         await self.offsets.start()
         await self.app.start()
         await self.participant.start()
-        await self.life.serve("upkeep", partial(self.upkeep.run, self.actors))
+        await self.host.serve("upkeep", partial(self.upkeep.run, self.actors))
         one = self.participant
-        await self.life.serve("lags", partial(look_up, one.lags, one.lags_now, self.offsets, self.port.clock))
+        await self.host.serve("lags", partial(look_up, one.lags, one.lags_now, self.offsets, self.port.clock))
         options = self.options
         log.info("worker started", job=str(self.job), processor=options.processor, location=options.location)
 
-    async def _put_down(self) -> None:
+    async def _shut_down(self) -> None:
         """Stop completely. A cancellation meanwhile shortens this, but leaves no running agents behind."""
         stopping = asyncio.get_running_loop().create_task(self._stop(), name="the worker stops")
         cancelled: asyncio.CancelledError | None = None
@@ -161,10 +161,10 @@ class Worker:
             self._cut.cancel()
         self.coordination.stop()
         first: dict[str, Awaitable[Any]] = {actor.name: actor.kill() for actor in list(self.actors.values())}
-        first["heartbeats"] = self.coordination.hush()
+        first["heartbeats"] = self.coordination.stop_heartbeats()
         await self.ending.steps(first, self.settings.seconds("release.timeout"))
         await self.ending.step("producer", self.runtime.producers.drop())
-        await self.life.end(self.ending)
+        await self.host.end(self.ending)
         last: dict[str, Awaitable[Any]] = {
             "coordinator stream": self.coordination.close(),
             "offsets": self.offsets.stop(),

@@ -197,7 +197,7 @@ class Announcer:
                 self._confirming.add(RELAY + one.stream)
         return bool(self._confirming)
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """Something was heard: others may go on."""
         self._rests = False
 

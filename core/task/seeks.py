@@ -209,10 +209,10 @@ class Seeks:
 
     def _take_skips(self, at: StreamPartition) -> list[Seek]:
         """Remove and return the skips of this partition."""
-        mine = [one for one in self._skips if (one.stream, one.partition) == at]
-        for one in mine:
+        here = [one for one in self._skips if (one.stream, one.partition) == at]
+        for one in here:
             del self._skips[one]
-        return mine
+        return here
 
     def refused(self, order: Seek, why: str) -> TaskInstruction:
         """The final answer to a seek that is not carried out."""

@@ -33,13 +33,13 @@ class Stillness:
         busy = not self._work.idle or self._letters.work or self._pace.news
         still = run.bounded and state == TaskState.RUNNING and not busy and self._ledger.clean
         if not still or not self._inputs.waits_for_others():
-            return self.stirs(grant)
+            return self.moves_again(grant)
         if self._said:
             return []
         self._said = True
         return [SendReport(TaskReported(self._task, grant, TaskState.RUNNING, still=True))]
 
-    def stirs(self, grant: int) -> list[TaskInstruction]:
+    def moves_again(self, grant: int) -> list[TaskInstruction]:
         """The task moves again: correct an earlier report that it does not."""
         if not self._said:
             return []

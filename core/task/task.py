@@ -198,7 +198,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         """The reason of the first failure may pass: the task shall be restarted when it is gone."""
         self._dropped = False
         """The task failed at once and everything of it is dropped, so only its next start can answer."""
-        self._restless = False
+        self._unsettled = False
         """There may be something to hear or to announce."""
         self._regate = False
         """The set of closed partitions may have changed."""
@@ -488,7 +488,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             raise IllegalEvent(self, event)
         self.work.chunk = event
         self.inputs.moved(event.at)
-        return self._stirs()
+        return self._moves_again()
 
     def on_PositionMoved(self, event: t.PositionMoved, now: Now) -> Out:
         at = event.at
@@ -516,7 +516,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         self.inputs.hear(at, event.offset, event.frame)
         reason = HEARD if at in self.inputs.waiting else self.inputs.progress.reason
         note: Out = [] if reason == HEARD else [t.TaskNote(t.IGNORED + reason, str(at), "debug")]
-        return note + self._stirs() + self.ledger.request_commit() + self._settle(now)
+        return note + self._moves_again() + self.ledger.request_commit() + self._settle(now)
 
     def on_AtEnd(self, event: t.AtEnd, now: Now) -> Out:
         at = event.at
@@ -529,7 +529,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             self.pace.news = news or self.pace.news
         return [
             *self._settle(now),
-            *(self._stirs() if event.owes else self.stillness.look(self.run, self.grant, self.phase)),
+            *(self._moves_again() if event.owes else self.stillness.look(self.run, self.grant, self.phase)),
         ]
 
     def on_NotAtEnd(self, event: t.NotAtEnd, now: Now) -> Out:
@@ -636,15 +636,15 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.completion.hooks:
             return []
         self.letters.work.append(event)
-        self._restless = True
-        return self._stirs() + self._settle(now)
+        self._unsettled = True
+        return self._moves_again() + self._settle(now)
 
     def on_StepDone(self, event: t.StepDone, now: Now) -> Out:
         step = self._step_done(event, now)
         if event.more:
             self.work.step, self.work.step_made = step, self.ledger.made
             return self.ledger.request_commit(urgent=True)
-        self._restless = True
+        self._unsettled = True
         after = self._settle(now)
         ends = (
             step.cause in (t.END, t.DRAIN) and self.work.step is None
@@ -676,7 +676,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def _owes(self, owed: t.Owed) -> None:
         """Take what the steps owe after a letter. The time behind them may advance, or no longer."""
         if self.time.owes(owed):
-            self._restless = self.pace.news = True
+            self._unsettled = self.pace.news = True
 
     def on_CommitWanted(self, event: t.CommitWanted, now: Now) -> Out:
         self.ledger.touch()
@@ -785,9 +785,9 @@ class Task(Machine[TaskEvent, TaskInstruction]):
 
     def _look_again(self, *, time: bool = False) -> None:
         """Something has changed that the task must settle: letters, announcements, closed partitions, and perhaps the time."""
-        self._restless = self._regate = True
+        self._unsettled = self._regate = True
         self.pace.news = self.pace.news or time
-        self.announcer.stir()
+        self.announcer.wake()
 
     def _settle(self, now: Now) -> Out:
         """Do what follows from the current state."""
@@ -796,7 +796,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
             return out
         self.pace.news = self.inputs.lapse(now) or self.pace.news
         if self.pace.due(now):
-            self._restless = True
+            self._unsettled = True
             overheard, newer = self._observe(now), self.letters.newer_time()
             if overheard or newer:
                 self.pace.delivered_newer(now, self.plan.settings.watermark_interval_s)
@@ -804,7 +804,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         if self.announcer.restate(now) or self.announcer.confirm(now, self.run, self.completion.drain_id or ""):
             self.ledger.touch()
             out += self.ledger.request_commit()
-        if self._restless:
+        if self._unsettled:
             out += self._hear_and_say()
         if self._regate:
             self._regate = False
@@ -823,7 +823,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         step: t.RunStep | None = None
         if self.work.idle and not self.completion.awaited:
             step = self.work.step = self.letters.next(self.completion.hooks)
-            self._restless = step is not None
+            self._unsettled = step is not None
         out = self._announce(with_time=False)
         if self.pace.owed and step is None:
             out += self._request_time()
@@ -868,8 +868,8 @@ class Task(Machine[TaskEvent, TaskInstruction]):
     def _report(self, state: TaskState, why: str = "") -> t.SendReport:
         return t.SendReport(TaskReported(self.plan.task, self.grant, state, why))
 
-    def _stirs(self) -> Out:
-        return self.stillness.stirs(self.grant)
+    def _moves_again(self) -> Out:
+        return self.stillness.moves_again(self.grant)
 
     # ------------------------------------------------------------------------------------------------------------- leaving
 

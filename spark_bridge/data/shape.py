@@ -54,8 +54,8 @@ def _keeps_fractions(named: str, has: Any, wanted: Any) -> None:
     from pyspark.sql.types import FractionalType, IntegralType
 
     for field in wanted.fields:
-        mine = [one.dataType for one in has.fields if one.name == field.name]
-        kind = mine[0] if len(mine) == 1 else None
+        found = [one.dataType for one in has.fields if one.name == field.name]
+        kind = found[0] if len(found) == 1 else None
         if isinstance(field.dataType, IntegralType) and isinstance(kind, FractionalType) and getattr(kind, "scale", 1):
             raise SparkPlanError(
                 f"the result of {named}() has fractions in '{field.name}', which is {kind.simpleString()}, and schema= wants "
@@ -75,8 +75,8 @@ def _parsed(ddl: str) -> Any:
 def _are(has: Any, wanted: Any) -> bool:
     """Whether a result has these columns already, so that nothing is to be converted."""
     return len(has.fields) == len(wanted.fields) and all(
-        mine.name == one.name and mine.dataType == one.dataType and mine.nullable <= one.nullable
-        for mine, one in zip(has.fields, wanted.fields, strict=True)
+        had.name == one.name and had.dataType == one.dataType and had.nullable <= one.nullable
+        for had, one in zip(has.fields, wanted.fields, strict=True)
     )
 
 

@@ -137,7 +137,7 @@ def kill(process: Any) -> None:
     """Kill a JVM, also one that is stopped; and the program that makes its command line, if it has not begun. Does not wait for its end."""
     if process is None:
         return
-    standard_error.hush(process.stderr)
+    standard_error.silence(process.stderr)
     _ended.add(process)
     with contextlib.suppress(Exception):
         if process.poll() is None:
@@ -188,7 +188,7 @@ def let_go() -> Callable[[], None]:
     if client is not None:
         _retire(client)
 
-    def put_down() -> None:
+    def shut_down() -> None:
         if process is not None:
             end(process)
         for close in (
@@ -198,7 +198,7 @@ def let_go() -> Callable[[], None]:
             with contextlib.suppress(Exception):
                 close()
 
-    return put_down
+    return shut_down
 
 
 def _retire(client: Any) -> None:

@@ -168,13 +168,13 @@ class Sessions:
         if self._probe is not None:
             self._probe.end()
         ours = self._own or self._session is not None
-        put_down, home = gateway.let_go() if ours else None, self._home
+        shut_down, home = gateway.let_go() if ours else None, self._home
         self._session = self._waits = self._process = self._home = self._probe = None
         self._own = False
 
         def leave() -> None:
-            if put_down is not None:
-                put_down()
+            if shut_down is not None:
+                shut_down()
             if home is not None:
                 home.delete()  # it is in use until its JVM has ended
 

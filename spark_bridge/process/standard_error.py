@@ -81,20 +81,20 @@ def passed_on(said: IO[bytes] | None) -> None:
     threading.Thread(target=_pass_on, args=(said,), name="spark-said", daemon=True).start()
 
 
-def hush(said: IO[bytes] | None) -> None:
+def silence(said: IO[bytes] | None) -> None:
     """Pass on no more of this JVM, which is being ended: its Python workers complain of that, with tracebacks that are cut off."""
     if said is not None:
-        _hushed.add(said)
+        _silenced.add(said)
 
 
-_hushed: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+_silenced: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 
 def _pass_on(said: IO[bytes]) -> None:
     empty, lines, begun = 0, list[bytes](), 0
     with said:
         for line in said:
-            if said in _hushed:
+            if said in _silenced:
                 lines.clear()
                 begun = 0
                 continue

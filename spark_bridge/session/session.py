@@ -251,7 +251,7 @@ class Spark:
             run = replace(batch, attempt=(batch.attempt - 1) * ATTEMPTS + number)
             try:
                 with self.watch.begin(batch, stage, number=number, rows=rows.num_rows, error=error) as watched:
-                    async with self._turns.alone() if alone else self._turns.beside(again=number > 1):
+                    async with self._turns.alone() if alone else self._turns.with_others(again=number > 1):
                         return await self._once(Demand(fn, rows, run, schema, finish or self._take), watched)
             except SparkLost as lost:
                 over += lost.session

@@ -24,7 +24,7 @@ class Turns:
         self._none.set()
 
     @contextlib.asynccontextmanager
-    async def beside(self, *, again: bool = False) -> AsyncIterator[None]:
+    async def with_others(self, *, again: bool = False) -> AsyncIterator[None]:
         """Run beside others. `again`: it has run before."""
         if again and not self._is_alone:
             self._begin()

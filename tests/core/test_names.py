@@ -152,7 +152,7 @@ def test_two_jobs_that_would_share_a_topic_are_found():
     a, b = Topics(JobName("a", "1-x")), Topics(JobName("a", "1"))
     assert collision(a, b) is None
     assert collision(a, b, other_steps=["x-dead-letters"]) == "a-1-x-dead-letters"
-    assert collision(a, b, my_steps=["y"], other_steps=["x-y"]) == "a-1-x-y"
+    assert collision(a, b, own_steps=["y"], other_steps=["x-y"]) == "a-1-x-y"
 
 
 @settings(deadline=None)

@@ -10,7 +10,7 @@ import pytest
 
 import headgate as hg
 from headgate.agents.coordinator.coordinator_stream import fence
-from headgate.agents.coordinator.heartbeat import Pulse
+from headgate.agents.coordinator.heartbeat import HeartbeatSource
 from headgate.agents.kafka.port import KafkaPort
 from headgate.core.coordination.member.pauses import Pauses
 from headgate.core.names import JobName
@@ -24,7 +24,7 @@ OURS = ("headgate.", "aiokafka.", "faust.", "mode.")
 """Where the types of all that lives are: machines, actors, stores, clients, connections, agents, services. Messages have no `__dict__`."""
 
 
-MADE_ANEW = ((Pulse, "_load"),)
+MADE_ANEW = ((HeartbeatSource, "_load"),)
 """What is replaced at each turn, and says more while the worker is behind, as it is while this test counts."""
 
 

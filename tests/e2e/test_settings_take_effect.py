@@ -476,8 +476,8 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
 
     # a main loop that hangs
     await first.until(lambda: third.worker.participant.ready, "the third one has begun again")
-    say = third.worker.coordination.pulse.heartbeats.say
-    third.worker.coordination.pulse.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
+    say = third.worker.coordination.heartbeat.heartbeats.say
+    third.worker.coordination.heartbeat.heartbeats.say = lambda: replace(say(), turn_age_s=100.0)
     await change(job, "stall.timeout", "30s", first)
     await first.until_running(2)
 

@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import headgate as hg
-from headgate.agents.cli.data.dead_letters import letter_document
+from headgate.agents.cli.data.dead_letters import dead_letter_document
 from headgate.agents.kafka.scan import scan_topic
 from headgate.agents.process.reading import following, heard
 from headgate.agents.status.documents import status
@@ -74,7 +74,7 @@ async def test_whatever_stands_in_an_own_topic_is_passed_counted_and_shown(job, 
     assert hearing.unreadable == 3
     assert first.worker.options.process in hearing.beats
     assert all_passed()
-    letters = [letter_document(one) async for one in scan_topic(job.client, job.topics.dead_letters)]
+    letters = [dead_letter_document(one) async for one in scan_topic(job.client, job.topics.dead_letters)]
     assert [one["topic"] for one in letters] == [inp, ""]
     assert "hg-partition" in letters[1]["exception"]
     assert await first.stop() == 0

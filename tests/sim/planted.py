@@ -249,15 +249,15 @@ def _ownership_by_processor() -> list[tuple[Any, str, Any]]:
     from headgate.core.orders import RunChanged
 
     def abandoned(self: Tasks, job: Any) -> list[Any]:
-        for task in [task for task, mine in self.mine.items() if job.grant(task).processor != self.processor]:
-            del self.mine[task]
+        for task in [task for task, mine in self.grants.items() if job.grant(task).processor != self.processor]:
+            del self.grants[task]
         return []
 
     def orders(self: Tasks, job: Any, going: str, mono: float, *, sure: bool) -> list[Any]:
         run, view = job.run, job.run_view()
         said: list[Any] = self._abandoned(job)
         if view is not None and view != self._view:
-            said += [SendOrder(task, RunChanged(view)) for task, mine in self.mine.items() if mine.phase == "started"]
+            said += [SendOrder(task, RunChanged(view)) for task, mine in self.grants.items() if mine.phase == "started"]
         self._view = view
         for grant in job.grants():
             if grant.processor == self.processor:

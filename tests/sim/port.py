@@ -664,7 +664,7 @@ class SimPort:
         """See `port`. Threads of a frozen process do not run either, so this uses the same loop."""
         return Apart(self.process, name, work)
 
-    async def beside(self, work: Callable[[], R]) -> R:
+    async def in_thread(self, work: Callable[[], R]) -> R:
         """See `port`. A thread finishes the work after a while; it dies with its process."""
         process = self.process
         future: asyncio.Future[R] = process.loop.create_future()

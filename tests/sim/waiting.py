@@ -207,7 +207,7 @@ class Waiting:
         if process.exiting or process.woke_s_ago() < AT_ONCE:
             return
         for name, watched in process.watched.items():
-            mine = process.member.tasks.mine.get(name)
+            mine = process.member.tasks.grants.get(name)
             started = mine is not None and mine.phase == GrantPhase.STARTED and mine.grant == watched.grant
             if started and watched.began and not watched.gone:
                 self._view(watched, process.member.job.run, behind, "is known", AT_ONCE)
@@ -252,7 +252,7 @@ class Waiting:
     def _stands(self, process: Process, task: str, request: str) -> bool:
         """Whether the run still contains the seek, and this member still has the task."""
         run = process.member.job.run
-        mine = process.member.tasks.mine.get(task)
+        mine = process.member.tasks.grants.get(task)
         return (
             mine is not None
             and run is not None

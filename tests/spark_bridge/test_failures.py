@@ -248,7 +248,7 @@ async def test_a_jvm_without_memory_is_replaced_and_others_are_unharmed(spark: S
     assert fed.retried.longest_ms > 0
 
 
-def put_down(warm: Sessions) -> None:
+def shut_down(warm: Sessions) -> None:
     """The next batch has another session."""
     with warm._lock:
         if warm._session is not None:
@@ -259,7 +259,7 @@ def put_down(warm: Sessions) -> None:
 @pytest.mark.spark
 async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> None:
     """It keeps its connections and answers nobody; the batch runs again on the next one. Nothing of it is left on the disk."""
-    await asyncio.to_thread(put_down, warm)
+    await asyncio.to_thread(shut_down, warm)
     warm.terms = Terms(probe_s=3.0)
     try:
         await asyncio.to_thread(warm.get)
@@ -281,7 +281,7 @@ async def test_a_jvm_that_hangs_is_replaced(spark: Spark, warm: Sessions) -> Non
         assert not home.path.exists()
     finally:
         warm.terms = Terms()
-        await asyncio.to_thread(put_down, warm)  # a session keeps the patience that it began with
+        await asyncio.to_thread(shut_down, warm)  # a session keeps the patience that it began with
 
 
 # ------------------------------------------------------------------------------------------------ the law of retries, without Spark

@@ -52,12 +52,12 @@ def dead_letters() -> None:
     """Show and replay records that could not be processed."""
 
 
-async def _letters(to: Target) -> list[Any]:
+async def _read(to: Target) -> list[Any]:
     await must_exist(to.client, to.topics)
     return [record async for record in scan_topic(to.client, to.topics.dead_letters)]
 
 
-def letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
+def dead_letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
     """One dead letter as plain values. A record that somebody else wrote into the topic is shown as far as it can be read."""
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     unread = [name for name in NUMBERS if not _is_number(headers.get(name, "0"))]
@@ -106,7 +106,7 @@ def _is_number(text: str) -> bool:
 @output_option
 def list_(to: Target, output: str) -> None:
     """List all dead letters: where each came from, and what went wrong."""
-    found = [letter_document(record) for record in run_async(_letters(to))]
+    found = [dead_letter_document(record) for record in run_async(_read(to))]
     if shown_as_json(output, {"job": str(to.job), "topic": to.topics.dead_letters, "letters": found}):
         return
     show_table(
@@ -141,8 +141,8 @@ def came_from(topic: str, partition: int, offset: int) -> str:
 @output_option
 def show(to: Target, offset: int, output: str) -> None:
     """Show one dead letter with its record and the traceback."""
-    (record,) = chosen(run_async(_letters(to)), (offset,), False)
-    found = letter_document(record, whole=True)
+    (record,) = chosen(run_async(_read(to)), (offset,), False)
+    found = dead_letter_document(record, whole=True)
     if shown_as_json(output, {"job": str(to.job), **found}):
         return
     found["key"] = None if found["key"] is None else as_typed(found["key"])
@@ -184,7 +184,7 @@ def replay(to: Target, offsets: tuple[int, ...], everything: bool, topic: str, y
     """Write the records of dead letters to their inputs again. The letters are kept; `purge` deletes them.
 
     For a row that failed in Spark, the record that the row was made from is written again, if it still exists."""
-    letters = chosen(run_async(_letters(to)), offsets, everything)
+    letters = chosen(run_async(_read(to)), offsets, everything)
     framed = run_async(_framed(to))
     if topic:
         open_target(to, topic, framed)
@@ -253,8 +253,8 @@ def timed(record: Plain, rules: Rules | None, now_ms: int) -> Plain:
     said = any(name == TIME_HEADER for name, _ in record.headers)
     if nearest == stamp:
         return record
-    beside = [] if said else [(TIME_HEADER, str(stamp).encode())]
-    return replace(record, timestamp_ms=nearest, headers=[*record.headers, *beside])
+    extra = [] if said else [(TIME_HEADER, str(stamp).encode())]
+    return replace(record, timestamp_ms=nearest, headers=[*record.headers, *extra])
 
 
 async def _ids(to: Target, topics: Collection[str]) -> dict[str, str]:
@@ -298,7 +298,7 @@ def must_be_same(letter: Any, topic: str, found: str, adopted: Mapping[str, str]
 
 def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Plain | tuple[int, str, int, int]:
     """The original record; for a Spark row, the offset of the dead letter and the position of the record that the row was made from."""
-    said = letter_document(letter)
+    said = dead_letter_document(letter)
     if not topic and not said["topic"]:
         raise HeadgateError(
             f"the record at {letter.offset} does not say where it came from: {said['exception']}",
@@ -390,7 +390,7 @@ async def _original(to: Target, letter: int, topic: str, partition: int, offset:
 @output_option
 def purge(to: Target, before: int | None, yes: bool, output: str) -> None:
     """Delete dead letters permanently."""
-    letters = [record for record in run_async(_letters(to)) if before is None or record.offset < before]
+    letters = [record for record in run_async(_read(to)) if before is None or record.offset < before]
     if letters:
         confirmed(f"This deletes {len(letters)} dead letter{'s' * (len(letters) != 1)} of {to.job}.", yes)
         run_async(_purge(to, letters[-1].offset + 1))

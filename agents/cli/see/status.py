@@ -24,7 +24,7 @@ from ...status.batches import load_documents, memory_documents
 from ...status.documents import job, join_documents, time_documents, time_of, window_documents
 from ...web.stuck import AFTER_S
 from ...worker.load.batch_load import BatchLoad, memory_of_load, spark_of_load
-from ...worker.load.health import letters_of_load
+from ...worker.load.health import work_of_load
 from ...worker.load.join_load import JoinRows
 from ...worker.load.load import key_load, task_load
 from ...worker.load.step_facts import F, steps_of_load, summed
@@ -83,8 +83,8 @@ async def why_of(to: Target, name: str) -> dict[str, Any]:
     task = tasks[name]
     url = next((one["url"] for one in found["workers"] if one["processor"] == task["worker"]), "")
     code, answer = await page(to, url, "status") if url else (0, None)
-    mine = answer["worker"]["tasks"] if answer and answer.get("job") == str(to.job) else []
-    said = next((one for one in mine if one["task"] == name), None)
+    running = answer["worker"]["tasks"] if answer and answer.get("job") == str(to.job) else []
+    said = next((one for one in running if one["task"] == name), None)
     failure: dict[str, Any] = {} if said is None else said["notes"].get("failure", {})
     return {
         "job": str(to.job),
@@ -169,7 +169,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
         task["since"] = time_of(said["since_ms"])
         task["for_s"] = None if said["since_ms"] is None else round(max(0, now_ms - said["since_ms"]) / 1000, 1)
         task["lag"] = None if task["worker"] in blocked else said["lag"]
-        letter = letters_of_load(loads.get(task["worker"] or "", {}), now_ms).get(task["task"])
+        letter = work_of_load(loads.get(task["worker"] or "", {}), now_ms).get(task["task"])
         task["letter"] = None if letter is None else {"what": letter.what, "for_s": round(letter.for_s, 1)}
         task["watermark"] = time_of(said["watermark_ms"])
         task["restore_left"] = said["restore_left"]

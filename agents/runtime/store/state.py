@@ -91,7 +91,7 @@ class TaskStore:
 
     async def _opened(self) -> Store:
         """Open the store in a thread. A thread cannot be cancelled: `close` waits for it, and closes the store that it opened."""
-        work = self.port.beside(
+        work = self.port.in_thread(
             partial(self._disk.open, self.owner, (*OWN, *(spec.name for spec in self.declared.tables())))
         )
         self._opening = asyncio.get_running_loop().create_task(work, name=f"{self.task}: open")
@@ -103,7 +103,7 @@ class TaskStore:
 
     async def marks(self, grant: int) -> Marks:
         """Where the letters of this task are marked while they run."""
-        return await self.port.beside(partial(self._disk.marks, grant))
+        return await self.port.in_thread(partial(self._disk.marks, grant))
 
     async def log_ends(self) -> t.LogEnds:
         """Ask the broker for the start and the end of the task's log partition."""
@@ -124,8 +124,8 @@ class TaskStore:
     async def _wiped(self) -> None:
         if self.store is not None:
             store, self.store = self.store, None
-            await self.port.beside(store.close)
-        await self.port.beside(self._disk.wipe)
+            await self.port.in_thread(store.close)
+        await self.port.in_thread(self._disk.wipe)
 
     async def restore(self, order: t.Restore, tell: Callable[[t.RestoreProgress], object]) -> t.Restored:
         """Replay the log into the store, and open the tables on it."""
@@ -271,4 +271,4 @@ class TaskStore:
                 self.store = self._opening.result()
         store, self.store = self.store, None
         if store is not None:
-            await self.port.beside(store.close)
+            await self.port.in_thread(store.close)

@@ -171,10 +171,10 @@ def letter_load(actors: Iterable[TaskActor], wall_ms: int, least_s: float) -> di
     return {f"letter.{one.task}/{one.what[:MOST_TEXT]}": wall_ms - one.for_s * 1000 for one in long[:MOST_LETTERS]}
 
 
-def letters_of_load(load: Mapping[str, float], now_ms: int) -> dict[str, AtWork]:
+def work_of_load(load: Mapping[str, float], now_ms: int) -> dict[str, AtWork]:
     """By task: the letters that take long, in a heartbeat.
 
-    >>> letters_of_load({"letter.Partition 0/in:0 offset 3": 1_000.0, "ready": 1.0}, 9_000)
+    >>> work_of_load({"letter.Partition 0/in:0 offset 3": 1_000.0, "ready": 1.0}, 9_000)
     {'Partition 0': AtWork(task='Partition 0', what='in:0 offset 3', for_s=8.0)}
     """
     found: dict[str, AtWork] = {}

@@ -44,8 +44,8 @@ def owned_by(job: JobState, processor: str) -> Owned:
     model = job.model
     if model is None or not job.live:
         return {}
-    mine = (grant.task for grant in job.grants() if grant.processor == processor and grant.task in model.tasks)
-    return {task: tuple(model.tasks[task]) for task in mine if not job.released(task)}
+    held = (grant.task for grant in job.grants() if grant.processor == processor and grant.task in model.tasks)
+    return {task: tuple(model.tasks[task]) for task in held if not job.released(task)}
 
 
 class Lags:

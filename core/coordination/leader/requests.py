@@ -294,7 +294,7 @@ def _set_config(draft: Draft, request: SetRequest) -> Answer | None:
     name, value = request.arguments["setting"], request.arguments["value"]
     if why := override_problem(name, value, ran=draft.run is not None) or stream_problem(name, draft.plan.inputs):
         return Answer(AnswerState.REFUSED, why)
-    if (refused := _beside_others(draft, name, {name: value})) is not None:
+    if (refused := _refused_by_others(draft, name, {name: value})) is not None:
         return refused
     before = draft.state.configs.get(name)
     change = Change(value, request.requested_by, draft.now.wall)
@@ -308,13 +308,13 @@ def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
     if (name,) not in draft.state.messages["set-config"] and ("set-config", (name,)) not in draft.state.damaged:
         why = override_problem(name, None, ran=draft.run is not None, unset=True)
         return Answer(AnswerState.REFUSED, why) if why else Answer(AnswerState.DONE, "it was not set")
-    if name in draft.state.configs and (refused := _beside_others(draft, name, {})) is not None:
+    if name in draft.state.configs and (refused := _refused_by_others(draft, name, {})) is not None:
         return refused
     draft.delete(Delete(("set-config", (name,))).key)
     return Answer(AnswerState.DONE, "the next source applies again")
 
 
-def _beside_others(draft: Draft, name: str, then: Mapping[str, Any]) -> Answer | None:
+def _refused_by_others(draft: Draft, name: str, then: Mapping[str, Any]) -> Answer | None:
     """A refusal if a setting would make no sense beside another one; None if it would. `then`: its override after the change, if any.
 
     The values of the next run are those of all overrides. A dynamic setting applies to the live run, too, which has its own values of what

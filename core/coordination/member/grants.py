@@ -45,7 +45,7 @@ MAX_WHY = 2000
 
 
 @dataclass(slots=True)
-class Mine:
+class LocalGrant:
     """One grant of this worker."""
 
     grant: int
@@ -70,7 +70,7 @@ class Tasks:
     def __init__(self, processor: str, backoff_s: float) -> None:
         self.processor = processor
         self.incarnation = ""
-        self.mine: dict[str, Mine] = {}
+        self.grants: dict[str, LocalGrant] = {}
         self.targets = Targets(backoff_s)
         """The targets that could not be written. This outlives incarnations."""
         self.eager = False
@@ -84,30 +84,30 @@ class Tasks:
 
         A task that is gone is held back until a pause is over or a seek comes; if it was releasing, it counts as released.
         """
-        mine = self.mine.get(report.task)
-        if mine is None or mine.grant != report.grant or mine.phase == GrantPhase.OVER:
+        local = self.grants.get(report.task)
+        if local is None or local.grant != report.grant or local.phase == GrantPhase.OVER:
             return
-        mine.state, mine.why, mine.still = report.state, _short(report.why), report.still
-        if mine.state == TaskState.RELEASED:
-            mine.unproven = report.unproven
-        if report.gone and mine.phase == GrantPhase.RELEASING:
-            mine.state = TaskState.RELEASED
+        local.state, local.why, local.still = report.state, _short(report.why), report.still
+        if local.state == TaskState.RELEASED:
+            local.unproven = report.unproven
+        if report.gone and local.phase == GrantPhase.RELEASING:
+            local.state = TaskState.RELEASED
         elif report.gone:
-            mine.phase, mine.ran = GrantPhase.HELD_BACK, True
-            mine.delivered.clear()
-            self.targets.broke([report.task], mine.why, None, mono, most=float("inf") if report.passing else 0)
-        if mine.state == TaskState.RELEASED:
-            mine.phase = GrantPhase.OVER
+            local.phase, local.ran = GrantPhase.HELD_BACK, True
+            local.delivered.clear()
+            self.targets.broke([report.task], local.why, None, mono, most=float("inf") if report.passing else 0)
+        if local.state == TaskState.RELEASED:
+            local.phase = GrantPhase.OVER
 
     def sought(self, report: SeekApplied) -> None:
         """Note that a task has applied or refused a seek."""
-        mine = self.mine.get(report.task)
-        if mine is None:
+        local = self.grants.get(report.task)
+        if local is None:
             return
         if report.refused:
-            mine.refused[report.request] = _short(report.refused)
-        elif report.request not in mine.applied:
-            mine.applied = (*mine.applied, report.request)
+            local.refused[report.request] = _short(report.refused)
+        elif report.request not in local.applied:
+            local.applied = (*local.applied, report.request)
 
     def lost(
         self,
@@ -118,8 +118,8 @@ class Tasks:
         refused: bool = False,
     ) -> list[SendOrder]:
         """End the incarnation: abandon everything, and hold back the tasks whose target is broken."""
-        orders = [SendOrder(task, Abandon("fenced")) for task, mine in self.mine.items() if mine.phase in AT_WORK]
-        self.mine.clear()
+        orders = [SendOrder(task, Abandon("fenced")) for task, local in self.grants.items() if local.phase in AT_WORK]
+        self.grants.clear()
         self.incarnation = ""  # its grants are no longer ours to release: only a fence can free them
         blamed = dict(failed)
         for why in dict.fromkeys(blamed.values()):
@@ -134,8 +134,8 @@ class Tasks:
         self.eager = False
         orders = self._abandoned(job)
         changed = view is not None and view != self._view
-        for task, mine in self.mine.items():
-            if changed and view is not None and mine.phase == GrantPhase.STARTED:
+        for task, local in self.grants.items():
+            if changed and view is not None and local.phase == GrantPhase.STARTED:
                 orders.append(SendOrder(task, RunChanged(view)))
         self._view = view
         theirs = {task for task in self.targets.tasks() if self._is_elsewhere(job, task)}
@@ -151,12 +151,12 @@ class Tasks:
 
     def _abandoned(self, job: JobState) -> list[SendOrder]:
         orders: list[SendOrder] = []
-        for task in list(self.mine):
+        for task in list(self.grants):
             grant = job.grant(task)
-            if grant is None or grant.grant != self.mine[task].grant or grant.incarnation != self.incarnation:
-                if self.mine[task].phase in AT_WORK:
+            if grant is None or grant.grant != self.grants[task].grant or grant.incarnation != self.incarnation:
+                if self.grants[task].phase in AT_WORK:
                     orders.append(SendOrder(task, Abandon("the task was granted to another worker")))
-                del self.mine[task]
+                del self.grants[task]
         return orders
 
     def _order(
@@ -169,53 +169,53 @@ class Tasks:
         mono: float,
         sure: bool,
     ) -> list[SendOrder]:
-        task, mine = grant.task, self.mine.get(grant.task)
+        task, local = grant.task, self.grants.get(grant.task)
         self.targets.sought(task, frozenset(request.id for request in _seek_requests(job, task)))
         stay = going or _must_go(job, run, task, self.processor)
-        if mine is None:
+        if local is None:
             said = job.task_states(task).get(grant.grant)
             if said is not None and said.state == TaskState.RELEASED:
                 return []
-            mine = self.mine[task] = Mine(grant.grant, GrantPhase.HELD_BACK, unproven=grant.died)
-        if mine.phase == GrantPhase.HELD_BACK:
+            local = self.grants[task] = LocalGrant(grant.grant, GrantPhase.HELD_BACK, unproven=grant.died)
+        if local.phase == GrantPhase.HELD_BACK:
             if stay:
-                mine.phase, mine.state = GrantPhase.OVER, TaskState.RELEASED
-                mine.why = mine.why if mine.ran else NEVER_RAN
+                local.phase, local.state = GrantPhase.OVER, TaskState.RELEASED
+                local.why = local.why if local.ran else NEVER_RAN
                 return []
-            return self._start(job, view, grant, mine, mono, sure)
-        if mine.phase == GrantPhase.RELEASING and not stay:
+            return self._start(job, view, grant, local, mono, sure)
+        if local.phase == GrantPhase.RELEASING and not stay:
             # it is wanted here again: the leader must know that no one runs it until it is released
-            mine.state = TaskState.RELEASING
-        if mine.phase != GrantPhase.STARTED:
+            local.state = TaskState.RELEASING
+        if local.phase != GrantPhase.STARTED:
             return []
         if stay:
-            mine.phase = GrantPhase.RELEASING
+            local.phase = GrantPhase.RELEASING
             return [SendOrder(task, Release(stay))]
-        return self._seeks(job, task, mine)
+        return self._seeks(job, task, local)
 
     def _start(
-        self, job: JobState, view: RunView | None, grant: SetGrant, mine: Mine, mono: float, sure: bool
+        self, job: JobState, view: RunView | None, grant: SetGrant, local: LocalGrant, mono: float, sure: bool
     ) -> list[SendOrder]:
         log_partition = job.changelogs.get(grant.task)
         if view is None or log_partition is None:
             return []
         if why := self.targets.holds(grant.task, mono):
-            mine.state, mine.why = TaskState.FAILED, _short(why)
+            local.state, local.why = TaskState.FAILED, _short(why)
             return []
         if not sure:
             self.eager = True
             return []
-        mine.phase = GrantPhase.STARTED
+        local.phase = GrantPhase.STARTED
         started = SendOrder(grant.task, Start(grant.task, grant.grant, view, log_partition, grant.died))
-        return [started, *self._seeks(job, grant.task, mine)]
+        return [started, *self._seeks(job, grant.task, local)]
 
-    def _seeks(self, job: JobState, task: str, mine: Mine) -> list[SendOrder]:
+    def _seeks(self, job: JobState, task: str, local: LocalGrant) -> list[SendOrder]:
         orders: list[SendOrder] = []
         requests = _seek_requests(job, task)
-        mine.delivered.intersection_update(request.id for request in requests)
+        local.delivered.intersection_update(request.id for request in requests)
         for request in requests:
-            if request.id not in mine.delivered and not _answered(job, task, mine, request.id):
-                mine.delivered.add(request.id)
+            if request.id not in local.delivered and not _answered(job, task, local, request.id):
+                local.delivered.add(request.id)
                 orders.append(
                     SendOrder(task, Seek(request.id, request.stream, request.partition, request.to, request.expected))
                 )
@@ -230,50 +230,50 @@ class Tasks:
         return self.targets.wake(self._waiting())
 
     def _waiting(self) -> set[str]:
-        return {task for task, mine in self.mine.items() if mine.phase == GrantPhase.HELD_BACK}
+        return {task for task, local in self.grants.items() if local.phase == GrantPhase.HELD_BACK}
 
     # ----------------------------------------------------------------------------------------------------------- records
 
     def wanted(self, job: JobState) -> list[SetTaskState]:
         """The reports that are missing in the stream."""
-        seeks = {request.id for request in job.run.seeks} if job.run is not None and self.mine else set[str]()
+        seeks = {request.id for request in job.run.seeks} if job.run is not None and self.grants else set[str]()
         missing: list[SetTaskState] = []
         bounded = job.run is not None and bool(job.run.untils)
         failed = bounded and bool(job.failed())
-        for task, mine in self.mine.items():
-            if mine.state:
-                rests = mine.phase == GrantPhase.STARTED or (
-                    mine.phase == GrantPhase.HELD_BACK and self.targets.given_up(task)
+        for task, local in self.grants.items():
+            if local.state:
+                rests = local.phase == GrantPhase.STARTED or (
+                    local.phase == GrantPhase.HELD_BACK and self.targets.given_up(task)
                 )
-                still = bounded and rests and (mine.state == TaskState.FAILED or (mine.still and failed))
-                mine.applied = tuple(one for one in mine.applied if one in seeks)
-                mine.refused = {one: why for one, why in mine.refused.items() if one in seeks}
-                unproven = mine.unproven and mine.state == TaskState.RELEASED
+                still = bounded and rests and (local.state == TaskState.FAILED or (local.still and failed))
+                local.applied = tuple(one for one in local.applied if one in seeks)
+                local.refused = {one: why for one, why in local.refused.items() if one in seeks}
+                unproven = local.unproven and local.state == TaskState.RELEASED
                 message = SetTaskState(
-                    task, mine.grant, mine.state, mine.why, mine.applied, still, dict(mine.refused), unproven
+                    task, local.grant, local.state, local.why, local.applied, still, dict(local.refused), unproven
                 )
-                if job.task_states(task).get(mine.grant) != message or key_of(message) in job.damaged:
+                if job.task_states(task).get(local.grant) != message or key_of(message) in job.damaged:
                     missing.append(message)
         return missing
 
     def all_over(self) -> bool:
         """Whether no task of this incarnation runs any more."""
-        return all(mine.phase == GrantPhase.OVER for mine in self.mine.values())
+        return all(local.phase == GrantPhase.OVER for local in self.grants.values())
 
     def not_ready(self) -> dict[str, str]:
         """The tasks that have not reported that they run, each with what it waits for."""
         return {
-            task: _brief(mine)
-            for task, mine in self.mine.items()
-            if mine.phase == GrantPhase.HELD_BACK
-            or (mine.phase == GrantPhase.STARTED and mine.state in (None, TaskState.FAILED))
+            task: _brief(local)
+            for task, local in self.grants.items()
+            if local.phase == GrantPhase.HELD_BACK
+            or (local.phase == GrantPhase.STARTED and local.state in (None, TaskState.FAILED))
         }
 
 
-def _brief(mine: Mine) -> str:
-    if mine.state == TaskState.FAILED:
-        return f"failed: {mine.why[:MOST_BRIEF]}" if mine.why else "failed"
-    return "restoring" if mine.phase == GrantPhase.STARTED else "not started yet"
+def _brief(local: LocalGrant) -> str:
+    if local.state == TaskState.FAILED:
+        return f"failed: {local.why[:MOST_BRIEF]}" if local.why else "failed"
+    return "restoring" if local.phase == GrantPhase.STARTED else "not started yet"
 
 
 def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
@@ -284,10 +284,10 @@ def _seek_requests(job: JobState, task: str) -> list[SeekRequest]:
     return [request for request in run.seeks if (request.stream, request.partition) in model.tasks.get(task, ())]
 
 
-def _answered(job: JobState, task: str, mine: Mine, seek: str) -> bool:
+def _answered(job: JobState, task: str, local: LocalGrant, seek: str) -> bool:
     """Whether this seek must not be carried out any more: this grant has answered it, or an earlier one has refused it, which is final."""
     before = (one.refused for one in job.task_states(task).values())
-    return seek in mine.applied or any(seek in refused for refused in (mine.refused, *before))
+    return seek in local.applied or any(seek in refused for refused in (local.refused, *before))
 
 
 def _short(why: str) -> str:

@@ -123,7 +123,7 @@ def _table() -> tuple[TableRow, ...]:
             (s.NEW, Leave, s.EXITED, "nothing has started", "leave_early"),
             (s.INITIALISING, Leave, s.EXITED, "no task has been granted", "leave_initialising"),
             ((s.NEW, s.READING, s.FENCING, s.RESTING, s.INITIALISING), Beat, "", "counts for who was here before"),
-            (AT_WORK, Beat, "", "it no longer waits for anyone", "hear_nobody"),
+            (AT_WORK, Beat, "", "it no longer waits for anyone", "hear_at_work"),
             ((s.FENCING, s.RESTING, s.INITIALISING, s.EXITED), Read, "", "recorded", "note_read"),
             ((s.WAITING, s.FENCING, s.RESTING, s.INITIALISING), End, "", "recorded", "note_end"),
             (BEFORE, _ANSWERS, "", "recorded"),
@@ -304,7 +304,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if event.heartbeat.processor == self.config.processor:  # the number of other processors is unlimited
             self.liveness.heard(event.heartbeat)
 
-    def hear_nobody(self, event: Beat, now: Now) -> list[MemberInstruction]:
+    def hear_at_work(self, event: Beat, now: Now) -> list[MemberInstruction]:
         """It waits for no one, so it remembers no one."""
         self._hear(event)
         self.liveness.forget(set())

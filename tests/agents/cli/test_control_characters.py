@@ -83,7 +83,7 @@ def test_the_examples_hold() -> None:
 
 
 def test_a_traceback_keeps_its_lines_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "_letters", answering([record()]))
+    monkeypatch.setattr(dead_letters, "_read", answering([record()]))
     shown = run(dead_letters.dead_letters, "show", "sales", "7").stdout
     assert harmless(shown)
     assert "\nTraceback:\n  \\x1b[2J" in shown

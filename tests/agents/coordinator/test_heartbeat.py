@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.agents.coordinator.heartbeat import LOAD_S, LOAD_SHARE, TURN_S, Heartbeats, Pulse
+from headgate.agents.coordinator.heartbeat import LOAD_S, LOAD_SHARE, TURN_S, Heartbeats, HeartbeatSource
 from headgate.agents.testing.clock import VirtualClock
 from headgate.agents.testing.logs import Logs
 from headgate.agents.testing.port import MemoryPort
@@ -75,8 +75,8 @@ async def test_a_load_that_takes_long_is_found_seldom(takes_s: float, after_s: f
         port.clock.move(found[-1] + takes_s)
         return {}
 
-    pulse = Pulse(port, load, dict)
-    turning = asyncio.get_running_loop().create_task(pulse.turn())
+    heartbeat = HeartbeatSource(port, load, dict)
+    turning = asyncio.get_running_loop().create_task(heartbeat.turn())
     while len(found) < 2:
         for _ in range(5):
             await asyncio.sleep(0)
@@ -84,4 +84,4 @@ async def test_a_load_that_takes_long_is_found_seldom(takes_s: float, after_s: f
         port.clock.ring()
     turning.cancel()
     assert after_s <= found[1] - found[0] <= after_s + 2 * TURN_S
-    assert pulse.turned_s == found[1]
+    assert heartbeat.turned_s == found[1]

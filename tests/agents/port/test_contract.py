@@ -595,9 +595,9 @@ def test_a_timer_rings_once_and_not_before_it_was_set_nor_after_it_was_cancelled
 
 def test_what_runs_beside_returns_or_raises_to_whoever_has_asked(tell: Any) -> None:
     async def story(place: Place) -> None:
-        assert await place.port.beside(lambda: 7) == 7
+        assert await place.port.in_thread(lambda: 7) == 7
         with pytest.raises(ZeroDivisionError):
-            await place.port.beside(lambda: 1 // 0)
+            await place.port.in_thread(lambda: 1 // 0)
 
     tell(story)
 

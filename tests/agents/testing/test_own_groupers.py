@@ -9,7 +9,7 @@ from headgate.agents.state import directory
 from headgate.agents.state.directory import Directory
 from headgate.agents.state.rocks import StoreMemory
 from headgate.agents.testing.driver import Driver
-from headgate.agents.testing.life import Life
+from headgate.agents.testing.host import DriverHost
 from headgate.core.names import StreamPartition
 
 NAMES = ["r", "r.15", "a b", "a-b", "../../x", "x", "A", "a", "Partition 0", "partition 0"]
@@ -30,7 +30,7 @@ def state(tmp_path, monkeypatch):
     made, memory = tmp_path / "state" / "job-1", StoreMemory(64 << 20)
     exact = directory.task_directory
     monkeypatch.setattr(directory, "task_directory", lambda task: exact(task).lower())
-    monkeypatch.setattr(Life, "disk", lambda self, task: Directory(made, task, memory))
+    monkeypatch.setattr(DriverHost, "disk", lambda self, task: Directory(made, task, memory))
     return made
 
 

@@ -196,7 +196,7 @@ class House:
             task.cancel()
         for mailbox in life.mailboxes:
             self.do(mailbox.stop())
-        self.do(one.coordination.hush())
+        self.do(one.coordination.stop_heartbeats())
 
     def do(self, work: Awaitable[Any]) -> None:
         self.loop.until_quiet(self, work)

@@ -35,14 +35,14 @@ async def worker(tmp_path: Path) -> Any:
     worker = Worker(options)
     worker.actors[TASK] = SimpleNamespace(ended=asyncio.Event())  # type: ignore[assignment]
     yield worker
-    for task in list(worker.life.spawned):
+    for task in list(worker.host.spawned):
         task.cancel()
 
 
 async def settled(worker: Worker) -> None:
     """Until every start that can go on has gone on."""
-    if worker.life.spawned:
-        await asyncio.wait(list(worker.life.spawned), timeout=60.0)
+    if worker.host.spawned:
+        await asyncio.wait(list(worker.host.spawned), timeout=60.0)
 
 
 @pytest.mark.asyncio

@@ -48,8 +48,8 @@ def test_of_a_jvm_that_is_being_ended_nothing_is_passed_on(monkeypatch: pytest.M
     written: list[bytes] = []
     monkeypatch.setattr(standard_error, "_write", written.append)
     said = io.BytesIO(b"Traceback (most recent call last):\n")
-    standard_error.hush(None)
-    standard_error.hush(said)
+    standard_error.silence(None)
+    standard_error.silence(said)
     standard_error._pass_on(said)
     assert written == []
 

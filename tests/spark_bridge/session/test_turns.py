@@ -16,7 +16,7 @@ async def test_one_alone_waits_for_the_others_and_later_ones_wait_for_it() -> No
     turns, story, gate = Turns(), list[str](), asyncio.Event()
 
     async def run(name: str, *, alone: bool = False) -> None:
-        async with turns.alone() if alone else turns.beside():
+        async with turns.alone() if alone else turns.with_others():
             story.append(f"{name} begins")
             if name != "late":
                 await gate.wait()
@@ -42,14 +42,14 @@ async def test_those_that_were_lost_with_a_suspect_run_again_before_it() -> None
     died, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def innocent(name: str) -> None:
-        async with turns.beside():
+        async with turns.with_others():
             await died.wait()
-        async with turns.beside(again=True):
+        async with turns.with_others(again=True):
             story.append(f"{name} runs again")
             await go_on.wait()
 
     async def suspect() -> None:
-        async with turns.beside():
+        async with turns.with_others():
             await died.wait()
         async with turns.alone():
             story.append("the suspect is alone")
@@ -80,12 +80,12 @@ async def test_one_that_is_cancelled_while_it_waits_holds_nobody_up() -> None:
     """A task that is released takes its batch with it."""
     turns = Turns()
     loop = asyncio.get_running_loop()
-    async with turns.beside():
+    async with turns.with_others():
         waits = loop.create_task(_alone(turns))
         await asyncio.sleep(0)
         waits.cancel()
         await asyncio.wait([waits])
-        async with turns.beside():
+        async with turns.with_others():
             pass
     await _alone(turns)
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import pytest
 
 import headgate as hg
-from headgate.agents.cli.data.dead_letters import again, letter_document, must_be_same, open_target, timed
+from headgate.agents.cli.data.dead_letters import again, dead_letter_document, must_be_same, open_target, timed
 from headgate.agents.cli.data.frames import frame_document
 from headgate.agents.cli.options import Target
 from headgate.agents.cli.output import as_typed
@@ -76,7 +76,7 @@ def test_a_letter_from_behind_a_shuffle_names_its_row_and_the_record_that_it_was
     with Driver(app) as d:
         d.send_all("orders", [{"c": "DE", "n": n % 40} for n in range(100)])
         letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
-    found = [letter_document(one, whole=True) for one in letters]
+    found = [dead_letter_document(one, whole=True) for one in letters]
     assert [(one["topic"], one["row"]) for one in found] == [("sales-1-by", row) for row in (0, 39, 78)]
     assert [one["from"] for one in found] == [f"orders[0] offset {offset}" for offset in (0, 40, 80)]
     assert len({one["origin_offset"] for one in found}) == 1
@@ -91,7 +91,7 @@ def test_each_of_the_rows_of_a_record_names_it_also_behind_a_second_shuffle(to: 
     with Driver(app) as d:
         d.send_all("orders", [{"c": "DE", "n": n} for n in (3, 0, 2)])
         letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
-    found = [letter_document(one, whole=True) for one in letters]
+    found = [dead_letter_document(one, whole=True) for one in letters]
     assert [(one["row"], one["from"]) for one in found if one["topic"] == "sales-1-by"] == [
         (0, "orders[0] offset 0"),
         (3, "orders[0] offset 2"),
@@ -132,7 +132,7 @@ def test_behind_two_shuffles_of_several_tasks_each_row_has_its_own_record(column
         letters = list(d.topics.records(StreamPartition("sales-1-dead-letters", 0)))
         again = [dict(one.headers) for n in range(2) for one in d.topics.records(StreamPartition("sales-1-again", n))]
     assert any(b", orders[" in one.get("hg-from", b"") for one in again), "rows of several partitions are in a frame"
-    found = [letter_document(one, whole=True) for one in letters]
+    found = [dead_letter_document(one, whole=True) for one in letters]
     told = {one["value"]["n"]: one["from"] for one in found if one["topic"] == "sales-1-again"}
     assert told == {n: wanted[n] for n in range(0, 600, 5)}
     others = {one["from"].partition("[")[0] for one in found if one["topic"] == "sales-1-of-totals"}
@@ -152,7 +152,8 @@ def test_rows_of_a_frame_of_another_kind_are_left_out_as_bad_data_is() -> None:
         d.drain()
         assert [one.value["n"] for one in d.read("out")] == [3]
         letters = [
-            letter_document(one, whole=True) for one in d.topics.records(StreamPartition("sales-1-dead-letters", 0))
+            dead_letter_document(one, whole=True)
+            for one in d.topics.records(StreamPartition("sales-1-dead-letters", 0))
         ]
     assert [(one["topic"], one["row"]) for one in letters] == [(by.stream, 0), (by.stream, 1)]
     assert all("rows instead of partial states" in one["exception"] for one in letters)
@@ -208,7 +209,7 @@ def test_a_record_is_replayed_to_where_it_came_from(to: Target) -> None:
     letter = letter_of(app, {"c": "DE", "ts": 7})
     made: Any = again(to, letter, "", {})
     assert (made.topic, made.partition, made.key, made.timestamp_ms) == ("orders", 0, b"DE", 5)
-    said = letter_document(letter, whole=True)
+    said = dead_letter_document(letter, whole=True)
     assert (said["row"], said["from"]) == (None, ""), "it came in no frame"
 
 
@@ -246,7 +247,7 @@ def test_a_replayed_record_keeps_its_event_time_where_its_topic_no_longer_accept
 def test_the_exact_bytes_are_shown_and_replayed(to: Target) -> None:
     """What cannot be read is often no text: shown as text, nobody could say which bytes it was."""
     letter = stored(b"\xff\x00", ("own", b"\xfe"), key=b"\x80")
-    raw = letter_document(letter, whole=True)["raw"]
+    raw = dead_letter_document(letter, whole=True)["raw"]
     decoded = [b64decode(raw["key"]), b64decode(raw["value"]), [(name, b64decode(one)) for name, one in raw["headers"]]]
     assert decoded == [b"\x80", b"\xff\x00", [("own", b"\xfe")]]
     made: Any = again(to, letter, "", {})
@@ -256,13 +257,13 @@ def test_the_exact_bytes_are_shown_and_replayed(to: Target) -> None:
 def test_the_key_is_shown_as_people_type_it() -> None:
     """As `headgate tables` shows any other key."""
     letter = stored(b"v", key=hg.key().dumps((1, "DE")))
-    assert as_typed(letter_document(letter, whole=True)["key"]) == '[1, "DE"]'
+    assert as_typed(dead_letter_document(letter, whole=True)["key"]) == '[1, "DE"]'
 
 
 def test_of_a_letter_that_was_cut_the_record_itself_is_replayed(to: Target) -> None:
     """A part of a record is another record."""
     letter = stored(b"abc", ("hg-cut", b"value"), ("hg-size", b"9000000"))
-    assert letter_document(letter, whole=True)["cut"] == "value"
+    assert dead_letter_document(letter, whole=True)["cut"] == "value"
     assert again(to, letter, "", {}) == again(to, letter, "elsewhere", {}) == (3, "orders", 2, 7)
     letter.headers[2] = ("hg-topic", b"sales-1-by-user")
     with pytest.raises(hg.HeadgateError, match="holds only the first 3 of 9000000 bytes"):

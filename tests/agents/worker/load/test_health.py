@@ -14,8 +14,8 @@ from headgate.agents.worker.load.health import (
     Contact,
     Health,
     letter_load,
-    letters_of_load,
     readiness,
+    work_of_load,
 )
 from headgate.core.machine import Now
 from headgate.core.names import StreamPartition
@@ -138,7 +138,7 @@ def test_letters_that_take_long_come_through_a_heartbeat() -> None:
     actors = [at(1.0, 0), at(30.0, 1), at(6.0, 2), Bag(under_way=Bag(doing=Bag(now=lambda: None)))]
     load = letter_load(actors, 100_000, 5.0)
     assert list(load.values()) == [70_000.0, 94_000.0]
-    found = letters_of_load(load, 101_000)
+    found = work_of_load(load, 101_000)
     assert {name: (one.what, one.for_s) for name, one in found.items()} == {
         "Partition 1": ("in:1 offset 3", 31.0),
         "Partition 2": ("in:2 offset 3", 7.0),

@@ -71,7 +71,7 @@ def test_nothing_starts_before_it_is_sure():
 def test_it_waits_for_its_log_partition():
     scene = Scene(RUN, c.SetJobModel(MODEL), GRANT)
     assert scene.told() == []
-    assert scene.tasks.mine["t"].phase == GrantPhase.HELD_BACK
+    assert scene.tasks.grants["t"].phase == GrantPhase.HELD_BACK
     scene.say(c.SetChangelog("t", 0))
     assert len(scene.told()) == 1
 
@@ -94,7 +94,7 @@ def test_what_releases_a_task(change: c.Message, why: str):
     scene.say(change)
     told = scene.told()
     assert told[-1] == o.Release(why)
-    assert scene.tasks.mine["t"].phase == GrantPhase.RELEASING
+    assert scene.tasks.grants["t"].phase == GrantPhase.RELEASING
     assert scene.told() == []
     scene.tasks.reported(o.TaskReported("t", 3, o.TaskState.RELEASED))
     assert scene.tasks.all_over()
@@ -105,7 +105,7 @@ def test_what_releases_a_task(change: c.Message, why: str):
     unused.say(change)
     assert unused.told() == []
     assert unused.tasks.wanted(unused.job) == [c.SetTaskState("t", 3, "released", NEVER_RAN)]
-    assert unused.tasks.mine["t"].phase == GrantPhase.OVER
+    assert unused.tasks.grants["t"].phase == GrantPhase.OVER
 
 
 def test_going_releases_everything():
@@ -137,14 +137,14 @@ def test_a_grant_that_is_deleted_stands_and_one_that_was_over_is_only_forgotten(
     over.told("bye")
     over.say(c.SetGrant("t", 4, "p2", INC))
     assert over.told() == []
-    assert over.tasks.mine == {}
+    assert over.tasks.grants == {}
 
 
 def test_one_that_the_stream_calls_released_is_not_started_again():
     scene = Scene()
     scene.say(c.SetTaskState("t", 3, "released"))
     assert scene.told() == []
-    assert scene.tasks.mine == {}
+    assert scene.tasks.grants == {}
 
 
 def test_words_about_other_grants_change_nothing():
@@ -153,7 +153,7 @@ def test_words_about_other_grants_change_nothing():
     scene.tasks.reported(o.TaskReported("t", 2, o.TaskState.RELEASED))
     scene.tasks.reported(o.TaskReported("other", 3, o.TaskState.RELEASED))
     scene.tasks.sought(o.SeekApplied("other", "q:0"))
-    assert scene.tasks.mine["t"].phase == GrantPhase.STARTED
+    assert scene.tasks.grants["t"].phase == GrantPhase.STARTED
     assert scene.tasks.wanted(scene.job) == []
 
 
@@ -329,10 +329,10 @@ def test_seeks_that_left_the_run_are_forgotten():
     scene = Scene()
     scene.say(replace(RUN, seeks=(seek_request(1),)))
     scene.told()
-    assert scene.tasks.mine["t"].delivered == {"u1:0"}
+    assert scene.tasks.grants["t"].delivered == {"u1:0"}
     scene.say(RUN)
     scene.told()
-    assert scene.tasks.mine["t"].delivered == set()
+    assert scene.tasks.grants["t"].delivered == set()
 
 
 def test_a_task_that_comes_back_is_tried_though_it_was_given_up_before():

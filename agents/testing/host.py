@@ -25,7 +25,7 @@ __tracebackhide__ = True
 """See `driver`."""
 
 
-class Life:
+class DriverHost:
     """See `runtime.RuntimeHost` and `runtime.Job`. `again` makes the next producer and restarts the tasks. `trouble_of` returns the error
     of a failed task.
     """
@@ -46,7 +46,7 @@ class Life:
         self._trouble_of = trouble_of
         self._reported = reported
         self._plan = plan
-        self._beside: set[asyncio.Task[Any]] = set()
+        self._spawned: set[asyncio.Task[Any]] = set()
         self._serving: set[asyncio.Task[Any]] = set()
         self._mailboxes: dict[MemoryMailbox, None] = {}
         self._said: dict[str, set[str]] = {}
@@ -123,8 +123,8 @@ class Life:
     def spawn(self, work: Background, name: str) -> asyncio.Task[None]:
         """See `runtime`."""
         task = self._made(work, name)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._spawned.add(task)
+        task.add_done_callback(self._spawned.discard)
         return task
 
     async def serve(self, name: str, work: Background) -> Any:
@@ -163,7 +163,7 @@ class Life:
         """Whether something is in progress."""
         for mailbox in [one for one in self._mailboxes if one.ended]:
             del self._mailboxes[mailbox]
-        return bool(self._beside) or any(mailbox.working for mailbox in self._mailboxes) or self._loop.at_spark > 0
+        return bool(self._spawned) or any(mailbox.working for mailbox in self._mailboxes) or self._loop.at_spark > 0
 
     async def end(self) -> None:
         """End the services."""

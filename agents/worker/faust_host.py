@@ -15,7 +15,7 @@ from .mailbox import AgentMailbox
 from .services import CoroutineService, run_service
 
 
-class FaustLife:
+class FaustHost:
     """The agents and services of one Faust app, and its background tasks. Their exceptions go to `crash`."""
 
     def __init__(self, app: ActorApp, *, crash: Callable[[BaseException], None], disk: Callable[[str], Disk]) -> None:
