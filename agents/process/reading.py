@@ -159,7 +159,7 @@ class LastHeartbeat:
     pace: HeartbeatPace = HeartbeatPace()
 
     @property
-    def lives(self) -> bool:
+    def alive(self) -> bool:
         """Whether the process has sent a heartbeat recently, and not announced its end."""
         return self.age_s <= self.pace.silent_s and not self.beat.gone
 
@@ -188,7 +188,7 @@ class Hearing:
         """The heartbeats of living processes. A heartbeat outlives its process for a moment, so processes that have left or were replaced
         according to the stream are not included.
         """
-        return [one.beat for one in self.beats.values() if one.lives and not _left(state, one)]
+        return [one.beat for one in self.beats.values() if one.alive and not _left(state, one)]
 
     def passed(self, error: Exception) -> None:
         """Count a record that cannot be read."""
@@ -199,20 +199,20 @@ class Hearing:
 def _left(state: JobState, last: LastHeartbeat) -> bool:
     """Whether the process has left, or another one has taken its name since. The records about it may have been deleted by then."""
     beat = last.beat
-    lives = state.recorded(beat.processor)
-    own = [name for name, life in lives.items() if life.process == beat.process]
+    incarnations = state.recorded(beat.processor)
+    own = [name for name, worker in incarnations.items() if worker.process == beat.process]
     try:
         newest = max([*own, *filter(None, [beat.incarnation])], key=incarnation_order, default="")
     except DeclarationError:  # not a worker's heartbeat
         return False
     if not newest:
         # it has no incarnation: it either starts now, or was replaced and its records were deleted
-        return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in lives.values())
-    if newest in lives and lives[newest].state == c.ProcessorState.LEFT:
+        return last.age_s > last.pace.speaks_s and any(other.process != beat.process for other in incarnations.values())
+    if newest in incarnations and incarnations[newest].state == c.ProcessorState.LEFT:
         return True  # also if it came and went between two heartbeats: its last one may not name an incarnation
     return any(
         other.process != beat.process and incarnation_order(name) > incarnation_order(newest)
-        for name, other in lives.items()
+        for name, other in incarnations.items()
     )
 
 
@@ -244,7 +244,7 @@ async def heard(
                 while await consumer.position(at) < end:
                     for record in (await consumer.getmany(at, timeout_ms=500)).get(at, []):
                         found.hear(record.value, max(0.0, now - record.timestamp / 1000))
-        if not any(one.lives for one in found.beats.values()) and (sure or _expects_workers(state)):
+        if not any(one.alive for one in found.beats.values()) and (sure or _expects_workers(state)):
             consumer.seek(at, end)
             consumer.resume(at)
             until_s = time.monotonic() + pace.speaks_s
@@ -260,5 +260,5 @@ async def heard(
 
 def _expects_workers(state: JobState) -> bool:
     """Whether a worker has neither left nor been fenced."""
-    lives = (life for processor in state.processors() for life in state.incarnations(processor))
-    return any(life.state != c.ProcessorState.LEFT for life in lives)
+    incarnations = (worker for processor in state.processors() for worker in state.incarnations(processor))
+    return any(worker.state != c.ProcessorState.LEFT for worker in incarnations)

@@ -51,7 +51,7 @@ class Participant:
     def __init__(
         self,
         options: WorkerOptions,
-        life: RuntimeHost,
+        host: RuntimeHost,
         port: Port,
         offsets: Offsets,
         topics: WorkerTopics,
@@ -81,16 +81,16 @@ class Participant:
         failure.
         """
         self._options = options
-        self._life = life
+        self._host = host
         self._port = port
         self._settings = settings
         self._exits_on_failure = False
         """The setting `failure.policy`."""
         stamp = c.Stamp(options.host, options.user, f"worker {options.processor}", 0)
-        self.coordination = Coordination(self, life, port, offsets, topics, declared.graph, declared.topics, stamp)
+        self.coordination = Coordination(self, host, port, offsets, topics, declared.graph, declared.topics, stamp)
         self.runtime = Runtime(
             f"{declared.app.job.slug}-{options.processor}",
-            life,
+            host,
             self,
             port,
             declared,
@@ -138,7 +138,7 @@ class Participant:
         """See `coordination.World`. The leadership is handed back first."""
         self.exit_code, self.exit_why = code, why
         log.info("exit", code=code, why=why)
-        self._life.spawn(self._resign, "resign")
+        self._host.spawn(self._resign, "resign")
 
     async def _resign(self) -> None:
         await self.coordination.resign()

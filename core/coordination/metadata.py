@@ -159,21 +159,21 @@ def _locality(state: JobState) -> Values:
     """The newest incarnation of each processor that has not left."""
     found: Values = {}
     for processor in state.processors():
-        life = state.newest(processor)
-        if life is None or life.state == c.ProcessorState.LEFT:
+        worker = state.newest(processor)
+        if worker is None or worker.state == c.ProcessorState.LEFT:
             continue
         member = state.member(processor)
         held = [g.task for g in state.grants() if g.processor == processor and state.held(g.task)]
         found[processor] = {
             "processor": processor,
-            "incarnation": life.incarnation,
-            "process": life.process,
-            "state": life.state,
-            "counts": member is not None and member.incarnation == life.incarnation and not member.dismissed,
-            "location": life.location,
-            "url": life.url,
-            "pid": life.pid,
-            "version": life.version,
+            "incarnation": worker.incarnation,
+            "process": worker.process,
+            "state": worker.state,
+            "counts": member is not None and member.incarnation == worker.incarnation and not member.dismissed,
+            "location": worker.location,
+            "url": worker.url,
+            "pid": worker.pid,
+            "version": worker.version,
             "tasks": sorted(held, key=natural),
         }
     return found

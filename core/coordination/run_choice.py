@@ -16,18 +16,18 @@ IMMUTABLE_PARTS = "setting:"
 """Parts of a fingerprint that no later run may change either, because they decide where state is kept."""
 
 
-def fits(run: SetRun, life: SetProcessor) -> bool:
+def fits(run: SetRun, worker: SetProcessor) -> bool:
     """Whether this worker may take part in this run: its fingerprint is the same, and it names no other run.
 
     >>> fits(SetRun("r1", "d", "running", "u"), SetProcessor("p", "000001-a", "x", "here", "joined", run_id="r2"))
     False
     """
-    return dict(life.fingerprint) == dict(run.fingerprint) and life.run_id in ("", run.run_id)
+    return dict(worker.fingerprint) == dict(run.fingerprint) and worker.run_id in ("", run.run_id)
 
 
-def ran(run: SetRun, life: SetProcessor) -> bool:
+def ran(run: SetRun, worker: SetProcessor) -> bool:
     """Whether this worker has the code that the run ran. A worker with other code was not started for it, however soon it came."""
-    return life.deployment == run.deployment and fits(run, life)
+    return worker.deployment == run.deployment and fits(run, worker)
 
 
 def cannot_follow(run: SetRun | None, fingerprint: Mapping[str, str]) -> list[str]:
@@ -49,26 +49,26 @@ def _without_state(fingerprint: Mapping[str, str]) -> dict[str, str]:
     return {part: value for part, value in fingerprint.items() if not part.startswith(STATE_PARTS)}
 
 
-def late(state: JobState, life: SetProcessor, session_s: float) -> bool:
+def late(state: JobState, worker: SetProcessor, session_s: float) -> bool:
     """Whether this worker came so long after the run had closed that it was not started for it."""
-    came, closed = state.at["set-processor", (life.processor, life.incarnation)][1], state.at["set-run", ()][1]
+    came, closed = state.at["set-processor", (worker.processor, worker.incarnation)][1], state.at["set-run", ()][1]
     return came - closed > session_s * 1000
 
 
-def in_charge(state: JobState, life: SetProcessor) -> bool:
+def in_charge(state: JobState, worker: SetProcessor) -> bool:
     """Whether the last run was this worker's, and closed while its supervisor was running. A supervisor restarts whoever dies while the run
     closes, and that must not undo a stop or repeat a batch, however late the restarted worker comes.
     """
     run = state.run
-    return run is not None and 0 < life.since_ms <= state.at["set-run", ()][1] and ran(run, life)
+    return run is not None and 0 < worker.since_ms <= state.at["set-run", ()][1] and ran(run, worker)
 
 
-def may_begin(run: SetRun, life: SetProcessor, *, late: bool) -> bool:
+def may_begin(run: SetRun, worker: SetProcessor, *, late: bool) -> bool:
     """Whether a closed run is resumed, or another one begun, for this worker without a request. `late`: see `late()`."""
     if run.state == RunState.STOPPED:
-        return life.run_id == run.run_id or bool(run.failed and not life.run_id)
-    if life.run_id:
-        return life.run_id not in (run.run_id, *run.past_runs)
-    if run.state == RunState.ENDED and life.bounded and (late or not ran(run, life)):
+        return worker.run_id == run.run_id or bool(run.failed and not worker.run_id)
+    if worker.run_id:
+        return worker.run_id not in (run.run_id, *run.past_runs)
+    if run.state == RunState.ENDED and worker.bounded and (late or not ran(run, worker)):
         return True
-    return life.deployment not in run.past_deployments
+    return worker.deployment not in run.past_deployments

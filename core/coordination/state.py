@@ -132,7 +132,7 @@ class JobState:
         other.position = self.position
         other.damaged = dict(self.damaged)
         other._states = {task: dict(said) for task, said in self._states.items()}
-        other._lives = {processor: dict(lives) for processor, lives in self._lives.items()}
+        other._lives = {processor: dict(workers) for processor, workers in self._lives.items()}
         return other
 
     # ------------------------------------------------------------------------------------------------------- single keys
@@ -214,10 +214,10 @@ class JobState:
 
     def incarnations(self, processor: str) -> list[c.SetProcessor]:
         """The recorded incarnations that are not fenced, oldest first."""
-        lives = self._lives.get(processor, _NOTHING)
+        workers = self._lives.get(processor, _NOTHING)
         return sorted(
-            (life for life in lives.values() if not self.fenced(processor, life.incarnation)),
-            key=lambda life: order(life.incarnation),
+            (worker for worker in workers.values() if not self.fenced(processor, worker.incarnation)),
+            key=lambda worker: order(worker.incarnation),
         )
 
     def recorded(self, processor: str) -> Mapping[str, c.SetProcessor]:
@@ -226,8 +226,8 @@ class JobState:
 
     def newest(self, processor: str) -> c.SetProcessor | None:
         """The newest recorded incarnation that is not fenced."""
-        lives = self.incarnations(processor)
-        return lives[-1] if lives else None
+        workers = self.incarnations(processor)
+        return workers[-1] if workers else None
 
     def next_counter(self, processor: str) -> int:
         """The counter of this processor's next incarnation: higher than all that were recorded, granted or fenced.
@@ -246,8 +246,8 @@ class JobState:
     def members(self) -> Iterator[c.SetMember]:
         """The members that may be granted tasks: named, not fenced, not dismissed, and neither leaving nor gone."""
         for member in cast("Iterable[c.SetMember]", self.messages["set-member"].values()):
-            life = self.recorded(member.processor).get(member.incarnation)
-            if life is None or life.state != c.ProcessorState.JOINED or member.dismissed:
+            worker = self.recorded(member.processor).get(member.incarnation)
+            if worker is None or worker.state != c.ProcessorState.JOINED or member.dismissed:
                 continue
             if not self.fenced(member.processor, member.incarnation):
                 yield member
@@ -305,10 +305,10 @@ class JobState:
             return None
         said = self.task_states(task).get(grant.grant)
         if said is not None and not (said.state == TaskState.RELEASED and said.why == NEVER_RAN):
-            life = self.recorded(grant.processor).get(grant.incarnation)
+            worker = self.recorded(grant.processor).get(grant.incarnation)
             member = self.member(grant.processor)
-            if life is not None:
-                return life.location
+            if worker is not None:
+                return worker.location
             if member is not None:
                 return member.location
         return grant.last_location or None

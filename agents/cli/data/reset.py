@@ -22,8 +22,8 @@ from .unattended import (
     between_stages,
     fence_all,
     former_stages,
+    incarnations_of,
     leading,
-    lives_of,
     refuse_living,
     resign,
     run_text,
@@ -112,7 +112,7 @@ async def _look(to: Target, dead_letters: bool) -> ResetPlan:
         await topics.stop()
     return ResetPlan(
         [t for t in wanted if t in there],
-        lives_of(state),
+        incarnations_of(state),
         root if root.exists() else None,
         alive,
         run_text(state),

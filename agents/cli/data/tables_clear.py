@@ -25,7 +25,15 @@ from ...state.opening import OWN
 from ...state.scan import CHECKPOINT
 from ..options import Target, about_job, confirmed, run_async, yes_option
 from ..output import output_option, show_json
-from .unattended import between_stages, fence_all, former_stages, lives_of, refuse_living, run_text, state_and_living
+from .unattended import (
+    between_stages,
+    fence_all,
+    former_stages,
+    incarnations_of,
+    refuse_living,
+    run_text,
+    state_and_living,
+)
 
 NAMED = 8
 """The most partitions of a stream that are listed one by one."""
@@ -156,7 +164,7 @@ async def _clear(to: Target, names: Sequence[str], agreed: ClearPlan) -> ClearPl
     async with leading(to.client, to.job, to.topics.log, timeout_ms=timeout_ms) as log:
         state, alive = await state_and_living(to)
         refuse_living(to, alive)
-        await fence_all(to, lives_of(state))
+        await fence_all(to, incarnations_of(state))
         logs = await _logs(to, state, names)
         if plan_of(names, put_together(logs), state, to) != agreed:
             raise HeadgateError(f"{to.job} has changed since the plan was made", remedy="run the same command again")

@@ -57,7 +57,7 @@ def former_stages(state: JobState) -> list[str]:
     return [] if state.model is None else list(state.model.former)
 
 
-def lives_of(state: JobState) -> list[tuple[str, str]]:
+def incarnations_of(state: JobState) -> list[tuple[str, str]]:
     """Every recorded incarnation that is not fenced, with its processor."""
     return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
 

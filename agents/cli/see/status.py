@@ -137,7 +137,7 @@ def document(to: Target, state: JobState, hearing: Hearing) -> dict[str, Any]:
     """Workers whose main loop is blocked: what only it knows, it knew when it last turned."""
     for worker in found["workers"]:
         beat = hearing.beats.get(worker["process"])
-        silent = beat is None or not beat.lives
+        silent = beat is None or not beat.alive
         worker["heard_s"] = None if beat is None else round(beat.age_s, 1)
         worker["alive"] = not silent
         worker["ready"] = not silent and beat is not None and beat.beat.load.get("ready") == 1.0

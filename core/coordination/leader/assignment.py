@@ -102,7 +102,7 @@ def _growth_waits(draft: Draft, run: SetRun, tasks: Grouping) -> None:
 
 
 def _place(draft: Draft, run: SetRun, before: JobModel | None, tasks: Grouping, same: bool) -> None:
-    workers = {p: life.location for p, life in draft.workers().items()}
+    workers = {p: worker.location for p, worker in draft.workers().items()}
     known: Mapping[str, str] = before.wanted if before is not None else {}
     if run.state == RunState.DRAINING and same and before is not None:
         homeless = [task for task in tasks if known.get(task) not in workers]
@@ -155,9 +155,9 @@ def _gone_before_s(state: JobState, processor: str) -> float:
     with each leader.
     """
     marks = [state.at.get(("set-fence", (processor,)))]
-    life = max(state.recorded(processor).values(), key=lambda one: order(one.incarnation), default=None)
-    if life is not None and life.state != ProcessorState.JOINED:
-        marks.append(state.at["set-processor", (processor, life.incarnation)])
+    worker = max(state.recorded(processor).values(), key=lambda one: order(one.incarnation), default=None)
+    if worker is not None and worker.state != ProcessorState.JOINED:
+        marks.append(state.at["set-processor", (processor, worker.incarnation)])
     went, began = max((mark[1] for mark in marks if mark is not None), default=None), state.at.get(("set-leader", ()))
     return 0.0 if went is None or began is None else max(0.0, (began[1] - went) / 1000)
 

@@ -84,10 +84,12 @@ def _gone(draft: Draft, most: int) -> list[tuple[str, tuple[str | int, ...]]]:
     found: list[tuple[str, tuple[str | int, ...]]] = []
     highest, oldest = state.fence(FORGOTTEN), draft.now.wall - draft.timing.gone_kept_ms
     for processor in sorted(named - spoken_of):
-        lives = state.recorded(processor)
-        if any(life.state != ProcessorState.LEFT and not state.fenced(processor, one) for one, life in lives.items()):
+        workers = state.recorded(processor)
+        if any(
+            worker.state != ProcessorState.LEFT and not state.fenced(processor, one) for one, worker in workers.items()
+        ):
             continue
-        keys: list[tuple[str, tuple[str | int, ...]]] = [("set-processor", (processor, one)) for one in lives]
+        keys: list[tuple[str, tuple[str | int, ...]]] = [("set-processor", (processor, one)) for one in workers]
         keys += [(kind, (processor,)) for kind in ("set-member", "set-fence") if (processor,) in state.messages[kind]]
         if max(state.at[key][1] for key in keys) > oldest:
             continue
@@ -95,7 +97,7 @@ def _gone(draft: Draft, most: int) -> list[tuple[str, tuple[str | int, ...]]]:
             break
         found += keys
         highest = max(
-            (one for one in (*lives, _named(draft, processor), state.fence(processor), highest) if one is not None),
+            (one for one in (*workers, _named(draft, processor), state.fence(processor), highest) if one is not None),
             key=order,
         )
     if highest is not None and highest != state.fence(FORGOTTEN):

@@ -62,8 +62,8 @@ def _may_write(state: JobState, known: Message) -> bool:
 
 def _over(state: JobState, processor: str, incarnation: str) -> bool:
     """Whether this incarnation writes no more."""
-    life = state.recorded(processor).get(incarnation)
-    return state.fenced(processor, incarnation) or (life is not None and life.state == ProcessorState.LEFT)
+    worker = state.recorded(processor).get(incarnation)
+    return state.fenced(processor, incarnation) or (worker is not None and worker.state == ProcessorState.LEFT)
 
 
 def unknown(draft: Draft, kind: str, *key: str | int) -> bool:
@@ -78,9 +78,9 @@ def may_be_held(draft: Draft, task: str) -> bool:
         return False
     state, waits = draft.state, False
     for processor in state.processors():
-        for life in state.incarnations(processor):
-            recorded = state.at["set-processor", (processor, life.incarnation)][0]
-            if life.state != ProcessorState.LEFT and recorded < state.damaged[key]:
-                fence(draft, processor, life.incarnation)
+        for worker in state.incarnations(processor):
+            recorded = state.at["set-processor", (processor, worker.incarnation)][0]
+            if worker.state != ProcessorState.LEFT and recorded < state.damaged[key]:
+                fence(draft, processor, worker.incarnation)
                 waits = True
     return waits

@@ -152,7 +152,9 @@ class Draft:
         """The newest incarnation of each processor that has joined and is not silent."""
         found = [self.state.newest(processor) for processor in self.state.processors()]
         return [
-            life for life in found if life is not None and life.state == ProcessorState.JOINED and not self.silent(life)
+            worker
+            for worker in found
+            if worker is not None and worker.state == ProcessorState.JOINED and not self.silent(worker)
         ]
 
     def workers(self) -> dict[str, SetProcessor]:
@@ -161,7 +163,7 @@ class Draft:
             return {}
         found: dict[str, SetProcessor] = {}
         for member in self.state.members():
-            life = self.state.recorded(member.processor)[member.incarnation]
-            if fits(self.run, life) and not self.silent(life):
-                found[member.processor] = life
+            worker = self.state.recorded(member.processor)[member.incarnation]
+            if fits(self.run, worker) and not self.silent(worker):
+                found[member.processor] = worker
         return dict(sorted(found.items()))

@@ -63,9 +63,9 @@ def _must_go(draft: Draft, held: SetGrant, owner: SetProcessor | None, wanted: s
         return True
     if owner is not None:
         return (owner.processor, owner.incarnation) != (held.processor, held.incarnation)
-    life = draft.state.recorded(held.processor).get(held.incarnation)
+    worker = draft.state.recorded(held.processor).get(held.incarnation)
     member = draft.state.member(held.processor)
-    going = life is None or life.state != ProcessorState.JOINED or (member is not None and bool(member.dismissed))
+    going = worker is None or worker.state != ProcessorState.JOINED or (member is not None and bool(member.dismissed))
     return going or wanted is None or wanted != held.processor
 
 

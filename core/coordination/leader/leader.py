@@ -367,10 +367,10 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
 
     def _own(self) -> SetProcessor | None:
         """The record that makes this process a candidate: the newest of its processor, joined, and of this process."""
-        life = self.job.newest(self.config.processor)
+        worker = self.job.newest(self.config.processor)
         return (
-            life
-            if life is not None and life.process == self.config.process and life.state == ProcessorState.JOINED
+            worker
+            if worker is not None and worker.process == self.config.process and worker.state == ProcessorState.JOINED
             else None
         )
 
@@ -389,7 +389,7 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
                 return False
         elif (found := starter(self.job, self._silent, now.wall, self.config.timing.session_s)) is not None:
             plan = self.config.plan
-            if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
+            if found.worker.deployment != plan.deployment or dict(found.worker.fingerprint) != dict(plan.fingerprint):
                 return False
         return self._vacant(leader)
 
@@ -397,8 +397,8 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         """Whether no one leads: there never was a leader, or it resigned, left, was fenced, is our own predecessor, or is silent."""
         if leader is None or not leader.processor or leader.processor == self.config.processor:
             return True
-        lives = [life for life in self.job.incarnations(leader.processor) if life.process == leader.process]
-        if not lives or lives[-1].state == ProcessorState.LEFT or self.liveness.gone(leader.process):
+        workers = [worker for worker in self.job.incarnations(leader.processor) if worker.process == leader.process]
+        if not workers or workers[-1].state == ProcessorState.LEFT or self.liveness.gone(leader.process):
             return True
         if self._watched != leader.process:
             self._watched = leader.process
@@ -413,16 +413,16 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         """The current waiting times, with the operators' overrides."""
         return overridden(self.config.timing, self.job.configs, self.config.masked)
 
-    def _silent(self, life: SetProcessor) -> str:
+    def _silent(self, worker: SetProcessor) -> str:
         """Why this worker counts as dead; empty if it does not."""
         timing = self._timing
-        if life.process == self.config.process:
+        if worker.process == self.config.process:
             return ""
-        if self.liveness.gone(life.process):
+        if self.liveness.gone(worker.process):
             return REPORTED_DEAD
-        if self.liveness.silence(life.process) > timing.session_s:
+        if self.liveness.silence(worker.process) > timing.session_s:
             return "silent"
-        return "stalled" if self.liveness.turn_age(life.process) > timing.stall_s else ""
+        return "stalled" if self.liveness.turn_age(worker.process) > timing.stall_s else ""
 
     # --------------------------------------------------------------------------------------------------------- deciding
 
@@ -467,11 +467,11 @@ class Leader(Machine[LeaderEvent, LeaderInstruction]):
         ]
 
     def _forget(self) -> None:
-        lives = [life for p in self.job.processors() for life in self.job.recorded(p).values()]
-        self.liveness.forget({life.process for life in lives})
+        workers = [worker for p in self.job.processors() for worker in self.job.recorded(p).values()]
+        self.liveness.forget({worker.process for worker in workers})
         self.memory.fenced = {each for each in self.memory.fenced if not self.job.fenced(*each)}
         known = spoken_of(self.job)
         model = self.job.model
         there = {*self.job.processors(), *(() if model is None else model.processors)}
-        self.memory.condemned = {p: life for p, life in self.memory.condemned.items() if p in there}
+        self.memory.condemned = {p: incarnation for p, incarnation in self.memory.condemned.items() if p in there}
         self.memory.fencing = {each: at for each, at in self.memory.fencing.items() if each in known}

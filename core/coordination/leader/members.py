@@ -28,7 +28,7 @@ def write_fences(draft: Draft) -> None:
         if draft.state.fenced(processor, incarnation) or (processor, incarnation) not in known:
             draft.memory.fenced.discard((processor, incarnation))
             continue
-        lower = [life.incarnation for life in draft.state.incarnations(processor)]
+        lower = [worker.incarnation for worker in draft.state.incarnations(processor)]
         below = [one for one in lower if order(one) < order(incarnation)]
         if all((processor, one) in draft.memory.fenced for one in below):
             draft.put(SetFence(processor, incarnation))
@@ -36,8 +36,10 @@ def write_fences(draft: Draft) -> None:
 
 def spoken_of(state: JobState) -> set[tuple[str, str]]:
     """Every incarnation that is recorded or named by a grant. A fence of any other does not matter any more."""
-    lives = {(life.processor, life.incarnation) for p in state.processors() for life in state.recorded(p).values()}
-    return lives | {(grant.processor, grant.incarnation) for grant in state.grants()}
+    workers = {
+        (worker.processor, worker.incarnation) for p in state.processors() for worker in state.recorded(p).values()
+    }
+    return workers | {(grant.processor, grant.incarnation) for grant in state.grants()}
 
 
 def fence(draft: Draft, processor: str, incarnation: str) -> None:
@@ -57,42 +59,50 @@ def fence(draft: Draft, processor: str, incarnation: str) -> None:
 def members(draft: Draft) -> None:
     """Fence what must be fenced, and name the valid incarnations."""
     for processor in draft.state.processors():
-        lives = draft.state.incarnations(processor)
-        for life in lives[:-1]:
-            fence(draft, processor, life.incarnation)
-        if lives:
-            _newest(draft, lives[-1])
+        workers = draft.state.incarnations(processor)
+        for worker in workers[:-1]:
+            fence(draft, processor, worker.incarnation)
+        if workers:
+            _newest(draft, workers[-1])
 
 
-def _newest(draft: Draft, life: SetProcessor) -> None:
-    why = "left" if life.state == ProcessorState.LEFT else draft.silent(life)
+def _newest(draft: Draft, worker: SetProcessor) -> None:
+    why = "left" if worker.state == ProcessorState.LEFT else draft.silent(worker)
     if why:
-        if life.state != ProcessorState.LEFT or _holds(draft, life):
-            if life.state != ProcessorState.LEFT and draft.memory.condemned.get(life.processor) != life.incarnation:
+        if worker.state != ProcessorState.LEFT or _holds(draft, worker):
+            if (
+                worker.state != ProcessorState.LEFT
+                and draft.memory.condemned.get(worker.processor) != worker.incarnation
+            ):
                 draft.note(
-                    "worker is dead", level="error", processor=life.processor, incarnation=life.incarnation, why=why
+                    "worker is dead", level="error", processor=worker.processor, incarnation=worker.incarnation, why=why
                 )
                 if why != REPORTED_DEAD:
-                    draft.memory.condemned[life.processor] = life.incarnation
-            fence(draft, life.processor, life.incarnation)
+                    draft.memory.condemned[worker.processor] = worker.incarnation
+            fence(draft, worker.processor, worker.incarnation)
         return
-    condemned = draft.memory.condemned.get(life.processor)
-    if condemned is not None and order(condemned) < order(life.incarnation):
-        del draft.memory.condemned[life.processor]
-    if draft.run is None or not draft.state.live or not fits(draft.run, life) or life.state == ProcessorState.LEAVING:
+    condemned = draft.memory.condemned.get(worker.processor)
+    if condemned is not None and order(condemned) < order(worker.incarnation):
+        del draft.memory.condemned[worker.processor]
+    if (
+        draft.run is None
+        or not draft.state.live
+        or not fits(draft.run, worker)
+        or worker.state == ProcessorState.LEAVING
+    ):
         return
-    member = draft.state.member(life.processor)
-    recorded = draft.state.recorded(life.processor)
-    if member is None or member.incarnation not in recorded or order(member.incarnation) < order(life.incarnation):
-        named = SetMember(life.processor, life.incarnation, life.location)
+    member = draft.state.member(worker.processor)
+    recorded = draft.state.recorded(worker.processor)
+    if member is None or member.incarnation not in recorded or order(member.incarnation) < order(worker.incarnation):
+        named = SetMember(worker.processor, worker.incarnation, worker.location)
         before = None if member is None else recorded.get(member.incarnation)
-        if member is not None and member.dismissed and before is not None and before.process == life.process:
+        if member is not None and member.dismissed and before is not None and before.process == worker.process:
             named = replace(named, dismissed=member.dismissed)
         draft.put(named)
-    elif member.incarnation == life.incarnation and member.location != life.location:
-        draft.put(replace(member, location=life.location))
+    elif member.incarnation == worker.incarnation and member.location != worker.location:
+        draft.put(replace(member, location=worker.location))
 
 
-def _holds(draft: Draft, life: SetProcessor) -> bool:
-    mine = (g for g in draft.state.grants() if (g.processor, g.incarnation) == (life.processor, life.incarnation))
+def _holds(draft: Draft, worker: SetProcessor) -> bool:
+    mine = (g for g in draft.state.grants() if (g.processor, g.incarnation) == (worker.processor, worker.incarnation))
     return any(draft.state.held(grant.task) is not None for grant in mine)

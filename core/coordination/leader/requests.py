@@ -176,17 +176,17 @@ def _stop_worker(draft: Draft, request: SetRequest, processor: str) -> Answer | 
     answer = draft.state.answer(request.uuid)
     if answer is not None and "incarnation" in answer.progress:
         incarnation = str(answer.progress["incarnation"])
-        life = draft.state.recorded(processor).get(incarnation)
-        gone = life is None or life.state == ProcessorState.LEFT or draft.state.fenced(processor, incarnation)
+        worker = draft.state.recorded(processor).get(incarnation)
+        gone = worker is None or worker.state == ProcessorState.LEFT or draft.state.fenced(processor, incarnation)
         return Answer(AnswerState.DONE, "") if gone else None
-    member, life = draft.state.member(processor), draft.state.newest(processor)
-    if life is None or life.state == ProcessorState.LEFT:
+    member, worker = draft.state.member(processor), draft.state.newest(processor)
+    if worker is None or worker.state == ProcessorState.LEFT:
         if member is not None and request.arguments.get("for_good") and not member.dismissed:
             draft.put(replace(member, dismissed=FOR_GOOD))
             return Answer(AnswerState.DONE, "")
         return Answer(AnswerState.REFUSED, f"there is no worker '{processor}'")
-    if member is None or member.incarnation != life.incarnation:  # it waits for a run
-        member = SetMember(processor, life.incarnation, life.location)
+    if member is None or member.incarnation != worker.incarnation:  # it waits for a run
+        member = SetMember(processor, worker.incarnation, worker.location)
     draft.put(replace(member, dismissed=FOR_GOOD if request.arguments.get("for_good") else "stopped"))
     return Answer(AnswerState.RUNNING, "", {"processor": processor, "incarnation": member.incarnation})
 
@@ -208,11 +208,11 @@ def _start(draft: Draft, request: SetRequest) -> Answer | None:
             return Answer(AnswerState.REFUSED, f"run {request.run_id} is closed; a new run needs a new id")
     if draft.impossible is not None:
         return Answer(AnswerState.REFUSED, draft.impossible.what, remedy=draft.impossible.remedy)
-    lives = draft.alive()
-    if lives and all(cannot_follow(run, life.fingerprint) for life in lives):
+    workers = draft.alive()
+    if workers and all(cannot_follow(run, worker.fingerprint) for worker in workers):
         return Answer(
             AnswerState.REFUSED,
-            "; ".join(cannot_follow(run, lives[-1].fingerprint)),
+            "; ".join(cannot_follow(run, workers[-1].fingerprint)),
             remedy="run the former code until `headgate drain` has closed its run; this code may begin the next one",
         )
     return None

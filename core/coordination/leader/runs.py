@@ -47,7 +47,7 @@ PAST_KEPT = 1000
 class Starter:
     """The worker whose code the next run uses, and the id of that run (empty: any new one)."""
 
-    life: SetProcessor
+    worker: SetProcessor
     run_id: str
     resume: bool
 
@@ -59,52 +59,56 @@ def starter(
     run = state.run
     if run is not None and run.state not in CLOSED:
         return None
-    lives = [
-        life
+    workers = [
+        worker
         for p in state.processors()
-        if (life := state.newest(p)) is not None and life.state == ProcessorState.JOINED
+        if (worker := state.newest(p)) is not None and worker.state == ProcessorState.JOINED
     ]
-    lives = [life for life in lives if not silent(life) and not cannot_follow(run, life.fingerprint)]
-    lives.sort(key=lambda life: state.at["set-processor", (life.processor, life.incarnation)][0])
+    workers = [worker for worker in workers if not silent(worker) and not cannot_follow(run, worker.fingerprint)]
+    workers.sort(key=lambda worker: state.at["set-processor", (worker.processor, worker.incarnation)][0])
     for request in state.open_requests():
         if request.verb == START and not problem(request) and (request.not_after is None or wall <= request.not_after):
-            found = _asked(run, request, lives)
+            found = _asked(run, request, workers)
             if found is not None:
                 return found
-    lives = [life for life in lives if not in_charge(state, life)]
+    workers = [worker for worker in workers if not in_charge(state, worker)]
     if run is not None and run.state == RunState.STOPPED:
         # Workers that were there when it was stopped are leaving, or were not meant: only a process that came later resumes it.
         closed = state.at["set-run", ()][0]
-        lives = [life for life in lives if state.at["set-processor", (life.processor, life.incarnation)][0] > closed]
+        workers = [
+            worker
+            for worker in workers
+            if state.at["set-processor", (worker.processor, worker.incarnation)][0] > closed
+        ]
     return next(
         (
             one
-            for life in reversed(lives)
-            if (one := _by_itself(run, life, run is not None and late(state, life, session_s))) is not None
+            for worker in reversed(workers)
+            if (one := _by_itself(run, worker, run is not None and late(state, worker, session_s))) is not None
         ),
         None,
     )
 
 
-def _asked(run: SetRun | None, request: SetRequest, lives: list[SetProcessor]) -> Starter | None:
+def _asked(run: SetRun | None, request: SetRequest, workers: list[SetProcessor]) -> Starter | None:
     if run is not None and run.state == RunState.STOPPED:
-        fitting = [life for life in lives if life.run_id in ("", run.run_id)]
+        fitting = [worker for worker in workers if worker.run_id in ("", run.run_id)]
         return Starter(fitting[-1], run.run_id, True) if fitting and request.run_id in ("", run.run_id) else None
     past: set[str] = set() if run is None else {run.run_id, *run.past_runs}
     if request.run_id in past:
         return None
-    for life in reversed(lives):
-        if life.run_id == "" or (life.run_id not in past and request.run_id in ("", life.run_id)):
-            return Starter(life, request.run_id or life.run_id, False)
+    for worker in reversed(workers):
+        if worker.run_id == "" or (worker.run_id not in past and request.run_id in ("", worker.run_id)):
+            return Starter(worker, request.run_id or worker.run_id, False)
     return None
 
 
-def _by_itself(run: SetRun | None, life: SetProcessor, late: bool) -> Starter | None:
+def _by_itself(run: SetRun | None, worker: SetProcessor, late: bool) -> Starter | None:
     if run is None:
-        return Starter(life, life.run_id, False)
-    if not may_begin(run, life, late=late):
+        return Starter(worker, worker.run_id, False)
+    if not may_begin(run, worker, late=late):
         return None
-    return Starter(life, run.run_id, True) if run.state == RunState.STOPPED else Starter(life, life.run_id, False)
+    return Starter(worker, run.run_id, True) if run.state == RunState.STOPPED else Starter(worker, worker.run_id, False)
 
 
 def begin(draft: Draft) -> None:
@@ -115,8 +119,8 @@ def begin(draft: Draft) -> None:
     found = starter(draft.state, draft.silent, draft.now.wall, draft.timing.session_s)
     if found is None:
         return
-    if found.life.deployment != plan.deployment or dict(found.life.fingerprint) != dict(plan.fingerprint):
-        draft.resign = f"'{found.life.processor}' has the code of the run that is to begin"
+    if found.worker.deployment != plan.deployment or dict(found.worker.fingerprint) != dict(plan.fingerprint):
+        draft.resign = f"'{found.worker.processor}' has the code of the run that is to begin"
         return
     resumed = run if found.resume else None
     if not _can_run(draft, draft.memory.counts if resumed is None else counted(draft, resumed)):

@@ -51,17 +51,19 @@ def closed_run(run: SetRun, fingerprint: Mapping[str, str]) -> str:
     return f"run {run.run_id} is {run.state}{': ' + run.failed if run.failed else ''}{differs}"
 
 
-def over(run: SetRun, life: SetProcessor, *, late: bool) -> str:
+def over(run: SetRun, worker: SetProcessor, *, late: bool) -> str:
     """Why a process that finds this run closed has nothing to do and exits; empty if it may begin another, or waits.
 
     `late`: it came so long after the end that it was not started for this run.
     """
-    if life.run_id:
-        past = life.bounded and life.run_id in run.past_runs
+    if worker.run_id:
+        past = worker.bounded and worker.run_id in run.past_runs
         return (
-            f"run {life.run_id} has ended" if past or (run.state, run.run_id) == (RunState.ENDED, life.run_id) else ""
+            f"run {worker.run_id} has ended"
+            if past or (run.state, run.run_id) == (RunState.ENDED, worker.run_id)
+            else ""
         )
-    if run.state != RunState.ENDED or late or not ran(run, life):
+    if run.state != RunState.ENDED or late or not ran(run, worker):
         return ""
     return f"run {run.run_id} had just ended when this worker came with the same code, and counts as its own"
 

@@ -293,7 +293,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if self._end is None or self._position < self._end:
             return []
         if self._predecessors is None:
-            self._predecessors = frozenset(life.incarnation for life in self._before())
+            self._predecessors = frozenset(worker.incarnation for worker in self._before())
         return self._enter(now)
 
     def on_Beat(self, event: Beat, now: Now) -> list[MemberInstruction]:
@@ -314,7 +314,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         """A process that was here before lives, or is silent."""
         self._hear(event)
         beat = event.heartbeat
-        alive = [life for life in self._before() if life.process == beat.process and not beat.gone]
+        alive = [worker for worker in self._before() if worker.process == beat.process and not beat.gone]
         if alive:
             return self._exit(1, f"another process is '{self.config.processor}': {alive[-1].url or alive[-1].process}")
         return self._enter(now)
@@ -336,7 +336,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         return self._act(now)
 
     def on_ProducerLost(self, event: ProducerLost, now: Now) -> list[MemberInstruction]:
-        return self._life_over(now, event.why, event)
+        return self._incarnation_over(now, event.why, event)
 
     def rest_lost(self, event: ProducerLost, now: Now) -> list[MemberInstruction]:
         """Its producer could not begin."""
@@ -379,7 +379,9 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     def _before(self) -> list[SetProcessor]:
         """The incarnations of this processor that are recorded, not fenced, and have not left."""
-        return [life for life in self.job.incarnations(self.config.processor) if life.state != ProcessorState.LEFT]
+        return [
+            worker for worker in self.job.incarnations(self.config.processor) if worker.state != ProcessorState.LEFT
+        ]
 
     def _enter(self, now: Now) -> list[MemberInstruction]:
         """Decide, once everything is read, whether this process may begin an incarnation, and what must be fenced first."""
@@ -388,15 +390,15 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         if now.mono < self.pauses.until:
             return self._rest(self.pauses.until, f"backing off, because incarnations keep ending: {self._lost}")
         config, doubtful = self.config, False
-        for life in self._before():
-            here = config.supervised or (config.lock_free and life.location == config.location)
-            dead = life.process == config.process or (here and life.incarnation in (self._predecessors or ()))
-            if not dead and not self.liveness.gone(life.process):
-                doubtful = doubtful or self.liveness.silence(life.process) <= config.session_s
+        for worker in self._before():
+            here = config.supervised or (config.lock_free and worker.location == config.location)
+            dead = worker.process == config.process or (here and worker.incarnation in (self._predecessors or ()))
+            if not dead and not self.liveness.gone(worker.process):
+                doubtful = doubtful or self.liveness.silence(worker.process) <= config.session_s
         if doubtful:
             self.state = MemberState.WAITING
             return self._stand(False, "waiting to see whether the process that had this id before is still running")
-        self._fences = {life.incarnation for life in self._before()}
+        self._fences = {worker.incarnation for worker in self._before()}
         if not self._fences:
             return self._initialise()
         self.state = MemberState.FENCING
@@ -416,7 +418,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         self.state, self._wake = MemberState.RESTING, until
         return self._stand(False, why)
 
-    def _life_over(
+    def _incarnation_over(
         self, now: Now, why: str, loss: ProducerLost | None = None, *, due: bool = False
     ) -> list[MemberInstruction]:
         """The incarnation can write no more: abandon its tasks, and begin another one, or exit if it was leaving. `due`: this is no
@@ -449,7 +451,7 @@ class Member(Machine[MemberEvent, MemberInstruction]):
             return over
         self._follow_run()
         if self.state == MemberState.JOINED and self.job.live and self._for_producers() != self._made_with:
-            return self._life_over(now, "the run that began has other settings for producers", due=True)
+            return self._incarnation_over(now, "the run that began has other settings for producers", due=True)
         said: list[MemberInstruction] = [*self._config()]  # before any task starts with them
         late, sure = bool(self._late_s), self._sure(now)
         if self._late_s and not late:
@@ -496,16 +498,16 @@ class Member(Machine[MemberEvent, MemberInstruction]):
                 CloseProducer(self.incarnation),
                 *self._exit(self._code, self._going),
             ]
-        return self._life_over(now, "forgotten" if deleted else "fenced")
+        return self._incarnation_over(now, "forgotten" if deleted else "fenced")
 
     def _newer(self) -> str:
         """The other job of this stream, or the process that has become this processor after us; empty if there is neither."""
         if whose := self.job.other_job(self.config.job):
             return f"the topics of the job '{self.config.job}' are those of the job '{whose}'"
         own = self.incarnation
-        for life in self.job.recorded(self.config.processor).values() if own else ():
-            if life.process != self.config.process and order(life.incarnation) > order(own):
-                return f"another process has become '{self.config.processor}': {life.url or life.incarnation}"
+        for worker in self.job.recorded(self.config.processor).values() if own else ():
+            if worker.process != self.config.process and order(worker.incarnation) > order(own):
+                return f"another process has become '{self.config.processor}': {worker.url or worker.incarnation}"
         return ""
 
     def _follow_run(self) -> None:
@@ -540,18 +542,18 @@ class Member(Machine[MemberEvent, MemberInstruction]):
 
     def _over(self, run: SetRun) -> str:
         """Why the closed run leaves nothing to do for this process."""
-        life = self.job.recorded(self.config.processor).get(self.incarnation)
-        if life is not None and in_charge(self.job, life):
+        worker = self.job.recorded(self.config.processor).get(self.incarnation)
+        if worker is not None and in_charge(self.job, worker):
             return f"run {run.run_id} is {run.state}; it closed while this worker was restarted"
-        return "" if life is None else over(run, life, late=late(self.job, life, self.config.session_s))
+        return "" if worker is None else over(run, worker, late=late(self.job, worker, self.config.session_s))
 
     def _leave(self, why: str, code: int) -> None:
         self.state, self._going, self._code = MemberState.LEAVING, why, code
 
     def _gone(self) -> bool:
         """Whether everything is released and `left` is read back."""
-        life = self.job.recorded(self.config.processor).get(self.incarnation)
-        return not self._recording and life is not None and life.state == ProcessorState.LEFT
+        worker = self.job.recorded(self.config.processor).get(self.incarnation)
+        return not self._recording and worker is not None and worker.state == ProcessorState.LEFT
 
     def _record_of(self, state: ProcessorState) -> SetProcessor:
         c = self.config
@@ -568,10 +570,10 @@ class Member(Machine[MemberEvent, MemberInstruction]):
         state = ProcessorState.JOINED
         if self.state == MemberState.LEAVING:
             state = ProcessorState.LEFT if self.tasks.all_over() and not missing else ProcessorState.LEAVING
-        life = self._record_of(state)
+        worker = self._record_of(state)
         said = self.job.recorded(self.config.processor).get(self.incarnation)
-        if said != life or key_of(life) in self.job.damaged:
-            missing.insert(0, life)
+        if said != worker or key_of(worker) in self.job.damaged:
+            missing.insert(0, worker)
         if not missing:
             return []
         self._recording = True

@@ -396,7 +396,7 @@ STOPPED = replace(RUN, state="stopped")
 def test_who_should_begin(run: c.SetRun, more: tuple, expected: tuple | None):
     """Deployments that never ran, new ids, requests; never a restart, a dead process, or one that has left."""
     found = begins(run, *more)
-    assert (None if found is None else (found.life.processor, found.run_id, found.resume)) == expected
+    assert (None if found is None else (found.worker.processor, found.run_id, found.resume)) == expected
 
 
 def test_a_leader_of_other_code_resigns_for_the_one_that_has_it():
