@@ -132,29 +132,29 @@ def _remedy(topic: str, code: int) -> str:
 
 
 def classify(
-    cause: Cause, target: StreamPartition, everybody: frozenset[str], parts: Iterable[tuple[int, str]] = ()
+    cause: Cause, target: StreamPartition, writers: frozenset[str], parts: Iterable[tuple[int, str]] = ()
 ) -> OutboxError:
     """The typed error for a failed send to one target. Any broker error that is not about the producer names a target.
 
-    `everybody`: the tasks that write to the target. `parts`: which task wrote which part of the batch, each with the index behind its last
+    `writers`: the tasks that write to the target. `parts`: which task wrote which part of the batch, each with the index behind its last
     record.
     """
     if cause.error is not None:
         return cause.error
     if cause.elsewhere:
-        return TargetFailed(target, everybody, f"partition {target.partition} is not in the topic's metadata")
+        return TargetFailed(target, writers, f"partition {target.partition} is not in the topic's metadata")
     refusal = cause.refusal
     code = refusal.code if cause.code == UNKNOWN and refusal is not None else cause.code
     if cause.fenced or code in FENCED:
         return Fenced(cause.said)
     if code in OF_A_TARGET:
-        return TargetFailed(target, everybody, cause.said, code)
+        return TargetFailed(target, writers, cause.said, code)
     if not code or code in OF_THE_PRODUCER:
         return ProducerBroken(
             f"writing to {target} failed: {cause.said}", remedy="none needed: a new incarnation is started"
         )
     about = refusal if refusal is not None and refusal.code == code else None
-    return RecordRefused(target, _wrote(about, list(parts)) or everybody, _said(cause.said, code, about))
+    return RecordRefused(target, _wrote(about, list(parts)) or writers, _said(cause.said, code, about))
 
 
 UNKNOWN = -1

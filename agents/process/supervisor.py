@@ -47,7 +47,7 @@ from .launch import RUN_FAILED, host_word
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 SHORT_LIFE_S = 10.0
-SHORT_LIVES = 5
+SHORT_RUNS = 5
 REPORT_S = 5.0
 PR_SET_PDEATHSIG = 1
 ENDED_AT_ONCE = 130
@@ -61,9 +61,9 @@ class Child:
     process: str = ""
     running: asyncio.subprocess.Process | None = None
     began_s: float = 0.0
-    short_lives: int = 0
+    short_runs: int = 0
     pause_s: float = FIRST_PAUSE_S
-    lives: int = 0
+    starts: int = 0
     code: int | None = None
     """How it ended for good; None while it runs or waits to be restarted."""
 
@@ -125,9 +125,9 @@ class Supervisor:
         child.process, child.began_s = uuid.uuid4().hex, time.monotonic()
         words = [*self.command, "--processor-id", child.processor, "--supervised", child.process]
         words += ["--since", str(self.since_ms)]
-        if child.lives:
+        if child.starts:
             words.append("--successor")
-        child.lives += 1
+        child.starts += 1
         child.running = await asyncio.create_subprocess_exec(
             *words, env=dict(self.environment), preexec_fn=partial(with_parent, os.getpid())
         )
@@ -137,11 +137,11 @@ class Supervisor:
 
     async def _died(self, child: Child, code: int) -> None:
         if time.monotonic() - child.began_s < SHORT_LIFE_S:
-            child.short_lives += 1
+            child.short_runs += 1
         else:
-            child.short_lives, child.pause_s = 0, FIRST_PAUSE_S
-        if child.short_lives >= SHORT_LIVES:
-            say(f"{child.processor} ended {how(code)} {SHORT_LIVES} times in a row; it is not restarted")
+            child.short_runs, child.pause_s = 0, FIRST_PAUSE_S
+        if child.short_runs >= SHORT_RUNS:
+            say(f"{child.processor} ended {how(code)} {SHORT_RUNS} times in a row; it is not restarted")
             child.code = code if code > 0 else 1
             await self.report(child.processor, child.process)
             return

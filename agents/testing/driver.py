@@ -62,7 +62,7 @@ OPEN_END = 2**40
 OWN_SETTINGS = {"commit.interval": VirtualTime("0ms")}
 ANSWERS = 3
 """How often the broker answers at the end of each advance of the clock."""
-MOST_LIVES = 10
+MOST_INCARNATIONS = 10
 """The most producers that may die one after the other during one call."""
 
 
@@ -112,12 +112,12 @@ class Driver:
             if step.producers
         }
         """The jobs that write the shared streams that this one reads."""
-        self._lives = 0
+        self._incarnations = 0
         self._host = DriverHost(
             self._loop,
             plan=_weak(self._plan),
             run=_weak(self._view),
-            again=_weak(self._next_life),
+            again=_weak(self._next_incarnation),
             trouble_of=_weak(self._trouble_of),
             reported=_weak(self._reported),
         )
@@ -198,10 +198,10 @@ class Driver:
             self._job.granted(task, grant)
             self._runtime.granted.tell(task, Start(task, grant, self._run, number))
 
-    async def _next_life(self, why: str) -> None:
+    async def _next_incarnation(self, why: str) -> None:
         """Start again after the producer died. Uncommitted work is lost: as on a worker, all tasks restart from their last commit."""
-        self._lives += 1
-        if self._lives > MOST_LIVES:
+        self._incarnations += 1
+        if self._incarnations > MOST_INCARNATIONS:
             raise DriverError(f"no transaction can be committed: {why}")
         for actor in list(self._runtime.actors.values()):
             await actor.ended.wait()
@@ -507,7 +507,7 @@ class Driver:
             raise DriverError(
                 "the driver is called by the code of the job that it runs", remedy="call it from the test alone"
             )
-        self._lives = 0
+        self._incarnations = 0
         with quiet():
             in_thread(lambda: self._loop.until_quiet(self._host, work))
         self._host.raise_failure()

@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._ring = ring
         self._jumping.idle = ring
 
-    def until_quiet(self, life: Activity, work: Coroutine[Any, Any, None] | None) -> None:
+    def until_quiet(self, activity: Activity, work: Coroutine[Any, Any, None] | None) -> None:
         """Do this, and run until nothing is under way and no one waits for the time that is."""
         if work is not None:
             self.run_until_complete(work)
@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         def idle() -> bool:
             if self._ring():
                 return True
-            if life.busy:
+            if activity.busy:
                 return False
             self.stop()
             return True

@@ -43,10 +43,10 @@ def elsewhere(worker: Worker, task: str = "") -> list[dict[str, Any]]:
     for name in sorted(set(model.tasks) - here, key=natural):
         if task in ("", name):
             grant = member.view.job.held(name)
-            life = None if grant is None else member.view.job.recorded(grant.processor).get(grant.incarnation)
+            owner = None if grant is None else member.view.job.recorded(grant.processor).get(grant.incarnation)
             one = {
                 "worker": "" if grant is None else grant.processor,
-                "url": "" if life is None else life.url,
+                "url": "" if owner is None else owner.url,
                 "tasks": [],
             }
             found.setdefault(one["worker"], one)["tasks"].append(name)

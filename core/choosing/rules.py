@@ -35,8 +35,8 @@ class _Turns:
 
     def _before(self, one: StreamPartition, other: StreamPartition) -> bool:
         """Whether the first partition comes before the second."""
-        mine, its = self._last.get(one, 0), self._last.get(other, 0)
-        return mine < its or (mine == its and one < other)
+        own, its = self._last.get(one, 0), self._last.get(other, 0)
+        return own < its or (own == its and one < other)
 
     def describe(self) -> Mapping[str, object]:
         order = sorted(self._last, key=self._last.__getitem__)

@@ -241,8 +241,8 @@ class Expression:
             )
 
     def _with(self, name: str, other: object, *, swapped: bool = False) -> Expression:
-        mine, given = self.node, node_of(other, f"{self.node} {name}")
-        return Expression(Operation(name, (given, mine) if swapped else (mine, given)))
+        own, given = self.node, node_of(other, f"{self.node} {name}")
+        return Expression(Operation(name, (given, own) if swapped else (own, given)))
 
     # ------------------------------------------------------------------------------------------------------- arithmetic
 

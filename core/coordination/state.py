@@ -78,7 +78,7 @@ class JobState:
         self.damaged: dict[c.Key, int] = {}
         """Keys whose last message was skipped → its offset."""
         self._states: dict[str, dict[int, c.SetTaskState]] = {}
-        self._lives: dict[str, dict[str, c.SetProcessor]] = {}
+        self._recorded: dict[str, dict[str, c.SetProcessor]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobState) and self.messages == other.messages and self.at == other.at
@@ -116,7 +116,7 @@ class JobState:
         if kind == "set-task-state":
             _place(self._states, key, cast("c.SetTaskState | None", message))
         elif kind == "set-processor":
-            _place(self._lives, key, cast("c.SetProcessor | None", message))
+            _place(self._recorded, key, cast("c.SetProcessor | None", message))
 
     def fold(self, entries: Iterable[c.Entry]) -> JobState:
         """Apply many entries. Returns itself."""
@@ -132,7 +132,7 @@ class JobState:
         other.position = self.position
         other.damaged = dict(self.damaged)
         other._states = {task: dict(said) for task, said in self._states.items()}
-        other._lives = {processor: dict(workers) for processor, workers in self._lives.items()}
+        other._recorded = {processor: dict(workers) for processor, workers in self._recorded.items()}
         return other
 
     # ------------------------------------------------------------------------------------------------------- single keys
@@ -210,11 +210,11 @@ class JobState:
 
     def processors(self) -> tuple[str, ...]:
         """Every processor with a recorded incarnation."""
-        return tuple(sorted(self._lives))
+        return tuple(sorted(self._recorded))
 
     def incarnations(self, processor: str) -> list[c.SetProcessor]:
         """The recorded incarnations that are not fenced, oldest first."""
-        workers = self._lives.get(processor, _NOTHING)
+        workers = self._recorded.get(processor, _NOTHING)
         return sorted(
             (worker for worker in workers.values() if not self.fenced(processor, worker.incarnation)),
             key=lambda worker: order(worker.incarnation),
@@ -222,7 +222,7 @@ class JobState:
 
     def recorded(self, processor: str) -> Mapping[str, c.SetProcessor]:
         """All recorded incarnations of a processor, including late messages of zombies."""
-        return self._lives.get(processor, _NOTHING)
+        return self._recorded.get(processor, _NOTHING)
 
     def newest(self, processor: str) -> c.SetProcessor | None:
         """The newest recorded incarnation that is not fenced."""

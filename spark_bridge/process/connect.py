@@ -68,7 +68,7 @@ class Remote:
         """The session, which was alive a moment ago. Raises `SparkDown` if none can be started."""
         off_the_loop()
         with self._lock:
-            if self._session is not None and self.lives(self._session):
+            if self._session is not None and self.is_alive(self._session):
                 return self._session
             why = ""
             if self._session is not None:
@@ -85,7 +85,7 @@ class Remote:
             self.started += 1
             return self._session
 
-    def lives(self, session: Any) -> bool:
+    def is_alive(self, session: Any) -> bool:
         """Whether this is still the current session, and its server knows it."""
         if self._session is not session or session.client.is_closed:
             return False

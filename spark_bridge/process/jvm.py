@@ -119,7 +119,7 @@ class Sessions:
             self.started += 1
             return self._session
 
-    def lives(self, session: Any) -> bool:
+    def is_alive(self, session: Any) -> bool:
         """Whether this is still the current session, and alive. If not, that may be the reason of a failure.
 
         This does not take the lock, because starting the next session may take long.

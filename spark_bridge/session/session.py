@@ -332,7 +332,7 @@ class Spark:
             return lost_session(complaint)
         if session is None or isinstance(found, SparkDown) or (isinstance(found, SparkLost) and found.session):
             return found
-        if self.sessions.lives(session):
+        if self.sessions.is_alive(session):
             return found
         return lost_session(f"the session ended during the batch: {found.what}")
 

@@ -76,8 +76,8 @@ class Lent:
     def get(self) -> Any:
         return self.warm.get()
 
-    def lives(self, session: Any) -> bool:
-        return self.warm.lives(session)
+    def is_alive(self, session: Any) -> bool:
+        return self.warm.is_alive(session)
 
     def complaint(self, session: Any) -> str:
         return self.warm.complaint(session)

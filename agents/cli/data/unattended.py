@@ -59,7 +59,7 @@ def former_stages(state: JobState) -> list[str]:
 
 def incarnations_of(state: JobState) -> list[tuple[str, str]]:
     """Every recorded incarnation that is not fenced, with its processor."""
-    return [(p, life.incarnation) for p in state.processors() for life in state.incarnations(p)]
+    return [(p, worker.incarnation) for p in state.processors() for worker in state.incarnations(p)]
 
 
 @contextlib.asynccontextmanager
@@ -92,8 +92,8 @@ async def resign(leader: LeaderWriter, to: Target, term: int) -> None:
     await leader.commit([c.SetLeader(term, "", "", str(to.job))])
 
 
-async def fence_all(to: Target, lives: Iterable[tuple[str, str]]) -> None:
+async def fence_all(to: Target, incarnations: Iterable[tuple[str, str]]) -> None:
     """Fence all these incarnations: none of them can write any more."""
     port = KafkaPort(to.client)
-    for processor, incarnation in lives:
+    for processor, incarnation in incarnations:
         await fence(port, to.job, processor, incarnation)

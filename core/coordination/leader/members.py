@@ -104,5 +104,5 @@ def _newest(draft: Draft, worker: SetProcessor) -> None:
 
 
 def _holds(draft: Draft, worker: SetProcessor) -> bool:
-    mine = (g for g in draft.state.grants() if (g.processor, g.incarnation) == (worker.processor, worker.incarnation))
-    return any(draft.state.held(grant.task) is not None for grant in mine)
+    held = (g for g in draft.state.grants() if (g.processor, g.incarnation) == (worker.processor, worker.incarnation))
+    return any(draft.state.held(grant.task) is not None for grant in held)

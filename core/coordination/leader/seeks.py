@@ -107,25 +107,25 @@ def _not_failed(state: JobState, stream: str, chosen: list[int]) -> list[str]:
 def withdraw(draft: Draft, request: SetRequest) -> str:
     """Withdraw an accepted seek. Returns the partitions in which it was already applied, which stay so."""
     run = draft.run
-    mine = () if run is None else tuple(one for one in run.seeks if one.request == request.uuid)
-    if run is not None and mine:
+    parts = () if run is None else tuple(one for one in run.seeks if one.request == request.uuid)
+    if run is not None and parts:
         draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != request.uuid)))
-    return ", ".join(str(one.partition) for one in mine if _applied(draft, one)) or "none"
+    return ", ".join(str(one.partition) for one in parts if _applied(draft, one)) or "none"
 
 
 def _progress(draft: Draft, run: SetRun, request: SetRequest) -> Answer | None:
-    mine = [one for one in run.seeks if one.request == request.uuid]
-    if not mine:
+    parts = [one for one in run.seeks if one.request == request.uuid]
+    if not parts:
         return Answer(AnswerState.FAILED, "superseded by a newer seek of the same partitions")
-    refused = [why for one in mine if (why := _refused(draft, one))]
-    applied = [one for one in mine if _applied(draft, one)]
+    refused = [why for one in parts if (why := _refused(draft, one))]
+    applied = [one for one in parts if _applied(draft, one)]
     late = request.not_after is not None and draft.now.wall > request.not_after
-    if len(applied) < len(mine) and not refused and not late:
+    if len(applied) < len(parts) and not refused and not late:
         return None
     draft.put(replace(run, seeks=tuple(one for one in run.seeks if one.request != request.uuid)))
     if refused:
         return Answer(AnswerState.FAILED, "; ".join(refused))
-    if len(applied) < len(mine):
+    if len(applied) < len(parts):
         done = ", ".join(str(one.partition) for one in applied) or "none"
         return Answer(AnswerState.FAILED, f"{Reason.EXPIRED}; applied in partitions: {done}", reason=Reason.EXPIRED)
     return Answer(AnswerState.DONE, "")

@@ -139,7 +139,7 @@ async def test_a_child_that_always_fails_stays_down_in_the_end(tmp_path: Path, m
     monkeypatch.setattr(s, "SHORT_LIFE_S", 600.0)
     rig = Rig(tmp_path, ["w-0"], CODE="1")
     assert await asyncio.wait_for(rig.supervisor.run(), 240) == 1
-    assert len(rig.lines("w-0")) == s.SHORT_LIVES == len(rig.dead)
+    assert len(rig.lines("w-0")) == s.SHORT_RUNS == len(rig.dead)
 
 
 async def test_a_signal_during_the_pause_before_a_restart_ends_it(tmp_path: Path, monkeypatch) -> None:

@@ -124,19 +124,19 @@ class Task:
         self.named: dict[int, str] = {}
         self.forgotten: set[int] = set()
         self.upto = BATCHES
-        self.lives: list[Life] = []
+        self.is_alive: list[Life] = []
         self._attempts = 0
 
     def begin(self) -> Life:
         """Another owner; the one before is fenced, and goes on as long as it does not notice."""
         life = Life(self._own)
-        self.lives.append(life)
+        self.is_alive.append(life)
         return life
 
     def _commit(self, life: Life, change: Callable[[], None]) -> Undone:
         """Returns which batches are durably not done, as far as this owner can know."""
         life.gate()
-        if life is not self.lives[-1]:
+        if life is not self.is_alive[-1]:
             raise Crash  # fenced
         change()
         return self._undone()
@@ -204,12 +204,12 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
         for _ in range(data.draw(st.integers(0, 12))):
             match data.draw(st.sampled_from(["steps", "steps", "crash", "fence"])):
                 case "steps":
-                    life = data.draw(st.sampled_from(task.lives))
+                    life = data.draw(st.sampled_from(task.is_alive))
                     for _ in range(data.draw(st.integers(1, 60))):
                         life.step()
                         task.check()
                 case "crash":
-                    task.lives[-1].crash()
+                    task.is_alive[-1].crash()
                     task.begin()
                 case _:
                     task.begin()
@@ -217,11 +217,11 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
         while not last.over:
             last.step()
         task.check()
-        for life in task.lives:  # those that were fenced go on to their end
+        for life in task.is_alive:  # those that were fenced go on to their end
             while not life.over:
                 life.step()
                 task.check()
-        assert [life.error for life in task.lives] == [None] * len(task.lives)
+        assert [life.error for life in task.is_alive] == [None] * len(task.is_alive)
         task.upto += 1  # one more batch sweeps what the late ones have written
         last = task.begin()
         while not last.over:
@@ -236,7 +236,7 @@ def test_each_batch_is_there_exactly_once_whoever_crashes_or_stalls(
         assert not [path for path in task.held if "/staging/" in path]
     finally:
         publishing.MERGE = before
-        for life in task.lives:
+        for life in task.is_alive:
             life.crash()
 
 

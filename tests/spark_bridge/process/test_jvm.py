@@ -68,7 +68,7 @@ SparkContext._do_init = killed_once
 sessions = Sessions("local[1]", {}, java_home=lambda: find_java().home)
 session = sessions.get()
 assert session.range(3).count() == 3
-assert sessions.started == 1 and sessions.lives(session)
+assert sessions.started == 1 and sessions.is_alive(session)
 assert SparkContext.killed.poll() == -signal.SIGKILL
 sessions.stop()
 """
