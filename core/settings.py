@@ -152,7 +152,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("control.aggregate-above", "count", 1024, NEXT_RUN, JOB, "Above this many producers times partitions, control messages are merged."),
     ("watermark.idle-timeout", "duration", "30s", DYNAMIC, JOB, "An input without new records for this long is idle."),
     ("watermark.idle-confirm", "duration", "1s", DYNAMIC, JOB, "How often an idle task confirms that it is, while others may go on."),
-    ("share.restate", "duration", "1m", DYNAMIC, JOB, "How often a shared stream is told its producers' state again."),
+    ("share.restate", "duration", "1m", DYNAMIC, JOB, "How often the state of its producers is repeated in a shared stream."),
     # ---------------------------------------------------------------------------------------------------- state
     ("state.dir", "text", "~/.local/state/headgate", NEXT_RUN, WORKER, "Directory of the local tables."),
     ("state.memory", "size", "256MiB", NEXT_RUN, WORKER, "Memory of all tables: a quarter for decoded rows, the rest for RocksDB."),
@@ -232,7 +232,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "log.level": ("log",),
 })  # fmt: skip
 """Which parts of a worker apply a dynamic setting while they run; a change is acknowledged when each of them has applied it. The leader
-reads its settings from the stream; the other parts are told (`agents/worker/settings_taken.py`). A setting that no part applies is not
+reads its settings from the stream; the other parts are notified (`agents/worker/settings_taken.py`). A setting that no part applies is not
 dynamic."""
 
 

@@ -18,7 +18,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ClosedTopics:
-    """What somebody who writes knows of the jobs on the cluster."""
+    """What someone who writes knows of the jobs on the cluster."""
 
     job: Topics | None = None
     """The job that writes; None: a person with a tool."""

@@ -3,7 +3,8 @@
 Decides: Kafka's own jars come from the user's cache, where each is checked against the SHA-256 sum in `jars.json`; missing and damaged jars
 are fetched again. The others are PySpark's, found by name, because their versions differ between PySpark releases.
 
-Promise: a jar is in the cache completely or not at all (fetched beside it, checked, then moved), even if several processes start at once.
+Promise: a jar is in the cache completely or not at all (fetched alongside it, checked, then moved), even if several processes start at
+once.
 """
 
 from __future__ import annotations

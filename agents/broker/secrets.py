@@ -103,7 +103,7 @@ def write_client_properties(directory: Path, bootstrap: str) -> None:
 def checkpoint_with_users(directory: Path, server: Path, cluster_id: str, *, java: Java, jars: str) -> bytes:
     """The first metadata of a cluster with our users: Kafka's own tool formats a scratch directory, and this function takes its result.
 
-    The tool gets salted passwords, because everybody on a machine can read command lines.
+    The tool gets salted passwords, because everyone on a machine can read command lines.
     """
     scratch = directory / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)

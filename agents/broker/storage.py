@@ -154,16 +154,16 @@ def check_shape(data: Path, existing: BrokerIdentity | None, nodes: int | None, 
         raise EnvironmentFault(f"a broker has 1 node or 3, not {nodes}", remedy="--nodes 1 or --nodes 3")
     if existing is None:
         return
-    anew = "choose another directory with --data, or start from scratch with `headgate kafka reset`"
+    remedy = "choose another directory with --data, or start from scratch with `headgate kafka reset`"
     if nodes is not None and nodes != existing.nodes:
-        raise EnvironmentFault(f"{data} holds a cluster of {existing.nodes} node(s), not of {nodes}", remedy=anew)
+        raise EnvironmentFault(f"{data} holds a cluster of {existing.nodes} node(s), not of {nodes}", remedy=remedy)
     if secure is not None and secure != existing.secure:
         kind = "a secure cluster" if existing.secure else "a cluster without TLS"
-        raise EnvironmentFault(f"{data} holds {kind}", remedy=anew)
+        raise EnvironmentFault(f"{data} holds {kind}", remedy=remedy)
     if _release(existing.kafka) > _release(bill().kafka):
         raise EnvironmentFault(
             f"{data} was written by Kafka {existing.kafka}, and this headgate brings {bill().kafka}, which is older",
-            remedy=anew,
+            remedy=remedy,
         )
 
 

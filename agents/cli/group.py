@@ -87,7 +87,7 @@ class Group(click.Group):
 
 
 class WithVerbs(click.Command):
-    """A command with verbs beside its own arguments: `headgate tables JOB` and `headgate tables clear JOB`.
+    """A command with verbs in addition to its own arguments: `headgate tables JOB` and `headgate tables clear JOB`.
 
     If the first word is a verb, that verb runs. A job with the same name as a verb must be given with its id: `clear/1`.
     """

@@ -13,7 +13,7 @@ from ...core.errors import HeadgateError
 GAP = "…"
 """Stands for a name, a number or a reason."""
 LEAST = 12
-"""A message with fewer letters beside its gaps could be part of any other, so that the class decides."""
+"""A message with fewer letters besides its gaps could be part of any other, so that the class decides."""
 MESSAGES: dict[str, str] = {
     "run … can go no further: …": "docs/troubleshooting.md#a-task-has-failed",
     "… raised …": "docs/troubleshooting.md#a-task-has-failed",

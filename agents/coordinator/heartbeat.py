@@ -39,7 +39,7 @@ TURN_S = 0.5
 LOAD_SHARE = 0.02
 """The share of the main loop's time that it spends on its load. To find the load of 64 tasks with windows takes 20 ms."""
 LOAD_S = 5.0
-"""An older load is found anew, however long that takes: heartbeats must not say what was true long ago."""
+"""An older load is found again, however long that takes: heartbeats must not say what was true long ago."""
 
 
 class Heartbeats:

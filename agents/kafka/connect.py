@@ -137,7 +137,7 @@ async def closed(stop: Callable[[], Awaitable[Any]], *, within_s: float = 5.0) -
     client = getattr(stop, "__self__", None)
 
     async def close() -> None:
-        with contextlib.suppress(Exception):  # the client is thrown away: its errors do not matter
+        with contextlib.suppress(Exception):  # the client is discarded: its errors do not matter
             await fetch_no_more(client)
             await stop()
 

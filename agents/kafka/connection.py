@@ -28,7 +28,7 @@ from .receiving import Fields
 
 PRODUCE, FETCH = 0, 1
 ALIKE = (3, 18)
-"""Metadata and the broker's versions: what clients of one process ask for in the same moment, they are told alike."""
+"""Metadata and the broker's versions: what clients of one process ask for in the same moment, they get the same answer."""
 LARGE = 32 << 10
 """Fields below this size are joined with their neighbours: a write of its own costs more than a copy."""
 

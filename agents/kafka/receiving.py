@@ -7,7 +7,7 @@ What it decides: where the bytes of an answer go. Promises:
 
 - An answer that arrives at once and is small becomes `bytes`. Of a larger one, only what came together with its length is copied; the rest
   is received where it stays. aiokafka decodes every answer but those of fetches from `bytes`, as it expects.
-- Memory that somebody can see is never written again: each large answer has its own, which lives as long as a view of it. Views that are
+- Memory that someone can see is never written again: each large answer has its own, which lives as long as a view of it. Views that are
   given away are read-only. See `records.memory`.
 - Records that are not nearly all of their answer are copied, so what is buffered of one partition never keeps the records of others.
 - Any division into pieces gives the same answers. A negative length ends the connection; then the requests that have no answer fail, as

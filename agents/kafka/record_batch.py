@@ -156,7 +156,7 @@ class _Packed(BatchBuilder):
             self._max_ms = max(self._max_ms, max_ms)
 
     def append(self, **record: Any) -> None:
-        """Reject the record: aiokafka calls this when somebody sends a single record to the same partition."""
+        """Reject the record: aiokafka calls this when someone sends a single record to the same partition."""
         return
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:

@@ -49,8 +49,8 @@ async def scan_topic(
     left_out: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Any]:
     """The records of a topic, in the order of each partition. `first`: the offset to start at; `last`: only so many records from the end of
-    each partition; `since_ms`: from the first record of this time on; `follow`: continue behind the end without limit. `left_out` is told
-    of each batch that is left out because it is too large; without it, such a batch raises.
+    each partition; `since_ms`: from the first record of this time on; `follow`: continue behind the end without limit. `left_out` is called
+    with of each batch that is left out because it is too large; without it, such a batch raises.
     """
     width = await width_of(client, topic)
     wanted = [TopicPartition(topic, n) for n in range(width) if partition in (None, n)]

@@ -1,4 +1,4 @@
-"""The ids of topics, which aiokafka does not ask for: by them a topic that was deleted and re-created is told from the one before.
+"""The ids of topics, which aiokafka does not ask for: by them a topic that was deleted and re-created is distinguished from the one before.
 
 Every metadata request of a client carries them, so they cost no request of their own. They are written as Kafka's tools write them. Brokers
 before version 2.8, and some that only speak Kafka's protocol, have none: such an id is empty, unknown, and equals any. That is logged
@@ -52,7 +52,7 @@ _Response: Any = Response
 
 
 class _Answer(_Response):
-    """Version 10, in the shape of the versions that aiokafka reads, with the ids beside."""
+    """Version 10, in the shape of the versions that aiokafka reads, with the ids alongside."""
 
     API_KEY = 3
     API_VERSION = 10

@@ -92,7 +92,7 @@ class TopicSpec:
     grows: bool = False
     """It gets more partitions if it has too few."""
     any_width: bool = False
-    """The number of partitions is only for its creation: one that somebody else has made is right as it is."""
+    """The number of partitions is only for its creation: one that someone else has made is right as it is."""
     shared: bool = False
     """Several jobs may write it, so the job must say how many partitions it has if that is not what it would choose."""
 

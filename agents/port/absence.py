@@ -6,7 +6,7 @@ Each is a single log line, repeated at growing intervals, however many clients o
   doubles, up to five minutes. Any answer ends the series.
 - `Unread`: the inputs of one worker that are not read, each with its reason. The first is logged at once, later ones together. What is
   reported is withdrawn when the input is read again, and when the task that reads it leaves this worker.
-- `WatchedTime`: a clock for silence. It advances only while somebody looks, so a blocked or suspended process blames no broker.
+- `WatchedTime`: a clock for silence. It advances only while someone looks, so a blocked or suspended process blames no broker.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ brokers = Absence()
 
 
 class WatchedTime:
-    """Time as far as somebody has looked: at most `MOST_S` pass between two looks.
+    """Time as far as someone has looked: at most `MOST_S` pass between two looks.
 
     >>> watched = WatchedTime(100.0)
     >>> watched.look(101.0), watched.look(161.0)

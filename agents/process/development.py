@@ -281,7 +281,7 @@ class Development:
 
 @contextlib.asynccontextmanager
 async def _concurrent(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Do this beside the block, and no longer."""
+    """Do this while the block runs, and no longer."""
     tasks = [asyncio.get_running_loop().create_task(one) for one in work]
     try:
         yield tasks

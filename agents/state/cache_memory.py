@@ -9,7 +9,7 @@ It decides which cache must release memory, and when. Promises:
   busy one. Only rows that a running chunk or an open transaction has changed stay.
 - States in arrays weigh the bytes that are reserved for them.
 - A closed cache does not count.
-- What was released because of the limit is counted, so that everybody sees when a worker has too little memory.
+- What was released because of the limit is counted, so that everyone sees when a worker has too little memory.
 """
 
 from __future__ import annotations

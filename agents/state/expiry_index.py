@@ -1,4 +1,4 @@
-"""An index of when the rows of a table expire, stored beside the rows in blocks of keys, and the search in it.
+"""An index of when the rows of a table expire, stored alongside the rows in blocks of keys, and the search in it.
 
 It decides how the index is stored, and where a search continues. Promises:
 

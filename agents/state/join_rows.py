@@ -18,8 +18,8 @@ from ...core.windows.slots import holds_window
 from ..records.values.serdes import stored as blocks
 
 ROW_PARTS, FLAG_PARTS = 8, 4
-"""The parts of a stored block (side, end of the slice, number, keys, times, values, headers, matched), and of the flags beside one (side,
-end, number, matched)."""
+"""The parts of a stored block (side, end of the slice, number, keys, times, values, headers, matched), and of the flags alongside one
+(side, end, number, matched)."""
 SIDE_NAMES = ("left", "right")
 
 StoredRow = tuple[bytes, bytes]
@@ -73,7 +73,7 @@ def kept_rows(scanned: Callable[[], Iterable[StoredRow]], meant: Collection[byte
 
 
 def _block(data: bytes) -> list[Any] | None:
-    """A stored block, or the flags beside one; None if it cannot be read."""
+    """A stored block, or the flags alongside one; None if it cannot be read."""
     try:
         found: Any = blocks().loads(parse_log_value(data).body)
     except HeadgateError:

@@ -329,7 +329,7 @@ def _in_order(rows: Mapping[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes
 
 
 def _ended(rows: Generator[Any, None, None]) -> None:
-    """Close an iterator that somebody has not exhausted and may still hold."""
+    """Close an iterator that someone has not exhausted and may still hold."""
     while True:
         try:
             rows.close()

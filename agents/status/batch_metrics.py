@@ -168,7 +168,7 @@ BATCH_METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_spark_memory_bytes",
         GAUGE,
-        "Memory that Spark takes: the `jvm` beside the worker, its `heap`, all its `python` workers; on a cluster the `executor` "
+        "Memory that Spark takes: the `jvm` of the worker, its `heap`, all its `python` workers; on a cluster the `executor` "
         "(its heap) and the `executor-python` that have needed most.",
         ("process",),
         _spark_memory,

@@ -136,7 +136,7 @@ def _holders(worker: Worker) -> Iterator[MetricSample]:
 
 
 def _steps(of: Callable[[Any], Iterable[StepFacts]], name: str) -> Callable[[Worker], Iterator[MetricSample]]:
-    """A number of what is told of steps; times in seconds."""
+    """A number of what is reported of steps; times in seconds."""
 
     def read(worker: Worker) -> Iterator[MetricSample]:
         for one in of(worker.actors.values()):

@@ -69,8 +69,8 @@ def _nothing(_: str) -> None:
 
 @contextlib.contextmanager
 def kafka(*, nodes: int = 1, say: Callable[[str], None] = _nothing) -> Iterator[Kafka]:
-    """A real Apache Kafka for this block, empty, on free ports of the loopback address. `nodes`: 1 broker, or 3. `say` is told what is done
-    meanwhile, such as a download.
+    """A real Apache Kafka for this block, empty, on free ports of the loopback address. `nodes`: 1 broker, or 3. `say` is called with what
+    is done meanwhile, such as a download.
 
     The first start on a machine downloads Kafka, as `headgate kafka up` does. A start takes a few seconds, so a suite shares one: in
     pytest, the fixture `kafka` starts it at its first use, and tests take topics and jobs of their own.

@@ -43,7 +43,7 @@ REASONS = {401: "Unauthorized", 421: "Misdirected Request", 503: "Service Unavai
 
 
 class HeldUp:
-    """How long the loop has not turned, as far as somebody watched.
+    """How long the loop has not turned, as far as someone watched.
 
     >>> held = HeldUp()
     >>> held.look(1.0, 0.0), held.look(1.0, 0.25), held.look(1.0, 60.0), held.look(2.0, 61.0)

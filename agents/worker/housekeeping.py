@@ -1,4 +1,4 @@
-"""What a worker does once a second beside its work: expire rows of tables, publish positions for lag tools, trim intermediate streams.
+"""What a worker does once a second alongside its work: expire rows of tables, publish positions for lag tools, trim intermediate streams.
 
 It publishes and deletes only up to a task's committed positions. One task reads an intermediate partition, so that task's position decides
 what may be deleted from it; records that an unfinished batch by reference needs stay. A broadcast stream has as many readers as there are

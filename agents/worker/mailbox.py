@@ -32,7 +32,7 @@ class AgentMailbox:
         on_again: Callable[[], None] | None = None,
         size: int = 16,
     ) -> None:
-        """`on_again` is called if somebody starts the agent again after it was stopped. This mailbox then stays closed, and the agent is
+        """`on_again` is called if someone starts the agent again after it was stopped. This mailbox then stays closed, and the agent is
         stopped again: a new life needs a new mailbox, and no one would stop an agent that no one owns.
         """
         self.app = app

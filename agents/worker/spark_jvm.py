@@ -1,9 +1,10 @@
 """The Java of a worker's Spark session, and what makes its JVM start quickly.
 
 Decides: Spark's JVM maps an archive of its classes, which halves the CPU time until its first result. The first worker on a machine creates
-it, beside its own work and with the least priority, and never beyond its own end; from the next start on it is used. Whoever starts workers
-that end sooner creates it before them: `python -m headgate.agents.worker.spark_jvm`. The options are set in the environment variables of
-Spark's launcher, so that a user's own settings of Spark and its JVM stay as they are. Promise: whatever goes wrong costs time only.
+it, alongside its own work and with the least priority, and never beyond its own end; from the next start on it is used. Whoever starts
+workers that end sooner creates it before them: `python -m headgate.agents.worker.spark_jvm`. The options are set in the environment
+variables of Spark's launcher, so that a user's own settings of Spark and its JVM stay as they are. Promise: whatever goes wrong costs time
+only.
 """
 
 from __future__ import annotations

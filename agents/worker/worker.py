@@ -2,7 +2,7 @@
 
     participant  its part in the job: the machines, the tasks, the producers (`participant`)
     life         Faust, which runs everything here: agents (the coordinator and one for each task) and services, without a consumer
-    upkeep       what is done once a second, beside the work
+    upkeep       what is done once a second, alongside the work
     ending       how it ends in the time that it has
 
 The worker gives them Kafka, RocksDB and the wall clock, starts them, and stops them. It exits with the code that its member decides.

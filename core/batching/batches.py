@@ -1,6 +1,6 @@
 """Bounded batches: how many rows each open batch holds, when it is closed, which closed ones are not done, and whether to take more.
 
-A `Book` is the complete bookkeeping of one task and stage, a plain value that is stored beside the rows. Every change returns a new one.
+A `Book` is the complete bookkeeping of one task and stage, a plain value that is stored alongside the rows. Every change returns a new one.
 Behind a window it holds one open batch for each window; otherwise it holds one.
 
 What it promises:
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What `fn(df, batch)` is told about its batch. All but `attempt` stay the same, however often the batch runs.
+    """What `fn(df, batch)` learns about its batch. All but `attempt` stay the same, however often the batch runs.
 
     >>> BatchInfo("Partition 0", "daily", 7, 1000, ROWS).id
     'Partition 0/daily/7'
@@ -156,7 +156,7 @@ class Closed:
         return _result_ms(self)
 
     def info(self, task: str, stage: str, attempt: int = 1) -> BatchInfo:
-        """What its function is told."""
+        """What its function learns."""
         return BatchInfo(
             task,
             stage,

@@ -14,7 +14,7 @@ What it promises:
 - A batch has an entry once all its files have their names. No entry is ever lost by merging: a file of entries may be deleted only when
   another one holds them all, and files with different contents have different names.
 - What stands in a staging directory is garbage as soon as its batch is published, or durably done without files, and never before; or when
-  the bookkeeping that knew it has begun anew, as after `reset`.
+  the bookkeeping that knew it has started over, as after `reset`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def series_name(job: str, stage: str, task: str, begun_ms: int) -> str:
 
 
 def forebears(names: Iterable[str], series: str) -> list[str]:
-    """The series among these that the same task wrote for the same stage before its bookkeeping began anew: `reset`, `tables clear`.
+    """The series among these that the same task wrote for the same stage before its bookkeeping began again: `reset`, `tables clear`.
 
     >>> forebears(["a-1-6783e6b3-ff", "a-1-6783e6b3-101", "b-6783e6b3-1", "x"], "a-1-6783e6b3-100")
     ['a-1-6783e6b3-ff']
@@ -161,7 +161,7 @@ def _uri(path: Any) -> str:
         text = f"file://{re.sub('^/*', '/', rest)}"
     text = text.rstrip("/")
     if HOME in text.split("/"):
-        raise DeclarationError(f"write({path!r}): {HOME} belongs to headgate", remedy="write beside it")
+        raise DeclarationError(f"write({path!r}): {HOME} belongs to headgate", remedy="write to another directory")
     if text in ("file:", f"{scheme}:"):
         raise DeclarationError(f"write({path!r}) without a directory", remedy='write("/data/revenue")')
     return text

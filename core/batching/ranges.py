@@ -28,7 +28,7 @@ class Range:
     first: int
     behind: int
     topic_id: str = ""
-    """The id of the topic, by which one that was made again under its name is told; empty: unknown, equals any."""
+    """The id of the topic, by which one that was re-created under its name is recognized; empty: unknown, equals any."""
 
     @property
     def size(self) -> int:

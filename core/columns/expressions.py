@@ -358,7 +358,7 @@ class Expression:
         return Expression(Operation(name, (self.node,), (self._text(name, text),)))
 
     def _text(self, name: str, text: str) -> Scalar:
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever does not check types gets told, too
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever does not check types gets this error, too
             raise DeclarationError(f"{self.node}.{name}({text!r:.60})", remedy="give it text")
         return constant(text, f"{self.node}.{name}() of").value
 

@@ -1,6 +1,6 @@
 """What the coordinator stream should contain and does not.
 
-No one deletes these keys (`messages.FOR_EVER`), and the leader writes a message again that somebody else has deleted or overwritten. But
+No one deletes these keys (`messages.FOR_EVER`), and the leader writes a message again that someone else has deleted or overwritten. But
 where no leader was alive until compaction had removed the message, it is gone. Other messages show that it was there: one transaction
 contains a run's first model, the log partitions of its tasks and their grants, and each of them needs the one before it.
 

@@ -7,7 +7,7 @@ folding all of it.
 Promises:
 
 - `apply` never raises. Unreadable records are counted, and the last thousand are kept by offset, for people.
-- An unreadable record is skipped: the last readable message of its key stays valid, and the key is in `damaged` until somebody writes it
+- An unreadable record is skipped: the last readable message of its key stays valid, and the key is in `damaged` until someone writes it
   again. (Compaction removes the older message, so the owner of the key must write it again before that.) A deletion that is not the
   leader's, or of a key that no one may delete, is treated in the same way.
 - An invalid override (no such setting, no such value) is skipped, too, and named in `wrong_configs`.
@@ -47,8 +47,8 @@ def _wrong(setting: str, value: Any) -> str:
 
 
 def _by_the_brokers_clock(request: c.SetRequest, entry: c.Entry) -> c.SetRequest:
-    """The request with its expiry in the broker's time. Who wrote it has counted from its own clock, whose time stands beside it: a command
-    on a machine whose clock is behind would otherwise be refused as expired when it comes.
+    """The request with its expiry in the broker's time. Who wrote it has counted from its own clock, whose time stands alongside it: a
+    command on a machine whose clock is behind would otherwise be refused as expired when it comes.
     """
     if request.not_after is None or not entry.stamp.timestamp or not entry.append_ms:
         return request

@@ -2,7 +2,7 @@
 
 Promises:
 
-- The list depends on the declared job alone, so it can be asked for before anything exists, by somebody who has no rights at all.
+- The list depends on the declared job alone, so it can be asked for before anything exists, by someone who has no rights at all.
 - It holds what the workers use, and nothing more. What Kafka derives by itself is left out: reading, writing, deleting and altering include
   describing, and who may write to some topic may write idempotently.
 - Topics are named one by one. A transactional id contains its worker and incarnation, so its right is for a prefix.

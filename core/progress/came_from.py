@@ -6,7 +6,7 @@ Kafka's varints. It is written where each row was made of one record of an input
 many shuffles lie between. Elsewhere (the results of an aggregate, a window, a join of streams) the frames that the writer had before it are
 the nearest truth.
 
-Both are shown to people, and anybody may have written them. Promise: any bytes give a text, and an offset only if it lies in a range.
+Both are shown to people, and anyone may have written them. Promise: any bytes give a text, and an offset only if it lies in a range.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Announcer:
 
     @property
     def confirms_s(self) -> float | None:
-        """When an idle task looks again whether to confirm that it is; None if it has told no stream so."""
+        """When an idle task looks again whether to confirm that it is; None if it has announced that to no stream."""
         every_s = self.inputs.plan.settings.idle_confirm_s
         if self._rests:
             return None

@@ -81,7 +81,7 @@ class Silence:
         self._last_s = NOT_YET_S
 
     def moved(self) -> None:
-        """The position was changed, or records are taken from it. What was confirmed before may be read again, so it is counted anew."""
+        """The position was changed, or records are taken from it. What was confirmed before may be read again, so it is counted again."""
         self._last_s, self._before = NOT_YET_S, None
 
     def heard(self, silent: Callable[[dict[str, Counter[str]]], bool]) -> None:
@@ -222,7 +222,7 @@ class Inputs:
         return True
 
     def leave_topic(self, at: StreamPartition, *, adopt: bool = False) -> None:
-        """The next position belongs to the topic that is there now, of an id that is still to be told. `adopt`: it holds the records of the
+        """The next position belongs to the topic that is there now, whose id is not known yet. `adopt`: it holds the records of the
         one before."""
         before = self.topics.pop(at, "")
         self._adopts.pop(at, None)
@@ -380,7 +380,7 @@ class Inputs:
         if clock.end_since_s is None:
             was_idle = self.was_idle.pop(at, None) == self.positions[at]
             clock.end_since_s = NOT_YET_S if was_idle else answered_s
-        else:  # each answer is told once, and is asked for when the one before has come
+        else:  # each answer is delivered once, and is asked for when the one before has come
             clock.asked_s = clock.answered_s
         clock.answered_s = answered_s
         news = self._look(at, clock, now)

@@ -4,8 +4,8 @@ Every change that a restart must find increments the counter (`touch`). A commit
 when it is done, these are durable. Code that must wait for durability keeps the counter at its change, and asks `is_durable`. So nothing is
 reported before it is durable.
 
-The own rows are stored beside those of `Progress`. Their keys begin with a name that no topic can have (`:heard`, `:said`, …). They belong
-to a run: the first commit of another run deletes them.
+The own rows are stored alongside those of `Progress`. Their keys begin with a name that no topic can have (`:heard`, `:said`, …). They
+belong to a run: the first commit of another run deletes them.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class StepPlan:
     parents: frozenset[str]
     """The origin of its records, through steps that do not hear of time: input streams, and steps that do."""
     holds_ms: int = 0
-    """How much older than the time that it was told its results may be: a window's grace, a join's distance and grace."""
+    """How much older than the time delivered to it its results may be: a window's grace, a join's distance and grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class TaskSettings:
     """The settings that the machine itself needs. Durations are in seconds of the monotonic clock unless the name says ms."""
 
     watermark_interval_s: float = 0.2
-    """The commit interval. Each commit announces newer times; in between, operators are told newer times at most `time.OFTEN` times."""
+    """The commit interval. Each commit announces newer times; in between, operators receive newer times at most `time.OFTEN` times."""
     idle_timeout_s: float = 60.0
     idle_confirm_s: float = 1.0
     """How often an idle task confirms that it is, while others may go on."""

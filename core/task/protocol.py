@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .stored.checkpoint import Checkpoint
 
 ControlRows = Mapping[tuple[Any, ...], tuple[Any, ...]]
-"""Rows of the control table: what the machine must find after a restart, beside the checkpoint. Keys and values are tuples of plain values;
-the edge encodes them (keys with stable bytes).
+"""Rows of the control table: what the machine must find after a restart, in addition to the checkpoint. Keys and values are tuples of plain
+values; the edge encodes them (keys with stable bytes).
 """
 
 Owed = tuple[tuple[str, int], ...]

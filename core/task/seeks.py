@@ -7,15 +7,15 @@ Promises: a seek goes to an existing offset, or to the end, and only from the po
 remembered in the checkpoint that applied it. It is answered after that checkpoint is durable, or refused with the reason. A lost position
 follows the input's `on_lost`, and the note says how many records are lost.
 
-Every seek that a task was told has one outcome:
+Every seek that a task received has one outcome:
 
 - It is applied or refused, even if the task has drained or ended meanwhile.
 - A later seek of the same partition replaces it before it is applied, and it is refused as replaced. If it is already applied, it is
   answered as applied, whatever comes after it.
-- The task is released before: the next holder of the grant is told again.
+- The task is released before: the next holder of the grant receives it again.
 - The task fails for good before: it restarts with the seeks that came since its start, because they may lead past the record that it failed
   on. The seeks with which it started are refused with the reason of the failure, so no seek restarts a task twice.
-- The task fails for a reason that may pass: it is told again when it is restarted.
+- The task fails for a reason that may pass: it is delivered again when the task is restarted.
 
 A skip is a seek that leaves out one record and moves no position. It is applied when the task has passed the record without it, in that
 checkpoint; it is refused for a record that the task has passed already. It survives failures of the task, since a frame may hold more rows

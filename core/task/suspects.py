@@ -107,7 +107,7 @@ class Suspects:
                 self.marks.append(mark)
 
     def _says_more(self, known: Mark, mark: Mark) -> bool:
-        """Whether a mark adds nothing to one with at least as many deaths. A judged row does not clear the rows beside it."""
+        """Whether a mark adds nothing to one with at least as many deaths. A judged row does not clear the rows alongside it."""
         if mark.at is None:
             return known.what == mark.what and known.at is None
         return replace(known, deaths=mark.deaths, topic=mark.topic) == mark
@@ -136,7 +136,7 @@ class Suspects:
         return self._keep([mark for mark in self.marks if matters(mark)])
 
     def forgive(self) -> None:
-        """What is judged has failed its task, and a person is told: the next start of the task may run it alone once more."""
+        """What is judged has failed its task, and a person is informed: the next start of the task may run it alone once more."""
         self.marks = [replace(mark, deaths=1) if mark.judged else mark for mark in self.marks]
 
     def _keep(self, kept: list[Mark]) -> bool:

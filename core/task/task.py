@@ -10,10 +10,10 @@ Promises:
 
 - Half a chunk is never in a transaction: positions move over complete chunks, and a commit takes what is complete.
 - The bookkeeping of control messages is in the same commit as the position after them and the announcements that follow from them.
-- Letters (watermark, end, drain, timers) run one at a time, in bounded steps, with a commit between the steps, and never beside a chunk.
-  What operators have heard is stored with the last step.
+- Letters (watermark, end, drain, timers) run one at a time, in bounded steps, with a commit between the steps, and never together with a
+  chunk. What operators have heard is stored with the last step.
 - Drained, ended, released and an applied seek are reported once, after the commit that contains them.
-- Every seek is answered, or told again: to the task that restarts with it, or to the next holder of the grant.
+- Every seek is answered, or delivered again: to the task that restarts with it, or to the next holder of the grant.
 - The first failure decides the outcome of the task; errors while it is stopped do not change it.
 - A restart resumes where it was: a drain continues without new input, what has run is not repeated, and a half-aggregated control message
   completes.
@@ -403,7 +403,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         )
 
     def repeat(self, event: Tick, now: Now) -> Out:
-        """Other jobs may be due to be told again."""
+        """Other jobs may be due to be notified again."""
         return self._announce(with_time=True) if self.announcer.restate(now) else []
 
     # -------------------------------------------------------------------------------------------------- store and task log
@@ -721,7 +721,7 @@ class Task(Machine[TaskEvent, TaskInstruction]):
         return [t.Contribute(self._checkpoint(), MappingProxyType(rows))]
 
     def _checkpoint(self) -> Checkpoint:
-        """What a restart needs beside the control table, as of now. The current chunk has no part in it."""
+        """What a restart needs in addition to the control table, as of now. The current chunk has no part in it."""
         return Checkpoint(
             job=self.plan.job,
             job_uuid=self.run.job_uuid,

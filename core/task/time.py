@@ -1,29 +1,29 @@
-"""The time of a step and the time that it passes on, derived here and nowhere else; and how often time is told.
+"""The time of a step and the time that it passes on, derived here and nowhere else; and how often time is delivered.
 
     a stream passes on   what the operators have heard of it; it holds nothing back once it has drained. From the moment a stream of the
-                         task drains, the steps are told no newer time except the maximal one
+                         task drains, the steps receive no newer time except the maximal one
     the time of a step   the least that its parents (streams, or steps of the same task) pass on. One that is idle is lifted to the others
                          (`lifts`); if all are idle, it does not advance; one that is away counts only if all are. A parent that has ended
                          counts with its last time until all have ended, unless it has left or brought no record in this run
-    a step passes on     the time that it was told, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
+    a step passes on     the time that it received, less `StepPlan.holds_ms`, and at most the least timestamp that it owes
 
 The same rule gives the time of an output stream (`OutputPlan.parents`). Holding time back blocks no chunk.
 
-**What an operator must do.** A step that hears of time declares `hears_time`, and in `holds_ms` how much older than the time that it was
-told its results may be (a window: its grace; a join: distance and grace). If it owes results beyond that (a closed window whose rows are at
-Spark, an event-time timer), `Operator.owed_ms()` returns their least timestamp. The edge calls it after each letter and, from the restored
-tables, before the first one (`ChunkDone.owed`, `StepDone.owed`, `Restored.owed`). So what is owed must follow from the operator's tables. A
-step hears a newer time in a letter of its own after the letter in which its parents heard theirs: by then it has all the rows that they
-emitted, and what they owe is known.
+**What an operator must do.** A step that hears of time declares `hears_time`, and in `holds_ms` how much older than the time that it
+received its results may be (a window: its grace; a join: distance and grace). If it owes results beyond that (a closed window whose rows
+are at Spark, an event-time timer), `Operator.owed_ms()` returns their least timestamp. The edge calls it after each letter and, from the
+restored tables, before the first one (`ChunkDone.owed`, `StepDone.owed`, `Restored.owed`). So what is owed must follow from the operator's
+tables. A step hears a newer time in a letter of its own after the letter in which its parents heard theirs: by then it has all the rows
+that they emitted, and what they owe is known.
 
 A stream that no step hears of needs no letter: its time goes on with the commit that contains its records. So a window behind a shuffle
 hears of a record with the first commit after it.
 
 Promises:
 
-- The time of a step, and of an output, never goes back. The times told are rows of the control table, so they survive a restart.
+- The time of a step, and of an output, never goes back. The times delivered are rows of the control table, so they survive a restart.
 - A step that owes results is not idle, whatever its parents are.
-- A step whose parents have all ended was told their last time before, and passes on its own.
+- A step whose parents have all ended received their last time before, and passes on its own.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from .lifts import NOT_YET_S, Lift
 from .plan import StepPlan
 
 OWES = "owes"
-"""Why a step holds the time of the steps behind it: beside `BEHIND` and `IDLE`, it owes results."""
+"""Why a step holds the time of the steps behind it: besides `BEHIND` and `IDLE`, it owes results."""
 
 
 class Heard(NamedTuple):
-    """What the operators have been told of an input stream: up to which time, and whether it has drained or ended."""
+    """What the operators have received of an input stream: up to which time, and whether it has drained or ended."""
 
     ts: int = NO_TIME
     status: StreamPhase = StreamPhase.OPEN
@@ -92,7 +92,7 @@ def least(parents: Iterable[str], passing: Mapping[str, Through], lifted: Mappin
 
 
 def passed_on(delivered: int, holds_ms: int, owed: int | None) -> int:
-    """The time that a step passes on after it was told this time.
+    """The time that a step passes on after it received this time.
 
     >>> passed_on(100, 30, None), passed_on(100, 30, 65), passed_on(NO_TIME, 30, None) == NO_TIME
     (70, 65, True)
@@ -115,27 +115,27 @@ def passing(
 
 
 class TaskTime:
-    """The times of one task: what was heard of its streams, what its steps were told, and what they owe."""
+    """The times of one task: what was heard of its streams, what its steps received, and what they owe."""
 
     def __init__(self, inputs: Inputs, ledger: Ledger) -> None:
         self.inputs = inputs
         self.ledger = ledger
         self.heard: dict[str, Heard] = {}
         self.delivered: dict[str, int] = {}
-        """By step, the time that it was told."""
+        """By step, the time delivered to it."""
         self.owed: dict[str, int] = {}
         """By step, the least timestamp of the results that it owes; a step that owes none is absent."""
         self._meets = [(one.name, one.parents) for one in inputs.plan.steps if len(one.parents) > 1]
         self._meets += [(f">{one.stream}", one.parents) for one in inputs.plan.outputs if len(one.parents) > 1]
         self._lifts = {name: {one: Lift() for one in parents} for name, parents in self._meets}
-        """By step and (with a `>`) output in which several times meet: how far each parent was lifted for it. What a step was told with it
+        """By step and (with a `>`) output in which several times meet: how far each parent was lifted for it. What a step received with it
         is stored."""
         with_steps = inputs.plan.streams_behind(one.name for one in inputs.plan.steps)
         self.without_steps = tuple(one.stream for one in inputs.counted if one.stream not in with_steps)
         """The streams that no step hears of."""
 
     def load(self) -> None:
-        """Restore what was heard and told from the restored rows."""
+        """Restore what was heard and delivered from the restored rows."""
         for one in self.inputs.counted:
             row = self.ledger.rows.get((":heard", one.stream))
             if row:
@@ -169,7 +169,7 @@ class TaskTime:
         return self.ledger.made > before
 
     def tell(self, times: Iterable[tuple[str, int]]) -> None:
-        """Note that these steps have been told these times."""
+        """Note that these times were delivered to these steps."""
         for name, ts in times:
             self.delivered[name] = ts
             self.ledger.put((":time", name), (ts,))
@@ -220,7 +220,7 @@ class TaskTime:
         return min(map(self.inputs.silent_since, self.inputs.plan.streams_behind([one])), default=NOT_YET_S)
 
     def newer(self, stream: str | None = None, heard: Heard = NOTHING_HEARD) -> tuple[tuple[str, int], ...]:
-        """The steps whose time is newer than they were told; if `stream` is given, as if this were heard of it."""
+        """The steps whose time is newer than the one delivered to them; if `stream` is given, as if this were heard of it."""
         passed = self.passing(stream, heard)
         found = ((step.name, least(step.parents, passed, self.lifted(step.name))) for step in self.inputs.plan.steps)
         newer = (
@@ -268,14 +268,14 @@ class TaskTime:
 
 
 OFTEN = 4
-"""How often a newer time may be told to the operators in a commit interval. Watermarks of several producers arrive one after the other, and
-a time that is told too late for a commit waits a whole interval for the next one.
+"""How often a newer time may be delivered to the operators in a commit interval. Watermarks of several producers arrive one after the
+other, and a time that is delivered too late for a commit waits a whole interval for the next one.
 """
 
 
 class Pace:
-    """Limits how often newer times are told to the operators, and announced by commits: of those that are requested in a hurry, one after
-    the other, not each does.
+    """Limits how often newer times are delivered to the operators, and announced by commits: of those that are requested in a hurry, one
+    after the other, not each does.
     """
 
     def __init__(self) -> None:

@@ -72,7 +72,7 @@ class TaskView:
 
     @property
     def heard(self) -> dict[str, int]:
-        """By stream, the time that the steps were told of it."""
+        """By stream, the time that the steps received of it."""
         return {stream: heard.ts for stream, heard in self._time.heard.items()}
 
     @property

@@ -67,7 +67,7 @@ def preserves(how: str, side: int) -> bool:
 
 
 def held_back(how: str, distance: Distance, grace: int) -> int:
-    """By how much results may be older than the time that the join has been told: a pair has the greater time of its rows, of which one is
+    """By how much results may be older than the time that the join has received: a pair has the greater time of its rows, of which one is
     not late; a row without a partner has its own.
 
     >>> [held_back(how, Distance(5, 20), 1) for how in KINDS]

@@ -62,7 +62,7 @@ class Matching:
     index: Callable[[], RowIndex]
     find: Find
     row_bytes: int
-    """What the objects of a row take that is not packed, beside the contents of its key, its value and its headers."""
+    """What the objects of a row take that is not packed, besides the contents of its key, its value and its headers."""
     packed_bytes: int
     """What is left of a packed row: its time, its place by the hash of its key, and whether it has been in a pair."""
 

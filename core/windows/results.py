@@ -14,6 +14,6 @@ WINDOW_HEADER = "hg-window"
 
 
 def result_time(end: int) -> int:
-    """The timestamp of a result: the last millisecond of its window. A later step is told the watermark less the grace, so its time has
+    """The timestamp of a result: the last millisecond of its window. A later step receives the watermark less the grace, so its time has
     not passed this result."""
     return end - 1

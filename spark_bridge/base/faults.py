@@ -145,7 +145,7 @@ def _status(error: Any) -> str:
 
 
 def _message(error: Any) -> str:
-    """What PySpark was told, without asking anybody for more."""
+    """What PySpark was told, without asking anyone for more."""
     for name in ("_desc", "_message"):
         if isinstance(found := getattr(error, name, None), str):
             return found

@@ -157,7 +157,7 @@ class LocalFiles:
         above = {at for one in directories for at in (root / one).parents if at.is_relative_to(root)}
         for at in sorted(above | {root}):
             _sync(at)
-        with contextlib.suppress(PermissionError):  # somebody else's, who has made `root`
+        with contextlib.suppress(PermissionError):  # someone else's, who has made `root`
             _sync(root.parent)
 
 

@@ -85,7 +85,7 @@ class Publisher:
         return False
 
     def _plan(self, number: int, attempt: str) -> ManifestEntry | None:
-        """The sealed attempt. None if somebody else has published it meanwhile."""
+        """The sealed attempt. None if someone else has published it meanwhile."""
         where = self.layout.attempt(number, attempt)
         text = self.files.read(f"{where}/{PLAN}")
         if text is not None:

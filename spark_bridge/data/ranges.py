@@ -1,7 +1,7 @@
 """Batches by reference: a DataFrame of records that the executors read from Kafka themselves, in `mapInArrow`. No connector is needed.
 
     ranges → parts, one a task of Spark → fetch → decode → Arrow
-                                        ↳ what was seen (rows, greatest time, bad records) comes back beside the result
+                                        ↳ what was seen (rows, greatest time, bad records) comes back alongside the result
 
 How to connect and how to decode is named by import paths, so that this package needs neither Kafka's client nor the rules for records.
 

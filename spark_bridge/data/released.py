@@ -81,7 +81,7 @@ class _Here(threading.local):
 
 _here = _Here()
 _waiting: list[Left] = []
-"""What attempts have left that somebody still refers to."""
+"""What attempts have left that someone still refers to."""
 _lock = threading.Lock()
 
 
@@ -126,7 +126,7 @@ def let_go(own: Any, session: Any) -> None:
     kind: Any = type(own)
     if kind._activeSession is own:
         kind._activeSession = session
-    for name in ("catalog", "streams"):  # they refer to it, and are made again if somebody asks
+    for name in ("catalog", "streams"):  # they refer to it, and are made again if someone asks
         vars(own).pop(name, None)
     with contextlib.suppress(ImportError, AttributeError):  # another version of PySpark
         from pyspark import RDD

@@ -1,6 +1,6 @@
 """Files that hold what is too large for a worker's memory: rows of batches on their way to Spark, and results on their way back.
 
-Each process has a directory of its own in the spool, and a lock on a file beside it for as long as it lives. Promises:
+Each process has a directory of its own in the spool, and a lock on a file alongside it for as long as it lives. Promises:
 
 - The files of a batch are removed when the batch has run; all files of a process when it closes its spool.
 - What a killed process has left is removed by the next one that uses the spool: a lock that no one holds means that its owner is dead.

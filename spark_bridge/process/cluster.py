@@ -99,7 +99,7 @@ def complete(master: str, given: Mapping[str, str]) -> None:
         )
     if given.get("spark.submit.deployMode", "client") != "client":
         raise SparkDown(
-            "spark.submit.deployMode is not client: the driver runs beside the worker",
+            "spark.submit.deployMode is not client: the driver runs on the worker's machine",
             remedy="leave it out; only executors run on the cluster",
         )
 

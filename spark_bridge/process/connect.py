@@ -47,7 +47,7 @@ class Remote:
         self.url = url
         self.terms = terms or Terms()
         self.watch = watch or Watch()
-        """Is told what becomes of the session."""
+        """Is notified of what becomes of the session."""
         self.started = 0
         """How many sessions were started here."""
         self.lent = False

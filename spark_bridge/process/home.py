@@ -1,4 +1,4 @@
-"""The temporary directory of one JVM: everything that Spark writes beside the results, so that nothing leaks when the JVM is killed.
+"""The temporary directory of one JVM: everything that Spark writes alongside the results, so that nothing leaks when the JVM is killed.
 
 Spark deletes its directories (`spark-*`, `blockmgr-*`, artifacts, sockets) when its JVM ends in good order. One that is killed leaves them.
 So each JVM gets a directory of its own, which is deleted with it; a lock shows that it is in use, and the JVM inherits the lock: a
@@ -46,7 +46,7 @@ def sweep(above: Path) -> None:
         try:
             lock = os.open(path / LOCK, os.O_RDWR)
         except OSError:
-            continue  # somebody else's, or half deleted by somebody else
+            continue  # someone else's, or half deleted by someone else
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

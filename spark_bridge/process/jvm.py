@@ -63,7 +63,7 @@ class Sessions:
         self.java_home = java_home
         self.terms = terms or Terms()
         self.watch = watch or Watch()
-        """Is told what becomes of the session."""
+        """Is notified of what becomes of the session."""
         self.started = 0
         """How many sessions were started here."""
         self._lock = threading.Lock()
@@ -164,7 +164,7 @@ class Sessions:
             return False
 
     def _forget(self) -> None:
-        """Let go of the last session, so that the next one can start at once. What is left of it is put down beside that."""
+        """Let go of the last session, so that the next one can start at once. What is left of it is put down alongside that."""
         if self._probe is not None:
             self._probe.end()
         ours = self._own or self._session is not None
@@ -219,7 +219,7 @@ class Sessions:
         context: Any = SparkContext
         process = gateway.process_of()
         if process is not None and process.poll() is not None:
-            gateway.let_go()()  # somebody else's, and dead
+            gateway.let_go()()  # someone else's, and dead
         self._own = context._gateway is None
         local = self.given.get("spark.local.dir") or os.environ.get("SPARK_LOCAL_DIRS", "")
         self._home = home = Home(local.partition(",")[0] or None)

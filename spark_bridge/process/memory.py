@@ -1,6 +1,6 @@
 """How much memory the processes of a session take, and what bounds it.
 
-    jvm                resident memory of the JVM beside the worker: its heap, and what it needs besides
+    jvm                resident memory of the JVM alongside the worker: its heap, and what it needs besides
     heap               what is in use of its heap                                               ≤ spark.driver.memory
     python             resident memory of the Python workers below that JVM                     each ≤ spark.executor.pyspark.memory
     executor           the heap of the executor of a cluster that has needed most               ≤ spark.executor.memory

@@ -76,7 +76,7 @@ def write(directory: Path) -> None:
 
 
 def passed_on(said: IO[bytes] | None) -> None:
-    """Pass on what a JVM writes, beside everything else, until neither it nor its Python workers can write any more."""
+    """Pass on what a JVM writes, alongside everything else, until neither it nor its Python workers can write any more."""
     assert said is not None, "the JVM was begun with a pipe"
     threading.Thread(target=_pass_on, args=(said,), name="spark-said", daemon=True).start()
 

@@ -62,7 +62,7 @@ KILLER = (
     "or raise spark.driver.memory, spark.executor.memory or spark.executor.pyspark.memory"
 )
 PUBLISHING = 2
-"""How many batches are published at a time, beside those at Spark."""
+"""How many batches are published at a time, alongside those at Spark."""
 
 Finish = Callable[[Any, Any], Any]
 """What is done with a result: `(session, DataFrame)`."""
@@ -229,7 +229,7 @@ class Spark:
         return take_result(frame, self.carrier.memory, self.carrier.spool)
 
     async def publish(self, write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
-        """Publish the files of the attempt that counts, beside the batches."""
+        """Publish the files of the attempt that counts, alongside the batches."""
         local = write.path.startswith("file:")
         await self._publishing.call(
             lambda: writing.publish(None if local else self.sessions.get(), write, number, attempt, undone)
@@ -368,7 +368,7 @@ async def _again(attempt: Callable[[], Awaitable[Any]]) -> Any:
 
 def _given_up(lost: SparkLost, batch: BatchInfo, alone: bool) -> SparkError:
     """The error of a batch that was lost as often as it was tried."""
-    how = ", the last time with no other batch beside it" if alone else ""
+    how = ", the last time with no other batch running" if alone else ""
     what = f"batch {batch.id} was lost {ATTEMPTS} times{how}: {lost.what}"
     if lost.session:
         return lost_session(what, remedy=lost.remedy or KILLER)

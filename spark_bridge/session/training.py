@@ -2,7 +2,7 @@
 
 Spark runs once, with the batches that are usual, and its JVM writes the archive when it ends. Promises: the archive is there completely or
 not at all; only one process creates it; it and its JVM, which would take a minute to write the archive, end when its standard input is
-closed. If Spark fails, the archive is an empty file, and no one tries again. Unless somebody waits for it (`--at-once`), it takes only the
+closed. If Spark fails, the archive is an empty file, and no one tries again. Unless someone waits for it (`--at-once`), it takes only the
 CPU time that no one else on the machine wants.
 """
 

@@ -1,7 +1,7 @@
-"""Which batches run beside each other. All do, until two sessions in a row have died under one: then it runs alone.
+"""Which batches run alongside each other. All do, until two sessions in a row have died under one: then it runs alone.
 
-So a batch that kills its session, for example because it needs more memory than there is, is found out, and the others that ran beside it
-are not blamed. They do not wait for it either: those that were lost with it run again first.
+So a batch that kills its session, for example because it needs more memory than there is, is found out, and the others that ran alongside
+it are not blamed. They do not wait for it either: those that were lost with it run again first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def with_others(self, *, again: bool = False) -> AsyncIterator[None]:
-        """Run beside others. `again`: it has run before."""
+        """Run alongside others. `again`: it has run before."""
         if again and not self._is_alone:
             self._begin()
         else:

@@ -334,7 +334,7 @@ async def test_one_that_is_always_lost_is_to_blame(scripted: Scripted) -> None:
     """Its rows, if only a process of its own died; the whole batch, if the session did."""
     with pytest.raises(SparkRowError, match=r"was lost 3 times: x\. Remedy: .*spark\.executor\.pyspark\.memory"):
         await scripted.apply("a", *[SparkLost("x")] * 3)
-    with pytest.raises(SparkLost, match="was lost 3 times, the last time with no other batch beside it: x"):
+    with pytest.raises(SparkLost, match="was lost 3 times, the last time with no other batch running: x"):
         await scripted.apply("b", *[lost_session("x")] * 3)
 
 

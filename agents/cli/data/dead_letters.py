@@ -58,7 +58,7 @@ async def _read(to: Target) -> list[Any]:
 
 
 def dead_letter_document(record: Any, *, whole: bool = False) -> dict[str, Any]:
-    """One dead letter as plain values. A record that somebody else wrote into the topic is shown as far as it can be read."""
+    """One dead letter as plain values. A record that someone else wrote into the topic is shown as far as it can be read."""
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     unread = [name for name in NUMBERS if not _is_number(headers.get(name, "0"))]
     said = {name: int(headers[name]) for name in NUMBERS if name in headers and name not in unread}

@@ -58,7 +58,7 @@ def docs(place: str, search: bool) -> None:
 
 def home() -> Path:
     """The directory of the pages."""
-    directory = Path(__file__).resolve().parents[3] / "docs"  # beside the rooms, in a clone as in a wheel
+    directory = Path(__file__).resolve().parents[3] / "docs"  # alongside the rooms, in a clone as in a wheel
     if (directory / "index.md").is_file():
         return directory
     raise NotFound("this installation has no documentation", remedy="install headgate from a wheel or from a clone")

@@ -1,7 +1,7 @@
 """How far a drain is, for `headgate status` and `headgate drain --wait`: by stream and by task, who is waited for, and what to do.
 
 The coordinator stream has what the tasks have reported, heartbeats have which streams each draining task has not drained yet. A producer
-whose worker sends no heartbeats has not drained as far as anybody knows, so it is waited for.
+whose worker sends no heartbeats has not drained as far as anyone knows, so it is waited for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`headgate kafka up|down|status|reset`: the embedded broker from the command line.
 
-Without `--data`, a command means the broker in the default directory and never another, which somebody may need. Other running brokers are
+Without `--data`, a command means the broker in the default directory and never another, which someone may need. Other running brokers are
 named, with the command for each. Promise: the printed commands can be pasted into a shell.
 """
 

@@ -1,6 +1,6 @@
 """`headgate coordinator cat|write JOB`: the coordinator stream, record by record, for people.
 
-`cat` shows every message with its writer and time, and every unreadable record with the reason. `write` writes what anybody may write: a
+`cat` shows every message with its writer and time, and every unreadable record with the reason. `write` writes what anyone may write: a
 request, given by its fields. All other messages have one writer, the leader or the worker that they are about, and every process would
 trust a forged one. So they are refused, and the error names the command to use instead.
 """

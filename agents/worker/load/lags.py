@@ -75,7 +75,7 @@ class Lags:
         return sorted(stale, key=lambda at: (known.get(at, 0.0), at))[:MOST_ASKED]
 
     def found(self, at: StreamPartition, end: int, mono: float) -> None:
-        """A lookup has told where this log ends."""
+        """A lookup has found where this log ends."""
         self._ends[at] = end, mono
 
     def _note(self, name: str, actor: TaskActor, mono: float) -> None:

@@ -17,7 +17,7 @@ from .times import fitting
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """Base class of what is told of a step. Its fields are numbers, and times that may be unknown."""
+    """Base class of what is reported of a step. Its fields are numbers, and times that may be unknown."""
 
     KEYS: ClassVar[Mapping[str, str]] = {}
     """Field → its key in a heartbeat. The first one is always there; by it, the steps are found."""

@@ -1,6 +1,7 @@
 """Which tasks exist and which workers should run them: grouping, placement, debounce, rejoin grace, growth.
 
-- Tasks are created anew when the run or its deployment changes, and, in a job without state, when an input has grown; never during a drain.
+- Tasks are created again when the run or its deployment changes, and, in a job without state, when an input has grown; never during a
+  drain.
 - Growth in a live run only adds tasks. An existing task keeps its partitions (it may have ended already), and an input whose bounds were
   resolved for the run keeps its number of partitions (its readers may have received the end of all its producers). Both wait for the next
   run.

@@ -8,10 +8,10 @@
 - All records of a processor are deleted some time after all its incarnations are fenced or have left, and no grant and no model names it.
   Generated names never return, so this limits the size of the stream to the processors in use.
 
-What a zombie writes afterwards is below the fence or beside the current grant: it is ignored, and deleted again. If the fence is deleted,
-too, the zombie is a worker like any other: it finds its record deleted and begins a new incarnation. Until it has read that far, it holds
-no grant, and Kafka rejects its writes; a successor with its name counts on from all deleted incarnations (`FORGOTTEN`), so the zombie is
-the older one. Grants, task log partitions, the run and the model are never deleted, because their numbers must not start again.
+What a zombie writes afterwards is below the fence or alongside the current grant: it is ignored, and deleted again. If the fence is
+deleted, too, the zombie is a worker like any other: it finds its record deleted and begins a new incarnation. Until it has read that far,
+it holds no grant, and Kafka rejects its writes; a successor with its name counts on from all deleted incarnations (`FORGOTTEN`), so the
+zombie is the older one. Grants, task log partitions, the run and the model are never deleted, because their numbers must not start again.
 """
 
 from __future__ import annotations

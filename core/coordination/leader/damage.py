@@ -1,4 +1,4 @@
-"""Repairs keys that somebody overwrote with unreadable messages, or deleted by hand: the leader writes the previous message again.
+"""Repairs keys that someone overwrote with unreadable messages, or deleted by hand: the leader writes the previous message again.
 
 Such a message is skipped (`JobState.damaged`), so nothing changes at first; but compaction would delete the message that it hides. Only the
 leader writes its keys, so the previous message is right, and it is written again. So is a request, which is written once, and what a worker
@@ -72,7 +72,7 @@ def unknown(draft: Draft, kind: str, *key: str | int) -> bool:
 
 
 def may_be_held(draft: Draft, task: str) -> bool:
-    """Whether somebody may hold an unreadable grant of this task. If so, fences all who may."""
+    """Whether someone may hold an unreadable grant of this task. If so, fences all who may."""
     key: Key = ("set-grant", (task,))
     if not unknown(draft, *("set-grant", task)):
         return False

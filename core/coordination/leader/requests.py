@@ -273,7 +273,7 @@ def _move(draft: Draft, request: SetRequest) -> Answer | None:
 
 
 def _waits_to_move(draft: Draft, model: JobModel, request: SetRequest) -> bool:
-    """Whether a task cannot be moved yet: its holder, where it should be, was told to let it go, and no word takes that back. Wanting it
+    """Whether a task cannot be moved yet: its holder, where it should be, was told to release it, and nothing revokes that. Wanting it
     there at once would look as if it had moved, while the holder lets go. Behind a move that waits, the next moves of the task wait, too.
     """
     task, to = request.arguments["task"], request.arguments["to"]
@@ -315,7 +315,8 @@ def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
 
 
 def _refused_by_others(draft: Draft, name: str, then: Mapping[str, Any]) -> Answer | None:
-    """A refusal if a setting would make no sense beside another one; None if it would. `then`: its override after the change, if any.
+    """A refusal if a setting would make no sense together with another one; None if it would. `then`: its override after the change, if
+    any.
 
     The values of the next run are those of all overrides. A dynamic setting applies to the live run, too, which has its own values of what
     changes only between runs.

@@ -5,7 +5,7 @@
 - When all tasks have reported, the seeks are removed from the run and the request is done. If a task refuses, the request has failed, with
   the reason.
 - What leaves out one record moves no position: it is carried out in every stream that tasks read, also between the job's own stages, and
-  beside other seeks. A later seek of the partition to a position replaces it.
+  alongside other seeks. A later seek of the partition to a position replaces it.
 - While the run drains, only failed tasks can be moved to another position; they restart, and drain from there.
 - A seek that was not applied before its `not_after` is removed, and has failed. The partitions where it was applied are named, and stay so.
 """

@@ -1,4 +1,4 @@
-"""What a member runs: for each grant that it holds, what the task must be told, and what must be reported in the stream.
+"""What a member runs: for each grant that it holds, what must be sent to the task, and what must be reported in the stream.
 
 It compares what the job state wants with what was ordered and reported, and returns the difference. Promises:
 
@@ -57,7 +57,7 @@ class LocalGrant:
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """The seeks that the task has refused, each with the reason."""
     delivered: set[str] = field(default_factory=set[str])
-    """The seeks of the run that this start of the task was told."""
+    """The seeks of the run that were sent to this start of the task."""
     ran: bool = False
     """The task has run here under this grant."""
     unproven: bool = False

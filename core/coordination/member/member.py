@@ -90,7 +90,7 @@ _ANSWERS = (Probed, MessagesWritten, MessagesUnknown, TaskReported, SeekApplied)
 def _table() -> tuple[TableRow, ...]:
     s = MemberState
     entered = (s.WAITING, s.FENCING, s.INITIALISING, s.RESTING, s.EXITED)
-    anew = (s.READING, s.LEAVING, s.EXITED)
+    reset = (s.READING, s.LEAVING, s.EXITED)
     there = (*BEFORE, *AT_WORK, s.EXITED)
 
     def but(*states: MemberState) -> tuple[MemberState, ...]:
@@ -106,7 +106,7 @@ def _table() -> tuple[TableRow, ...]:
             (s.FENCING, FenceReturned, ("", s.INITIALISING, s.EXITED), "the predecessor can no longer write"),
             (s.FENCING, FenceFailed, s.RESTING, "fencing is retried after a pause"),
             (s.RESTING, Tick, ("", s.FENCING, s.INITIALISING, s.EXITED, s.WAITING), "the pause is over", "end_pause"),
-            (s.INITIALISING, ProducerReady, (s.JOINED, *anew), "the transactional id is ours"),
+            (s.INITIALISING, ProducerReady, (s.JOINED, *reset), "the transactional id is ours"),
             (
                 s.INITIALISING,
                 ProducerLost,
@@ -114,8 +114,8 @@ def _table() -> tuple[TableRow, ...]:
                 "the next attempt uses another id: this one may be initialised",
                 "rest_lost",
             ),
-            (s.JOINED, (Read, End, Tick, *_ANSWERS), ("", *anew), "reconcile running tasks with the grants"),
-            (s.JOINED, ProducerLost, ("", *anew), "the incarnation is over"),
+            (s.JOINED, (Read, End, Tick, *_ANSWERS), ("", *reset), "reconcile running tasks with the grants"),
+            (s.JOINED, ProducerLost, ("", *reset), "the incarnation is over"),
             (s.JOINED, Leave, (s.LEAVING, s.EXITED), "releases its tasks first"),
             (s.LEAVING, (Read, End, Tick, *_ANSWERS), ("", s.EXITED), "until all tasks are released and reported"),
             (s.LEAVING, ProducerLost, ("", s.EXITED), "the leader fences what it held"),

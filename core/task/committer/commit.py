@@ -14,7 +14,7 @@ What this machine decides and promises:
 - *Sealing* divides: everything that a task has completed by then is in this transaction; what completes later is in the next one.
 - `Commit` is given only after every send has returned and every future has succeeded (a client that commits although a batch has failed
   commits the rest, and loses that batch).
-- A task's store is written, and the task is told, only after the broker has committed. So a store is never ahead of its log.
+- A task's store is written, and the task is notified, only after the broker has committed. So a store is never ahead of its log.
 - Any failure, or a transaction longer than `timeout_s`, ends the incarnation: nothing is retried on a producer in an unknown state. Only
   tasks that wrote to the failed target are blamed.
 - A store that refuses its changes fails only its own task: the transaction is durable, and the log contains the changes. The task's

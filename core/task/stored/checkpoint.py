@@ -1,8 +1,8 @@
 """The contents of a task's log: its checkpoints, and the changes of its tables.
 
-A checkpoint is all that a restart needs beside the tables: the position of each partition, the run, how far a drain or an end has come, and
-what was carried out once and must not be repeated. It is written in the transaction of the outputs that it belongs to, so it is never ahead
-of them or behind.
+A checkpoint is all that a restart needs in addition to the tables: the position of each partition, the run, how far a drain or an end has
+come, and what was carried out once and must not be repeated. It is written in the transaction of the outputs that it belongs to, so it is
+never ahead of them or behind.
 
 Promises:
 
