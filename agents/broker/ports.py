@@ -55,7 +55,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports of loopback, below those that the kernel hands out: one of these may be someone else's before its broker is back."""
+    """Free ports of loopback, below those that the kernel hands out: one of these may be someone else's before its broker runs again."""
     below = random.SystemRandom().sample(range(FIRST, handed_out()), max(0, handed_out() - FIRST))
     found = list(itertools.islice(filter(is_free, below), count))
     return found if len(found) == count else _any_free(count)

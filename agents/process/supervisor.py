@@ -46,7 +46,7 @@ from .launch import RUN_FAILED, host_word
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
-SHORT_LIFE_S = 10.0
+SHORT_RUN_S = 10.0
 SHORT_RUNS = 5
 REPORT_S = 5.0
 PR_SET_PDEATHSIG = 1
@@ -136,7 +136,7 @@ class Supervisor:
         return await child.running.wait()
 
     async def _died(self, child: Child, code: int) -> None:
-        if time.monotonic() - child.began_s < SHORT_LIFE_S:
+        if time.monotonic() - child.began_s < SHORT_RUN_S:
             child.short_runs += 1
         else:
             child.short_runs, child.pause_s = 0, FIRST_PAUSE_S

@@ -25,7 +25,7 @@ COURSE = frozenset(
 """The loggers for the progress of tasks, their batches and Spark."""
 
 
-class _Nobody:
+class _Silent:
     """A logger that logs nothing."""
 
     def __getattr__(self, name: str) -> Any:
@@ -37,7 +37,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _logger(*names: Any) -> Any:
-    return _Nobody() if names and names[0] in COURSE else structlog.PrintLogger()
+    return _Silent() if names and names[0] in COURSE else structlog.PrintLogger()
 
 
 @contextlib.contextmanager

@@ -52,9 +52,9 @@ _threshold = _Threshold()
 
 
 class Repeats(logging.Filter):
-    """Limits the repeated messages of other libraries. A client whose broker is away repeats its message a hundred times a second; this
-    filter lets it through at growing intervals, with a count. Messages are the same if their logger and their text before formatting are
-    the same.
+    """Limits the repeated messages of other libraries. A client whose broker does not answer repeats its message a hundred times a second;
+    this filter lets it through at growing intervals, with a count. Messages are the same if their logger and their text before formatting
+    are the same.
     """
 
     def __init__(self, every_s: float = REPEATED_AFTER_S) -> None:

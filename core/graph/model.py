@@ -21,7 +21,7 @@ from ..names import StreamPartition
 from ..orders import ProducerSet
 from .grouping import counts
 
-_NOBODY: Mapping[str, Any] = MappingProxyType({})
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class JobModel:
     run_id: str = ""
     deployment: str = ""
     """Its tasks were made for this run and this deployment: growth and additions take effect when one of the two changes."""
-    tasks: Mapping[str, tuple[StreamPartition, ...]] = field(default_factory=lambda: _NOBODY)
+    tasks: Mapping[str, tuple[StreamPartition, ...]] = field(default_factory=lambda: _EMPTY)
     """Task → the stream partitions that it owns."""
-    wanted: Mapping[str, str] = field(default_factory=lambda: _NOBODY)
+    wanted: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     """Task → the processor that should run it. A task that no one can run is absent."""
     processors: tuple[str, ...] = ()
     """The processors that were known when tasks were placed, so that a later leader knows when it must place them again."""
-    producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _NOBODY)
+    producers: Mapping[str, ProducerSet] = field(default_factory=lambda: _EMPTY)
     """Intermediate or shared stream → the tasks that produce it."""
-    shared: Mapping[str, int] = field(default_factory=lambda: _NOBODY)
+    shared: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     """Stream that the job shares with other jobs → its number of partitions. (`streams` are those that the job reads.)"""
     former: tuple[str, ...] = ()
     """Streams that earlier versions of the job wrote between their stages, and this one does not. They are the job's own, too."""

@@ -44,7 +44,7 @@ FIRST_LOG_S = 30.0
 LAST_LOG_S = 300.0
 """A batch that takes long is logged after `FIRST_LOG_S`, then at intervals that double up to this one."""
 FIRST_AWAY_S = 10.0
-"""The first interval at which is logged that Spark is away."""
+"""The first interval at which is logged that Spark is unavailable."""
 MOST_ERROR = 500
 
 

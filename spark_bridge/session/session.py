@@ -261,7 +261,7 @@ class Spark:
         raise AssertionError("unreachable")
 
     async def _once(self, demand: Demand, watched: Watched) -> Any:
-        """One attempt, which waits while Spark is away."""
+        """One attempt, which waits while Spark is unavailable."""
         give_up = time.monotonic() + self.patience_s
         pause, longest = AWAY_S
         while True:

@@ -31,8 +31,8 @@ from ..group import show_error
 from ..options import broker_options, configured, properties_given, worker_flags
 from ..output import show_text
 
-RESTORE_TOLD_S = 5.0
-WAITING_TOLD_S = 1.5
+RESTORE_LOG_S = 5.0
+WAITING_LOG_S = 1.5
 OTHER_CODE = "this code cannot go on"
 ADVICE = {
     "are those of the job": "give one of the two jobs another name or id: _ and - are the same in topics and directories",
@@ -277,7 +277,7 @@ class Waiting:
     A run that the leader begins at once, for `--bounded`, a new `--run-id` or another graph, has not been waited for: nothing is said.
     """
 
-    def __init__(self, worker: Any, job: str, after_s: float = WAITING_TOLD_S) -> None:
+    def __init__(self, worker: Any, job: str, after_s: float = WAITING_LOG_S) -> None:
         self.worker, self.job, self.after_s = worker, job, after_s
         self._due: asyncio.TimerHandle | None = None
 
@@ -311,7 +311,7 @@ def end_without_waiting(worker: Any) -> NoReturn:
 async def tell_restores(worker: Any) -> None:
     """Log the progress of restores every few seconds."""
     while True:
-        await asyncio.sleep(RESTORE_TOLD_S)
+        await asyncio.sleep(RESTORE_LOG_S)
         line = restore_line(documents.restores(worker))
         if line:
             log.info(line)

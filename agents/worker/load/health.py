@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = Logger("headgate.worker")
 AWAY_S = 5.0
-"""The coordinator stream is fetched at least twice a second: without an answer for this long, its broker is away."""
+"""The coordinator stream is fetched at least twice a second: without an answer for this long, its broker counts as silent."""
 COMMIT_S = 10.0
 """A transaction takes some ten milliseconds: after this time its broker or a disk does not answer."""
 LONG_S = 5.0

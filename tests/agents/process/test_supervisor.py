@@ -136,7 +136,7 @@ async def test_a_child_that_always_fails_stays_down_in_the_end(tmp_path: Path, m
     """Five short lives in a row, and its code is the exit code."""
     monkeypatch.setattr(s, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(s, "LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(s, "SHORT_LIFE_S", 600.0)
+    monkeypatch.setattr(s, "SHORT_RUN_S", 600.0)
     rig = Rig(tmp_path, ["w-0"], CODE="1")
     assert await asyncio.wait_for(rig.supervisor.run(), 240) == 1
     assert len(rig.lines("w-0")) == s.SHORT_RUNS == len(rig.dead)
