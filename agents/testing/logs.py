@@ -136,7 +136,7 @@ class Logs:
         self._written: dict[object, list[Piece]] = {}
         self._follow: dict[StreamPartition, dict[Callable[[StreamPartition], None], None]] = {}
         self._made: dict[str, int] = {}
-        """How often a topic was made again."""
+        """How often a topic was re-created."""
 
     def width(self, topic: str) -> int:
         """The number of partitions; one for a topic that was not declared."""

@@ -247,13 +247,11 @@ def _one_serde(graph: Graph, stage: Stage) -> None:
             continue
         # an intermediate stream is ours: its key encoding can be changed to that of the other stream
         ours, others = (other, one) if other in graph.writer else (one, other)
-        into = (
-            f"repartition '{graph.writer[ours].name}'" if ours in graph.writer else f".repartition(…) behind '{ours}'"
-        )
+        into = f"repartition '{graph.writer[ours].name}'" if ours in graph.writer else f".repartition(…) after '{ours}'"
         raise DeclarationError(
             f"'{stage.name}' ({stage.verb}) combines streams whose keys differ in their bytes: "
             f"'{one}' ({serdes[one]}) and '{other}' ({serdes[other]}); equal keys would not meet",
-            remedy=f"give {into} the key_serde= of '{others}', or put .repartition(…) behind '{others}'",
+            remedy=f"give {into} the key_serde= of '{others}', or put .repartition(…) after '{others}'",
         )
 
 

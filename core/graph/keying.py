@@ -159,7 +159,7 @@ def _apart(graph: Graph, stage: Stage, found: Mapping[str, str]) -> DeclarationE
     behind = " and ".join(f"app.input('{stream}')" for stream in inputs or sorted(found))
     return DeclarationError(
         f"'{stage.name}' ({stage.verb}) combines streams that are partitioned differently: {what}; most equal keys would not meet",
-        remedy=f"put .repartition(…) behind {behind}, write the topics with one partitioner (librdkafka: partitioner=murmur2_random), "
+        remedy=f"put .repartition(…) after {behind}, write the topics with one partitioner (librdkafka: partitioner=murmur2_random), "
         "or, if both are partitioned alike, declare it: app.input(…, partitioner=)",
     )
 

@@ -192,7 +192,7 @@ def _alike(graph: Graph, narrow: str, wide: str, partitions: Mapping[str, int]) 
         return f"say .repartition(…, partitions={partitions[wide]}) where '{stage.name}' is declared"
     if (stage := graph.writer.get(wide)) is not None:
         return f"say .repartition(…, partitions={partitions[narrow]}) where '{stage.name}' is declared"
-    return f"put .repartition(…, partitions={partitions[wide]}) behind app.input('{narrow}')"
+    return f"put .repartition(…, partitions={partitions[wide]}) after app.input('{narrow}')"
 
 
 def _together(narrow: str, wide: str, tasks: Grouping) -> bool:

@@ -43,7 +43,7 @@ async def test_a_join_of_inputs_with_four_and_three_partitions_is_refused_everyw
     assert await worker.ended() == 2
     for said in (str(planned.output) + str(planned.exception), worker.text()):
         assert why in said
-        assert f"put .repartition(…, partitions=4) behind app.input('{rates}')" in said
+        assert f"put .repartition(…, partitions=4) after app.input('{rates}')" in said
         assert ".table(…, broadcast=True)" in said
 
     app = hg.App(job.name)

@@ -51,7 +51,7 @@ async def test_a_join_of_topics_of_java_and_librdkafka_fails_before_its_first_re
     await one.until(lambda: set(one.states().values()) == {"failed"}, "all tasks have failed")
     why = one.worker.actors["Partition 0"].machine.why
     assert f"'{orders}' by murmur2 and '{users}' by crc32" in why
-    assert f"put .repartition(…) behind app.input('{users}')" in why
+    assert f"put .repartition(…) after app.input('{users}')" in why
     assert one.worker.counters["Partition 0"]["join_misses"] == 0
     assert one.worker.counters["Partition 0"]["keys_tested"] >= 100
     async with asyncio.timeout(240):  # the next heartbeat of a worker whose four tasks have looked

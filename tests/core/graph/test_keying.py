@@ -63,7 +63,7 @@ def test_two_known_and_different_ones_do_not_meet():
     assert error.what == (
         "'j' (join) combines streams that are partitioned differently: 'a' by murmur2 and 'b' by crc32; most equal keys would not meet"
     )
-    assert error.remedy.startswith("put .repartition(…) behind app.input('b'), write the topics with one partitioner")
+    assert error.remedy.startswith("put .repartition(…) after app.input('b'), write the topics with one partitioner")
     assert "app.input(…, partitioner=)" in error.remedy
     assert disagreement(JOINED, {"a": sample(60, murmur2=60), "b": sample(60, murmur2=60)}) is None
 

@@ -144,7 +144,7 @@ def test_a_join_of_different_widths_is_refused_and_in_one_task_it_is_not():
         resolve(graph, {"a": 2, "b": 4})
     assert caught.value.what == "'j' (join) needs 'a' and 'b' partitioned alike, but 'a' has 2 partitions and 'b' has 4"
     assert caught.value.remedy == (
-        "put .repartition(…, partitions=4) behind app.input('a'), "
+        "put .repartition(…, partitions=4) after app.input('a'), "
         "or keep a copy of the table in every task: .table(…, broadcast=True)"
     )
     assert list(resolve(graph, {"a": 2, "b": 4}, grouper=all_in_one)) == ["All"]
