@@ -139,14 +139,14 @@ BATCH_METRICS: tuple[Metric, ...] = (
     Metric(
         "headgate_batches_retried_total",
         COUNTER,
-        "Attempts of batches that were repeated.",
+        "Attempts at batches that were repeated.",
         ("step",),
         _tallied("retried"),
     ),
     Metric(
         "headgate_batch_retry_seconds_total",
         COUNTER,
-        "Time from the failure of attempts that were repeated until Spark had their batches again.",
+        "Time from a failed attempt at a batch until Spark works on the batch again.",
         ("step",),
         _tallied("retry_ms", 1000),
     ),

@@ -183,7 +183,7 @@ class Tally:
     spark_ms: int = 0
     """Time that the attempts took."""
     retry_ms: int = 0
-    """Time from the failure of attempts that were repeated until Spark had their batches again."""
+    """Time from a failed attempt at a batch until Spark works on the batch again."""
 
     def plus(self, other: Tally) -> Tally:
         """The sum of both.

@@ -108,12 +108,12 @@ class CheckedChooser:
             )
         if choice.up_to_offset is not None and choice.up_to_offset <= head.offset:
             raise self._broken(
-                f"wants {what} only below offset {choice.up_to_offset}, where it stands at {head.offset}",
+                f"limits {what} to offsets below {choice.up_to_offset}, but its head is at {head.offset}",
                 "let the head record through: up_to_offset > head.offset",
             )
         if choice.up_to_timestamp is not None and choice.up_to_timestamp < head.timestamp:
             raise self._broken(
-                f"wants {what} only up to time {choice.up_to_timestamp}, where it stands at {head.timestamp}",
+                f"limits {what} to times up to {choice.up_to_timestamp}, but its head is at {head.timestamp}",
                 "let the head record through: up_to_timestamp >= head.timestamp",
             )
 

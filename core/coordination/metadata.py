@@ -73,7 +73,7 @@ def _request(key: str, value: Any) -> c.SetRequest:
     if strange := sorted(given.keys() - {"verb", "run", "arguments"}):
         wrong = f"it has no field '{strange[0]}'"
     elif not (isinstance(verb, str) and isinstance(run, str) and isinstance(arguments, Mapping)):
-        wrong = "'verb' and 'run' are texts, and 'arguments' is a map"
+        wrong = "'verb' and 'run' are strings, and 'arguments' is an object"
     else:
         wrong = r.problem(made) if key else "it needs an id"
     if wrong:

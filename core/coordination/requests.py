@@ -164,9 +164,9 @@ def problem(request: SetRequest) -> str:
         if partition is not None and not _is_count(partition):
             return "'partition' of seek must be a number"
         if seek_target(request.arguments["to"]) is None:
-            return "'to' of seek must be oldest, newest, an offset, a time or what is skipped"
+            return "'to' of seek must be oldest, newest, an offset, a time or the record to skip"
         if skips(request.arguments["to"]) and partition is None:
-            return "'partition' of seek is missing: one record is in one partition"
+            return "seek needs a 'partition' to skip one record"
         shown = request.arguments.get("positions", {})
         seen = cast("Mapping[Any, Any]", shown).values() if isinstance(shown, Mapping) else (shown,)
         if not isinstance(shown, Mapping) or not all(one is None or _is_count(one) for one in seen):
@@ -176,5 +176,7 @@ def problem(request: SetRequest) -> str:
     if request.verb == SET_CONFIG:
         value = request.arguments["value"]
         if not isinstance(value, str | int | float) or (isinstance(value, str) and len(value) > MAX_SETTING):
-            return f"'value' of set-config must be true, false, a number, or a text of at most {MAX_SETTING} characters"
+            return (
+                f"'value' of set-config must be true, false, a number, or a string of at most {MAX_SETTING} characters"
+            )
     return ""

@@ -72,7 +72,7 @@ FieldReader = Callable[[Any], Any]
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is not a text")
+        raise TypeError(f"{value!r:.80} is not a string")
     return value
 
 
@@ -264,7 +264,7 @@ def encode(message: Message, stamp: Stamp = Stamp()) -> tuple[bytes, bytes]:  # 
         key, value = encode_key(key_of(message)), _pack(whole)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(
-            f"{KEYS[type(message)][0]} cannot be written: {error}", remedy="use plain texts, numbers, lists and maps"
+            f"{KEYS[type(message)][0]} cannot be written: {error}", remedy="use plain strings, numbers, lists and maps"
         ) from error
     if len(key) > MAX_KEY or len(value) > MAX_VALUE:
         raise DataError(

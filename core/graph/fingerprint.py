@@ -73,14 +73,14 @@ def describe(part: str, was: str | None, now: str | None) -> list[str]:
     """What has changed in a part (None: it does not exist), one line per change; field by field if `parts` stored fields.
 
     >>> describe("stage:totals", '{"by":"day"}', '{"by":"hour"}'), describe("stage:a", "{}", None), describe("setting:grouper", "all", "x")
-    (["stage 'totals': by was 'day', is 'hour'"], ["stage 'a' is gone"], ["setting:grouper: was 'all', is 'x'"])
+    (["stage 'totals': by was 'day', is 'hour'"], ["stage 'a' was removed"], ["setting:grouper: was 'all', is 'x'"])
     """
     before, after = _fields(was), _fields(now)
     kind, _, name = part.partition(":")
     if was is None and after is not None:
         return [f"{kind} '{name}' is new"]
     if now is None and before is not None:
-        return [f"{kind} '{name}' is gone"]
+        return [f"{kind} '{name}' was removed"]
     if before is None or after is None:
         absent = "not set" if kind == "setting" else "not there"
         old, new = (absent if one is None else repr(one) for one in (was, now))

@@ -199,7 +199,7 @@ def _foreign(history: History, schema: Schema) -> list[str]:
     if history.kind != schema.kind:
         found.append(f"it belongs to {_article(history.kind)}, not to {_article(schema.kind)}")
     if history.key != schema.key:
-        found.append(f"its keys are {history.key}, and are to be {schema.key}")
+        found.append(f"its keys are {history.key}, and would become {schema.key}")
     return found
 
 
@@ -210,7 +210,7 @@ def _article(kind: str) -> str:
 def _misfits(last: Version, schema: Schema) -> list[str]:
     found: list[str] = []
     if last.value != schema.value:
-        found.append(f"its values are {last.value}, and are to be {schema.value}")
+        found.append(f"its values are {last.value}, and would become {schema.value}")
         return found
     before = {one.name: one for one in last.fields}
     for one in schema.fields:
@@ -219,9 +219,9 @@ def _misfits(last: Version, schema: Schema) -> list[str]:
             if one.required and last.fields:
                 found.append(f"'{one.name}' is new and has no default, so stored rows cannot be read")
         elif was.kind != one.kind:
-            found.append(f"'{one.name}' was {was.kind}, and is to be {one.kind}")
+            found.append(f"'{one.name}' was {was.kind}, and would become {one.kind}")
         elif not _fits(was.type, one.type):
-            found.append(f"'{one.name}' was of type {was.type}, and is to be of type {one.type}")
+            found.append(f"'{one.name}' was of type {was.type}, and would become {one.type}")
         elif one.required and not was.required:
             found.append(f"'{one.name}' no longer has a default, so stored rows may lack it")
     return found

@@ -393,7 +393,7 @@ def _check_texts(data: memoryview, offsets: _Offsets) -> None:
     try:
         text = str(data[offsets.first : offsets.last], "utf-8")
     except UnicodeDecodeError:
-        raise Flaw("has a text that is not UTF-8") from None
+        raise Flaw("has text that is not UTF-8") from None
     ends: tuple[int, ...] = struct.unpack(offsets.form, offsets.buffer) if len(text) < size else ()
     if any(data[at] & 0xC0 == 0x80 for at in ends if at < offsets.last):
-        raise Flaw("has a text that is not UTF-8")
+        raise Flaw("has text that is not UTF-8")

@@ -78,11 +78,11 @@ class FlatTable:
         start, size = self._vector(field, 1)
         data = self._source.data
         if start + size >= len(data) or data[start + size]:
-            raise Flaw("has a text without an end")
+            raise Flaw("has a string without an end")
         try:
             return data[start : start + size].decode()
         except UnicodeDecodeError:
-            raise Flaw("has a text that is not UTF-8") from None
+            raise Flaw("has text that is not UTF-8") from None
 
     def tables(self, field: int) -> Iterator[FlatTable]:
         """A vector of tables; it must be present."""

@@ -435,7 +435,7 @@ def _check_headers(headers: Any, records: int) -> None:
             raise FrameError("a header is not a pair")
         names, values = zip(*pairs, strict=True)
         if not _STR.issuperset(map(type, names)) or not _KEY_TYPES.issuperset(map(type, values)):
-            raise FrameError("a header is not a text with bytes or nil")
+            raise FrameError("a header is not a string with bytes or nil")
 
 
 _CONTROL = (UserFrame, Watermark, EndOfStream, Drain)

@@ -141,7 +141,7 @@ def test_every_row_leads_somewhere_and_every_section_is_led_to() -> None:
 def test_every_section_says_what_one_sees_and_what_helps(title: str) -> None:
     """Who is woken at night finds the same order everywhere, and a command, a setting or another page."""
     text = section(title)
-    assert "**One sees**" in text or text.lstrip().startswith("| what |")
+    assert "**You see**" in text or text.lstrip().startswith("| what |")
     assert re.search(r"`headgate |\]\(|`[a-z]+\.[a-z-]+|NTP", text)
 
 

@@ -95,7 +95,7 @@ async def test_what_does_not_fit_is_refused_before_the_first_record(job, topic):
     two = await resumed(job, aggregating(job, inp, out, n=hg.max("x")))
     await job.write(inp, [{"user": "a", "x": 6}])
     said = await failed(two)
-    assert "the table 'numbers' does not fit what is stored in it: 'n' was count, and is to be max" in said
+    assert "the table 'numbers' does not fit what is stored in it: 'n' was count, and would become max" in said
     assert "migrate=" in said
     three = await resumed(job, aggregating(job, inp, out, n=hg.count()))
     await three.until_running(1)

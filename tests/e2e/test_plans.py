@@ -57,7 +57,7 @@ async def test_the_plan_compares_the_code_with_the_stored_state(job, topic):
     assert code == 1
     [state] = found["state"]
     assert (state["refused"], state["tasks"]) == (True, ["Partition 0", "Partition 1"])
-    assert "'n' was sum, and is to be max" in state["what"]
+    assert "'n' was sum, and would become max" in state["what"]
     assert state["what"] in said
 
     fine, said, code = await planned(job, inp, out, 'k=hg.count(), n=hg.sum("x")')

@@ -1,12 +1,12 @@
 """`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, with their origin and the error.
 
 `replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time, which
-stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a letter that was too large for the dead-
-letter topic is read from its own topic. The dead letters stay until `purge` deletes them. A dead letter of Spark contains a row that was
-made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and re-created,
-or if the row was made from several records, the replay is refused. A topic that was adopted (`headgate topics adopt`) is the one before. A
-dead letter from between two stages can only be replayed to a topic given with `--to`, because only the job writes between its stages. What
-goes to a given topic is the content of the dead letter.
+stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a dead letter that was too large for the
+dead- letter topic is read from its own topic. The dead letters stay until `purge` deletes them. A dead letter of Spark contains a row that
+was made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and
+re-created, or if the row was made from several records, the replay is refused. A topic that was adopted (`headgate topics adopt`) is the
+one before. A dead letter from between two stages can only be replayed to a topic given with `--to`, because only the job writes between its
+stages. What goes to a given topic is the content of the dead letter.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def list_(to: Target, output: str) -> None:
 
 
 def came_from(topic: str, partition: int, offset: int) -> str:
-    """The record that a letter was, for people. No record stands for the result of a window, only its stream.
+    """The record that a dead letter was, for people. No record stands for the result of a window, only its stream.
 
     >>> came_from("orders", 1, 7), came_from("sales-1-by-user", -1, -1)
     ('orders[1]@7', 'sales-1-by-user')
@@ -284,8 +284,8 @@ async def _adopted(to: Target, places: Set[StreamPartition]) -> dict[str, str]:
 
 
 def must_be_same(letter: Any, topic: str, found: str, adopted: Mapping[str, str]) -> None:
-    """Raise if the record of a letter was in a topic that is gone: what stands at its offset now is another record, unless that topic was
-    adopted. An unknown id equals any."""
+    """Raise if the record of a dead letter was in a topic that is gone: what stands at its offset now is another record, unless that topic
+    was adopted. An unknown id equals any."""
     known = (dict(letter.headers).get(TOPIC_ID) or b"").decode(errors="replace")
     if found not in ("", known) and taken_for(known, adopted) not in ("", found):
         raise HeadgateError(
@@ -354,7 +354,7 @@ def again(to: Target, letter: Any, topic: str, framed: Mapping[str, str]) -> Pla
 def _cut(
     letter: Any, said: dict[str, Any], headers: dict[str, Any], framed: Mapping[str, str]
 ) -> tuple[int, str, int, int]:
-    """The position of the record of a letter that holds only a part of it. Raises if the record does not stand alone in its topic."""
+    """The position of the record of a dead letter that holds only a part of it. Raises if the record does not stand alone in its topic."""
     if said["topic"] in framed or said["partition"] < 0 or said["origin_offset"] < 0:
         size = headers.get("hg-size", b"").decode(errors="replace")
         raise HeadgateError(
@@ -365,7 +365,7 @@ def _cut(
 
 
 async def _original(to: Target, letter: int, topic: str, partition: int, offset: int) -> Plain:
-    """The record that a Spark row was made from, or that a letter holds a part of, read from its topic."""
+    """The record that a Spark row was made from, or that a dead letter holds a part of, read from its topic."""
     await width_of(to.client, topic)
     async for record in scan_topic(to.client, topic, partition=partition, first=offset):
         if record.offset == offset:

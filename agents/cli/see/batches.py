@@ -218,7 +218,7 @@ def why(one: Mapping[str, Any]) -> str:
     """How far a batch is, or what it waits for, and the error of its last attempt, on one line."""
     stage = one["stage"] if one["state"] == "running" else ""
     progress = one["progress"]["told"] if one["progress"] else ""
-    again = "" if one["retry_s"] is None else f", and Spark had it again after {_length(one['retry_s'])}"
+    again = "" if one["retry_s"] is None else f", retried after {_length(one['retry_s'])}"
     error = f"last error: {one['error']}{again}" if one["error"] else ""
     ranges = ", ".join(f"{at['topic']}[{at['partition']}] {at['first']} to {at['last']}" for at in one["ranges"])
     return NARROW.sub(" ", "; ".join(part for part in (stage, progress, one["why"], ranges, error) if part)) or "-"

@@ -292,7 +292,11 @@ for verb in (create, list_topics, describe, delete, adopt):
 @click.option(
     "--acls", is_flag=True, help="Print the commands that grant the rights of the job instead. Asks no broker."
 )
-@click.option("--principal", metavar="NAME", help="With --acls: whom. [default: User: and the user of -X or [client]]")
+@click.option(
+    "--principal",
+    metavar="NAME",
+    help="With --acls: the principal that gets the rights. [default: User: and the user of -X or [client]]",
+)
 @click.option("--no-create", is_flag=True, help="With --acls: someone else creates the job's topics.")
 @app_dir_option
 @broker_options

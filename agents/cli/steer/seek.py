@@ -130,7 +130,7 @@ class SeekPlan:
     "left_out",
     default="",
     metavar="OFFSET[.ROW]",
-    help="Leave out this record alone, as the failed task names it; ROW is a row of a frame.",
+    help="Skip only this record, as the failed task names it; ROW is a row of a frame.",
 )
 @click.option(
     "--plan", "only_plan", is_flag=True, help="Show what would be skipped or read again, without changing anything."

@@ -224,7 +224,7 @@ def _adopted(fields: dict[Any, Any]) -> Mapping[str, str]:
 def _texts(fields: dict[Any, Any], key: str) -> tuple[str, ...]:
     texts = fields.get(key)
     if type(texts) is not list or any(type(text) is not str for text in cast("list[Any]", texts)):
-        raise _damaged(f"{key} is not a list of texts")
+        raise _damaged(f"{key} is not a list of strings")
     return tuple(cast("list[str]", texts))
 
 

@@ -98,7 +98,7 @@ def test_what_is_written_by_hand_into_the_coordinator_stream_is_a_request_or_not
         ("set-request", "[]", "a map of fields"),
         ("set-request", "{", "Expecting"),
         ("set-request", "{}", "without 'verb'"),
-        ("set-request", '{"verb": 5}', "is not a text"),
+        ("set-request", '{"verb": 5}', "is not a string"),
         ("set-request", '{"verb": "dance"}', "unknown request"),
         ("set-request", '{"verb": "pause", "arguments": 5}', "not a set-request"),
         ("set-request", '{"verb": "pause", "uuid": "u"}', "no field 'uuid'"),

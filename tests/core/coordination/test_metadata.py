@@ -174,9 +174,9 @@ def test_reading_a_namespace_that_is_none_folds_nothing() -> None:
         ("u", "drain", "unknown request ''"),
         ("u", {"verb": "drian"}, "unknown request 'drian'"),
         ("u", {"verb": "drain", "runs": "r"}, "it has no field 'runs'"),
-        ("u", {"verb": 7}, "are texts"),
-        ("u", {"verb": "drain", "run": 7}, "are texts"),
-        ("u", {"verb": "drain", "arguments": [1]}, "is a map"),
+        ("u", {"verb": 7}, "are strings"),
+        ("u", {"verb": "drain", "run": 7}, "are strings"),
+        ("u", {"verb": "drain", "arguments": [1]}, "is an object"),
         ("u", {"verb": "move", "arguments": {"task": "x"}}, "move needs 'to'"),
     ],
 )

@@ -57,7 +57,7 @@ def test_where_a_seek_may_go(to: object, target: object):
         ("seek", {"stream": "s", "to": "oldest", "partition": 3}, ""),
         ("seek", {"stream": "s", "to": 4}, ""),
         ("seek", {"stream": "s", "to": ["skip", 4], "partition": 3}, ""),
-        ("seek", {"stream": "s", "to": ["skip", 4]}, "'partition' of seek is missing"),
+        ("seek", {"stream": "s", "to": ["skip", 4]}, "seek needs a 'partition'"),
         ("dance", {}, "unknown request 'dance'"),
         ("move", {"task": "t"}, "needs 'to'"),
         ("move", {"task": "t", "to": 3}, "name of a processor"),

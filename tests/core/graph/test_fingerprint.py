@@ -53,7 +53,7 @@ def test_every_change_changes_it_and_can_be_read():
     assert fingerprint(now, settings) != fingerprint(GRAPH, SETTINGS)
     assert differences(parts(GRAPH, SETTINGS), parts(now, settings)) == [
         "input 'a': until was [[0, 5]], is 'newest'",
-        "input 'b' is gone",
+        "input 'b' was removed",
         "input 'c' is new",
         "setting:grouper: was 'partition', is 'all'",
         "setting:more: was \"{'x': [3], 'y': [1, 2]}\", is not set",

@@ -81,13 +81,13 @@ def test_of_what_a_field_is_may_change_and_that_is_said():
 @pytest.mark.parametrize(
     ("before", "now", "says"),
     [
-        (states(N), states(Field("n", "sum")), "'n' was count, and is to be sum"),
+        (states(N), states(Field("n", "sum")), "'n' was count, and would become sum"),
         (
             states(Field("a", "aggregate", "int")),
             states(Field("a", "aggregate", "str")),
-            "'a' was of type int, and is to be of type str",
+            "'a' was of type int, and would become str",
         ),
-        (table(), table(value="msgpack"), "its values are json, and are to be msgpack"),
+        (table(), table(value="msgpack"), "its values are json, and would become msgpack"),
         (
             table(Field("a", "field", "int")),
             table(Field("a", "field", "int"), Field("b", "field", "int", required=True)),
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_with_the_difference_and_the_ways_out(befor
 @pytest.mark.parametrize(
     ("before", "now", "says"),
     [
-        (table(), table(key="json"), "its keys are text, and are to be json"),
+        (table(), table(key="json"), "its keys are text, and would become json"),
         (states(N), table(), "it belongs to an aggregate, not to a table"),
         (
             Schema("window tumbling-10s", "text", "states", (N,), by_position=True),

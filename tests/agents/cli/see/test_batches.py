@@ -116,8 +116,7 @@ def test_people_read_it_on_one_line_each(capsys: pytest.CaptureFixture[str]) -> 
     assert "daily 3 0 3 0 3 27 12 3 3 rows 6, watermark 3" in lines
     assert (
         "Partition 0/daily/3 running 7.0s 2000 0.2 MB 2026-01-31 12:00:00 – 12:01:00 watermark 2 "
-        "sums; stage 2 of 3, 4 of 8 tasks done, 2 running; last error: it died, and Spark had it again after 4.2s"
-        in lines
+        "sums; stage 2 of 3, 4 of 8 tasks done, 2 running; last error: it died, retried after 4.2s" in lines
     )
     assert "Partition 0/daily/4 open - 7 - - - - collects rows" in lines
     assert "Partition 0/daily/2 5s 9 90 B - rows 1.0s 1.5s 3.0s 4 2 1 after 4.2s: the JVM died" in lines

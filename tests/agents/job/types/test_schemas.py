@@ -88,13 +88,13 @@ def test_a_table_whose_values_get_another_format() -> None:
     first = opened(store, job(value=hg.json(), ttl="10s"))
     first.tables.table("kept").update({"a": {"n": 1}, "b": {"n": 2}})
     durable(first)
-    with pytest.raises(DeclarationError, match="its values are json, and are to be text"):
+    with pytest.raises(DeclarationError, match="its values are json, and would become text"):
         opened(store, job(value=hg.text()))
-    with pytest.raises(DeclarationError, match="its keys are text, and are to be json"):
+    with pytest.raises(DeclarationError, match="its keys are text, and would become json"):
         opened(store, job(value=hg.json(), key=hg.json()))
     migrating = job(value=hg.text(), ttl="10s", migrate=lambda names, old: f"was {old['n']}")
     second = opened(store, migrating, now=5_000)
-    assert second.news == ("table 'kept': its values are json, and are to be text",)
+    assert second.news == ("table 'kept': its values are json, and would become text",)
     assert second.tables.table("kept")["a"] == "was 1"
     durable(second)
     with pytest.raises(DeclarationError, match="some rows can be read only"):

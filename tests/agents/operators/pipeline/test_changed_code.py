@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_refused(windowed: bool, form: Form) -> None:
         stream.window(hg.tumbling(SIZE / 1000), name="agg", at_end="keep").agg(c=hg.max("n"), s=hg.sum("n"))
     else:
         stream.agg(c=hg.max("n"), s=hg.sum("n"), name="agg")
-    with pytest.raises(DeclarationError, match=r"'agg' does not fit .*'c' was count, and is to be max"):
+    with pytest.raises(DeclarationError, match=r"'agg' does not fit .*'c' was count, and would become max"):
         Rig(wrong, store=story.store)
     for other in Form:
         asyncio.run(story.lives(other, 1 << 20))

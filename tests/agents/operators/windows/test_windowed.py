@@ -298,7 +298,7 @@ def test_windows_with_other_keys_begin_where_none_is_open() -> None:
         before.complete()
         before.seal()
         before.applied(1)
-    with pytest.raises(DeclarationError, match="its keys are json, and are to be text"):
+    with pytest.raises(DeclarationError, match="its keys are json, and would become text"):
         open_tables(store, keyed_by(hg.text()), clock=lambda: 0)
 
 
