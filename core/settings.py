@@ -9,7 +9,7 @@ for the job; the source nearest to the worker wins (`resolve` says which one tha
 
 Promises: an unknown name is an error that suggests the nearest known one; a value is checked and parsed before it is used; a secret is
 masked wherever it is shown, and is never written to a topic. What is secret is known by the row of the setting, by its name, or, inside of
-a text, by what stands in front of it (`secrets`).
+a text, by what precedes it (`secrets`).
 """
 
 from __future__ import annotations

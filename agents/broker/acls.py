@@ -86,7 +86,7 @@ def delete_acls(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> N
 
 
 def applied(host: str, port: int, tls: ssl.SSLContext, acls: list[Acl]) -> list[bool]:
-    """Which of these permissions this broker goes by (DescribeAcls, version 1).
+    """Which of these permissions this broker enforces (DescribeAcls, version 1).
 
     The answers to the other two requests say what the controller has written. Brokers read it a moment later.
     """

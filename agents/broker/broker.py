@@ -178,12 +178,12 @@ class Broker:
             self._wait_ready(chosen, timeout_s)
 
     def allow(self, *permissions: acls.Acl) -> None:
-        """Add permissions or prohibitions to a secure broker. When this returns, its nodes go by them."""
+        """Add permissions or prohibitions to a secure broker. When this returns, its nodes enforce them."""
         acls.create_acls(*self._owner(), list(permissions))
         self._wait_applied(list(permissions), there=True)
 
     def disallow(self, *permissions: acls.Acl) -> None:
-        """Remove permissions from a secure broker. When this returns, its nodes go by them no more."""
+        """Remove permissions from a secure broker. When this returns, its nodes no longer enforce them."""
         acls.delete_acls(*self._owner(), list(permissions))
         self._wait_applied(list(permissions), there=False)
 

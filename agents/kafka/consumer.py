@@ -46,7 +46,7 @@ class KafkaConsumer:
         }
         self._raw = raw
         self._doubtful: set[str] = set()
-        """Topics of which an answer was an error since the metadata was read: they may have been made again."""
+        """Topics of which an answer was an error since the metadata was read: they may have been re-created."""
         self._looking: Any = None
         self._looks = 0
         self._withheld: list[Taken] = []

@@ -228,7 +228,7 @@ class Consumer(Protocol):
     def topic_id(self, topic: str) -> str:
         """The id of the topic from which `take` brings records, according to the latest metadata; empty if it is not known.
 
-        Records of a topic that was made again are not brought before this tells its id.
+        Records of a topic that was re-created are not brought before this tells its id.
         """
         ...
 

@@ -34,7 +34,7 @@ class Within:
     async def __aenter__(self) -> None:
         if self._most_s is not None:
             task = self._task = asyncio.current_task()
-            assert task is not None, "only a task can be called off"
+            assert task is not None, "only a task can be cancelled"
             self._cancelling = task.cancelling()
             self._timer = self._clock.call_later(self._most_s, self._over, task)
 

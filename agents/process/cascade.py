@@ -1,6 +1,6 @@
 """Drains a job, and then the jobs that read what it shares: `headgate drain JOB --cascade`.
 
-Which jobs follow stands in the coordinator streams: each run says which streams it reads of which jobs. They are drained one after the
+Which jobs follow is in the coordinator streams: each run says which streams it reads of which jobs. They are drained one after the
 other, each when the runs of its producers are closed, and it still reads the streams of these up to the ends that they have then.
 
 Promises:

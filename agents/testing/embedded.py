@@ -32,7 +32,7 @@ class Kafka:
     bootstrap: str
     """The address for clients: `127.0.0.1:41873`."""
     directory: Path
-    """A directory that goes with the broker; the state of jobs that `headgate` runs lies in it."""
+    """A directory that goes with the broker; the state of jobs that `headgate` runs is kept in it."""
 
     @property
     def variables(self) -> Mapping[str, str]:

@@ -104,7 +104,7 @@ class Upkeep:
             log.warning(
                 "this machine's clock differs from the broker's",
                 ahead_s=round((ahead_ms or 0) / 1000),
-                remedy="let both be set by NTP: what is kept for a time, or waits for one, goes by this machine's clock",
+                remedy="let both be set by NTP: what is kept for a time, or waits for one, uses this machine's clock",
             )
         elif self._off and not off:
             log.info("this machine's clock agrees with the broker's again")

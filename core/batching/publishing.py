@@ -13,7 +13,7 @@ What it promises:
   attempt again changes nothing, whoever does it.
 - A batch has an entry once all its files have their names. No entry is ever lost by merging: a file of entries may be deleted only when
   another one holds them all, and files with different contents have different names.
-- What stands in a staging directory is garbage as soon as its batch is published, or durably done without files, and never before; or when
+- What is in a staging directory is garbage as soon as its batch is published, or durably done without files, and never before; or when
   the bookkeeping that knew it has started over, as after `reset`.
 """
 
@@ -214,7 +214,7 @@ class ManifestEntry:
     files: tuple[File, ...] = ()
 
     def published(self) -> ManifestEntry:
-        """The entry as it stands in the manifest: where an attempt had its files does not matter any more."""
+        """The entry as it is in the manifest: where an attempt had its files does not matter any more."""
         return replace(self, files=tuple(replace(file, source="") for file in self.files))
 
     def line(self) -> str:

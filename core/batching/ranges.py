@@ -77,7 +77,7 @@ def remade(one: Range, found: str) -> RangeGone | None:
 
 def taken_for(topic_id: str, adopted: Mapping[str, str]) -> str:
     """The id of the topic that holds the records of this one, after all adoptions (`headgate topics adopt`: by id, the id that it was taken
-    for); empty if it is not known. A topic that was made again without an adoption is another one, whatever was adopted before.
+    for); empty if it is not known. A topic that was re-created without an adoption is another one, whatever was adopted before.
 
     >>> taken_for("one", {"one": "two", "two": "three"}), taken_for("one", {"one": ""}), taken_for("four", {"one": "two"})
     ('three', '', 'four')
@@ -88,7 +88,7 @@ def taken_for(topic_id: str, adopted: Mapping[str, str]) -> str:
 
 
 class UndecodedRecord(NamedTuple):
-    """A record that cannot be decoded, as it stands in Kafka, and why."""
+    """A record that cannot be decoded, as it is in Kafka, and why."""
 
     topic: str
     partition: int

@@ -233,7 +233,7 @@ class Inputs:
         self.adopted = dict([*self.adopted.items(), (before, known)][-MAX_ADOPTED:])
 
     def is_other(self, at: StreamPartition, topic: str) -> bool:
-        """Whether the position belongs to another topic than this one: the name is the same, and the topic was made again."""
+        """Whether the position belongs to another topic than this one: the name is the same, and the topic was re-created."""
         return bool(topic) and self.topics.get(at, topic) != topic
 
     def drain(self, drain_id: str, upto: Mapping[StreamPartition, int]) -> None:

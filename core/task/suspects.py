@@ -46,7 +46,7 @@ class Mark:
     """How many processes have ended while it was under way, if this one ends, too."""
     what: str = ""
     topic: str = ""
-    """The id of the topic; empty if it is not known. A topic that was made again has other records at these offsets."""
+    """The id of the topic; empty if it is not known. A topic that was re-created has other records at these offsets."""
     rows: int = 1
     """Of how many rows, from `row` on, one was under way."""
 

@@ -1,7 +1,7 @@
 """The slots under which a task stores its open windows: small numbers, each used again when its window has closed.
 
 The task log is compacted by key, and a deleted key leaves a tombstone that Kafka keeps for days. If the key of a stored block named its
-window, the log would fill up with tombstones of windows that have long been closed. A slot says nothing: the window stands in the value,
+window, the log would fill up with tombstones of windows that have long been closed. A slot says nothing: the window is in the value,
 and the next window that opens overwrites it.
 
 Promises:

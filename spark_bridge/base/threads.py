@@ -4,7 +4,7 @@ A call may never return: a user's function that hangs cannot be ended from outsi
 takes its place. Should the call return after all, its thread ends.
 
 No call to Spark may run on the thread of an event loop, because it would stop every actor of the worker for as long as it takes.
-`off_the_loop` stands in front of each, and raises.
+`off_the_loop` is called before each, and raises.
 """
 
 from __future__ import annotations

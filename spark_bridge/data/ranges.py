@@ -279,7 +279,7 @@ class RangeAttempt:
         )
 
     def check(self) -> None:
-        """Raise `RangeGone` if the log does not begin before all ranges, or belongs to a topic that was made again."""
+        """Raise `RangeGone` if the log does not begin before all ranges, or belongs to a topic that was re-created."""
         linked = link(self._connect)
         known = {(one.topic, one.topic_id): one for one in self._ranges.parts if one.topic_id}
         for one, found in [(one, linked.call("topic_id", one.topic)) for one in known.values()]:

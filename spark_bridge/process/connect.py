@@ -3,8 +3,8 @@
 What differs from a JVM of its own:
 
 - A server that was restarted knows nothing of its sessions, and its clients learn that with the next call. The session is then replaced.
-- PySpark's client tries again for ten minutes before it says that the server is away, and up to a minute passes between two tries. Here it
-  gives up after a few seconds; the batch runs again as soon as there is a server.
+- PySpark's client tries again for ten minutes before it says that the server is unavailable, and up to a minute passes between two tries.
+  Here it gives up after a few seconds; the batch runs again as soon as there is a server.
 - A server that hangs cannot be killed from here. The probe closes the connection, so that whoever waits for it goes on.
 - Settings of the server's own (memory, masters) are the server's business; only `spark.sql.*` can be set for a session.
 """

@@ -1,4 +1,4 @@
-"""A JVM for PySpark: started, connected to, and put down.
+"""A JVM for PySpark: started, connected to, and shut down.
 
 PySpark's own start of a JVM waits for it without limit, and no one learns which process it is before it is up. Here the process is known
 from the beginning, has a directory of its own (`home`), and is killed if it does not come up in time. The connection is made by PySpark.

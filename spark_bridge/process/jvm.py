@@ -77,7 +77,7 @@ class Sessions:
         self._own = False
         """Whether the JVM that PySpark talks to was started here."""
         self._leaving: list[threading.Thread] = []
-        """Those that put down what is left of sessions."""
+        """Those that shut down what is left of sessions."""
         self._home: Home | None = None
         self._probe: Watchdog | None = None
         self.lent = lent is not None
@@ -164,7 +164,7 @@ class Sessions:
             return False
 
     def _forget(self) -> None:
-        """Let go of the last session, so that the next one can start at once. What is left of it is put down alongside that."""
+        """Release the last session, so that the next one can start at once. What is left of it is shut down at the same time."""
         if self._probe is not None:
             self._probe.end()
         ours = self._own or self._session is not None
@@ -268,7 +268,7 @@ class Sessions:
                 importlib.import_module(name)
 
     def _checked(self, session: Any) -> Any:
-        """The session, once its executors have what they need. If they only lack a broker that is away, the session waits for it; if
+        """The session, once its executors have what they need. If they only lack a broker that is unavailable, the session waits for it; if
         anything else, nothing of the session remains. Who takes the place of a session that died has executors of the same cluster."""
         if not conf.is_local(self.master) and not self._ready_there:
             travelling = package.travel_with_functions(self.terms.package)

@@ -5,7 +5,8 @@ Spark's status tracker, once a second, about attempts that take longer than that
 progress to the thread that waits for the result (`registerProgressHandler`).
 
 Promises: to watch never makes a batch fail, and short batches cost nothing. A long batch is logged at growing intervals, and so
-is a cluster or a server that is away, however often it is tried. A batch that runs again tells how long after its failure Spark had it.
+is a cluster or a server that is unavailable, however often it is tried. A batch that runs again tells how long after its failure Spark had
+it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Watch:
         log.warning("Spark is lost", where=self._session.where, why=why)
 
     def does_not_start(self, error: SparkDown) -> None:
-        """No session could be started. While a cluster or a server is away, it is tried often, and logged at growing intervals."""
+        """No session could be started. While a cluster or a server is unavailable, it is tried often, and logged at growing intervals."""
         self._came(LOST, why=error.what[:MOST_ERROR], ui="", taken=())
         if not isinstance(error, SparkAway):
             self._away = None
@@ -250,7 +251,7 @@ class Watch:
 
 
 class Away:
-    """A cluster or a server that is away: since when, how often it was tried, and when to say so again."""
+    """A cluster or a server that is unavailable: since when, how often it was tried, and when to say so again."""
 
     def __init__(self) -> None:
         self.tries = 0

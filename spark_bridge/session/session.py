@@ -1,7 +1,7 @@
 """Batches through PySpark: one warm session for each worker, a limited number of threads, typed errors, and no batch lost with a dead JVM.
 
 No call to Spark runs on the event loop's thread. A batch goes in and comes back as Arrow. A batch whose Python worker, executor or session
-died runs again at once; while a cluster or a Connect server is away, it waits. Cancelling a batch cancels its jobs.
+died runs again at once; while a cluster or a Connect server is unavailable, it waits. Cancelling a batch cancels its jobs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CANCEL_S = 10.0
 """How long a cancelled batch may take to return."""
 CANCEL_EVERY_S = 2.0
 AWAY_S = (0.25, 5.0)
-"""The first and the longest pause before a cluster that is away is tried again."""
+"""The first and the longest pause before a cluster that is unavailable is tried again."""
 BATCH_MEMORY = 256 << 20
 FUNCTION_S = (0.5, 2.0)
 """The pauses before a batch whose function has raised on the driver runs again."""

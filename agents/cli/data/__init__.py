@@ -1,1 +1,1 @@
-"""Verbs for what lies in topics and tables."""
+"""Verbs for what is in topics and tables."""

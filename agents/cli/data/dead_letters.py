@@ -1,7 +1,7 @@
 """`headgate dead-letters list|show|replay|purge JOB`: records that could not be processed, with their origin and the error.
 
 `replay` writes them to their input again, as they were, byte for byte: without headgate's own headers, and with their original time, which
-stands in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a dead letter that was too large for the
+is in the header `hg-time` if the topic no longer accepts it as a timestamp. The record of a dead letter that was too large for the
 dead- letter topic is read from its own topic. The dead letters stay until `purge` deletes them. A dead letter of Spark contains a row that
 was made from a record: that record is read from its topic and written again. If it no longer exists, if its topic was deleted and
 re-created, or if the row was made from several records, the replay is refused. A topic that was adopted (`headgate topics adopt`) is the

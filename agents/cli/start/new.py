@@ -1,6 +1,6 @@
 """`headgate new NAME`: a directory with a job, its test, settings, an image, a workflow that runs the test, and a page about all of it.
 
-The files are the templates in `templates/`. `{NAME}` in them is the job, `{MODULE}` the Python module that it stands in, `{VERSION}` the
+The files are the templates in `templates/`. `{NAME}` in them is the job, `{MODULE}` the Python module that it is in, `{VERSION}` the
 version of headgate.
 
 Promises: nothing that exists is changed; a directory is taken only if it is empty. A name that could be no job or no module, or that would

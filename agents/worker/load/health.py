@@ -36,7 +36,7 @@ AWAY_S = 5.0
 COMMIT_S = 10.0
 """A transaction takes some ten milliseconds: after this time its broker or a disk does not answer."""
 LONG_S = 5.0
-"""A letter that has been under way for this long stands in the heartbeats."""
+"""A letter that has been under way for this long is shown in the heartbeats."""
 MOST_LETTERS = 8
 """At most so many letters are named in a heartbeat, those that take longest."""
 MOST_TEXT = 160
