@@ -18,7 +18,7 @@ async def torn_down() -> None:
     await future
 
 
-def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:
+def test_a_cancellation_that_no_one_asked_for_is_an_error() -> None:
     """A consumer whose close raises CancelledError would end whoever closes it without a word: its store would stay locked."""
 
     async def close() -> str:

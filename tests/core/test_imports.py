@@ -518,7 +518,7 @@ def test_no_room_is_its_own_ground() -> None:
         pytest.fail(" → ".join(error.args[1]), pytrace=False)
 
 
-def test_a_door_that_nobody_uses_is_closed() -> None:
+def test_a_door_that_no_one_uses_is_closed() -> None:
     """The plan allows what is needed, and nothing in advance."""
     used: dict[str, set[str]] = {}
     for house in ROOMS:

@@ -131,7 +131,7 @@ def heard(progress, frame):
 """
 
 
-def test_a_kind_and_an_answer_that_nobody_wants_are_named() -> None:
+def test_a_kind_and_an_answer_that_no_one_wants_are_named() -> None:
     """What only its maker looks for is looked for by nobody."""
     rules, edge = (Path("rules.py"), ast.parse(RULES)), (Path("edge.py"), ast.parse(EDGE))
     assert [one.partition(",")[0] for one in unheard([rules], [rules, edge])] == ["Over", "Reached"]

@@ -145,7 +145,7 @@ def test_every_public_name_is_used_by_the_house_itself() -> None:
         pytest.fail("\n".join(found), pytrace=False)
 
 
-def test_a_name_that_nobody_reads_is_named() -> None:
+def test_a_name_that_no_one_reads_is_named() -> None:
     """A function, a method and a field that only its own definition knows."""
     text = "LIMIT = 1\ndef rule(): ...\nclass Box:\n    size: int = LIMIT\n    def open(self): ...\n    def _own(self): ..."
     tree = ast.parse(text)

@@ -145,7 +145,7 @@ def test_every_section_says_what_one_sees_and_what_helps(title: str) -> None:
     assert re.search(r"`headgate |\]\(|`[a-z]+\.[a-z-]+|NTP", text)
 
 
-def test_a_message_that_nobody_says_is_named() -> None:
+def test_a_message_that_no_one_says_is_named() -> None:
     """The check is tried on a page that is wrong."""
     page = "\n## By message\n\n| message | section |\n|---|---|\n| `accepts no write` | x |\n| `the gate … is on fire` | x |\n"
     assert unsaid(page) == ["the gate … is on fire"]

@@ -131,7 +131,7 @@ async def wait_for_somebody(job: Jobs, workers: list[Kept], life: int, run: str,
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_stop_and_a_drain_stay_until_somebody_goes_on(job, topic, workers):
+async def test_a_stop_and_a_drain_stay_until_someone_goes_on(job, topic, workers):
     """The same processes resume the stopped run when they are told to. After the drain a version that cannot read the former's frames takes
     over, one worker after the other, and begins at the next record: over all lives nothing is lost or doubled.
 

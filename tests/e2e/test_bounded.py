@@ -222,7 +222,7 @@ async def test_a_last_hook_that_always_raises_stops_the_run_with_the_reason(job,
     assert await job.values(out, 1) == ["end"]
 
 
-async def test_a_stopped_actor_ends_only_what_nobody_else_reads(job, topic):
+async def test_a_stopped_actor_ends_only_what_no_one_else_reads(job, topic):
     """Two inputs: one is the actor's alone, and ends where it stopped, also after a crash of the worker. The other goes on for the
     step beside it. The next run begins behind both."""
     own, shared, out, beside = topic("own"), topic("shared"), topic("out"), topic("beside")

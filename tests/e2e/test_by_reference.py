@@ -340,7 +340,7 @@ async def test_a_row_of_a_frame_that_makes_spark_fail_is_a_dead_letter(line: Tra
     assert await running.stop() == 0
 
 
-async def test_frames_that_somebody_removed_are_an_error_and_the_remedy_goes_on(
+async def test_frames_that_someone_removed_are_an_error_and_the_remedy_goes_on(
     line: Transactional, topic: Topic
 ) -> None:
     """Never a smaller result. Once the unfinished batches are forgotten, what comes next goes through."""

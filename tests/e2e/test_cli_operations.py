@@ -278,7 +278,7 @@ def test_frames_and_coordinator_messages_are_shown_for_people(hg: Headgate) -> N
     assert "set-run" in hg.run("coordinator", "cat", hg.job, "--type", "set-run")
 
 
-def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_nobody(hg: Headgate) -> None:
+def test_what_is_written_by_hand_is_a_request_and_garbage_in_the_stream_ends_no_one(hg: Headgate) -> None:
     """One typing error in a repair would have ended every worker of the job, and every later one at its start."""
     request = json.dumps({"verb": "pause", "arguments": {"stream": f"{hg.job}-orders"}})
     hg.run("coordinator", "write", hg.job, "set-request", request, code=1)

@@ -132,7 +132,7 @@ async def test_partial_states_on_their_way_are_read_as_they_were_meant(job, topi
     assert last == {"total": 117, "most": 7, "n": 4}
 
 
-async def test_state_that_nobody_owns_any_more_is_named(job, topic):
+async def test_state_that_no_one_owns_any_more_is_named(job, topic):
     """A step without `name=` is called by its fields: with another one its numbers begin again, and that is said, with the mend,
     in the log and beside its task."""
     inp, out = topic("in", 1), topic("out", 1)

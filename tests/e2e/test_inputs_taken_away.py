@@ -213,7 +213,7 @@ async def test_reading_that_is_forbidden_is_said_and_goes_on_when_it_is_allowed(
 
 
 @pytest.mark.slow
-async def test_a_worker_of_the_command_line_runs_by_tls_and_password_and_tells_it_nobody(job_on, secure_kafka):
+async def test_a_worker_of_the_command_line_runs_by_tls_and_password_and_tells_it_no_one(job_on, secure_kafka):
     """`headgate run -X …` with what `kafka up --secure` printed; the password is in no line and no topic of the job."""
     client = client_of(secure_kafka)
     given = {k: v for k, v in secure_kafka.client_settings("app").items() if k != "bootstrap.servers"}

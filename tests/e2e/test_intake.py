@@ -293,7 +293,7 @@ async def test_a_seek_while_the_intake_waits_is_not_followed_by_records_of_befor
 
 @both
 @pytest.mark.parametrize("raw", [True, False])
-async def test_control_batches_that_the_log_cleaner_has_emptied_stop_nobody(kafka, topic, monkeypatch, raw, spanned):
+async def test_control_batches_that_the_log_cleaner_has_emptied_stop_no_one(kafka, topic, monkeypatch, raw, spanned):
     """The cleaner removes old markers and keeps their empty batches, for the producers' sequence numbers. Such a partition was never read
     any further, by us (a `StopIteration` out of a coroutine) or by aiokafka (an error at each fetch, and what stood before it was lost)."""
     name = topic()

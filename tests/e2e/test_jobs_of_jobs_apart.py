@@ -183,7 +183,7 @@ async def test_workers_of_both_jobs_come_go_and_die_and_tasks_move_while_the_oth
     assert sums_in(await results(second, out, len(wanted(rows(0, 710))))) == wanted(rows(0, 710))
 
 
-async def test_nobody_waits_for_a_job_that_is_drained_and_its_next_run_goes_on(job, make, topic):
+async def test_no_one_waits_for_a_job_that_is_drained_and_its_next_run_goes_on(job, make, topic):
     """Two jobs share one stream. One is drained: the time of the other goes on. Then it begins again, and is waited for."""
     inp, extras, shared, out = topic("in", 1), topic("extras", 1), f"shared-{job.name}", topic("out")
     side, second = make(), make()

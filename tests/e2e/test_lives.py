@@ -65,7 +65,7 @@ async def another_life(job, one, inp):
     await one.until(lambda: one.worker.committing and one.worker.committing.commits, "it commits")
 
 
-async def test_lives_that_end_for_no_fault_of_anybody_leave_nothing_behind(job, topic, caplog):
+async def test_lives_that_end_for_no_fault_of_anyone_leave_nothing_behind(job, topic, caplog):
     """Brokers that fail over may end lives for days: each left its producers, consumers or actors behind, and in the end the memory."""
     inp, out = topic("in", 2), topic("out")
     app = hg.App(job.name, settings={"guarantee": "at_least_once"})  # it has two producers

@@ -18,7 +18,7 @@ def copies(name, inp, out, id="1"):
     return app
 
 
-async def test_a_name_that_differs_by_an_underscore_joins_nobody_elses_run(job, topic):
+async def test_a_name_that_differs_by_an_underscore_joins_no_one_elses_run(job, topic):
     """Both names make the same topics: the second job ran as a worker of the first, and `headgate reset` of one deleted the other."""
     inp, out = topic("in"), topic("out")
     other = job.name.replace("-", "_")

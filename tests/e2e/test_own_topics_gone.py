@@ -41,7 +41,7 @@ async def test_a_deleted_topic_of_the_jobs_own_is_said(job, topic, monkeypatch, 
     )
 
 
-async def test_a_stream_between_stages_that_somebody_widened_is_said(job, topic):
+async def test_a_stream_between_stages_that_someone_widened_is_said(job, topic):
     """A worker that came later spread its keys over four partitions, the others over two: half of what it counted was read by nobody."""
     inp, out = topic("in", 1), topic("out", 1)
     app = hg.App(job.name)

@@ -157,7 +157,7 @@ async def test_an_output_that_would_not_keep_its_results_is_named_before_there_i
     assert await job.records(out, 0) == []  # no window has closed
 
 
-async def test_an_error_that_nobody_knows_has_a_culprit_and_ends_a_bounded_number_of_lives(job, topic, monkeypatch):
+async def test_an_error_that_no_one_knows_has_a_culprit_and_ends_a_bounded_number_of_lives(job, topic, monkeypatch):
     """A broker that refuses a record for reasons that no setting tells: the one who wrote it is tried a few times, with growing pauses, and
     then given up. A seek behind it goes on without a restart."""
     monkeypatch.setattr("headgate.agents.records.kafka.target_rules.Rules.refuse", lambda *_: None)

@@ -107,7 +107,7 @@ app.actor(app.input("IN"))(Raises)
 
 
 @pytest.mark.parametrize("way", ["drain", "stop"])
-async def test_a_hook_that_raises_at_the_end_holds_nobody_up(job, topic, way):
+async def test_a_hook_that_raises_at_the_end_holds_no_one_up(job, topic, way):
     """The log says so; what was done is committed, and the run goes on to its end."""
     inp, out = topic("in"), topic("out")
     one = await job.process(RAISES.replace("IN", inp).replace("OUT", out))

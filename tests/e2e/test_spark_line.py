@@ -322,7 +322,7 @@ class Slow:
         assert ended == {"FAILED"}
 
 
-async def test_a_session_that_starts_holds_up_nobody(line: Line, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_starts_holds_up_no_one(line: Line, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is begun before the worker has any task, and while it starts the tasks restore, take in, close batches and commit them."""
     source, target = topic("orders"), topic("totals")
     ready, tasks = threading.Event(), list[int]()

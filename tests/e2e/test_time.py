@@ -100,7 +100,7 @@ async def test_through_a_broadcast_a_merge_and_a_join_with_a_table_that_is_read_
     await heard(job, out, 100_000, tasks=2)
 
 
-async def test_streams_that_end_or_are_idle_hold_nobody_and_a_restart_goes_on(job, topic):
+async def test_streams_that_end_or_are_idle_hold_no_one_and_a_restart_goes_on(job, topic):
     """Of three streams one has ended, and one says nothing for long enough. The next worker goes on where time was, and never before it."""
     ends, quiet, goes_on, out = topic("ends"), topic("quiet"), topic("on"), topic("out")
 

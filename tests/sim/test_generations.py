@@ -27,7 +27,7 @@ def test_hundreds_of_generations_of_workers_leave_nothing_behind():
     print(come_and_gone(NAMES))
 
 
-def test_a_leader_that_forgets_nobody_is_found_within_two_hundred(monkeypatch: pytest.MonkeyPatch):
+def test_a_leader_that_forgets_no_one_is_found_within_two_hundred(monkeypatch: pytest.MonkeyPatch):
     """What the test above is worth: without the rule that cleans up, the world fails at once."""
 
     def nobody(draft: Draft, most: int) -> list[Any]:

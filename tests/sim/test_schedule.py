@@ -58,7 +58,7 @@ def test_clocks_of_two_processes_cannot_be_compared():
     assert abs(one.now().mono - two.now().mono) > 1.0
 
 
-def test_a_trace_is_written_only_when_somebody_wants_it():
+def test_a_trace_is_written_only_when_someone_wants_it():
     """Without a trace nothing is formatted; with one, each line has the step, the time, the process and the event."""
     schedule = Schedule(1)
     schedule.note("w1", "nothing")

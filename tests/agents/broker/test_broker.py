@@ -52,7 +52,7 @@ async def test_a_client_produces_to_a_topic_of_its_own(kafka: Broker, topic: Cal
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_made_because_somebody_asked_for_it(kafka: Broker) -> None:
+async def test_nothing_is_made_because_someone_asked_for_it(kafka: Broker) -> None:
     """A misspelt topic is an error, not a topic."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, request_timeout_ms=4000) as producer:
         with pytest.raises(UnknownTopicOrPartitionError):
@@ -104,7 +104,7 @@ async def test_what_was_acknowledged_survives_kill_nine(private_kafka: Broker) -
 
 
 @pytest.mark.asyncio
-async def test_a_paused_broker_answers_nobody_until_it_is_resumed(private_kafka: Broker) -> None:
+async def test_a_paused_broker_answers_no_one_until_it_is_resumed(private_kafka: Broker) -> None:
     """SIGSTOP: connections open, answers none."""
     private_kafka.pause()
     assert module.ask_cluster("127.0.0.1", private_kafka.identity.ports[0].client, timeout_s=0.3) is None

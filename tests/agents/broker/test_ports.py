@@ -15,7 +15,7 @@ def handing_out(monkeypatch: pytest.MonkeyPatch, file: Path, text: str) -> None:
     monkeypatch.setattr(ports, "RANGE", file)
 
 
-def test_a_port_is_none_that_somebody_else_gets_by_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_none_that_someone_else_gets_by_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who asked for any port while the broker was down got its port, and its clients did not find it again."""
     handing_out(monkeypatch, tmp_path / "range", "32768\t60999\n")
     found = ports.free_ports(30)

@@ -50,7 +50,7 @@ def test_it_lives_in_a_session_of_its_own_without_our_descriptors(daemon: Daemon
     os.close(read)
 
 
-def test_a_stale_pid_file_is_nobody(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_stale_pid_file_is_no_one(daemon: Daemon, tmp_path: Path) -> None:
     """A number that is nobody's, nonsense, and nothing."""
     for text in ("4194000\n12\n", "nonsense", "", "-1\n"):
         (tmp_path / "pid").write_text(text)
@@ -58,7 +58,7 @@ def test_a_stale_pid_file_is_nobody(daemon: Daemon, tmp_path: Path) -> None:
         assert not daemon.send(signal.SIGKILL)
 
 
-def test_a_number_that_belongs_to_somebody_else_by_now_is_left_alone(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_number_that_belongs_to_someone_else_by_now_is_left_alone(daemon: Daemon, tmp_path: Path) -> None:
     """This very test runs under that number."""
     (tmp_path / "pid").write_text(f"{os.getpid()}\n{started_at(os.getpid())}\n")
     assert daemon.pid() is None
@@ -66,7 +66,7 @@ def test_a_number_that_belongs_to_somebody_else_by_now_is_left_alone(daemon: Dae
     assert command_of(os.getpid()) != ""
 
 
-def test_the_same_program_started_at_another_time_is_somebody_else(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_same_program_started_at_another_time_is_someone_else(daemon: Daemon, tmp_path: Path) -> None:
     """The number came round, and even the mark is right."""
     pid = spawn(daemon, tmp_path)
     right = (tmp_path / "pid").read_text()

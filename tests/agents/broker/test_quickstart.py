@@ -86,7 +86,7 @@ def test_many_programs_keep_their_archives_and_those_of_removed_ones_go(tmp_path
     assert quickstart.archive_of("kafka", JAVA, str(jars[0])) not in archives(tmp_path)
 
 
-def test_an_archive_that_nobody_uses_goes(tmp_path: Path) -> None:
+def test_an_archive_that_no_one_uses_goes(tmp_path: Path) -> None:
     """Each use counts, not only its creation."""
     for name in ("used.jar", "unused.jar", "new.jar"):
         (tmp_path / name).touch()

@@ -120,7 +120,7 @@ async def test_a_wrong_password_is_refused(secure_kafka: Broker) -> None:
 
 
 @pytest.mark.asyncio
-async def test_without_tls_nobody_comes_in(secure_kafka: Broker) -> None:
+async def test_without_tls_no_one_comes_in(secure_kafka: Broker) -> None:
     """Plaintext against a TLS listener."""
     with pytest.raises(KafkaError):
         async with AIOKafkaProducer(bootstrap_servers=secure_kafka.bootstrap, request_timeout_ms=2000):

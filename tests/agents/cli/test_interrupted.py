@@ -151,7 +151,7 @@ def test_whoever_says_no_reads_that_nothing_was_done(capsys: pytest.CaptureFixtu
     assert (ended.value.code, capsys.readouterr().err) == (1, "Nothing was done.\n")
 
 
-def test_nothing_is_imported_before_somebody_knows_what_ctrl_c_means() -> None:
+def test_nothing_is_imported_before_someone_knows_what_ctrl_c_means() -> None:
     """The front door brings each name when it is used: the first tenth of a second of a command has no traceback in it either."""
     code = (
         "import sys, headgate.agents.cli.begin as c\n"

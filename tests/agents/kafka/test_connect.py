@@ -111,7 +111,7 @@ class Torn:
 
 
 @pytest.mark.asyncio
-async def test_a_cancellation_out_of_a_client_ends_nobody_else() -> None:
+async def test_a_cancellation_out_of_a_client_ends_no_one_else() -> None:
     """Closing is done whatever happens; a start and a question are tried again."""
     torn = Torn()
     await closed(torn.stop)

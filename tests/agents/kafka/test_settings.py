@@ -133,7 +133,7 @@ def test_tls_files_that_are_not_there_and_stores_that_are_not_pem(tmp_path):
         parse("security.protocol=SSL", f"ssl.truststore.location={tmp_path}/store").consumer()
 
 
-def test_an_encrypted_key_needs_its_password_and_nobody_is_asked(tmp_path):
+def test_an_encrypted_key_needs_its_password_and_no_one_is_asked(tmp_path):
     """The file is what `openssl pkcs12` writes: key and certificate, one after the other."""
     trustme = pytest.importorskip("trustme")
     from cryptography.hazmat.primitives import serialization as s

@@ -35,7 +35,7 @@ def test_a_topic_that_is_as_needed_has_no_difference():
     assert differences(spec, ExistingTopic("t", 2, {})) == []
 
 
-def test_an_output_that_somebody_else_has_made_may_have_any_width():
+def test_an_output_that_someone_else_has_made_may_have_any_width():
     """The number of partitions is only for its creation: another may have made it a moment before, or a broker did not know it yet."""
     spec = TopicSpec("t", 4, any_width=True)
     assert differences(spec, ExistingTopic("t", 1, {})) == []

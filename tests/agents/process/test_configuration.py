@@ -93,7 +93,7 @@ def test_tables_and_dotted_keys_of_a_file_are_the_same(tmp_path: Path) -> None:
         ('[client]\n"sasl.pasword" = "x"\n', "did you mean 'sasl.password'"),
     ],
 )
-def test_what_nobody_can_have_meant_in_a_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_what_no_one_can_have_meant_in_a_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
     """With the nearest name, or with what is wrong."""
     written(tmp_path, text)
     with pytest.raises(SettingError, match=says):

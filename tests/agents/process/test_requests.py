@@ -157,7 +157,7 @@ def test_a_request_for_another_run_is_told_the_live_one() -> None:
         assert refused.value.remedy == remedy
 
 
-def test_whoever_helps_is_named_when_nobody_has_taken_a_request_up() -> None:
+def test_whoever_helps_is_named_when_no_one_has_taken_a_request_up() -> None:
     """A worker that is there may be stuck; where none is, one must be started. A request for a run to come stays."""
     there, nobody = state(run("running"), *JOINED), state(run("stopped"))
     later = request("start", not_after=1)

@@ -20,7 +20,7 @@ from headgate.core.task.stored.checkpoint import log_value
 from headgate.core.windows.slots import pack_slot
 
 
-def test_a_row_that_nobody_can_read_hides_no_other() -> None:
+def test_a_row_that_no_one_can_read_hides_no_other() -> None:
     """One record that somebody wrote into the task log by hand, or a newer version, and `headgate tables` showed nothing of the table."""
     store = MemoryStore()
     rows = {b"a": log_value(b"1"), b"b": b"\xff", b"c": log_value(b"3"), b"d": b""}

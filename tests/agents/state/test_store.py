@@ -83,7 +83,7 @@ def test_a_closed_store_does_not_say_that_there_is_nothing(store, way):
         store.write({"t": {b"k": b"v"}})
 
 
-def test_a_range_that_nobody_has_read_to_its_end_holds_no_store(tmp_path):
+def test_a_range_that_no_one_has_read_to_its_end_holds_no_store(tmp_path):
     """Its directory could not be opened again as long as somebody held the range: the next life of the task restored everything anew."""
     memory = StoreMemory(8 << 20)
     store = open_rocks(tmp_path / "t", memory, Owner("u"))
@@ -359,7 +359,7 @@ def silences():
     found += [own for begun, ended in pauses if (own := beside.own(begun, ended)) > 1.0]
 
 
-def test_a_disk_that_does_not_follow_keeps_nobody_from_speaking(tmp_path):
+def test_a_disk_that_does_not_follow_keeps_no_one_from_speaking(tmp_path):
     """Three tables of 1 MB on a disk that takes two seconds for each: a stall that held the lock of the interpreter for so long
     would silence the heartbeats of the worker, and it would be taken for dead."""
     store = open_rocks(tmp_path / "t", SlowDisk(64 << 20), Owner("u"))
@@ -400,7 +400,7 @@ os._exit(9)
 """
 
 
-def test_what_a_killed_process_left_is_worked_off_without_keeping_anybody_from_speaking(tmp_path):
+def test_what_a_killed_process_left_is_worked_off_without_keeping_anyone_from_speaking(tmp_path):
     """RocksDB writes the log out before it is open, and rocksdict holds the interpreter's lock for that: 12 s on this disk."""
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "t")], check=False, timeout=180)
     with silences() as found:

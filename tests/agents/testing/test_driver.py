@@ -47,7 +47,7 @@ def test_several_partitions_are_several_tasks_in_one_process() -> None:
         assert {known["sales-1-by-country"] for known in d.watermarks.values()} == {5000}
 
 
-def test_a_source_that_is_silent_for_long_enough_holds_nobody_up() -> None:
+def test_a_source_that_is_silent_for_long_enough_holds_no_one_up() -> None:
     """Idleness is a matter of the clock, which moves when it is told to. Each confirmation lifts it to where the others had come before."""
     with Driver(counting(), partitions={"orders": 2}) as d:
         d.send("orders", order("DE", 60_000), partition=0)

@@ -170,7 +170,7 @@ def test_a_failed_task_waits_for_its_next_attempt_in_the_jobs_own_time() -> None
         assert [r.value for r in d.read("out")] == [7]
 
 
-def test_a_driver_that_nobody_closes_leaves_nothing_behind() -> None:
+def test_a_driver_that_no_one_closes_leaves_nothing_behind() -> None:
     """Its tasks end with it, and no loop complains of them."""
     script = (
         "import gc, headgate as hg\n"

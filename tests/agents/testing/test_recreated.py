@@ -26,7 +26,7 @@ def test_the_records_of_a_new_topic_are_not_those_behind_the_position(restarted:
         assert [one.value for one in d.read("out")] == [*range(10), *range(100, 120)]
 
 
-def test_a_new_topic_that_is_shorter_holds_up_nobody() -> None:
+def test_a_new_topic_that_is_shorter_holds_up_no_one() -> None:
     """An input of a higher priority is read first, to the end that it had at the start. The new topic has no such offset: the others stood
     still for ever, without a word."""
     app = hg.App("job")

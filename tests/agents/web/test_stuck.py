@@ -106,7 +106,7 @@ def test_a_blocked_worker_asks_for_name_and_token(monkeypatch: pytest.MonkeyPatc
         assert (said.split(" ")[1], WORK in said, "test_stuck" in said) == ("503", True, True)
 
 
-def test_whoever_says_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_says_nothing_holds_no_one_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stuck, "READ_S", 1.0)
     with blocked(monkeypatch, PageDoor()) as at, socket.create_connection(at):
         said = asked_of(at, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")

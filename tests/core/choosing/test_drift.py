@@ -40,7 +40,7 @@ def test_each_join_is_a_group_of_its_own():
     assert {read(layer(15), *heads), read(layer(0), *heads)} == {"a"}
 
 
-def test_nobody_waits_for_who_has_nothing_to_come():
+def test_no_one_waits_for_who_has_nothing_to_come():
     """A partition that is paused, ended or drained, or at its end; a control frame, or a record without a time."""
     for other in (
         head("a", paused=True),
@@ -81,6 +81,6 @@ def test_a_wait_of_the_rule_ends_when_the_first_of_both_ends():
     assert one.choose(heads, 1.0) == Wait(1.5, "aligning the streams of a join: b:0 is ahead")
 
 
-def test_without_a_limit_nobody_waits():
+def test_without_a_limit_no_one_waits():
     assert read(layer(0), head("b", timestamp=99), head("a", timestamp=0)) == "a"
     assert read(layer(0), head("b", timestamp=99)) == "b"

@@ -71,7 +71,7 @@ def test_a_bootstrap_stops_at_its_end_or_where_the_rule_says():
         boot("r", 0, end=None),
     ],
 )
-def test_what_is_empty_or_ends_or_drains_holds_nobody_up(there):
+def test_what_is_empty_or_ends_or_drains_holds_no_one_up(there):
     assert Bootstrap(RoundRobin()).choose([head("a", 5), there], 0.0).at == at("a")
 
 
@@ -196,7 +196,7 @@ def test_starving_counts_from_when_the_tier_may_flow():
     ]
 
 
-def test_a_tier_that_is_paused_ended_or_drained_holds_up_nobody():
+def test_a_tier_that_is_paused_ended_or_drained_holds_up_no_one():
     for what in ("paused", "ended", "draining"):
         assert tiers(high=1).choose(
             [head("low", 1), head("high", 0, offset=3, start_end=9, **{what: True})], 0.0

@@ -43,7 +43,7 @@ def test_a_turn_that_took_nothing_was_none():
     assert rule.choose([head("a", 1), head("b", 1)], 0.0).at == at("a")
 
 
-def test_round_robin_waits_for_nobody_and_waits_when_there_is_nothing():
+def test_round_robin_waits_for_no_one_and_waits_when_there_is_nothing():
     assert RoundRobin().choose([head("a"), head("b", 1)], 0.0) == Choice(at("b"), 1)
     assert RoundRobin().choose([head("a"), head("b", 1, paused=True), head("c", 1, ended=True)], 0.0) == Wait()
     assert RoundRobin().choose([], 0.0) == Wait()
@@ -61,7 +61,7 @@ def test_round_robin_describes_whose_turn_it_is():
 
 @given(st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=60))
 @settings(deadline=None, max_examples=100)
-def test_nobody_that_stays_ready_waits_longer_than_a_round(steps):
+def test_no_one_that_stays_ready_waits_longer_than_a_round(steps):
     """Whatever comes and goes: between two turns of one, another that was ready throughout had its turn."""
     rule = RoundRobin()
     waiting = dict.fromkeys(range(6), 0)
@@ -114,7 +114,7 @@ def test_who_can_bring_nothing_older_is_not_waited_for():
         assert TimeAligned(2.0).choose([head("a", 5), head("b", **{what: True})], 0.0) == Choice(at("a"), 5)
 
 
-def test_a_control_frame_waits_for_nobody():
+def test_a_control_frame_waits_for_no_one():
     assert TimeAligned(2.0).choose([head("a", 1, timestamp=NO_TIME), head("b")], 0.0) == Choice(at("a"), 1)
 
 

@@ -35,7 +35,7 @@ def test_an_outage_counts_as_one_interval():
     assert live.silence("you") == 1.0
 
 
-def test_a_broker_that_comes_and_goes_kills_nobody():
+def test_a_broker_that_comes_and_goes_kills_no_one():
     """Three outages of two seconds, and by chance only our own heartbeats came through between them: nobody else could speak."""
     live = Liveness("me", 1.0)
     live.silence("you")
@@ -96,7 +96,7 @@ def test_turns_and_deaths_are_remembered_until_forgotten():
     assert live.turn_age("you") == 0.0
 
 
-def test_a_word_of_somebodys_death_counts_once_a_living_one_would_have_spoken():
+def test_a_word_of_someones_death_counts_once_a_living_one_would_have_spoken():
     """Anybody who may write to the topic can say it. A process that speaks after it is not dead, and a dead one never does."""
     live = Liveness("me", 1.0)
     live.heard(beat("me", 0.0))
@@ -117,7 +117,7 @@ def test_a_word_of_somebodys_death_counts_once_a_living_one_would_have_spoken():
     assert live.gone("you")
 
 
-def test_nobody_is_told_of_its_own_death():
+def test_no_one_is_told_of_its_own_death():
     """A forged word under the own id changes nothing."""
     live = Liveness("me", 1.0)
     live.heard(beat("me", 0.0))

@@ -25,7 +25,7 @@ def test_keys_hold_what_the_law_says():
     assert key_of(c.SetRun("r", "d", "running", "u")) == ("set-run", ())
 
 
-def test_messages_are_frozen_and_have_empty_maps_that_nobody_can_fill():
+def test_messages_are_frozen_and_have_empty_maps_that_no_one_can_fill():
     request = c.SetRequest("u", "drain")
     with pytest.raises(AttributeError):
         request.verb = "stop"

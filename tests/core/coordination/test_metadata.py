@@ -151,7 +151,7 @@ def test_writes_become_requests() -> None:
         ("confg", "there is no namespace 'confg'", "did you mean 'config'?"),
     ],
 )
-def test_what_nobody_may_write_is_refused_with_what_does_it(namespace: str, says: str, remedy: str) -> None:
+def test_what_no_one_may_write_is_refused_with_what_does_it(namespace: str, says: str, remedy: str) -> None:
     for write in (lambda: put(namespace, "x", {}), lambda: removed(namespace, "x")):
         with pytest.raises(DataError, match=says) as told:
             write()
@@ -186,7 +186,7 @@ def test_what_is_no_request_is_refused(key: str, value: Any, says: str) -> None:
 
 
 @pytest.mark.parametrize(("setting", "value"), [("chunk.max-record", 1), ("chunk.max-records", "many")])
-def test_a_setting_that_is_none_is_refused_before_anybody_is_asked(setting: str, value: Any) -> None:
+def test_a_setting_that_is_none_is_refused_before_anyone_is_asked(setting: str, value: Any) -> None:
     with pytest.raises(SettingError, match=setting):
         put(CONFIG, setting, value)
 

@@ -151,7 +151,7 @@ def test_a_dead_workers_tasks_go_to_its_siblings_at_the_same_location():
     assert len(after["p2"]) == 4
 
 
-def test_one_task_more_is_given_away_where_somebody_can_use_it():
+def test_one_task_more_is_given_away_where_someone_can_use_it():
     """Both holders exceed the floor but there is one ceiling: the one that gives two has a task that belongs where the seat is."""
     placement = place(
         names(7),
@@ -171,7 +171,7 @@ def test_a_ceiling_goes_to_the_location_that_a_homeless_task_wants():
     assert dict(placement) == {"p1": ("a",), "p2": ("b", "c")}
 
 
-def test_a_processor_that_returns_gets_back_what_nobody_took():
+def test_a_processor_that_returns_gets_back_what_no_one_took():
     processors = {"p1": "x", "p2": "y"}
     owners = {"a": "p1", "b": "p2", "c": "p1", "d": "p2"}
     assert dict(place("abcd", {}, processors, owners)) == {"p1": ("a", "c"), "p2": ("b", "d")}
@@ -189,7 +189,7 @@ def test_more_processors_than_tasks_leave_some_without():
     assert dict(placement) == {"p1": ("a",), "p2": (), "p3": ("b",)}
 
 
-def test_nothing_to_place_and_nobody_to_place_on():
+def test_nothing_to_place_and_no_one_to_place_on():
     assert dict(place([], {}, {"p1": None}, {})) == {"p1": ()}
     assert dict(place(["a"], {}, {}, {})) == {}
     assert dict(place([], {}, {}, {})) == {}
@@ -271,7 +271,7 @@ def test_a_placement_of_your_own_need_not_be_balanced_and_is_frozen():
     assert isinstance(answer, MappingProxyType)
 
 
-def test_a_placement_of_your_own_may_place_nothing_where_nobody_is():
+def test_a_placement_of_your_own_may_place_nothing_where_no_one_is():
     assert dict(check_placement("mine.place", {}, ["a"], [])) == {}
 
 

@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_skipped_and_its_key_is_named_until_it_is_written
     assert JobState().fold([read(1, key, b"?")]).grant("t") is None
 
 
-def test_nobody_may_delete_what_is_counted_on():
+def test_no_one_may_delete_what_is_counted_on():
     """A grant, a run, a log partition: their numbers would begin again, and a task would run twice."""
     state = folded(GRANT, Delete(key_of(GRANT)), Delete(("set-run", ())))
     assert state.grant("t") == GRANT

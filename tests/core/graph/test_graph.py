@@ -95,7 +95,7 @@ def test_a_stage_that_keeps_nothing_is_numbered():
     assert taken == ["map", "map-2", "map-3"]
 
 
-def test_a_shared_stream_is_fed_like_an_intermediate_one_and_read_by_nobody_here():
+def test_a_shared_stream_is_fed_like_an_intermediate_one_and_read_by_no_one_here():
     """What another job reads takes markers, too; but the job itself neither reads nor trims it."""
     graph = Graph(
         (Input("a"), Input("b")),

@@ -34,7 +34,7 @@ def test_the_route_is_chosen_by_the_number_of_messages():
     assert (route(32, 32), route(32, 33), route(2, 2, 3)) == (DIRECT, AGGREGATED, AGGREGATED)
 
 
-def test_the_aggregating_partition_is_the_same_for_everybody_and_within_the_stream():
+def test_the_aggregating_partition_is_the_same_for_everyone_and_within_the_stream():
     assert {aggregator(f"s{n}", 5) for n in range(200)} == set(range(5))
     assert named_targets(DIRECT, BY, 3) == (0, 1, 2)
     assert named_targets(AGGREGATED, BY, 3) == (AGG,)

@@ -220,7 +220,7 @@ def test_the_least_of_those_that_are_not_idle_moves():
     assert group.moving() is None
 
 
-def test_of_a_group_that_is_done_nobody_moves_and_of_one_that_drains_nobody_is_known_to():
+def test_of_a_group_that_is_done_no_one_moves_and_of_one_that_drains_no_one_is_known_to():
     group = own("a", "b")
     for frame in (wm("a", 5), wm("b", MAX_TIME)):
         group.hear(frame)

@@ -282,7 +282,7 @@ class TestLift:
         assert upto(p) == {"a": 50, "b": 7, "c": 50}
         assert feed(p, idle("b"), idle("b")) == [at(50)]
 
-    def test_where_nobody_moves_nobody_is_lifted(self):
+    def test_where_no_one_moves_no_one_is_lifted(self):
         p = progress("a", "b")
         assert feed(p, idle("a", 5), idle("b", 9), idle("a"), idle("b"), idle("a"), idle("b")) == [at(5, True)]
         assert upto(p) == {"a": 5, "b": 9}
@@ -293,7 +293,7 @@ class TestLift:
         assert feed(p, idle("a")) == [at(50, True)]
         assert feed(p, idle("a"), idle("a")) == []
 
-    def test_as_long_as_one_has_said_nothing_nobody_is_lifted(self):
+    def test_as_long_as_one_has_said_nothing_no_one_is_lifted(self):
         p = progress("a", "b", "c")
         feed(p, wm("a", 5), wm("b", 50), idle("a"), idle("a"), idle("a"))
         assert upto(p)["a"] == 5
@@ -340,7 +340,7 @@ class TestLift:
         assert (upto(p, 0)["a"], upto(p, 1)["a"]) == (50, 5)
         assert feed(p, idle("a"), idle("a"), partition=1) == [at(50)]
 
-    def test_a_relay_is_not_lifted_and_lifts_nobody(self):
+    def test_a_relay_is_not_lifted_and_lifts_no_one(self):
         """Who owns the aggregating partition has lifted them there."""
         p = progress("a", "b")
         feed(p, wm("a", 5), wm("b", 50), wm(None, 9))
@@ -470,7 +470,7 @@ class TestConfirmations:
         feed(p, *[idle("a", 5, job="side/1", tasks=1)] * 2)
         assert p.silence(S, 0, {})
 
-    def test_where_nobody_is_heard_nothing_is_known_to_be_silent(self):
+    def test_where_no_one_is_heard_nothing_is_known_to_be_silent(self):
         assert not Progress(JOB, RUN, {S: [0]}, {S: Sources()}).silence(S, 0, {})
 
 
@@ -503,7 +503,7 @@ class TestEndAndDrain:
         assert feed(p, end("a")) == [ENDED]
         assert p.watermark(S) == NO_TIME
 
-    def test_a_stream_of_which_nothing_is_owned_holds_nobody_up(self):
+    def test_a_stream_of_which_nothing_is_owned_holds_no_one_up(self):
         p = progress("a", partitions=())
         assert (p.ended(S), p.drained(S), silent(p), p.ended("other")) == (True, True, [], True)
         assert changed(p, known("a", "b", epoch=2)) == []
@@ -547,7 +547,7 @@ class TestWhoSpeaks:
         assert p.ignored == {(S, "old-epoch"): 1}
         assert feed(p, end(None, epoch=2)) == [ENDED]
 
-    def test_growth_makes_everybody_wait_for_the_newcomer(self):
+    def test_growth_makes_everyone_wait_for_the_newcomer(self):
         p = progress("a", "b")
         feed(p, end("a"))
         assert changed(p, known("a", "b", "c", epoch=2)) == []
@@ -646,7 +646,7 @@ class TestHolders:
         feed(p, wm("a", 30), partition=1)
         assert held(p) == [(5, "b", "ended")]
 
-    def test_what_was_said_for_all_names_nobody(self):
+    def test_what_was_said_for_all_names_no_one(self):
         """The owner of the aggregating partition knows who it is."""
         p = progress("a", "b")
         feed(p, wm(None, 5))
@@ -681,7 +681,7 @@ class TestHolders:
             feed(p, wm("a", ts, job=job, run="u1", tasks=1))
         assert held(p) == [(5, "up/1 a", "behind")]
 
-    def test_a_stream_that_has_ended_or_whose_producers_are_not_known_is_held_by_nobody(self):
+    def test_a_stream_that_has_ended_or_whose_producers_are_not_known_is_held_by_no_one(self):
         p = progress("a")
         feed(p, end("a"))
         assert held(p) == held(progress()) == []
@@ -763,7 +763,7 @@ class TestForeign:
         p = restored(p)
         assert feed(p, self.say(wm, "a", 7, run="u2", tasks=1)) == [at(7)]
 
-    def test_nobody_waits_for_a_job_that_has_drained(self):
+    def test_no_one_waits_for_a_job_that_has_drained(self):
         p = foreign("up/1", "side/1")
         feed(p, self.say(wm, "a", 5, tasks=1), self.say(wm, "a", 9, tasks=1, job="side/1"))
         assert feed(p, self.say(drain, "a", tasks=1)) == [at(9)]
@@ -821,7 +821,7 @@ class TestForeign:
         assert held(p) == [(6, "up/1 a", "behind")]
         assert feed(p, self.say(wm, "a", 20)) == [at(20)]
 
-    def test_a_task_that_waits_for_a_job_that_is_away_is_not_lifted_and_lifts_nobody(self):
+    def test_a_task_that_waits_for_a_job_that_is_away_is_not_lifted_and_lifts_no_one(self):
         """It is left out with all tasks of its job or not at all; one that is merely idle is lifted to those that move."""
         p = foreign("up/1", "side/1")
         feed(p, self.say(wm, "a", 5), self.say(wm, "b", 7), self.say(wm, "x", 50, tasks=1, job="side/1"))
@@ -866,7 +866,7 @@ class TestForeign:
         assert (upto(p), p.watermark(S)) == ({"a": 5, "b": 80}, 50)
         assert feed(p, self.say(idle, "a", run="u2"), self.say(idle, "a", run="u2")) == [at(80)]
 
-    def test_one_of_an_older_set_is_lifted_by_nobody(self):
+    def test_one_of_an_older_set_is_lifted_by_no_one(self):
         p = foreign("up/1")
         feed(p, self.say(idle, "old", 5), self.say(wm, "a", 9, epoch=2), self.say(wm, "b", 50, epoch=2))
         before = state(p)
@@ -1318,7 +1318,7 @@ def test_any_history_of_confirmations_agrees_with_the_oracle_across_restarts(fra
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(CONFIRMING, max_size=30))
-def test_nobody_is_lifted_beyond_what_another_had_said_when_it_confirmed_before(frames):
+def test_no_one_is_lifted_beyond_what_another_had_said_when_it_confirmed_before(frames):
     """Whoever the others were, and whatever they said: this is what makes late records impossible."""
     p = progress("a", "b", "c")
     own, allowed, noted = (dict.fromkeys("abc", NO_TIME) for _ in range(3))

@@ -337,7 +337,7 @@ def test_who_writes_a_stream_alone_confirms_nothing_until_another_one_joins():
     assert idle(rig) - before >= 2
 
 
-def test_an_output_that_is_idle_later_is_confirmed_though_nobody_watched_the_first_one():
+def test_an_output_that_is_idle_later_is_confirmed_though_no_one_watched_the_first_one():
     """A task that reads only sources hears nothing that would make it look again."""
     inputs = (InputPlan(ORDERS, (0,), 1), InputPlan("clicks", (0,), 1))
     outputs = (OutputPlan("solo", 1, frozenset({"clicks"})), OutputPlan(BY, 2, frozenset({ORDERS})))
@@ -471,7 +471,7 @@ def test_after_a_restart_two_that_stand_at_the_same_time_do_not_wait_for_each_ot
     assert idle(rig) == 1
 
 
-def test_above_the_limit_whoever_hears_that_all_are_idle_rests_until_somebody_goes_on():
+def test_above_the_limit_whoever_hears_that_all_are_idle_rests_until_someone_goes_on():
     """The others hear only what the owner of the aggregating partition says. An idle job of 64 tasks wrote a frame of each every second."""
     settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=0.5, aggregate_above=1)
     inputs = (two_inputs().inputs[0], InputPlan(BY, (1 - AGG,), 2, INTERMEDIATE))
@@ -516,7 +516,7 @@ def test_a_task_that_is_away_confirms_nothing():
     assert rig.task.announcer.confirms_s is None
 
 
-def test_a_job_that_is_away_keeps_nobody_from_confirming_that_another_input_is_idle():
+def test_a_job_that_is_away_keeps_no_one_from_confirming_that_another_input_is_idle():
     """It has drained, and says nothing until its next run: the task was not lifted any more, and held all others back."""
     inputs = (InputPlan(ORDERS, (0,), 1), InputPlan("up", (0,), 1, FOREIGN, jobs=("other/1",)))
     settings = TaskSettings(watermark_interval_s=0.2, idle_timeout_s=0.5)

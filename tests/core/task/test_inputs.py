@@ -282,7 +282,7 @@ def said_idle() -> Rig:
     return rig
 
 
-def test_who_has_said_that_it_is_idle_takes_it_back_when_nobody_answers_any_more():
+def test_who_has_said_that_it_is_idle_takes_it_back_when_no_one_answers_any_more():
     """Its input is paused with records in the buffer, or the broker is silent: nothing else happens that would wake the task."""
     rig = said_idle()
     for _ in range(4):  # answers go on, and it stays idle
@@ -404,7 +404,7 @@ def test_an_idle_partition_is_lifted_to_the_others_of_its_stream_as_far_as_they_
     assert rig.times() == {"step": 200}
 
 
-def test_a_partition_that_is_alone_or_whose_neighbours_are_idle_is_lifted_by_nobody():
+def test_a_partition_that_is_alone_or_whose_neighbours_are_idle_is_lifted_by_no_one():
     rig = two_partitions()
     rig.feed(AtEnd(ORDERS1, 5))
     rig.wait(11)
@@ -435,7 +435,7 @@ def test_a_partition_that_has_ended_with_a_time_that_counts_lifts_the_others_no_
     assert rig.task.inputs.silent_since(ORDERS) == NOT_YET_S  # the third one
 
 
-def test_while_a_partition_drains_nobody_is_lifted():
+def test_while_a_partition_drains_no_one_is_lifted():
     rig = two_partitions()
     answered(rig)
     rig.buffered = {ORDERS1: 5, ORDERS0: 9}

@@ -38,7 +38,7 @@ def test_what_is_lifted_stays_and_one_that_was_not_idle_begins_anew():
 
 
 @pytest.mark.parametrize("others", [None, NO_TIME, MAX_TIME])
-def test_those_that_have_no_time_lift_nobody(others):
+def test_those_that_have_no_time_lift_no_one(others):
     lift = Lift()
     for now in (1.0, 2.0, 3.0):
         assert not lift.waits(now - 0.1, others)

@@ -110,7 +110,7 @@ def test_a_damaged_store_is_wiped():
     assert rig.handle(StoreBroken("CURRENT is missing")) == [WipeStore("CURRENT is missing")]
 
 
-def test_somebody_elses_open_transaction_is_waited_for_and_then_named():
+def test_someone_elses_open_transaction_is_waited_for_and_then_named():
     rig = Rig(source_plan(settings=TaskSettings(restore_deadline_s=10.0)))
     rig.handle(o.Start(ME, 1, run_view(), 0))
     rig.handle(RestoreProgress(5, blocked=True))
@@ -136,7 +136,7 @@ def test_the_log_of_another_life_of_the_job_is_refused():
     assert "u1" in again.task.why
 
 
-def test_an_answer_that_nobody_asked_for_is_a_mistake_of_the_edge_and_changes_nothing():
+def test_an_answer_that_no_one_asked_for_is_a_mistake_of_the_edge_and_changes_nothing():
     """Offsets come once, when they were asked for: before that, and again, they would move where the task begins."""
     rig = Rig(source_plan(), auto_commit=False)
     for event in (o.Start(ME, 1, run_view(), 0), StoreOpened(), LogEnds(0, 0, 1000)):

@@ -101,7 +101,7 @@ def test_rows_are_said_in_spans_that_the_next_owner_goes_on_within() -> None:
         assert (row.first, row.row, row.topic) == (*rows[fatal], "id")
 
 
-def test_rows_that_nobody_suspects_are_said_in_spans_too() -> None:
+def test_rows_that_no_one_suspects_are_said_in_spans_too() -> None:
     """A chunk may hold more than what is suspected of it; a row that ran alone is said by itself."""
     rows = [(offset, 0) for offset in range(200)]
     said = spans(rows, [Mark(AT, 50, 51, 0), Mark(AT, 40, 60)], AT, "")

@@ -43,7 +43,7 @@ def test_whoever_is_gone_stays_gone():
     assert {arrow for arrow in arrows() if arrow[0] in GONE} == {("failed", "released"), ("failed", "abandoned")}
 
 
-def test_late_facts_hurt_nobody():
+def test_late_facts_hurt_no_one():
     for state in GONE:
         assert events_in(state) >= set(FACTS)
         assert not events_in(state, ignored=False) & set(FACTS)

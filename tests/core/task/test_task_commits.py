@@ -54,7 +54,7 @@ def test_release_drops_a_chunk_that_does_not_finish(answer):
     assert rig.feed(ChunkDropped(ORDERS0)) == []
 
 
-def test_release_of_what_waits_for_a_retry_waits_for_nobody():
+def test_release_of_what_waits_for_a_retry_waits_for_no_one():
     rig = Rig(source_plan()).start()
     rig.feed(ChunkTaken(ORDERS0, 5))
     rig.feed(WorkFailed("boom"))

@@ -202,7 +202,7 @@ def test_one_that_has_begun_again_is_not_lifted_by_what_was_noted_before():
     assert rig.times()["both"] == 200
 
 
-def test_when_all_are_idle_time_stands_still_and_nobody_looks():
+def test_when_all_are_idle_time_stands_still_and_no_one_looks():
     rig = merged()
     rig.task.inputs.plan = replace(rig.task.plan, settings=replace(rig.task.plan.settings, idle_timeout_s=0.5))
     rig.hear(BY0, wm("a", 60, idle=True))
@@ -254,7 +254,7 @@ def test_a_step_that_is_idle_is_lifted_as_its_streams_are_silent():
 FAR0 = SP("far", 0)
 
 
-def test_a_stream_that_is_away_is_not_lifted_and_keeps_nobody_from_it():
+def test_a_stream_that_is_away_is_not_lifted_and_keeps_no_one_from_it():
     """A job that has drained confirms nothing: an idle source beside it, behind the same window, waited for that for ever."""
     inputs = (InputPlan("far", (0,), 1, FOREIGN, jobs=("x/1",)), *two_inputs().inputs)
     steps = (StepPlan("window", frozenset({BY, "far"})), StepPlan("actor", frozenset({"window", ORDERS})))

@@ -62,7 +62,7 @@ def test_a_shared_spool_that_is_not_there_is_made_for_this_user(tmp_path: Path) 
     assert modes(Spool(tmp_path / "shared", shared=True)) == ["0o700"] * 3
 
 
-def test_somebody_elses_directory_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_someone_elses_directory_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever makes `/tmp/headgate-spool-1000` first could read the batches of user 1000; likewise a link to a place of their own."""
     owner = tmp_path.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)

@@ -173,7 +173,7 @@ def closed_port() -> Iterator[int]:
         yield one.getsockname()[1]
 
 
-def test_a_master_that_nobody_answers_for_is_said_in_seconds(closed_port: int) -> None:
+def test_a_master_that_no_one_answers_for_is_said_in_seconds(closed_port: int) -> None:
     """Spark itself tries for a minute, and the Connect client for ten."""
     port = closed_port
     for url, setting in ((f"spark://127.0.0.1:{port}", "spark.master"), (f"sc://127.0.0.1:{port}", "spark.remote")):

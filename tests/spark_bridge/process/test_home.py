@@ -65,7 +65,7 @@ def test_it_stays_while_its_jvm_lives(tmp_path: Path) -> None:
     worker.stdout.close()
 
 
-def test_what_is_nobody_s_is_left_alone(tmp_path: Path) -> None:
+def test_what_is_no_one_s_is_left_alone(tmp_path: Path) -> None:
     """A directory without a lock is none of ours."""
     (tmp_path / "headgate-spark-of-somebody").mkdir()
     sweep(tmp_path)

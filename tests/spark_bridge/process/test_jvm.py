@@ -229,7 +229,7 @@ def test_who_takes_the_place_of_a_session_that_died_is_not_held_up(monkeypatch: 
         sessions.get()
 
 
-def test_no_jvm_is_started_while_nobody_knows_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_jvm_is_started_while_no_one_knows_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job with batches by reference, whose brokers are away: its batches wait."""
 
     def away(_: Any) -> list[str]:

@@ -29,7 +29,7 @@ def test_the_examples_hold() -> None:
     assert doctest.testmod(submit).failed == 0
 
 
-def test_what_is_secret_is_in_files_that_nobody_else_reads(tmp_path: Path) -> None:
+def test_what_is_secret_is_in_files_that_no_one_else_reads(tmp_path: Path) -> None:
     found = options(GIVEN, tmp_path)
     assert "hunter2" not in " ".join(found)
     assert found == [

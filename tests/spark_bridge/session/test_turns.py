@@ -76,7 +76,7 @@ async def _turns_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_that_is_cancelled_while_it_waits_holds_nobody_up() -> None:
+async def test_one_that_is_cancelled_while_it_waits_holds_no_one_up() -> None:
     """A task that is released takes its batch with it."""
     turns = Turns()
     loop = asyncio.get_running_loop()

@@ -50,7 +50,7 @@ def test_the_producers_that_have_not_drained_a_stream_are_waited_for() -> None:
     assert progress_lines(found, rows) == [f"{BY}: 1 of 3 producers have drained; waits for Partition 1, Partition 2"]
 
 
-def test_who_waits_for_nobody_is_named_with_what_it_has_left() -> None:
+def test_who_waits_for_no_one_is_named_with_what_it_has_left() -> None:
     """The stream has drained, and one task has not read it to its end."""
     rows = tasks("drained", "draining", "ended", lag=7)
     found = drain_of(JobName("sales"), state(), rows, {"w1": {}})

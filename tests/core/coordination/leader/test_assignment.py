@@ -168,7 +168,7 @@ def test_a_drain_places_only_what_has_lost_its_owner_and_at_once():
     assert len(one.tasks) == 4
 
 
-def test_nobody_waits_for_a_worker_that_goes_for_good():
+def test_no_one_waits_for_a_worker_that_goes_for_good():
     house = House()
     one = house.worker("p1")
     two = house.worker("p2")
@@ -210,7 +210,7 @@ def test_locality_reaches_the_placement():
     assert asked[-1][1] == {"p1": "rack-1", "p2": "rack-2"}
 
 
-def test_nobody_waits_for_one_who_was_found_dead_by_silence():
+def test_no_one_waits_for_one_who_was_found_dead_by_silence():
     """Silence was wait enough."""
     house = House(grace_s=1000.0)
     one = house.worker("p1")
@@ -243,7 +243,7 @@ def test_the_model_of_a_new_version_names_the_streams_of_those_before():
     assert (house.state.model.deployment, house.state.model.former) == ("d2", ("by-country",))
 
 
-def test_a_model_without_anybody_to_run_it_waits():
+def test_a_model_without_anyone_to_run_it_waits():
     """The only worker was dismissed while it alone could run anything."""
     house = House()
     one = house.worker("p1")

@@ -30,7 +30,7 @@ def test_superseded_task_states_go_and_come_and_go():
     assert len(one.tasks) == 2
 
 
-def test_records_of_fenced_incarnations_go_when_nobody_asks_where_they_were():
+def test_records_of_fenced_incarnations_go_when_no_one_asks_where_they_were():
     house = House()
     house.worker("p1")
     two = house.worker("p2")
@@ -155,7 +155,7 @@ def test_a_zombie_of_whom_nothing_is_remembered_comes_before_its_successor():
     assert sorted(house.owners().values()) == ["p1", "p1", "p2", "p2"]
 
 
-def test_what_nobody_can_read_of_a_request_goes_and_much_that_is_gone_goes_in_parts():
+def test_what_no_one_can_read_of_a_request_goes_and_much_that_is_gone_goes_in_parts():
     """A transaction stays small; the next round takes the rest."""
     config = LeaderConfig("p1", "x", "u", timing=Timing(gone_kept_ms=0))
     draft = Draft(JobState(), config, Memory(), Now(1.0, 2), lambda life: "")

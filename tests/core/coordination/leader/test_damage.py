@@ -138,7 +138,7 @@ def notes(house: House) -> list[str]:
     return [note.text for one in house.workers for note in one.notes]
 
 
-def test_a_run_that_somebody_overwrote_goes_on_and_is_written_again() -> None:
+def test_a_run_that_someone_overwrote_goes_on_and_is_written_again() -> None:
     """All workers would have left with exit code 0, as if it had been closed, and the next one would have begun another job."""
     house = House()
     house.worker("p1")
@@ -155,7 +155,7 @@ def test_a_run_that_somebody_overwrote_goes_on_and_is_written_again() -> None:
     assert max(entry.offset for entry in house.log if entry.message == run) > len(house.log) - 4
 
 
-def test_no_run_is_begun_over_one_that_nobody_can_read() -> None:
+def test_no_run_is_begun_over_one_that_no_one_can_read() -> None:
     """It would have another job uuid: every store and every checkpoint would be a foreign one."""
     house = House()
     house.log.append(read(0, RUN, b"?"))
@@ -165,7 +165,7 @@ def test_no_run_is_begun_over_one_that_nobody_can_read() -> None:
     assert any("there is no previous message" in note for note in notes(house))
 
 
-def test_a_grant_that_nobody_can_read_waits_for_the_fence_of_all_who_may_hold_it() -> None:
+def test_a_grant_that_no_one_can_read_waits_for_the_fence_of_all_who_may_hold_it() -> None:
     """Two workers would have run the task side by side."""
     plan_ = LeaderConfig("p1", "x", "u")
     draft = Draft(JobState(), plan_, Memory(), Now(1.0, 2), lambda life: "")
@@ -190,7 +190,7 @@ def test_a_grant_that_nobody_can_read_waits_for_the_fence_of_all_who_may_hold_it
     assert draft.state.grant("t") == c.SetGrant("t", 5, "p1", "000002-b")
 
 
-def test_a_log_partition_that_nobody_can_read_is_not_given_again() -> None:
+def test_a_log_partition_that_no_one_can_read_is_not_given_again() -> None:
     """The task would begin with an empty state; the others get what is free."""
     draft = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
     draft.put(
@@ -217,7 +217,7 @@ def test_an_override_that_is_none_is_said_and_counts_for_nothing() -> None:
     assert house.state.messages["set-config"].keys() == {("release.timeout",)}
 
 
-def test_what_a_worker_said_and_nobody_can_read_it_says_again() -> None:
+def test_what_a_worker_said_and_no_one_can_read_it_says_again() -> None:
     """Its own record, and the state of its task: the leader would have waited for a message that was there."""
     house = House()
     one = house.worker("p1")

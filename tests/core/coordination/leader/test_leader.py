@@ -52,7 +52,7 @@ def test_a_second_worker_takes_its_share_and_nothing_else_moves():
     assert all(task.grant == 2 for task in two.tasks.values())
 
 
-def test_drain_closes_the_run_answers_and_everybody_exits_0():
+def test_drain_closes_the_run_answers_and_everyone_exits_0():
     """Drained, released, closed, answered; and a restart begins nothing."""
     house = House()
     one, two = house.worker("p1"), house.worker("p2")
@@ -109,7 +109,7 @@ def test_terms_that_change_fast_find_a_dead_worker_all_the_same():
     assert ("p2", two.init[0]) in house.fenced
 
 
-def test_a_broker_outage_kills_nobody():
+def test_a_broker_outage_kills_no_one():
     """Nothing of the leader's own came back, so nobody was silent."""
     house = House()
     house.worker("p1"), house.worker("p2")
@@ -254,7 +254,7 @@ def test_a_claim_behind_ours_ends_it():
         (c.SetLeader(3, "p2", "other"), life("p2", "other"), c.SetFence("p2", "000001-a")),
     ],
 )
-def test_nobody_waits_for_one_who_resigned_left_was_fenced_or_is_his_own_predecessor(messages: tuple):
+def test_no_one_waits_for_one_who_resigned_left_was_fenced_or_is_his_own_predecessor(messages: tuple):
     assert candidate(life(), *messages)[1] == [InitLeaderId(4)]
 
 
@@ -276,7 +276,7 @@ def test_who_does_not_stand(messages: tuple):
     assert leader.state == "following"
 
 
-def test_nobody_leads_on_the_stream_of_another_job():
+def test_no_one_leads_on_the_stream_of_another_job():
     """`my-sales` would have written its name over that of `my_sales`, whose workers would all have left."""
     for whose, done in (("my_sales/1", []), ("my-sales/1", [InitLeaderId(4)])):
         leader = Leader(LeaderConfig("p1", "me", "uuid", plan("", fingerprint={}), job="my-sales/1"))
@@ -355,7 +355,7 @@ def test_a_leader_that_leads_gives_it_back():
     assert house.leads() == ["p2"]
 
 
-def test_a_leader_whose_processor_is_somebody_else_now_steps_down():
+def test_a_leader_whose_processor_is_someone_else_now_steps_down():
     house = House()
     one = house.worker("p1")
     one.hold.add(Exit)

@@ -76,7 +76,7 @@ def test_a_stalled_main_loop_is_dead():
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_a_word_that_somebody_is_dead_is_not_believed_while_it_speaks(leads: bool):
+def test_a_word_that_someone_is_dead_is_not_believed_while_it_speaks(leads: bool):
     """Such a record, forged under the id of a living worker, had it fenced for ever, since its process keeps its id; and one under the
     leader's id had it replaced."""
     house, one, other = two()
@@ -201,7 +201,7 @@ def test_a_worker_that_left_with_empty_hands_need_not_be_fenced():
     assert len(one.tasks) == 4
 
 
-def test_a_member_that_nobody_recorded_is_nobody():
+def test_a_member_that_no_one_recorded_is_no_one():
     """Somebody wrote `set-member` by hand, past the leader: its worker waited for ever to be named, and its tasks with it."""
     house = House()
     one = house.worker("p1")

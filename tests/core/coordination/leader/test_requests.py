@@ -439,7 +439,7 @@ def test_a_pair_that_was_wrong_before_hinders_no_other_setting():
     assert [house.answer(uuid)[0] for uuid in "abc"] == ["done", "done", "done"]
 
 
-def test_what_nobody_heard_in_time_is_refused_and_what_nobody_understands_too():
+def test_what_no_one_heard_in_time_is_refused_and_what_no_one_understands_too():
     house = House()
     house.request("u1", "drain", not_after=house.now.wall - 1)
     house.request("u2", "dance")
@@ -472,7 +472,7 @@ def test_one_final_answer_each_even_across_leaders():
 @pytest.mark.parametrize(
     ("state", "asked"), [("drained", "next"), ("drained", ""), ("stopped", ""), ("stopped", "r1"), (None, "next")]
 )
-def test_a_start_waits_while_nobody_is_there_to_begin_it(state: str | None, asked: str) -> None:
+def test_a_start_waits_while_no_one_is_there_to_begin_it(state: str | None, asked: str) -> None:
     """A leader that is about to leave reads it: no answer, until somebody joins with whom the run can begin."""
     draft = Draft(JobState(), LeaderConfig("p1", "x", "u"), Memory(), Now(1.0, 2), lambda life: "")
     if state is not None:

@@ -116,7 +116,7 @@ def test_what_a_living_worker_says_is_left_to_it() -> None:
     assert draft.writes == {}
 
 
-def test_a_deletion_of_what_nobody_knows_is_cleared() -> None:
+def test_a_deletion_of_what_no_one_knows_is_cleared() -> None:
     key = ("set-fence", ("p1",))
     draft = drafted(key)
     repair(draft)

@@ -57,7 +57,7 @@ def test_who_has_nothing_left_to_do(state: str, run_id: str, bounded: bool, late
 
 
 @pytest.mark.parametrize(("deployment", "parts"), [("d2", PARTS), ("d1", {"stage:a": "2"})])
-def test_a_run_of_other_code_is_nobodys_own(deployment: str, parts: dict):
+def test_a_run_of_other_code_is_no_ones_own(deployment: str, parts: dict):
     """Whatever says that the code is another one: the name that was given, or what it declares."""
     life = SetProcessor("p1", "000001-a", "x", "h", "joined", deployment, fingerprint=parts, bounded=True)
     assert over(run("ended"), life, late=False) == ""

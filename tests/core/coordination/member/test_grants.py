@@ -117,7 +117,7 @@ def test_going_releases_everything():
 @pytest.mark.parametrize(
     "grant", [c.SetGrant("t", 4, "p2", INC), c.SetGrant("t", 4, "p1", "000002-b"), c.SetGrant("t", 5, "p1", INC)]
 )
-def test_a_grant_that_is_somebody_elses_is_abandoned(grant: c.SetGrant):
+def test_a_grant_that_is_someone_elses_is_abandoned(grant: c.SetGrant):
     """And a newer one of our own starts anew."""
     scene = Scene()
     scene.told()
@@ -264,7 +264,7 @@ def test_a_task_whose_disk_was_full_is_started_again_under_its_grant_and_never_g
     assert [type(order) for order in scene.told(mono=now)] == [o.Start]
 
 
-def test_a_task_whose_state_does_not_fit_is_gone_until_somebody_seeks():
+def test_a_task_whose_state_does_not_fit_is_gone_until_someone_seeks():
     """Nothing that passes by itself is wrong: a bounded run would try for ever, and never exit."""
     scene = Scene(replace(RUN, untils={"s": (9,)}), c.SetJobModel(MODEL), c.SetChangelog("t", 7), GRANT)
     scene.told()
@@ -310,7 +310,7 @@ def seek_request(n: int) -> c.SeekRequest:
     return c.SeekRequest(f"u{n}:0", f"u{n}", "s", 0, "oldest", None)
 
 
-def test_what_was_refused_is_told_to_nobody_again():
+def test_what_was_refused_is_told_to_no_one_again():
     """It would be carried out after its operator was told that it is not."""
     scene = Scene()
     scene.say(replace(RUN, seeks=(seek_request(1), seek_request(2))))

@@ -339,7 +339,7 @@ def test_a_waiting_worker_whose_code_is_not_that_of_the_new_run_goes():
     assert "differs" in old.exit.why
 
 
-def test_ready_means_that_tasks_run_and_that_nobody_drains():
+def test_ready_means_that_tasks_run_and_that_no_one_drains():
     """From the first moment of a drain it is not."""
     house = House()
     one = house.worker("p1")

@@ -26,7 +26,7 @@ def test_a_life_that_lasted_begins_anew():
     assert pauses.lost(100.1 + LONGEST) == 100.1 + LONGEST
 
 
-def test_whose_culprit_is_known_costs_nobody_else_any_time():
+def test_whose_culprit_is_known_costs_no_one_else_any_time():
     pauses = Pauses(1.0)
     pauses.lost(0.0)
     pauses.lost(0.0)

@@ -32,7 +32,7 @@ def test_the_pauses_between_the_questions_grow_to_a_bound():
         assert targets.holds("a", now) == "gone"
 
 
-def test_nothing_is_asked_while_nobody_waits():
+def test_nothing_is_asked_while_no_one_waits():
     """The task is somebody else's now, or not granted yet."""
     targets = Targets(1.0)
     targets.broke(["a"], "gone", OUT, 0.0)
@@ -41,7 +41,7 @@ def test_nothing_is_asked_while_nobody_waits():
     assert targets.due({"a"}, 10.0) == [Probe(OUT)]
 
 
-def test_a_good_answer_lets_everybody_go_and_a_late_one_changes_nothing():
+def test_a_good_answer_lets_everyone_go_and_a_late_one_changes_nothing():
     targets = Targets(1.0)
     targets.broke(["a"], "gone", OUT, 0.0)
     targets.broke(["b"], "gone, too", OUT, 0.5)

@@ -111,7 +111,7 @@ def test_a_whole_transaction_says_each_step_only_after_the_one_before_it():
     assert committer.deadline() is None
 
 
-def test_it_waits_for_the_interval_unless_somebody_cannot_wait():
+def test_it_waits_for_the_interval_unless_someone_cannot_wait():
     committer = finished_once()
     assert committer.handle(Wanted(A), at(10.05)) == []
     assert committer.deadline() == pytest.approx(10.2)
@@ -259,7 +259,7 @@ def test_a_task_whose_disk_was_full_gets_the_commit_that_it_had_asked_for():
     assert Begin(2) in said
 
 
-def test_answers_about_a_store_that_nobody_waits_for_are_ignored():
+def test_answers_about_a_store_that_no_one_waits_for_are_ignored():
     committer = reach("applying")
     committer.handle(TaskGone(A), T)
     assert committer.handle(Applied(1, A), T) == []
@@ -276,7 +276,7 @@ def test_any_failure_ends_the_incarnation_and_blames_only_who_wrote_to_the_targe
     assert committer.deadline() is None
 
 
-def test_without_a_target_nobody_is_blamed():
+def test_without_a_target_no_one_is_blamed():
     committer = reach("flushing")
     assert committer.handle(ProducerFailed("fenced", "fenced", tasks=AB), T) == [IncarnationOver("fenced", "fenced")]
 
