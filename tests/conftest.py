@@ -35,6 +35,7 @@ from hypothesis import settings
 
 from headgate.agents.broker.broker import Broker
 from headgate.agents.broker.guard import Lease
+from headgate.agents.broker.schema_server import SchemaServer
 
 from . import lanes
 
@@ -134,6 +135,24 @@ def kafka() -> Broker | Elsewhere:
         if running is not None and running.is_running():
             return running
         return Broker.start(root / "kafka", timeout_s=READY_S)
+
+
+@pytest.fixture(scope="session")
+def registry() -> SchemaServer:
+    """The schema registry of this run."""
+    with _guarded() as root:
+        server = SchemaServer(root / "registry")
+        server.start(timeout_s=READY_S)
+        return server
+
+
+@pytest.fixture
+def private_registry(guarded: Path) -> Iterator[SchemaServer]:
+    """A schema registry that one test may kill."""
+    server = SchemaServer(guarded / f"registry-{uuid.uuid4().hex[:8]}")
+    server.start(timeout_s=READY_S)
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -71,9 +71,10 @@ def clean_up(directory: Path) -> None:
 
 
 def _nodes(below: Path) -> Iterator[Path]:
-    """Every node's directory. A running broker deletes files inside its directory, so the search goes no deeper."""
+    """Every node's directory, and those of schema registries. A running broker deletes files inside of its own, so the search goes no
+    deeper."""
     for folder, inside, files in os.walk(below):
-        if Path(folder).name.startswith("node-"):
+        if Path(folder).name.startswith(("node-", "registry")):
             inside.clear()
             if "pid" in files:
                 yield Path(folder)

