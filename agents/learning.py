@@ -5,7 +5,8 @@ too. The letter is dropped, however far it was; the question is answered while o
 beginning.
 
 Promises: no record is to blame, so no policy is asked about any. A task asks each question once: what cannot be learned, or is not known
-afterwards, fails the task, which restarts by itself.
+afterwards, fails the task, which restarts by itself. If there is no answer yet (`NotYet`), the letter waits, and says for what: it asks
+again until there is one, or it is called off.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class MustLearn(EnvironmentFault):
         self.question = question
         self.lacks = lacks
         self.learn = learn
+
+
+class NotYet(EnvironmentFault):
+    """There is no answer yet: who is asked is away, or somebody else must bring first what is asked for. The question is asked again."""
 
 
 def to_learn(error: BaseException) -> MustLearn | None:

@@ -174,6 +174,13 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("web.host", "text", "127.0.0.1", NEXT_RUN, WORKER, "Address of this worker's pages."),
     ("web.port", "count", 0, NEXT_RUN, WORKER, "Port of this worker's pages; 0 means a free port."),
     ("web.token", "text", "", NEXT_RUN, WORKER, "The token of the pages, which readers send as a bearer token or password.", (), True),
+    ("registry.url", "text", "", NEXT_RUN, WORKER, "Schema registry of hg.avro() and the like; several addresses with commas between."),
+    ("registry.user", "text", "", NEXT_RUN, WORKER, "User at the schema registry."),
+    ("registry.password", "text", "", NEXT_RUN, WORKER, "Password at the schema registry.", (), True),
+    ("registry.token", "text", "", NEXT_RUN, WORKER, "Bearer token for the schema registry, instead of a user.", (), True),
+    ("registry.ca", "text", "", NEXT_RUN, WORKER, "Authorities that the schema registry is known by, a PEM file; else the system's."),
+    ("registry.certificate", "text", "", NEXT_RUN, WORKER, "This worker's certificate for the schema registry, a PEM file."),
+    ("registry.key", "text", "", NEXT_RUN, WORKER, "Its key, a PEM file, unless it is in the same file."),
     ("log.level", "text", "info", DYNAMIC, JOB, "Minimum level of log messages.", ("debug", "info", "warning", "error")),
     ("answers.keep", "duration", "1d", DYNAMIC, JOB, "How long the answer to a request is kept."),
 )  # fmt: skip

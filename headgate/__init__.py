@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from headgate.agents.records.columns.batch import Batch, ColumnBatch
     from headgate.agents.records.values.record import Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
+    from headgate.agents.registry.avro import avro
+    from headgate.agents.registry.json_schema import json_schema
+    from headgate.agents.registry.protobuf import protobuf
     from headgate.core.choosing.chooser import Choice
     from headgate.core.columns.expressions import Expression, coalesce, col, concat, greatest, least, when
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
@@ -83,6 +86,7 @@ __all__ = [
     "arg_max",
     "arg_min",
     "arrow",
+    "avro",
     "bytes",
     "coalesce",
     "col",
@@ -99,6 +103,7 @@ __all__ = [
     "greatest",
     "hopping",
     "json",
+    "json_schema",
     "key",
     "last",
     "least",
@@ -109,6 +114,7 @@ __all__ = [
     "msgpack",
     "output_schema",
     "pause",
+    "protobuf",
     "published",
     "quantile",
     "raw",
@@ -140,6 +146,9 @@ _FROM = {
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.batch": "Batch ColumnBatch",
     "agents.records.values.record": "Record",
+    "agents.registry.avro": "avro",
+    "agents.registry.json_schema": "json_schema",
+    "agents.registry.protobuf": "protobuf",
     "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",
     "agents.job.declare.ends": "TableView",
     "agents.job.declare.streams": "BatchedStream ColumnStream SparkStream Stream WindowedStream",

@@ -65,6 +65,7 @@ MESSAGES: dict[str, str] = {
     "another process has become '…'": "docs/troubleshooting.md#a-worker-is-fenced-again-and-again",
     "the main loop is blocked": "docs/troubleshooting.md#the-main-loop-is-blocked",
     "a letter takes long": "docs/troubleshooting.md#the-main-loop-is-blocked",
+    "a letter waits for an answer": "docs/registry.md#what-happens-when-something-is-missing",
     "this machine's clock differs from the broker's": "docs/troubleshooting.md#clocks-differ",
     "Spark does not start": "docs/troubleshooting.md#spark-does-not-start",
     "Spark is unavailable, and batches wait for it": "docs/troubleshooting.md#spark-does-not-start",
@@ -129,6 +130,8 @@ CLASSES: dict[str, str] = {
     "FilesDown": "docs/troubleshooting.md#files-are-not-published",
     "NotWritten": "docs/troubleshooting.md#files-are-not-published",
     "Unpublished": "docs/troubleshooting.md#files-are-not-published",
+    "NotYet": "docs/registry.md#what-happens-when-something-is-missing",
+    "NoSchema": "docs/registry.md#what-happens-when-something-is-missing",
     "PortLost": "docs/kafka.md",
     "DriverError": "docs/testing.md",
 }

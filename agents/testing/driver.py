@@ -17,6 +17,7 @@ import weakref
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from ...core.coordination.messages import SetRequest
@@ -38,6 +39,8 @@ from ..job.steps.sources import InputStep
 from ..live_settings import Settings
 from ..records.columns.selecting import column_of
 from ..records.values.record import SAME_TIME, Headers, Record
+from ..registry.memory import MemoryRegistry, taught
+from ..registry.serde import connect
 from ..runtime.host.runtime import Runtime
 from .clock import VirtualClock
 from .host import DriverHost
@@ -72,7 +75,8 @@ class Driver:
     `partitions`: the number of partitions of topics; all others have one. `now`: the start of the wall clock, in ms; `max_future=` of
     inputs is measured against it, and applies only if it is given. `settings`: the settings of the job. A failing chunk is not
     retried, unless `settings={"error.retries": …}` says so. `spark`: the Spark session in which `.spark(…)` stages run; a job that has
-    any needs one.
+    any needs one. `schemas`: the schema registry of `hg.avro()` and the like, id (or `uuid.UUID`, or subject) → schema; what serdes write
+    gets an id by itself.
     """
 
     def __init__(
@@ -83,9 +87,11 @@ class Driver:
         spark: Any = None,
         now: int | None = None,
         settings: Mapping[str, Any] | None = None,
+        schemas: Mapping[Any, Any] | None = None,
     ) -> None:
         self.app = app
         self.declared = Declared(app, fetches_all=True)
+        connect(self.declared.steps, partial(MemoryRegistry, schemas))
         self.spark = _spark(self.declared, spark)
         self._declared_settings = {"error.retries": 0, "spark.in-flight": 1, **app.settings, **(settings or {})}
         self._settings = Settings({**self._declared_settings, **OWN_SETTINGS})
@@ -98,6 +104,11 @@ class Driver:
         if now is not None:
             self._port.broker.saw(now, self._clock.now())
         self._inputs = self.declared.inputs
+        self._writes = {
+            topic: (step.serde.at(topic, "value"), (step.key_serde or self.app.key_serde).at(topic, "key"))
+            for topic, step in self._inputs.items()
+        }
+        """How tests write values and keys to the inputs."""
         self._expires = any(spec.ttl_ms is not None for spec in self.declared.tables())
         self._loop = VirtualLoop(self._clock.ring)
         self._runs = itertools.count(1)
@@ -274,7 +285,7 @@ class Driver:
             record = one if isinstance(one, Record) else Record(None, one, self.wall_ms)
             key = self._key(step, record)
             value = record.value
-            raw = value if value is None or isinstance(value, bytes) else step.serde.dumps(value)
+            raw = value if value is None or isinstance(value, bytes) else taught(self._writes[topic][0].dumps, value)
             where = partition
             if where is None:
                 where = 0 if key is None else self.topics.partitioner(topic).one(key)
@@ -323,7 +334,7 @@ class Driver:
                 key = column_of(step.key)([record.value])[0]
         if key is None or isinstance(key, bytes):
             return key
-        return (step.key_serde or self.app.key_serde).dumps(key)
+        return taught(self._writes[step.topic][1].dumps, key)
 
     def advance(self, duration: str | float) -> None:
         """Move both clocks: `"1m"`, or a number of seconds. Whatever is due on the way happens at its time."""
@@ -357,7 +368,7 @@ class Driver:
         found = [one for one in self.topics.drain(topic) if partition is None or one.partition == partition]
         if topic in self.declared.graph.shared or topic in self._others:
             found = [row for one in found for row in rows_of_frame(one)]
-        return [record_of(one, serde, key_serde) for one in found]
+        return [taught(record_of, one, serde, key_serde) for one in found]
 
     def dead_letters(self) -> list[DeadLetter]:
         """The dead letters since the last call."""

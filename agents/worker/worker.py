@@ -28,6 +28,8 @@ from ..kafka.range_client import RANGE_CLIENT
 from ..live_settings import Settings
 from ..logger import Logger
 from ..measured import clocks_of_thread
+from ..registry.client import HttpRegistry, RegistryAccess
+from ..registry.serde import connect
 from ..runtime.reading.chooser import own_chooser
 from ..runtime.writing.committing import Committing
 from ..state.directory import Directory
@@ -67,6 +69,7 @@ class Worker:
         self.sensor = Counting()
         self.app.sensors.add(self.sensor)
         alone = Settings({**options.settings, **options.alone})
+        connect(self.declared.steps, lambda: _registry(alone, options))
         self.topics = JobTopics(options.client, self.declared, create_outputs=alone.value("topic.create-outputs"))
         self.offsets = KafkaOffsets(options.client)
         graph = self.declared.graph
@@ -248,6 +251,13 @@ class Worker:
     def incarnation(self) -> str:
         """The current incarnation, or the last one."""
         return self.runtime.producers.incarnation
+
+
+def _registry(settings: Settings, options: WorkerOptions) -> HttpRegistry:
+    """The schema registry that serdes ask: that of the settings, or the one beside an embedded broker."""
+    from ..broker.schema_server import url_beside
+
+    return HttpRegistry(RegistryAccess.of(settings, url_beside(options.client.bootstrap)))
 
 
 def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Bridge | None:

@@ -95,6 +95,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/records/kafka": ".native .memory .values agents/records",
         "agents/records/columns": ".native .memory .values .kafka agents/records",
         "agents/records/frames": ".native .memory .values .kafka .columns agents/records",
+        "agents/registry": "agents/records",
         "agents/job": "",
         "agents/job/types": "agents/records",
         "agents/job/steps": ".types agents/records",
@@ -121,10 +122,11 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/runtime/store": ".reading .writing agents/operators agents/state agents/job agents/port agents/records",
         "agents/runtime/task": ".reading .writing .store agents/operators agents/state agents/job agents/port agents/records",
         "agents/runtime/host": ".reading .writing .store .task agents/state agents/job agents/port",
-        "agents/testing": "agents/runtime agents/state agents/job agents/port agents/broker agents/records",
+        "agents/testing": "agents/runtime agents/state agents/job agents/port agents/broker agents/records "
+        "agents/registry",
         "agents/broker": "",
-        "agents/worker": "agents/worker/load agents/runtime agents/coordinator agents/broker agents/kafka agents/state agents/job "
-        "agents/port",
+        "agents/worker": "agents/worker/load agents/registry agents/runtime agents/coordinator agents/broker agents/kafka agents/state "
+        "agents/job agents/port",
         "agents/worker/load": "agents/runtime agents/coordinator agents/port",
         "agents/process": "agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state agents/job agents/port",
         "agents/status": "agents/worker agents/process agents/runtime",

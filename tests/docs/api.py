@@ -73,9 +73,10 @@ PARTS = (
     Part("tables", "Tables", "State by key: stored in the task's store and in its log, and committed with the results.", (
         "Table", *_members("Table", "get get_many update range"), "TableView", "TableView.name",
     )),
-    Part("serdes", "Serdes and times", "How keys and values become bytes. See [Keys](../../keys.md) and [Typed rows](../../rows.md).", (
+    Part("serdes", "Serdes and times", "How keys and values become bytes. See [Keys](../../keys.md), "
+        "[Typed rows](../../rows.md) and [Schemas with a registry](../../registry.md).", (
         "Serde", *_members("Serde", "loads dumps loads_many dumps_many"),
-        *("json", "msgpack", "text", "raw", "bytes", "key", "arrow", "custom", "field"),
+        *("json", "msgpack", "text", "raw", "bytes", "key", "arrow", "custom", "avro", "protobuf", "json_schema", "field"),
     )),
     Part("spark", "Spark", "Bounded batches, and what PySpark makes of them. See [Batches for Spark](../../spark.md) and "
         "[Results in files](../../files.md). In the examples, `spark` is a Spark session.", (
@@ -105,6 +106,9 @@ NOT_FOR_USERS = {
     "App.add": "steps add themselves",
     "App.finish": "the process that runs the job calls it",
     "App.graph": "the process that runs the job calls it",
+    "Serde.at": "outputs ask, with their topic",
+    "Serde.with_headers": "inputs ask",
+    "Serde.within": "streams and tables of the job ask",
     "Window.holds_ms": "what a window is made of",
     "Window.size_ms": "what a window is made of",
 }

@@ -68,8 +68,15 @@ def check_migrate(fn: Any, verb: str) -> Any:
 
 
 def check_serde(serde: Any, where: str) -> None:
-    """Refuse anything that is not a serde, such as the function that makes one."""
+    """Refuse anything that is not a serde, such as the function that makes one. One that asks a registry is refused where only the job
+    itself reads."""
     if isinstance(serde, Serde):
+        if serde.asks and not where.startswith(("input(", "to(")):
+            closing = ")" * (where.count("(") - where.count(")"))
+            raise DeclarationError(
+                f"{where}={serde.name}{closing}: a serde that asks a schema registry reads inputs and writes outputs",
+                remedy="give it to app.input(…, serde=…) and .to(…, serde=…); what the job keeps for itself takes others",
+            )
         return
     name = getattr(serde, "__name__", "")
     call = f"hg.json({name})" if isinstance(serde, type) and not issubclass(serde, Serde) else f"{name}()"

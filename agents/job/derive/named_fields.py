@@ -54,9 +54,11 @@ def serde_behind(step: Step, default: Serde[Any]) -> Serde[Any]:
     """The serde of the values behind a step on their way through streams and tables, unless one is given: `default`, or that of the type of
     the values if they are objects, so that functions find objects there, too."""
     kind = type_behind(step)
-    if isinstance(kind, ColumnSchema) or not (hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind)):
+    if isinstance(kind, ColumnSchema) or not (
+        hasattr(kind, "__struct_fields__") or dataclasses.is_dataclass(kind) or hasattr(kind, "DESCRIPTOR")
+    ):
         return default
-    return step.declaring().serde
+    return step.declaring().serde.within
 
 
 # ----------------------------------------------------------------------------------------------- what declared steps name

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from ....core.graph.graph import Stage
 
 
+def _bind(step: Step, topic: str, value: str, key: str) -> None:
+    """A serde may have to know of which topic it writes what."""
+    object.__setattr__(step, value, getattr(step, value).at(topic, "value"))
+    object.__setattr__(step, key, getattr(step, key).at(topic, "key"))
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class TopicStep(Step):
     """Writes a topic."""
@@ -28,6 +34,9 @@ class TopicStep(Step):
     key: str | Callable[[Any], Any] | None = None
     schema: ColumnSchema | None = None
     """The columns that are written; None for rows."""
+
+    def __post_init__(self) -> None:
+        _bind(self, self.topic, "serde", "key_serde")
 
     @property
     def written(self) -> Mapping[str, tuple[Any, Any]]:
@@ -116,6 +125,10 @@ class AgentStep(Step):
     sink: str | None = None
     sink_serde: Any = None
     sink_key_serde: Any = None
+
+    def __post_init__(self) -> None:
+        if self.sink is not None:
+            _bind(self, self.sink, "sink_serde", "sink_key_serde")
 
     @property
     def written(self) -> Mapping[str, tuple[Any, Any]]:

@@ -244,14 +244,14 @@ class SourceOp(Operator):
 
     def _rows(self, chunk: Chunk, skip: frozenset[int]) -> tuple[Records, list[int] | None, int | None]:
         """The rows of a chunk, their offsets if they are not those of the chunk, and the greatest time that moves the partition's time."""
-        decoded = self.serde.loads_many(chunk.values)
+        decoded = self.serde.loads_many(_as_read(self.serde, chunk.values, chunk, "value"))
         bad: list[tuple[int, BaseException]] = self.not_frames(chunk, decoded.bad)
         values: list[Any] = decoded.values
         keys = self._keys(chunk, values, bad)
         if self.pipeline.keys is not None and self.step.foreign:
             self.pipeline.keys.see(self.step, chunk, lambda: keys)
         timestamps: list[int] = chunk.timestamps if self.step.framed else times_of(chunk.columns)
-        headers: Any = chunk.headers if self.wants_headers and chunk.has_headers else None
+        headers: Any = self._headers(chunk) if self.wants_headers and chunk.has_headers else None
         key_serde = self.key_serde if self.key is None and self.wants_keys != VALUES else None
         offsets: list[int] | None = None
         keep: list[int] = []
@@ -283,7 +283,17 @@ class SourceOp(Operator):
     def _keys(self, chunk: Chunk, values: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any] | None:
         if self.key is not None:
             return self._keys_of_values(chunk, values, bad)
-        return self.keys_of_bytes(list(chunk.keys), bad) if chunk.has_keys else None
+        return self.keys_of_bytes(self._raw_keys(chunk), bad) if chunk.has_keys else None
+
+    def _raw_keys(self, chunk: Chunk) -> list[Any]:
+        return list(_as_read(self.key_serde, chunk.keys, chunk, "key"))
+
+    def _headers(self, chunk: Chunk) -> Any:
+        """The headers of records, without those that are true of the bytes alone."""
+        own = self.serde.own_headers | self.key_serde.own_headers
+        if not own:
+            return chunk.headers
+        return [tuple(one for one in headers if one[0] not in own) for headers in chunk.headers]
 
     def keys_of_bytes(self, raw: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         """The keys of records, as later steps want them; `bad` gets those that cannot be decoded."""
@@ -320,7 +330,7 @@ class SourceOp(Operator):
                 return self.believed(self.key(values), bad)
             except BaseException:  # noqa: BLE001, S110 - retried below, one by one
                 pass
-        own = self._decoded(list(chunk.keys), []) if chunk.has_keys else None
+        own = self._decoded(self._raw_keys(chunk), []) if chunk.has_keys else None
         keys: list[Any] = []
         for index, value in enumerate(values):
             found = None
@@ -366,6 +376,11 @@ class SourceOp(Operator):
                         what = f"the key {key!r:.60} is {type(key).__name__}, and other streams are to meet it"
                         bad.append((index, _unsaid(self.step.name, what)))
         return keys
+
+
+def _as_read(serde: Any, data: Any, chunk: Chunk, part: str) -> Any:
+    """The values or keys of a chunk, as their serde reads them."""
+    return serde.with_headers(data, chunk.headers, part) if serde.own_headers and chunk.has_headers else data
 
 
 def _behind(source: Operator) -> Iterator[Operator]:

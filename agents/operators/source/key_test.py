@@ -84,15 +84,16 @@ class KeyTest:
         if len(seen) >= MOST:
             return []
         serde = step.key_serde or self.declared.app.key_serde
-        written = serde.dumps_many(keys).values  # a value that cannot be a key fails where it is used
         own = chunk.keys
+        # bytes that name a schema are known to their producer alone; a value that cannot be a key fails where it is used
+        written = own if serde.asks else serde.dumps_many(keys).values
         found: list[bytes] = []
         for index, data in enumerate(written):
             if not data or data in seen:
                 continue
             seen.add(data)
             there = own[index]
-            if there is not None and _reads_as(serde, there, data):
+            if there is not None and (serde.asks or _reads_as(serde, there, data)):
                 found.append(there)
             elif step.key_serde is not None or data[:1] != MARK:
                 found.append(data)

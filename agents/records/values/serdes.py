@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar, get_origin, is_typeddict, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_origin, is_typeddict, overload
 
 import msgpack as _msgpack
 import orjson
@@ -28,6 +28,7 @@ from ....core.errors import DataError, DeclarationError
 from ...cancellation import passes
 from . import keys
 from .column_types import is_arrow_schema, type_of_arrow
+from .record import Headers
 from .typed_json import TypedJson, struct_of
 from .typed_msgpack import TypedMsgpack
 
@@ -77,6 +78,11 @@ class Serde(Generic[T]):
 
     __slots__ = ("_decode", "_decode_many", "_encode", "_encode_many", "name", "type")
 
+    asks: ClassVar[bool] = False
+    """Whether it must learn schemas from a registry (see `agents.registry`): it reads inputs and writes outputs, and nothing in between."""
+    own_headers: ClassVar[frozenset[str]] = frozenset()
+    """The headers in which records may say how they are read. They are true of these bytes alone, so they are not passed on."""
+
     def __init__(
         self,
         name: str,
@@ -110,6 +116,21 @@ class Serde(Generic[T]):
             if passes(error):
                 raise
             raise self._unwritable(value, error) from error
+
+    def at(self, topic: str, part: str) -> Serde[T]:
+        """The serde as it writes the values (`part`: `"value"`) or the keys (`"key"`) of a topic."""
+        return self
+
+    def with_headers(
+        self, data: Sequence[bytes | None], headers: Sequence[Headers], part: str
+    ) -> Sequence[bytes | None]:
+        """The values or keys of records, with what `own_headers` say of them in front."""
+        return data
+
+    @property
+    def within(self) -> Serde[T]:
+        """The serde with which its values go through the job's own streams and tables."""
+        return self
 
     def loads_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """Decode a column; values that cannot be decoded are reported in `bad`, the others are returned."""

@@ -3,7 +3,8 @@
 Kafka's timestamp says when a record was written; the input's `timestamp=` says when the event happened, and choosers align by that time.
 It is known only from the decoded value, so only choosers that use the time or the value pay for decoding. A record that cannot be decoded
 has no time (nothing waits for it) and no value; one before `earliest=`, or whose time is no event time, has no time. How it is handled is
-decided when it is taken. A record without a value has no time of its own, either.
+decided when it is taken. A record without a value has no time of its own, either, and none whose schema is not known yet: the letter that
+takes it learns it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ....core.progress.frames import NO_TIME, ArrowFrame, BatchFrame, Frame, Fra
 from ...job.derive.declaration import Declared
 from ...job.steps.sources import InputStep
 from ...job.types.timestamps import BadTimestamp, timestamps_of
+from ...learning import MustLearn
 from ...operators.source.decode import serde_of
 from ...operators.source.event_times import guard_of
 from ...records.frames.arrow_rows import as_batch
@@ -64,7 +66,10 @@ def _times(step: InputStep) -> ReadTimes:
         return times
 
     def times(columns: FetchedRecords | OneRecord) -> list[int]:
-        read = serde.loads_many(columns.values)
+        try:
+            read = serde.loads_many(columns.values)
+        except MustLearn:
+            return [NO_TIME] * len(columns.values)
         if not read.bad:
             try:
                 return judged(list(extract(read.values, [NO_TIME] * len(read.values))))
@@ -108,7 +113,10 @@ def _time(read: ReadTimes) -> Time:
 
 def _plain(serde: Any) -> Value:
     def value(data: bytes | None) -> Any:
-        read = serde.loads_many([data])
+        try:
+            read = serde.loads_many([data])
+        except MustLearn:
+            return None
         return None if read.bad else read.values[0]
 
     return value

@@ -53,6 +53,8 @@ class Doing:
         self._report_s: float | None = None
         """When it is reported next; None while it has not been reported."""
         self._pause_s = 0.0
+        self.waits_for = ""
+        """What it waits for because there is no answer yet, and why; empty if it does not."""
 
     def begins(self, letter: Letter) -> None:
         """The actor begins with a letter."""
@@ -77,10 +79,11 @@ class Doing:
         letter, began_s = self._letter, self._began_s
         if letter is None:
             return None
-        awaits = self._site.patience.longest()
+        awaits, waits_for = self._site.patience.longest(), self.waits_for
+        more = f", waiting: {waits_for}" if waits_for else f", awaiting {awaits}" if awaits else ""
         return AtWork(
             self._site.name,
-            f"{named(letter)}{f', awaiting {awaits}' if awaits else ''}",
+            f"{named(letter)}{more}",
             max(0.0, self._clock.now().mono - began_s),
         )
 

@@ -6,6 +6,7 @@ learn first (see `learning`) is asked, and the letter runs again from its beginn
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from ....core.names import StreamPartition
 from ....core.task import protocol as t
 from ....core.turns import TURN_NS
 from ...cancellation import CalledOff, answered
-from ...learning import LateTopics, MustLearn
+from ...learning import LateTopics, MustLearn, NotYet
 from ...operators.pipeline.pipeline import Pipeline
 from ...operators.pipeline.trouble import Failed, Recovered, because, recover, told
 from ...port.port import MailboxClosed, Process
@@ -25,7 +26,7 @@ from ...records.frames.range_buffer import UnreadRecords
 from ..reading.old_reads import OldReads
 from .beside import Beside
 from .contribution import Contribution
-from .doing import ChunkLetter, Doing, Letter, StepLetter, named
+from .doing import LONGEST_S, ChunkLetter, Doing, Letter, StepLetter, named
 from .due import Due
 from .failures import Failures
 from .site import Site
@@ -34,6 +35,8 @@ from .suspicion import Suspicion, mark_of
 from .turns import LoopTurns, Share
 
 R = TypeVar("R")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+"""Between two tries of a question that has no answer yet."""
 
 
 class LetterNeeds(Protocol):
@@ -80,6 +83,10 @@ class UnderWay:
         self._letter: Letter | None = None
         self._asked: set[object] = set()
         """The questions that have been answered."""
+        self._off = asyncio.Event()
+        """Set when the current letter is called off."""
+        self._told_after_s = 0.0
+        """Between two reports of a letter that waits."""
         self.mailbox = needs.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
 
     # ------------------------------------------------------------------------------------------------------ what is next
@@ -113,12 +120,14 @@ class UnderWay:
     def call_off(self) -> Letter | None:
         """Call the current letter off, and return it: nothing that it does counts any more."""
         letter, self._letter = self._letter, None
+        self._off.set()
         return letter
 
     def _next(self, letter: Letter) -> Letter:
         """Make this the current letter: from now on it can be called off, whether it has begun or not."""
         self._site.idle.clear()
         self._letter = letter
+        self._off = asyncio.Event()
         return letter
 
     async def _put(self, letter: Letter) -> None:
@@ -255,21 +264,49 @@ class UnderWay:
                 return result
             except MustLearn as unknown:
                 self._try_anew(letter)
-                why = await self._learn(unknown)
+                self._suspicion.ended()  # nothing of it runs now: if the process ends meanwhile, it is not to blame
+                why = await self._learn(unknown, letter)
                 self._try_anew(letter)
                 if why is not None:
                     self._site.log.error(unknown.lacks, why=told(why), exc_info=why)
                     self._site.feed(t.Broken(f"{unknown.lacks}: {told(why)}", passing=True))
                     return None
 
-    async def _learn(self, unknown: MustLearn) -> BaseException | None:
-        """Ask; returns the error if that failed."""
+    async def _learn(self, unknown: MustLearn, letter: Letter) -> BaseException | None:
+        """Ask until there is an answer; returns the error if that failed."""
         if unknown.question in self._asked:
             return unknown
+        pause_s, told_s, off = FIRST_PAUSE_S, 0.0, self._off
         try:
-            with answered("the question"):
-                await unknown.learn(self._targets)
+            while True:
+                try:
+                    with answered("the question"):
+                        await unknown.learn(self._targets)
+                    break
+                except NotYet as away:
+                    told_s = self._not_yet(away, told_s)
+                    with contextlib.suppress(TimeoutError):  # by the loop's time, as user code waits
+                        await asyncio.wait_for(off.wait(), pause_s)
+                    self._unless_called_off(letter)
+                    pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+        except CalledOff:
+            raise
         except Exception as error:  # noqa: BLE001 - an unreachable broker, a missing permission, a bug in a library
             return error
+        finally:
+            if self.doing.waits_for:
+                self.doing.waits_for = ""
+                self._site.log.info("a letter waits no longer", for_=unknown.what)
         self._asked.add(unknown.question)
         return None
+
+    def _not_yet(self, unknown: NotYet, told_s: float) -> float:
+        """There is no answer yet: what does not move says so, in heartbeats and, at growing intervals, in the log. `told_s`: when it is to
+        be said next. Returns when it is to be said after that."""
+        now_s, first = self._site.clock.now().mono, not self.doing.waits_for
+        self.doing.waits_for = unknown.what
+        if not first and now_s < told_s:
+            return told_s
+        self._site.log.warning("a letter waits for an answer", why=unknown.what, to_do=unknown.remedy)
+        self._told_after_s = LONGEST_PAUSE_S if first else min(LONGEST_S, 2 * self._told_after_s)
+        return now_s + self._told_after_s

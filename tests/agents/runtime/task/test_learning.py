@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import headgate as hg
-from headgate.agents.learning import MustLearn
+from headgate.agents.learning import MustLearn, NotYet
+from headgate.agents.runtime.task.at_work import AtWork
 from headgate.agents.testing.driver import Driver
 
 RATES = {"EUR": 2, "USD": 3}
@@ -19,6 +21,8 @@ class Rates:
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
         self.asked: list[str] = []
+        self.look: Callable[[], AtWork | None] = lambda: None
+        self.seen: list[AtWork | None] = []
 
     def of(self, currency: str) -> int:
         if currency not in self.known:
@@ -28,10 +32,15 @@ class Rates:
 
     async def ask(self, currency: str) -> None:
         self.asked.append(currency)
+        self.seen.append(self.look())
         if currency in RATES:
             self.known[currency] = RATES[currency]
         elif currency == "XXX":
             raise ConnectionError("the service is away")
+        elif currency == "LATE" and len(self.asked) < 4:
+            raise NotYet("the service starts", remedy="wait")
+        elif currency == "LATE":
+            self.known[currency] = 9
 
 
 def converting(rates: Rates) -> hg.App:
@@ -65,3 +74,18 @@ def test_what_cannot_be_learned_fails_the_task_and_no_record(currency: str, why:
     """The service is away, or its answer is no answer: a record is not left out for that, though the policy says skip."""
     with Driver(converting(Rates())) as d, pytest.raises(RuntimeError, match=rf"no rate of {currency}.*{why}"):
         d.send("orders", {"in": currency, "n": 1})
+
+
+def test_a_letter_waits_until_there_is_an_answer_and_says_for_what() -> None:
+    """It asks again; no record is left out, and nothing counts twice."""
+    rates = Rates()
+    with Driver(converting(rates)) as d:
+        (task,) = d.tasks.values()
+        rates.look = task.under_way.doing.now
+        d.send_all("orders", [{"in": "LATE", "n": 2}, {"in": "EUR", "n": 1}])
+        assert [one.value["total"] for one in d.read("priced")] == [18, 2]
+        assert (task.under_way.doing.waits_for, rates.asked) == ("", ["LATE"] * 4 + ["EUR"])
+        assert d.table("seen")["LATE"] == 1
+    assert [one is not None and "waiting: the service starts" in one.what for one in rates.seen] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
