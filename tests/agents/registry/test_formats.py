@@ -171,6 +171,32 @@ def test_an_id_in_a_header_goes_in_front_and_no_further() -> None:
         assert d.read("out") == [hg.Record("k", {"id": 1, "country": "DE"}, 0, (("trace", b"7"),))]
 
 
+def test_what_confluents_serializers_put_into_headers_is_read(shop: Any) -> None:
+    """Avro, and Protobuf, whose place of the message stands in the header, too."""
+    theirs = pytest.importorskip("confluent_kafka.schema_registry")
+    avro = pytest.importorskip("confluent_kafka.schema_registry.avro")
+    protobuf = pytest.importorskip("confluent_kafka.schema_registry.protobuf")
+    serialization = pytest.importorskip("confluent_kafka.serialization")
+    client = theirs.SchemaRegistryClient.new_client({"url": "mock://"})
+    conf = {"schema.id.serializer": theirs.header_schema_id_serializer}
+    app = hg.App("shop")
+    app.input("orders", serde=hg.avro()).map(lambda one: one["country"]).to("countries")
+    app.input("messages", serde=hg.protobuf(shop.Line)).map(lambda one: one.n).to("numbers")
+
+    def written(topic: str, write: Any, value: Any) -> tuple[bytes, Any, uuid.UUID]:
+        context = serialization.SerializationContext(topic, "value", headers=[])
+        data = write(value, context)
+        return data, context.headers, uuid.UUID(bytes=context.headers[0][1][1:17])
+
+    one = written("orders", avro.AvroSerializer(client, json.dumps(OLD), conf=conf), {"id": 1, "country": "DE"})
+    write = protobuf.ProtobufSerializer(shop.Line, client, {**conf, "use.deprecated.format": False})
+    two = written("messages", write, shop.Line(n=3))
+    with hg.testing.Driver(app, schemas={one[2]: OLD, two[2]: shop.Line}) as d:
+        d.send("orders", one[0], headers=one[1])
+        d.send("messages", two[0], headers=two[1])
+        assert [d.read("countries")[0].value, d.read("numbers")[0].value] == ["DE", 3]
+
+
 # --------------------------------------------------------------------------------------------------------------- writing
 
 
