@@ -135,11 +135,11 @@ class SchemaServer:
 
     def _not_ready(self, what: str) -> EnvironmentFault:
         lines = self.log.read_text(errors="replace").splitlines()[-20:] if self.log.exists() else []
-        told = "\n".join(f"  {line[:300]}" for line in lines)
-        return EnvironmentFault(f"the schema registry {what}. From the end of its log {self.log}:\n{told}\n")
+        text = "\n".join(f"  {line[:300]}" for line in lines)
+        return EnvironmentFault(f"the schema registry {what}. From the end of its log {self.log}:\n{text}\n")
 
 
-def url_beside(bootstrap: str) -> str:
+def registry_url_of(bootstrap: str) -> str:
     """The setting `registry.url` for the registry that `headgate kafka up` runs beside this broker; empty if there is none."""
     for broker in running_brokers():
         server = SchemaServer.of(broker.data)

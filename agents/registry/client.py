@@ -203,8 +203,8 @@ def _refused(status: int, text: bytes) -> str:
     """Why this is no answer of a registry; empty if it is one."""
     if status < 300 or _code(text) in (NO_SUBJECT, NO_VERSION, NO_SCHEMA) or status in (409, 422):
         return ""
-    told = {401: " (it wants a login)", 403: " (the login may not)", 404: " (no registry stands there)"}.get(status, "")
-    return f"HTTP {status}{told}: {text[:200].decode(errors='replace')}"
+    hint = {401: " (it wants a login)", 403: " (the login may not)", 404: " (no registry stands there)"}.get(status, "")
+    return f"HTTP {status}{hint}: {text[:200].decode(errors='replace')}"
 
 
 def _answer(status: int, text: bytes, missing: str, who: str) -> Any:

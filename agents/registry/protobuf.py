@@ -86,7 +86,7 @@ class ProtobufFormat:
         self._errors = library_of("google.protobuf.message", "protobuf")
 
     def reader(self, schema: WholeSchema | None, own: WholeSchema | None) -> ReadValue:
-        parse, mark, size, same = self.type.FromString, self._mark, len(self._mark), self._is_mine(schema)
+        parse, mark, size, same = self.type.FromString, self._mark, len(self._mark), self._is_own(schema)
 
         def value(data: bytes, at: int) -> Any:
             if data[at : at + size] == mark:
@@ -97,7 +97,7 @@ class ProtobufFormat:
 
         return value
 
-    def _is_mine(self, schema: WholeSchema | None) -> Callable[[tuple[int, ...]], None]:
+    def _is_own(self, schema: WholeSchema | None) -> Callable[[tuple[int, ...]], None]:
         """Raises `NeedsSchema` if only the writer's file tells which message stands at a place, `DataError` if it is another one."""
         known: dict[tuple[int, ...], str] = {}
 

@@ -232,8 +232,8 @@ class RegistrySerde(Serde[T]):
                 self._miss(head, DataError(error.what, remedy="see on_bad_data=; or bring the schema to the registry"))
             except (DataError, ValueError, TypeError, KeyError, LookupError) as error:
                 why = error.what if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
-                told = f"the schema {wire.schema_of(head)} cannot be used: {why}"
-                self._miss(head, DataError(told, remedy="see on_bad_data="))
+                text = f"the schema {wire.schema_of(head)} cannot be used: {why}"
+                self._miss(head, DataError(text, remedy="see on_bad_data="))
 
     def _miss(self, head: bytes, error: DataError) -> None:
         if len(self._absent) >= 2 * MOST_MISSING:

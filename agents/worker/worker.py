@@ -255,9 +255,9 @@ class Worker:
 
 def _registry(settings: Settings, options: WorkerOptions) -> HttpRegistry:
     """The schema registry that serdes ask: that of the settings, or the one beside an embedded broker."""
-    from ..broker.schema_server import url_beside
+    from ..broker.schema_server import registry_url_of
 
-    return HttpRegistry(RegistryAccess.of(settings, url_beside(options.client.bootstrap)))
+    return HttpRegistry(RegistryAccess.of(settings, registry_url_of(options.client.bootstrap)))
 
 
 def _spark(declared: Declared, settings: Settings, options: WorkerOptions) -> Bridge | None:
