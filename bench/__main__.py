@@ -18,11 +18,11 @@ HERE = Path(__file__).resolve().parent
 
 
 def scripts() -> list[Path]:
-    """The files in this directory that define `main`."""
+    """The files in this directory that define `main`; of a package, its `__main__.py`."""
     return [
         path
-        for path in sorted(HERE.glob("*.py"))
-        if not path.name.startswith("_")
+        for path in sorted([*HERE.glob("*.py"), *HERE.glob("*/__main__.py")])
+        if (path.parent != HERE or not path.name.startswith("_"))
         and any(
             isinstance(node, ast.FunctionDef) and node.name == "main"
             for node in ast.parse(path.read_text(encoding="utf-8")).body
@@ -58,7 +58,7 @@ def main(words: list[str]) -> int:
     """Run the named scripts, or all. Returns 0 if all succeeded, 2 for an unknown name."""
     first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     wanted, options = words[:first], words[first:]
-    found = {path.stem: path for path in scripts()}
+    found = {path.stem if path.parent == HERE else path.parent.name: path for path in scripts()}
     if unknown := [name for name in wanted if name not in found]:
         print(f"no bench {', '.join(unknown)}; there are: {', '.join(found) or 'none'}", file=sys.stderr)
         return 2

@@ -1,0 +1,53 @@
+"""Nexmark's queries on headgate, as a user would write them, and the topics that each of them reads.
+
+In columns wherever columns can say it; otherwise in typed rows. None of them needs an actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import headgate as hg
+
+from ..generator import Auction, Bid, Event, Person
+from . import grouped, joined, stateless, windowed
+from .records import Topics
+
+Kind = type[Event]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query."""
+
+    build: Callable[[hg.App, Topics], None]
+    kinds: tuple[Kind, ...] = (Bid,)
+    """What it reads."""
+
+
+QUERIES = {
+    "q0": Query(stateless.q0),
+    "q1": Query(stateless.q1),
+    "q2": Query(stateless.q2),
+    "q3": Query(joined.q3, (Person, Auction)),
+    "q4": Query(joined.q4, (Auction, Bid)),
+    "q5": Query(windowed.q5),
+    "q6": Query(joined.q6, (Auction, Bid)),
+    "q7": Query(windowed.q7),
+    "q8": Query(windowed.q8, (Person, Auction)),
+    "q9": Query(joined.q9, (Auction, Bid)),
+    "q10": Query(stateless.q10),
+    "q11": Query(windowed.q11),
+    "q12": Query(windowed.q12),
+    "q13": Query(stateless.q13),
+    "q14": Query(stateless.q14),
+    "q15": Query(grouped.q15),
+    "q16": Query(grouped.q16),
+    "q17": Query(grouped.q17),
+    "q18": Query(grouped.q18),
+    "q19": Query(grouped.q19),
+    "q20": Query(joined.q20, (Auction, Bid)),
+    "q21": Query(stateless.q21),
+    "q22": Query(stateless.q22),
+}

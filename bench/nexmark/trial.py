@@ -1,0 +1,216 @@
+"""One program with one query: started, fed phase by phase, measured and judged.
+
+What it decides:
+
+- A phase begins when its transaction is committed. It is through when the offsets that the program has committed have
+  reached the ends of its topics, and its output has been silent for a while. Its end is the last append of an output.
+- The rate of a phase is its records divided by this time; the rate per CPU second is its records divided by the CPU time
+  of the program and its children from the beginning of the phase to its end.
+- The first phase, which warms caches and compilers, and the tail do not count.
+- The time to first result is from the start of the process until the first append, with the first phase there already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from ..judging import Ends
+from ..rig import HERE, PARTITIONS, Program, drop_topics, make_topic, read_all, topics
+from . import flink
+from .feed import Feed, Load
+from .generator import Event
+from .judging import wrong
+
+PATIENCE_S = 120.0
+SILENT_S = 1.2
+CLOCK_S = 12.0
+"""For windows of 10 s by the clock."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A program."""
+
+    label: str
+    parallelism: int = 1
+    flink: bool = False
+    mini_batch: bool = True
+
+
+ENGINES = {
+    "headgate": Engine("headgate"),
+    "flink": Engine("Flink SQL, parallelism 1", flink=True),
+    "flink-2": Engine("Flink SQL, parallelism 2", 2, flink=True),
+    "flink-plain": Engine("Flink SQL, parallelism 1, without mini-batch", flink=True, mini_batch=False),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of one program for one query."""
+
+    query: str
+    engine: str
+    records: int
+    """In a phase."""
+    rates: tuple[float, ...]
+    per_cpu: tuple[float, ...]
+    rss_mb: float
+    first_s: float
+    outputs: int
+    wrong: str
+    load: float
+
+    @property
+    def line(self) -> str:
+        """The figures as text."""
+        spread = f"({min(self.per_cpu) / 1e3:.0f}-{max(self.per_cpu) / 1e3:.0f})"
+        return (
+            f"{self.query:4} {ENGINES[self.engine].label:44} {median(self.rates) / 1e3:7.1f} k/s  "
+            f"{median(self.per_cpu) / 1e3:7.1f} k/CPU-s {spread}  {self.rss_mb:5.0f} MB  first {self.first_s:4.1f} s  "
+            f"outputs {self.outputs:,} {self.wrong or 'equal'}  load {self.load:.1f}"
+        )
+
+    def document(self) -> dict[str, object]:
+        """The figures as JSON."""
+        return {**asdict(self), "records_per_s": median(self.rates), "records_per_cpu_s": median(self.per_cpu)}
+
+
+class Place:
+    """A broker and a directory for trials."""
+
+    def __init__(self, bootstrap: str, directory: Path, settings: Sequence[str] = ()) -> None:
+        self.bootstrap, self.directory, self.settings = bootstrap, directory, settings
+        self.side = directory / "side_input.txt"
+
+    def measure(
+        self, query: str, engine: str, load: Load, phases: Sequence[list[tuple[str, int, bytes]]], events: list[Event]
+    ) -> Measured:
+        """Measure one program. `phases`: the encoded load; `events`: the same events."""
+        job = f"nexmark-{query}-{engine}-{uuid.uuid4().hex[:6]}"
+        feed, target = Feed(self.bootstrap, f"{job}-in", load), f"{job}-out"
+        make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"})
+        program = self.program(query, ENGINES[engine], job, feed, target)
+        group = job if ENGINES[engine].flink else f"{job}-1"
+        feed.prepare(phases[0])
+        feed.show()
+        began = time.time()
+        try:
+            program.start()
+            watch = Watch(self.bootstrap, group, feed.read, target, program, CLOCK_S if query == "q12" else SILENT_S)
+            watch.until_through()
+            times: list[tuple[float, float, int]] = []
+            for phase in phases[1:]:
+                feed.prepare(phase)
+                start = time.time()
+                feed.show()
+                times.append((start, watch.until_through(), len(phase)))
+        finally:
+            program.stop()
+        messages = [(one.timestamp()[1] / 1000, one.key(), one.value()) for one in read_all(self.bootstrap, target)]
+        stamps = sorted(at for at, _, _ in messages)
+        counted = [
+            (start, max(reached, stamps[bisect_left(stamps, following) - 1] if stamps else 0.0), size)
+            for (start, reached, size), (following, _, _) in pairwise(times)
+        ]
+        found = Measured(
+            query, engine, counted[0][2],
+            tuple(size / (end - start) for start, end, size in counted),
+            tuple(size / max(0.01, program.cpu_between(start, end + 0.05)) for start, end, size in counted),
+            program.rss / 1e6, (stamps[0] if stamps else began) - began, len(messages),
+            wrong(query, events, ((key, value) for _, key, value in messages)), os.getloadavg()[0],
+        )  # fmt: skip
+        drop_topics(self.bootstrap, *(topic for topic in topics(self.bootstrap) if job in topic))
+        return found
+
+    def program(self, query: str, engine: Engine, job: str, feed: Feed, target: str) -> Program:
+        """The program, not started."""
+        state = self.directory / job
+        state.mkdir()
+        log = self.directory / f"{job}.log"
+        if not engine.flink:
+            env = {f"NEXMARK_{kind.upper()}": name for kind, name in feed.names.items()}
+            env |= {"NEXMARK_JOB": job, "NEXMARK_QUERY": query, "NEXMARK_OUT": target, "NEXMARK_SIDE": str(self.side)}
+            words = [sys.executable, "-m", "headgate.agents.cli", "run", "bench.nexmark.work:app"]
+            words += [
+                "--app-dir",
+                str(HERE.parent),
+                "-b",
+                self.bootstrap,
+                "--state-dir",
+                str(state),
+                "--log-format",
+                "json",
+            ]
+            for pair in self.settings:
+                words += ["--set", pair]
+            return Program(words, env | {"PYTHONUNBUFFERED": "1"}, log)
+        sources = {
+            kind.upper(): f"'connector' = 'kafka', 'topic' = '{name}', 'properties.bootstrap.servers' = '{self.bootstrap}', "
+            f"'properties.group.id' = '{job}', 'properties.isolation.level' = 'read_committed', 'format' = 'json', "
+            "'scan.startup.mode' = 'earliest-offset'"
+            for kind, name in feed.names.items()
+        }
+        file = state / f"{query}.sql"
+        file.write_text(flink.statements(query, {"BOOTSTRAP": self.bootstrap, "JOB": job, "OUT": target, **sources}))
+        command = flink.command(file, state, self.side, engine.parallelism, mini_batch=engine.mini_batch)
+        return Program(command, {}, log)
+
+
+class Watch:
+    """Whether a program is through with what there is."""
+
+    def __init__(
+        self, bootstrap: str, group: str, read: Sequence[str], target: str, program: Program, silent_s: float
+    ) -> None:
+        self._program, self._silent_s = program, silent_s
+        self._ends = Ends(bootstrap, target)
+        self._client = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+        self._places = [TopicPartition(topic, p) for topic in read for p in range(PARTITIONS)]
+
+    def until_through(self) -> float:
+        """Wait. Returns when the positions had reached the ends."""
+        deadline, reached = time.monotonic() + PATIENCE_S, 0.0
+        while time.monotonic() < deadline:
+            if self._program.popen.poll() is not None:
+                raise AssertionError(
+                    f"the program ended by itself ({self._program.popen.returncode}):\n{reasons(self._program)}"
+                )
+            silent = self._ends.silent_s()
+            if not reached and self._behind() <= 0:
+                reached, beyond = time.time(), time.monotonic()
+            if reached and time.monotonic() - beyond > self._silent_s and silent > self._silent_s:
+                return reached
+            time.sleep(0.05)
+        raise AssertionError(
+            f"not through after {PATIENCE_S:g} s ({self._behind()} records behind):\n{reasons(self._program)}"
+        )
+
+    def _behind(self) -> int:
+        """How many records are not covered by the committed positions; markers of transactions do not count."""
+        try:
+            at = self._client.committed(self._places, timeout=20)
+            ends = [self._client.get_watermark_offsets(place, timeout=20)[1] for place in self._places]
+        except KafkaException:
+            return 1
+        return sum(
+            max(0, end - 1 - place.offset) if place.offset >= 0 else end for place, end in zip(at, ends, strict=True)
+        )
+
+
+def reasons(program: Program) -> str:
+    """What a program has said of its end: of a JVM the causes, without the stacks."""
+    lines = program.log.read_text(errors="replace").splitlines()
+    causes = [line[:400] for line in lines if line.startswith(("Caused by", "Exception in"))]
+    return "\n".join(causes[-6:]) or program.told()
