@@ -21,6 +21,7 @@ from headgate.agents.broker.broker import Broker
 from .. import report
 from ..rig import scratch
 from . import flink
+from .delays import CAUSES
 from .feed import Load, side_input
 from .generator import Bid, Generator
 from .queries import QUERIES, Kind
@@ -36,6 +37,8 @@ def main() -> int:
     words.add_argument("--engines", default="headgate,flink,flink-2")
     words.add_argument("--events", type=int, default=300_000, help="events of a round")
     words.add_argument("--rounds", type=int, default=0, help="3, or 2 in a quick run")
+    words.add_argument("--delays", type=float, default=10.0, metavar="SECONDS", help="of a steady rate; 0: no delays")
+    words.add_argument("--pace", type=float, default=10_000, help="events a second of that rate")
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--quick", action="store_true", help="small rounds: nothing is warm, so the JVM looks bad")
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of headgate")
@@ -46,25 +49,27 @@ def main() -> int:
     size, rounds = (50_000 if given.quick else given.events), given.rounds or (2 if given.quick else 3)
 
     @cache
-    def load_of(kinds: tuple[Kind, ...]) -> Load:
+    def load_of(kinds: tuple[Kind, ...], paced: bool) -> Load:
         each = size if Bid in kinds else size * 10
-        return Load([each] * (rounds + 1), kinds, Generator(given.seed))
+        pace = [round(given.pace * given.delays)] if paced else []
+        return Load([each] * (rounds + 1) + pace, kinds, Generator(given.seed))
 
     measured: list[Measured] = []
     left_out: dict[str, str] = {}
     with scratch() as directory, Broker.start(directory / "kafka") as broker:
         place = Place(broker.bootstrap, directory, given.set)
         place.side.write_text("".join(f"{key},{value}\n" for key, value in side_input()))
-        for kinds in dict.fromkeys(QUERIES[query].kinds for query in queries):
-            load = load_of(kinds)
+        shapes = {query: (QUERIES[query].kinds, given.delays > 0 and query in CAUSES) for query in queries}
+        for shape in dict.fromkeys(shapes.values()):
+            load, seconds = load_of(*shape), given.delays if shape[1] else 0.0
             phases, events = list(load.phases_encoded()), list(load.events())
-            print(f"# {len(events):,} events of {', '.join(kind.__name__ for kind in kinds)}", flush=True)
-            for query in (query for query in queries if QUERIES[query].kinds == kinds):
+            print(f"# {len(events):,} events of {', '.join(kind.__name__ for kind in load.kinds)}", flush=True)
+            for query in (query for query in queries if shapes[query] == shape):
                 for engine in engines:
                     why = (FLINK_LACKS.get(query) or flink.absent()) if ENGINES[engine].flink else ""
                     try:
                         if not why:
-                            measured.append(place.measure(query, engine, load, phases, events))
+                            measured.append(place.measure(query, engine, load, phases, events, seconds))
                             print(measured[-1].line, flush=True)
                     except (AssertionError, KafkaException, OSError) as error:  # the others go on
                         why = str(error) or repr(error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from confluent_kafka import Producer
 
@@ -34,6 +35,16 @@ def tail(generator: Generator, count: int) -> list[Event]:
     return made
 
 
+class Encoded(NamedTuple):
+    """A record of the input."""
+
+    kind: str
+    partition: int
+    value: bytes
+    at: int
+    """Its event time."""
+
+
 @dataclass(frozen=True)
 class Load:
     """What a program reads: so many events, in phases, of these kinds."""
@@ -54,22 +65,25 @@ class Load:
             yield event
         yield from (event for event in tail(self.generator, self.count) if isinstance(event, tuple(self.kinds)))
 
-    def phases_encoded(self) -> Iterator[list[tuple[str, int, bytes]]]:
-        """The kind, the partition and the bytes of each event, phase by phase."""
+    def phases_encoded(self) -> Iterator[list[Encoded]]:
+        """All of them as bytes, phase by phase."""
         events = self.generator.events(self.count, self.kinds)
         ahead, begun = next(events, None), 0
         for size in self.phases:
             begun += size
-            phase: list[tuple[str, int, bytes]] = []
+            phase: list[Encoded] = []
             while ahead is not None and ahead[0] < begun:
                 number, event = ahead
-                phase.append((topic_of(type(event)), number % PARTITIONS, encoded(event)))
+                phase.append(encoding(event, number))
                 ahead = next(events, None)
             yield phase
         last = [event for event in tail(self.generator, self.count) if isinstance(event, tuple(self.kinds))]
-        yield [
-            (topic_of(type(event)), at // len(self.kinds) % PARTITIONS, encoded(event)) for at, event in enumerate(last)
-        ]
+        yield [encoding(event, place // len(self.kinds)) for place, event in enumerate(last)]
+
+
+def encoding(event: Event, number: int) -> Encoded:
+    """An event as bytes, in the partition of its number."""
+    return Encoded(topic_of(type(event)), number % PARTITIONS, encoded(event), event.dateTime)
 
 
 def topic_of(kind: type[Event]) -> str:
@@ -100,10 +114,10 @@ class Feed:
         )
         self._producer.init_transactions(PATIENCE_S)
 
-    def prepare(self, phase: Sequence[tuple[str, int, bytes]]) -> None:
+    def prepare(self, phase: Sequence[Encoded]) -> None:
         """Write a phase, which nobody sees yet."""
         self._producer.begin_transaction()
-        for number, (kind, partition, value) in enumerate(phase):
+        for number, (kind, partition, value, _) in enumerate(phase):
             while True:
                 try:
                     self._producer.produce(self.names[kind], value, partition=partition)

@@ -3,7 +3,8 @@
 What it decides:
 
 - A phase begins when its transaction is committed. It is through when the offsets that the program has committed have
-  reached the ends of its topics, and its output has been silent for a while. Its end is the last append of an output.
+  reached the ends of its topics, and its output has been silent for a while. Its end is the last append of an output; of
+  windows, if that is later, when these offsets were seen there, which headgate publishes once a second.
 - The rate of a phase is its records divided by this time; the rate per CPU second is its records divided by the CPU time
   of the program and its children from the beginning of the phase to its end.
 - The first phase, which warms caches and compilers, and the tail do not count.
@@ -26,14 +27,18 @@ from statistics import median
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ..judging import Ends
+from ..paced import percentile
 from ..rig import HERE, PARTITIONS, Program, drop_topics, make_topic, read_all, topics
 from . import flink
-from .feed import Feed, Load
+from .delays import delays_ms, paced
+from .feed import Encoded, Feed, Load
 from .generator import Event
 from .judging import wrong
 
 PATIENCE_S = 120.0
 SILENT_S = 1.2
+WINDOWS = ("q4", "q5", "q6", "q7", "q8", "q11", "q12")
+"""Their last outputs in a phase come before its last records are processed, so a phase ends when the positions are there."""
 CLOCK_S = 12.0
 """For windows of 10 s by the clock."""
 
@@ -66,6 +71,11 @@ class Measured:
     """In a phase."""
     rates: tuple[float, ...]
     per_cpu: tuple[float, ...]
+    p50_ms: float
+    """NaN if delays were not measured."""
+    p99_ms: float
+    delays: int
+    """How many results were timed."""
     rss_mb: float
     first_s: float
     outputs: int
@@ -76,9 +86,10 @@ class Measured:
     def line(self) -> str:
         """The figures as text."""
         spread = f"({min(self.per_cpu) / 1e3:.0f}-{max(self.per_cpu) / 1e3:.0f})"
+        delays = f"p50 {self.p50_ms:.0f} p99 {self.p99_ms:.0f} ms ({self.delays:,})  " if self.delays else ""
         return (
             f"{self.query:4} {ENGINES[self.engine].label:44} {median(self.rates) / 1e3:7.1f} k/s  "
-            f"{median(self.per_cpu) / 1e3:7.1f} k/CPU-s {spread}  {self.rss_mb:5.0f} MB  first {self.first_s:4.1f} s  "
+            f"{median(self.per_cpu) / 1e3:7.1f} k/CPU-s {spread}  {delays}{self.rss_mb:5.0f} MB  first {self.first_s:4.1f} s  "
             f"outputs {self.outputs:,} {self.wrong or 'equal'}  load {self.load:.1f}"
         )
 
@@ -95,9 +106,10 @@ class Place:
         self.side = directory / "side_input.txt"
 
     def measure(
-        self, query: str, engine: str, load: Load, phases: Sequence[list[tuple[str, int, bytes]]], events: list[Event]
+        self, query: str, engine: str, load: Load, phases: Sequence[list[Encoded]], events: list[Event], paced_s: float
     ) -> Measured:
-        """Measure one program. `phases`: the encoded load; `events`: the same events."""
+        """Measure one program. `phases`: the encoded load; `events`: the same events. With `paced_s`, the phase before the tail is
+        written evenly over so many seconds, and gives delays instead of a rate."""
         job = f"nexmark-{query}-{engine}-{uuid.uuid4().hex[:6]}"
         feed, target = Feed(self.bootstrap, f"{job}-in", load), f"{job}-out"
         make_topic(self.bootstrap, target, {"message.timestamp.type": "LogAppendTime"})
@@ -111,23 +123,24 @@ class Place:
             watch = Watch(self.bootstrap, group, feed.read, target, program, CLOCK_S if query == "q12" else SILENT_S)
             watch.until_through()
             times: list[tuple[float, float, int]] = []
+            made: list[tuple[int, float]] = []
             for phase in phases[1:]:
-                feed.prepare(phase)
                 start = time.time()
-                feed.show()
+                if paced_s and phase is phases[-2]:
+                    made = paced(self.bootstrap, feed.names, phase, paced_s)
+                else:
+                    feed.prepare(phase)
+                    start = time.time()
+                    feed.show()
                 times.append((start, watch.until_through(), len(phase)))
         finally:
             program.stop()
         messages = [(one.timestamp()[1] / 1000, one.key(), one.value()) for one in read_all(self.bootstrap, target)]
         stamps = sorted(at for at, _, _ in messages)
-        counted = [
-            (start, max(reached, stamps[bisect_left(stamps, following) - 1] if stamps else 0.0), size)
-            for (start, reached, size), (following, _, _) in pairwise(times)
-        ]
+        rates, per_cpu = figures(query, program, times[: len(phases) - (3 if paced_s else 2) + 1], stamps)
+        delays = delays_ms(query, made, ((at, value) for at, _, value in messages)) if made else []
         found = Measured(
-            query, engine, counted[0][2],
-            tuple(size / (end - start) for start, end, size in counted),
-            tuple(size / max(0.01, program.cpu_between(start, end + 0.05)) for start, end, size in counted),
+            query, engine, len(phases[1]), rates, per_cpu, percentile(delays, 50), percentile(delays, 99), len(delays),
             program.rss / 1e6, (stamps[0] if stamps else began) - began, len(messages),
             wrong(query, events, ((key, value) for _, key, value in messages)), os.getloadavg()[0],
         )  # fmt: skip
@@ -168,6 +181,21 @@ class Place:
         return Program(command, {}, log)
 
 
+def figures(
+    query: str, program: Program, times: Sequence[tuple[float, float, int]], stamps: Sequence[float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The rates, and the rates per CPU second. `times`: phases with their beginning, when the positions had reached the ends, and their
+    records; the last one is not counted. `stamps`: when outputs were appended."""
+    rates: list[float] = []
+    per_cpu: list[float] = []
+    for (start, reached, size), (following, _, _) in pairwise(times):
+        last = stamps[bisect_left(stamps, following) - 1] if stamps else 0.0
+        through = max(reached, last)
+        rates.append(size / ((through if query in WINDOWS or last < start else last) - start))
+        per_cpu.append(size / max(0.01, program.cpu_between(start, through + 0.05)))
+    return tuple(rates), tuple(per_cpu)
+
+
 class Watch:
     """Whether a program is through with what there is."""
 
@@ -190,7 +218,8 @@ class Watch:
             silent = self._ends.silent_s()
             if not reached and self._behind() <= 0:
                 reached, beyond = time.time(), time.monotonic()
-            if reached and time.monotonic() - beyond > self._silent_s and silent > self._silent_s:
+            silent = silent if self._ends.last else time.monotonic()  # there may be no result yet
+            if reached and min(silent, time.monotonic() - beyond) > self._silent_s:
                 return reached
             time.sleep(0.05)
         raise AssertionError(

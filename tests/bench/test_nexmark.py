@@ -42,7 +42,7 @@ def outputs(query: str, side: Path) -> list[tuple[bytes | None, bytes | None]]:
         for phase in load.phases_encoded():
             for topic in sorted(topics):
                 for partition in range(PARTITIONS):
-                    values = [value for kind, p, value in phase if kind == topic and p % PARTITIONS == partition]
+                    values = [value for kind, p, value, _ in phase if kind == topic and p % PARTITIONS == partition]
                     driver.send_all(topic, values, partition=partition)
             driver.advance("11s")
         written = driver.read("out")

@@ -133,10 +133,10 @@ def test_events_are_json() -> None:
 def test_a_load_writes_each_event_once_and_ends_with_one_of_each_kind_in_each_partition() -> None:
     load = Load([100, 150], generator=Generator(seed=3))
     phases = list(load.phases_encoded())
-    assert [value for phase in phases for _, _, value in phase] == [encoded(event) for event in load.events()]
+    assert [record.value for phase in phases for record in phase] == [encoded(event) for event in load.events()]
     assert list(map(len, phases)) == [100, 150, 12]
     kinds = ("person", "auction", "bid")
-    assert {(kind, p) for kind, p, _ in phases[-1]} == {(kind, p) for kind in kinds for p in range(PARTITIONS)}
+    assert {record[:2] for record in phases[-1]} == {(kind, p) for kind in kinds for p in range(PARTITIONS)}
 
 
 def written(bids: list[Bid]) -> list[tuple[bytes | None, bytes | None]]:
