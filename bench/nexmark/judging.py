@@ -153,9 +153,14 @@ def _ranks(outputs: Iterable[tuple[bytes | None, bytes | None]]) -> dict[Any, An
     return {auction: [of[rank] for rank in sorted(of)] for auction, of in prices.items()}
 
 
-def wrong(query: str, events: list[Event], outputs: Iterable[tuple[bytes | None, bytes | None]]) -> str:
-    """What is wrong with the outputs of a query; empty if nothing is."""
+def truth(query: str, events: list[Event]) -> Mapping[Any, Any]:
+    """What a query must give of these events."""
     wanted: dict[Any, Any] = getattr(oracle, query)(events)
+    return wanted
+
+
+def wrong(query: str, wanted: Mapping[Any, Any], outputs: Iterable[tuple[bytes | None, bytes | None]]) -> str:
+    """What is wrong with the outputs of a query; empty if nothing is."""
     got = found(query, outputs)
     compare = FORMS[query].compare if query in FORMS and FORMS[query].key else (lambda a, b: a == b)
     lost = [key for key in wanted if key not in got]

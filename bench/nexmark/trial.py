@@ -18,11 +18,12 @@ import sys
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -32,7 +33,6 @@ from ..rig import HERE, PARTITIONS, Program, drop_topics, make_topic, read_all, 
 from . import flink
 from .delays import delays_ms, paced
 from .feed import Encoded, Feed, Load
-from .generator import Event
 from .judging import wrong
 
 PATIENCE_S = 120.0
@@ -106,9 +106,15 @@ class Place:
         self.side = directory / "side_input.txt"
 
     def measure(
-        self, query: str, engine: str, load: Load, phases: Sequence[list[Encoded]], events: list[Event], paced_s: float
+        self,
+        query: str,
+        engine: str,
+        load: Load,
+        phases: Sequence[list[Encoded]],
+        wanted: Mapping[Any, Any],
+        paced_s: float,
     ) -> Measured:
-        """Measure one program. `phases`: the encoded load; `events`: the same events. With `paced_s`, the phase before the tail is
+        """Measure one program. `phases`: the encoded load; `wanted`: what it must give. With `paced_s`, the phase before the tail is
         written evenly over so many seconds, and gives delays instead of a rate."""
         job = f"nexmark-{query}-{engine}-{uuid.uuid4().hex[:6]}"
         feed, target = Feed(self.bootstrap, f"{job}-in", load), f"{job}-out"
@@ -142,7 +148,7 @@ class Place:
         found = Measured(
             query, engine, len(phases[1]), rates, per_cpu, percentile(delays, 50), percentile(delays, 99), len(delays),
             program.rss / 1e6, (stamps[0] if stamps else began) - began, len(messages),
-            wrong(query, events, ((key, value) for _, key, value in messages)), os.getloadavg()[0],
+            wrong(query, wanted, ((key, value) for _, key, value in messages)), os.getloadavg()[0],
         )  # fmt: skip
         drop_topics(self.bootstrap, *(topic for topic in topics(self.bootstrap) if job in topic))
         return found

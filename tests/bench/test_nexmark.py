@@ -54,4 +54,4 @@ def test_a_query_gives_what_the_oracle_gives(query: str, tmp_path: Path) -> None
     side = tmp_path / "side.txt"
     side.write_text("".join(f"{key},{value}\n" for key, value in side_input()))
     events: list[Event] = list(load_of(query).events())
-    assert judging.wrong(query, events, outputs(query, side)) == ""
+    assert judging.wrong(query, judging.truth(query, events), outputs(query, side)) == ""

@@ -146,17 +146,18 @@ def written(bids: list[Bid]) -> list[tuple[bytes | None, bytes | None]]:
 
 def test_the_judge_tells_what_is_lost_doubled_and_changed() -> None:
     bids = [bid for _, bid in of(Bid)[:10]]
-    events: list[Event] = list(bids)
-    assert judging.wrong("q0", events, written(bids)) == ""
-    assert "1 lost" in judging.wrong("q0", events, written(bids[1:]))
-    assert "1 wrong" in judging.wrong("q0", events, written([*bids, bids[0]]))
-    assert "1 lost, 1 too many" in judging.wrong("q0", events, written([bids[0]._replace(price=-1), *bids[1:]]))
+    wanted = judging.truth("q0", list(bids))
+    assert judging.wrong("q0", wanted, written(bids)) == ""
+    assert "1 lost" in judging.wrong("q0", wanted, written(bids[1:]))
+    assert "1 wrong" in judging.wrong("q0", wanted, written([*bids, bids[0]]))
+    assert "1 lost, 1 too many" in judging.wrong("q0", wanted, written([bids[0]._replace(price=-1), *bids[1:]]))
 
 
 def test_the_judge_takes_the_last_update_of_a_key_and_none_that_was_deleted() -> None:
     auction = Auction(1, "a", "b", 1, 2, 0, 100, 5, 10, "")
     events: list[Event] = [auction, Bid(1, 7, 50, "c", "u", 10, ""), Bid(1, 8, 70, "c", "u", 20, "")]
+    wanted = judging.truth("q4", events)
     key, first, last = b'{"category":10}', b'{"category":10,"final":50}', b'{"category":10,"final":70}'
-    assert judging.wrong("q4", events, [(key, first), (key, last)]) == ""
-    assert "1 wrong" in judging.wrong("q4", events, [(key, last), (key, first)])
-    assert "1 lost" in judging.wrong("q4", events, [(key, last), (key, None)])
+    assert judging.wrong("q4", wanted, [(key, first), (key, last)]) == ""
+    assert "1 wrong" in judging.wrong("q4", wanted, [(key, last), (key, first)])
+    assert "1 lost" in judging.wrong("q4", wanted, [(key, last), (key, None)])
