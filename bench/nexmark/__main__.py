@@ -68,7 +68,7 @@ def main() -> int:
         shapes = {query: (QUERIES[query].kinds, given.delays > 0 and query in CAUSES) for query in queries}
         for shape in dict.fromkeys(shapes.values()):
             load, seconds = load_of(*shape), given.delays if shape[1] else 0.0
-            phases, events = list(load.phases_encoded()), list(load.events())
+            events, phases = load.made()
             print(f"# {len(events):,} events of {', '.join(kind.__name__ for kind in load.kinds)}", flush=True)
             for query in (query for query in queries if shapes[query] == shape):
                 wanted = truth(query, events)

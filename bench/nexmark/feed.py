@@ -8,8 +8,10 @@ pass all windows. No other event matches one of the tail.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from confluent_kafka import Producer
@@ -59,26 +61,17 @@ class Load:
         """How many events there are, of all kinds and without the tail."""
         return sum(self.phases)
 
-    def events(self) -> Iterator[Event]:
-        """All of these kinds, in their order, and the tail."""
-        for _, event in self.generator.events(self.count, self.kinds):
-            yield event
-        yield from (event for event in tail(self.generator, self.count) if isinstance(event, tuple(self.kinds)))
-
-    def phases_encoded(self) -> Iterator[list[Encoded]]:
-        """All of them as bytes, phase by phase."""
-        events = self.generator.events(self.count, self.kinds)
-        ahead, begun = next(events, None), 0
-        for size in self.phases:
-            begun += size
-            phase: list[Encoded] = []
-            while ahead is not None and ahead[0] < begun:
-                number, event = ahead
-                phase.append(encoding(event, number))
-                ahead = next(events, None)
-            yield phase
+    def made(self) -> tuple[list[Event], list[list[Encoded]]]:
+        """All of these kinds in their order, with the tail; and the same as bytes, phase by phase."""
+        ends = [*accumulate(self.phases)]
+        phases: list[list[Encoded]] = [[] for _ in (*ends, "tail")]
+        events: list[Event] = []
+        for number, event in self.generator.events(self.count, self.kinds):
+            events.append(event)
+            phases[bisect_right(ends, number)].append(encoding(event, number))
         last = [event for event in tail(self.generator, self.count) if isinstance(event, tuple(self.kinds))]
-        yield [encoding(event, place // len(self.kinds)) for place, event in enumerate(last)]
+        phases[-1] = [encoding(event, place // len(self.kinds)) for place, event in enumerate(last)]
+        return [*events, *last], phases
 
 
 def encoding(event: Event, number: int) -> Encoded:

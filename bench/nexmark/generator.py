@@ -121,10 +121,11 @@ class Generator:
     def events(self, count: int, kinds: Collection[type[Event]] = KINDS) -> Iterator[tuple[int, Event]]:
         """The first `count` events with their numbers, without those of other kinds."""
         made = {Person: self._persons(), Auction: self._auctions(), Bid: self._bids()}
-        for number in range(count):
-            kind = kind_of(number)
-            if kind in kinds:
-                yield number, made[kind](number)
+        places = [(place, made[kind_of(place)]) for place in range(EPOCH) if kind_of(place) in kinds]
+        for begin in range(0, count, EPOCH):
+            for place, make in places:
+                if begin + place < count:
+                    yield begin + place, make(begin + place)
 
     def time_of(self, number: int) -> int:
         """The event time of an event, in ms."""

@@ -132,8 +132,8 @@ def test_events_are_json() -> None:
 
 def test_a_load_writes_each_event_once_and_ends_with_one_of_each_kind_in_each_partition() -> None:
     load = Load([100, 150], generator=Generator(seed=3))
-    phases = list(load.phases_encoded())
-    assert [record.value for phase in phases for record in phase] == [encoded(event) for event in load.events()]
+    events, phases = load.made()
+    assert [record.value for phase in phases for record in phase] == [encoded(event) for event in events]
     assert list(map(len, phases)) == [100, 150, 12]
     kinds = ("person", "auction", "bid")
     assert {record[:2] for record in phases[-1]} == {(kind, p) for kind in kinds for p in range(PARTITIONS)}
