@@ -1,8 +1,8 @@
 """The input: topics that hold the events of all phases, and show them phase by phase.
 
 What it decides: a phase is written in one transaction, which is committed when the phase is to begin. So a program that
-waits sees all of its records at once, and nothing writes while it is measured. Events lie in four partitions in turn,
-without keys. The last phase, the *tail*, is an event of each kind for each partition, an hour later: it lets event time
+waits sees all of its records at once, and nothing writes while it is measured. The events of a kind lie in four
+partitions in turn, without keys. The last phase, the *tail*, is an event of each kind for each partition, an hour later: it lets event time
 pass all windows. No other event matches one of the tail.
 """
 
@@ -66,16 +66,19 @@ class Load:
         ends = [*accumulate(self.phases)]
         phases: list[list[Encoded]] = [[] for _ in (*ends, "tail")]
         events: list[Event] = []
+        so_far = dict.fromkeys(self.kinds, 0)
         for number, event in self.generator.events(self.count, self.kinds):
+            kind = type(event)
             events.append(event)
-            phases[bisect_right(ends, number)].append(encoding(event, number))
+            phases[bisect_right(ends, number)].append(encoding(event, so_far[kind]))
+            so_far[kind] += 1
         last = [event for event in tail(self.generator, self.count) if isinstance(event, tuple(self.kinds))]
         phases[-1] = [encoding(event, place // len(self.kinds)) for place, event in enumerate(last)]
         return [*events, *last], phases
 
 
 def encoding(event: Event, number: int) -> Encoded:
-    """An event as bytes, in the partition of its number."""
+    """An event as bytes, in the partition that its number has among its kind."""
     return Encoded(topic_of(type(event)), number % PARTITIONS, encoded(event), event.dateTime)
 
 

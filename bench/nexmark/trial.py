@@ -39,6 +39,8 @@ PATIENCE_S = 120.0
 SILENT_S = 1.2
 WINDOWS = ("q4", "q5", "q6", "q7", "q8", "q11", "q12")
 """Their last outputs in a phase come before its last records are processed, so a phase ends when the positions are there."""
+NO_RESULT_S = 4.0
+"""How much longer to wait where there is no result at all yet."""
 CLOCK_S = 12.0
 """For windows of 10 s by the clock."""
 
@@ -215,7 +217,7 @@ class Watch:
 
     def until_through(self) -> float:
         """Wait. Returns when the positions had reached the ends."""
-        deadline, reached = time.monotonic() + PATIENCE_S, 0.0
+        deadline, reached, beyond = time.monotonic() + PATIENCE_S, 0.0, 0.0
         while time.monotonic() < deadline:
             if self._program.popen.poll() is not None:
                 raise AssertionError(
@@ -224,8 +226,8 @@ class Watch:
             silent = self._ends.silent_s()
             if not reached and self._behind() <= 0:
                 reached, beyond = time.time(), time.monotonic()
-            silent = silent if self._ends.last else time.monotonic()  # there may be no result yet
-            if reached and min(silent, time.monotonic() - beyond) > self._silent_s:
+            since = time.monotonic() - beyond if reached else 0.0
+            if min(silent if self._ends.last else since - NO_RESULT_S, since) > self._silent_s:
                 return reached
             time.sleep(0.05)
         raise AssertionError(

@@ -130,12 +130,13 @@ def test_events_are_json() -> None:
         assert orjson.loads(encoded(event)) == event._asdict()
 
 
-def test_a_load_writes_each_event_once_and_ends_with_one_of_each_kind_in_each_partition() -> None:
-    load = Load([100, 150], generator=Generator(seed=3))
+def test_a_load_writes_each_event_once_each_kind_to_each_partition_and_ends_with_one_of_each() -> None:
+    load = Load([200, 50], generator=Generator(seed=3))
     events, phases = load.made()
     assert [record.value for phase in phases for record in phase] == [encoded(event) for event in events]
-    assert list(map(len, phases)) == [100, 150, 12]
+    assert list(map(len, phases)) == [200, 50, 12]
     kinds = ("person", "auction", "bid")
+    assert {record[:2] for record in phases[0]} == {record[:2] for record in phases[-1]}
     assert {record[:2] for record in phases[-1]} == {(kind, p) for kind in kinds for p in range(PARTITIONS)}
 
 
