@@ -101,7 +101,7 @@ versions: venv ## a small suite with other Pythons of this machine, and on other
 release: $(VENV)/.made-lint ## what a release consists of, in dist/; it checks changelog and version, and uploads nothing
 	@.ci/release
 
-bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to bench/out (ARGS_BENCH="throughput --works A")
+bench: $(BENCH)/.made java ## measure beside the peers; figures and plots go to bench/out (ARGS_BENCH="throughput --works A", ARGS_BENCH="nexmark --queries q0,q17")
 	$(BENCH)/bin/python -m bench $(ARGS_BENCH)
 
 venv: $(VENV)/.made-test java ## .venv with headgate (editable) and all that the tests need

@@ -198,8 +198,8 @@ def figures(
     per_cpu: list[float] = []
     for (start, reached, size), (following, _, _) in pairwise(times):
         last = stamps[bisect_left(stamps, following) - 1] if stamps else 0.0
-        through = max(reached, last)
-        rates.append(size / ((through if query in WINDOWS or last < start else last) - start))
+        through = max(reached, last) if query in WINDOWS or last < start else last
+        rates.append(size / (through - start))
         per_cpu.append(size / max(0.01, program.cpu_between(start, through + 0.05)))
     return tuple(rates), tuple(per_cpu)
 

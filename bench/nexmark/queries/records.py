@@ -86,5 +86,13 @@ ROW = packed()
 
 def bid_of(row: str) -> dict[str, Any]:
     """The bid of such a text."""
-    named = zip(WholeBid.__annotations__, row.split("\t"), strict=True)
-    return {name: part if name in TEXTS else int(part) for name, part in named}
+    auction, bidder, price, channel, url, at, extra = row.split("\t")
+    return {
+        "auction": int(auction),
+        "bidder": int(bidder),
+        "price": int(price),
+        "channel": channel,
+        "url": url,
+        "dateTime": int(at),
+        "extra": extra,
+    }
