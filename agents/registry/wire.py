@@ -20,7 +20,6 @@ SIZES = {BY_ID: 5, BY_GUID: 17}
 """By the first byte: how long a prefix is."""
 HEADERS = {"value": "__value_schema_id", "key": "__key_schema_id"}
 """The headers in which newer serializers put the prefix of a value or of a key."""
-MOST_ID = (1 << 32) - 1
 DEEPEST = 64
 """How deeply messages may be nested in each other."""
 FIRST = (0,)

@@ -49,7 +49,7 @@ def keeps_the_contract(store: MetadataStore, processor: str, takes: Any) -> None
     mine = [one for one in store.all("requests") if one.startswith("by-")]
     assert mine == ["by-night", "by-day"]
 
-    with pytest.raises(DataError, match="written by the leader alone") as told:
+    with pytest.raises(DataError, match="written only by the leader") as told:
         store.put("assignments", "Partition 0", "w9")
     assert "headgate move JOB TASK --to P" in told.value.remedy
     with pytest.raises(DataError, match="written by a worker"):
