@@ -52,7 +52,7 @@ def keeps_the_contract(store: MetadataStore, processor: str, takes: Any) -> None
     with pytest.raises(DataError, match="written only by the leader") as told:
         store.put("assignments", "Partition 0", "w9")
     assert "headgate move JOB TASK --to P" in told.value.remedy
-    with pytest.raises(DataError, match="written by a worker"):
+    with pytest.raises(DataError, match="written only by a worker"):
         store.remove("locality", processor)
     with pytest.raises(DataError, match="no namespace 'tables'"):
         store.all("tables")
