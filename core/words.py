@@ -93,8 +93,8 @@ WORDS = (
     # columns
     _word(_SELECTS, (SPARK, PANDAS), ROWS, ".map(fn) returns the fields that go on; of columns .frame(fn, like=…, schema=…)",
           "columns.md#functions-of-frames"),
-    _word(_SELECTS, (SPARK, PANDAS), COLUMNS, ".frame(fn, like=…, schema=…), or .rows().map(fn); columns that no step uses are not decoded",
-          "columns.md#functions-of-frames"),
+    _word(_SELECTS.removeprefix("select "), (SPARK, PANDAS), COLUMNS, '.select("user", new=hg.col("old")) keeps columns and renames them',
+          "columns.md#expressions"),
     _word("[…]", (QUIX, SPARK, PANDAS), ROWS,
           ".filter(fn) keeps rows, and .map(fn) takes fields or sets them", "steps.md#one-row-at-a-time"),
     _word("[…]", (QUIX, SPARK, PANDAS), COLUMNS,

@@ -54,6 +54,17 @@ def branch() -> None:
         assert [len(driver.read(topic)) for topic in ("large", "german")] == [1, 1]
 
 
+def select() -> None:
+    """ColumnStream.select"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    orders.select("country", cents=hg.col("amount") * 100).to("cents")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("orders", Order("DE", 3.0, 1))
+        assert [record.value for record in driver.read("cents")] == [{"country": "DE", "cents": 300.0}]
+
+
 def join() -> None:
     """ColumnStream.join"""
     app = hg.App("sales")

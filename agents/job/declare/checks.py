@@ -22,6 +22,8 @@ from ..types.arguments import check_arguments, check_function, returned
 Selector = str | Callable[[Any], Any]
 """A field of the value, by name, or a function of the value."""
 POLICIES = ("fail", "skip", "dead_letter")
+LONGEST_NAME = 100
+"""How many characters the name of a step may have: topics and tables are named by it."""
 
 
 ENDS = ("oldest", "newest")
@@ -148,7 +150,12 @@ def name_of(verb: str, selector: str | Callable[..., Any] | None, name: str | No
             remedy='give it one: name="…" (a lambda has no name of its own)',
         )
     made = made.replace("_", "-")
-    if not re.fullmatch(r"[A-Za-z0-9.-]{1,100}", made):
+    if len(made) > LONGEST_NAME:
+        raise DeclarationError(
+            f"'{made[:60]}…' cannot be the name of a step: it has {len(made)} characters, and {LONGEST_NAME} is the limit",
+            remedy='give the step a shorter one: name="…"',
+        )
+    if not re.fullmatch(r"[A-Za-z0-9.-]+", made):
         raise DeclarationError(f"'{made}' cannot be the name of a step", remedy="use letters, digits, '.', '-' and '_'")
     return made
 

@@ -21,7 +21,7 @@ from ...records.values.serdes import OUTPUT_KEY, is_json, json
 from ..derive.named_fields import fields_behind, fields_of_type
 from ..derive.references import check_columns_of
 from ..derive.result_fields import type_of_rows
-from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, WithColumnsStep
+from ..steps.columns import ColumnsStep, FilterColumnsStep, FrameStep, RowsStep, SelectColumnsStep, WithColumnsStep
 from ..steps.ends import SinkStep
 from ..steps.sources import InputStep, ShuffleStep
 from ..types.aggregates import OF_NUMBERS, Aggregate
@@ -113,6 +113,30 @@ class KnownColumns:
         step = added(of, WithColumnsStep, made=nodes, schema=self.schema, on_error=policy)
         made = {**self.made, **{name: _made_of(node, self.made) for name, node in nodes.items()}}
         return step, KnownColumns(self.schema.extended(specs), None, made, self.extra)
+
+    def select(
+        self, of: Declaring, names: tuple[Any, ...], columns: Mapping[str, Any], on_error: Policy
+    ) -> tuple[SelectColumnsStep, KnownColumns]:
+        """The step of `.select(…)`, and the columns behind it."""
+        self.alone("select()")
+        if not names and not columns:
+            raise DeclarationError("select() needs at least one column", remedy='select("user", total=hg.col("a") * 2)')
+        nodes: dict[str, Node] = {}
+        for name in names:
+            if not isinstance(name, str):
+                raise DeclarationError(
+                    f"select({name!r:.60}) does not name a column", remedy="give an expression a name: select(total=…)"
+                )
+            self.schema[name]  # raises if there is none
+            if name in nodes or name in columns:
+                raise DeclarationError(f"select() has two columns '{name}'", remedy="name it once")
+            nodes[name] = ColumnRef(name)
+        nodes |= {name: node_of(value, f"select({name}=…) is") for name, value in columns.items()}
+        policy = check_policy(on_error, "select(on_error)")
+        step = added(of, SelectColumnsStep, made=nodes, schema=self.schema, on_error=policy)
+        kept = {name: ref for name, ref in self.made.items() if name in names}
+        made = {**kept, **{name: _made_of(nodes[name], self.made) for name in columns}}
+        return step, KnownColumns(step.columns_given, None, made)
 
     def repartition(
         self, of: Declaring, by: str, name: str | None, partitions: int | None, key_serde: Any, on_error: Policy

@@ -555,6 +555,15 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         """
         return ColumnStream(self.app, *self._columns.with_columns(self, columns, on_error))
 
+    def select(
+        self, *names: str, on_error: Policy = None, **columns: Expression | Scalar
+    ) -> ColumnStream[K, dict[str, Any]]:
+        """Keep these columns, in this order, and leave out all others. Expressions make new ones, or give a column another name.
+
+        >>> orders.select("user", total=hg.col("amount") * 1.2, placed=hg.col("ts"))
+        """
+        return ColumnStream(self.app, *self._columns.select(self, names, columns, on_error))
+
     def join(
         self,
         table: TableView[Any, Any],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....core.columns.expressions import columns_in
+from ....core.columns.schema import ColumnSchema
 from ....core.columns.typing import column_of
 from ...records.values.serdes import Serde, json
 from .row_columns import of_type
@@ -14,7 +15,6 @@ from .step import Step
 
 if TYPE_CHECKING:
     from ....core.columns.expressions import Node
-    from ....core.columns.schema import ColumnSchema
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -97,6 +97,24 @@ class WithColumnsStep(OfColumnsStep):
     @property
     def columns_given(self) -> ColumnSchema:
         return self.schema.extended([column_of(name, node, self.schema) for name, node in self.made.items()])
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SelectColumnsStep(OfColumnsStep):
+    """Passes on the columns that these expressions make, in this order, and no others."""
+
+    VERB = "select"
+    RUN_BY = "plain.columnar.SelectColumnsOp"
+
+    made: Mapping[str, Node]
+
+    @property
+    def gives_columns(self) -> bool:
+        return True
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        return ColumnSchema(tuple(column_of(name, node, self.schema) for name, node in self.made.items()))
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

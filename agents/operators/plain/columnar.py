@@ -13,7 +13,7 @@ from typing import Any
 
 from ....core.columns.evaluate import NotComputable, compiled
 from ....core.columns.expressions import columns_in
-from ...job.steps.columns import ColumnsStep, FilterColumnsStep, RowsStep, WithColumnsStep
+from ...job.steps.columns import ColumnsStep, FilterColumnsStep, RowsStep, SelectColumnsStep, WithColumnsStep
 from ...job.steps.step import Step
 from ...records.columns.expressions import Computation
 from ...records.columns.fitting import columns_of_values
@@ -127,6 +127,26 @@ class WithColumnsOp(Operator):
         with blaming_rows(self.step, rows):
             made = {name: one.vector(rows) for name, one in self.made.items()}
         self.forward(rows.extended(made))
+
+
+class SelectColumnsOp(Operator):
+    """Passes on the columns that expressions make, and no others."""
+
+    def __init__(self, step: SelectColumnsStep, env: Env) -> None:
+        super().__init__(step, env)
+        self.made = {name: Computation(node, step.schema) for name, node in step.made.items()}
+        self.needs = {name: frozenset(columns_in(node)) for name, node in step.made.items()}
+        self.wanted = frozenset(self.made)
+        """The columns that a later step reads: no others are computed."""
+
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        self.wanted = behind & self.made.keys()
+        return frozenset[str]().union(*(self.needs[name] for name in self.wanted))
+
+    def push(self, rows: Records) -> None:
+        with blaming_rows(self.step, rows):
+            made = {name: one.vector(rows) for name, one in self.made.items() if name in self.wanted}
+        self.forward(rows.only(made))
 
 
 class RowsOp(Operator):

@@ -320,6 +320,10 @@ class Records:
         lists = {name: found for name, found in self._lists.items() if name not in columns}
         return self._with(vectors={**(self.vectors or {}), **columns}, _lists=lists, _values=_UNMADE)
 
+    def only(self, columns: Mapping[str, Vector]) -> Records:
+        """The same rows with these columns as values."""
+        return self._with(vectors=columns, origin=None, others=None, _lists={}, _values=_UNMADE)
+
     def kept(self, picked: Buffer) -> Records:
         """These base rows."""
         if len(longs(picked)) == len(self):

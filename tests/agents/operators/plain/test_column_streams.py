@@ -579,6 +579,67 @@ def test_a_record_is_decoded_once_for_all_steps_of_one_type(monkeypatch: pytest.
         ]
 
 
+def selected(orders: Any) -> Any:
+    return orders.columns().select("ts", who=hg.col("user"), twice=hg.col("amount") * 2)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        lambda orders: selected(orders),
+        lambda orders: selected(orders).filter(hg.col("twice") > 3),
+        lambda orders: selected(orders).rows(),
+        lambda orders: (
+            orders.columns().filter(hg.col("amount") > 1).select("ts", who=hg.col("user"), twice=hg.col("amount") * 2)
+        ),
+        lambda orders: orders.map(lambda o: {"ts": o["ts"], "who": o["user"], "twice": o["amount"] * 2}),
+    ],
+)
+def test_selected_columns_are_all_that_goes_on(behind: Any, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, whatever comes behind; the bytes of the record are not written again."""
+    if plain:
+        monkeypatch.setattr(chosen, "part", chosen.PLAIN)
+    app = hg.App("job")
+    behind(app.input("orders", serde=hg.json(Order))).to("out")
+    with Driver(app) as d:
+        d.send("orders", b'{"user":"a","amount":2.5,"ts":1,"country":"DE","more":1}', key="k")
+        (found,) = d.read("out")
+        assert (list(found.value.items()), found.key) == ([("ts", 1), ("who", "a"), ("twice", 5.0)], "k")
+
+
+def test_a_selected_column_that_no_step_reads_is_not_computed() -> None:
+    app = hg.App("job")
+    orders = app.input("orders", serde=hg.json(Order)).columns()
+    orders.select("user", "ts", half=1 / hg.col("amount")).repartition("user").agg(last=hg.max("ts")).to("out")
+    with Driver(app) as d:
+        d.send("orders", {"user": "a", "amount": 0.0, "ts": 4, "country": None})
+        assert [one.value for one in d.read("out")] == [{"last": 4}]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda o: o.select(), "at least one column"),
+        (lambda o: o.select("nothing"), "nothing"),
+        (lambda o: o.select(hg.col("ts")), "does not name a column"),
+        (lambda o: o.select("ts", "ts"), "two columns 'ts'"),
+        (lambda o: o.select("ts", ts=hg.col("amount")), "two columns 'ts'"),
+        (lambda o: o.select("ts").filter(hg.col("user") == "a"), "user"),
+    ],
+)
+def test_a_selection_that_makes_no_sense_is_refused(make: Any, told: str) -> None:
+    orders = hg.App("job").input("orders", serde=hg.json(Order)).columns()
+    with pytest.raises(hg.DeclarationError, match=told):
+        make(orders)
+
+
+def test_the_fields_that_are_kept_are_not_lost_by_a_selection() -> None:
+    orders = hg.App("job").input("orders", serde=hg.json(Order)).columns(extra="keep")
+    with pytest.raises(hg.DeclarationError, match="extra='keep'"):
+        orders.select("ts")
+
+
 def test_a_sink_gets_the_selected_records_as_columns() -> None:
     """Other libraries take them over as they are; where they came from is said as for rows."""
     got: list[tuple[Any, ...]] = []
@@ -1006,3 +1067,10 @@ def test_the_first_row_without_a_value_is_named_where_the_task_fails() -> None:
     sent = [value, {**value, "country": "x"}, {**value, "ts": 0}, {**value, "country": "y"}]
     with Driver(app) as d, pytest.raises(hg.UserCodeError, match="'x'"):
         d.send_all("in", sent)
+
+
+def test_a_name_that_is_too_long_says_so() -> None:
+    """Letters and digits alone do not help."""
+    orders = hg.App("job").input("orders", serde=hg.json(Order))
+    with pytest.raises(hg.DeclarationError, match=r"103 characters, and 100 is the limit.*name="):
+        orders.repartition("user", name="u" * 103)
