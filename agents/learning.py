@@ -38,7 +38,7 @@ class MustLearn(EnvironmentFault):
 
 
 class NotYet(EnvironmentFault):
-    """There is no answer yet: who is asked is away, or somebody else must bring first what is asked for. The question is asked again."""
+    """There is no answer yet: who is asked is away, or someone else must bring first what is asked for. The question is asked again."""
 
 
 def to_learn(error: BaseException) -> MustLearn | None:

@@ -5,7 +5,7 @@ without one, the latest of its subject). Promises:
 
 - A schema is asked for once, off the main loop; all ids that a chunk lacks are asked for together.
 - An id that does not exist, or whose schema is of another kind, makes the records that name it bad data, and no others. It is asked for
-  again after `AGAIN_S`, in case somebody has brought it.
+  again after `AGAIN_S`, in case someone has brought it.
 - Nothing is registered unless `register=True` says so: what would be written waits until its schema stands under the subject, and says so.
   A registry that refuses a schema fails the task.
 """

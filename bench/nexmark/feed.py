@@ -111,7 +111,7 @@ class Feed:
         self._producer.init_transactions(PATIENCE_S)
 
     def prepare(self, phase: Sequence[Encoded]) -> None:
-        """Write a phase, which nobody sees yet."""
+        """Write a phase, which no one sees yet."""
         self._producer.begin_transaction()
         for number, (kind, partition, value, _) in enumerate(phase):
             while True:

@@ -396,6 +396,11 @@ def chunk_keys(operator: Operator, chunk: Records, serde: Any) -> ChunkKeys:
     )
 
 
+def column_keys(column: Vector, serde: Any, chunk: Records, listing: Callable[[], list[Any]]) -> ChunkKeys:
+    """The keys of a chunk that stand in one of its columns. `listing` encodes them with this serde."""
+    return ChunkKeys(column if has_these_bytes(serde, column) else None, None, chunk.picked, listing)
+
+
 def keyed(operator: Operator, rows: Records, serde: Any) -> list[bytes]:
     """The keys of rows, as bytes of this serde; raises if a row has no key."""
     if rows.keys is None or None in rows.keys:

@@ -153,7 +153,7 @@ class BatchOp(Operator):
             came_from = self._came_from(rows.offsets, len(rows))
             self._add(None, Incoming(self._table_of(rows), came_from, rows.selected_times()))
         else:
-            self._into_windows(self.spans, rows, self._table_of(rows), rows.offsets, rows.selected_times())
+            self._into_windows(self.spans, rows, self._table_of(rows))
 
     def _refer(self, rows: Records) -> None:
         """Add the frames of these rows to the open batch."""
@@ -178,10 +178,9 @@ class BatchOp(Operator):
     def _add(self, window: WindowBounds | None, incoming: Incoming) -> None:
         self.collector.add(self._bridge, window, incoming, self.env.now_ms())
 
-    def _into_windows(
-        self, spans: Spans, rows: Records, table: Any, offsets: Sequence[int] | None, times: Buffer
-    ) -> None:
+    def _into_windows(self, spans: Spans, rows: Records, table: Any) -> None:
         """Add each row to the open batches of its windows; find the late rows."""
+        offsets, times = rows.offsets, rows.selected_times()
         told = array("q", [self._now()] * len(rows)) if self.by_clock else times
         found = rows_of_times(spans, told, None, self.floor.closed)
         for end, places in sorted(found.open, key=lambda one: one[0]):
@@ -382,5 +381,7 @@ class BatchOp(Operator):
 
 def _picked(rows: Records, places: Buffer, step: BatchStep) -> Records:
     """These rows, as rows."""
-    chosen = longs(places).tolist()
-    return rows.of_columns(() if step.schema is None else step.schema.names).at(chosen)
+    if rows.vectors is None:
+        return rows.at(longs(places).tolist())
+    chosen = places if rows.picked is None else gathered(rows.picked, places)
+    return rows.kept(chosen).of_columns(() if step.schema is None else step.schema.names)

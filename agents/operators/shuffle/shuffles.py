@@ -26,8 +26,8 @@ from ..base.addends import (
     Addends,
     ChunkKeys,
     ColumnAddends,
+    column_keys,
     greatest_times,
-    has_these_bytes,
     later_times,
 )
 from ..base.key_arrays import Addition, KeyArrays, has_arrays
@@ -95,10 +95,7 @@ class ShuffleOp(Operator):
         keys = chunk.keys
         if keys is None:
             return None
-        spread: list[bytes | None] = [None] * chunk.base_length
-        for row, key in zip(chunk.indexes(), self.encoded(chunk, keys, written), strict=True):
-            spread[row] = key
-        return packed(spread)
+        return chunk.spread_spans(packed(self.encoded(chunk, keys, written)))
 
     def _key_spans(self, chunk: Records) -> RecordSpans | None:
         """The keys of the base rows, in bytes; None if rows need none and have none. Raises if a selected row has none and needs one."""
@@ -107,10 +104,7 @@ class ShuffleOp(Operator):
         vector = chunk.vector(str(self.shuffle_step.by))
         if vector.kind == "text" and vector.validity is None and writes_utf8(self.shuffle_step.key_serde):
             return spans_of(vector)  # the text itself is the key
-        keys: list[bytes | None] = [None] * chunk.base_length
-        for row, key in zip(chunk.indexes(), self.encoded(chunk, chunk[str(self.shuffle_step.by)]), strict=True):
-            keys[row] = key
-        return packed(keys)
+        return chunk.spread_spans(packed(self.encoded(chunk, chunk[str(self.shuffle_step.by)])))
 
     def keys_of_columns(self, chunk: Records) -> list[Any]:
         """The key of each row of columns, in bytes."""
@@ -119,8 +113,7 @@ class ShuffleOp(Operator):
     def chunk_keys(self, chunk: Records) -> ChunkKeys:
         """The keys of a chunk of columns."""
         column = chunk.vector(str(self.shuffle_step.by))
-        same = has_these_bytes(self.shuffle_step.key_serde, column)
-        return ChunkKeys(column if same else None, None, chunk.picked, lambda: self.keys_of_columns(chunk))
+        return column_keys(column, self.shuffle_step.key_serde, chunk, lambda: self.keys_of_columns(chunk))
 
     def reads(self, behind: frozenset[str]) -> frozenset[str]:
         return frozenset(self.columns)

@@ -123,7 +123,7 @@ class Records:
         results: Callable[[], VectorBatch] | None = None,
         make: Callable[[], list[Any]] | None = None,
     ) -> Records:
-        """Rows in columns. `make` makes the values as objects; else they are dicts of all columns. `results`: see there."""
+        """Rows in columns. `make` makes the values of base rows as objects; else they are dicts of all columns. `results`: see there."""
         found = cls(_UNMADE, _UNMADE, _UNMADE, _UNMADE, _UNMADE, key_serde=key_serde, places=places, plan=plan)
         found.vectors, found._times, found.picked, found._results, found._make = vectors, times, picked, results, make
         found.key_spans, found.key_values, found.header_spans = key_spans, key_values, header_spans
@@ -156,7 +156,10 @@ class Records:
         """The values as objects."""
         if self._values is _UNMADE:
             names = tuple(self.vectors or ())
-            self._values = self._make() if self._make else dicts_of(names, len(self), [self[name] for name in names])
+            if self._make is not None:
+                self._values = self._selected(self._make())
+            else:
+                self._values = dicts_of(names, len(self), [self[name] for name in names])
         return self._values
 
     @property
@@ -243,7 +246,7 @@ class Records:
 
     def vector(self, name: str) -> Vector:
         """A column of the base rows."""
-        assert self.vectors is not None, "whoever asks for columns has seen that there are some"
+        assert self.vectors is not None, "a step asks for columns only where there are some"
         return self.vectors[name]
 
     def batch(self, schema: ColumnSchema) -> tuple[VectorBatch, Buffer | None]:

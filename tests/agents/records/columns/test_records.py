@@ -139,6 +139,8 @@ def test_values_and_results_are_made_when_they_are_asked_for_and_values_once() -
     assert (len(rows), rows.results and rows.results.rows(), made) == (1, [{"n": 1}], [])
     assert (rows.values, rows.values, made) == ([{"n": 1}], [{"n": 1}], ["objects"])
     assert rows.with_values([7]).results is None
+    some = Records.of_vectors({}, array("q", [1, 2, 3]), make=lambda: ["a", "b", "c"]).kept(array("q", [0, 2]))
+    assert (some.values, some.timestamps) == (["a", "c"], [1, 3])
 
 
 def test_a_column_hides_another_with_its_name_and_values_follow() -> None:
