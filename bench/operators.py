@@ -3,7 +3,7 @@
     python -m bench.operators [records]
 
 A  parse, filter, add a field, write      B  repartition by user, count and sum      C  parse and add up
-J  add a field of a broadcast table of 1,000 rows, write
+J  add a field of a broadcast table of 1,000 rows, write      K  join two streams by key within 10 s, a pair for nine in ten, write
 
 Chunks of 2,000 records of about 100 bytes of JSON; commits every 100 chunks. The hand-written loops have no atomicity, keys, headers or
 event time. So they are the upper bound, and the difference is the cost of the guarantees.
@@ -113,6 +113,10 @@ class Rig:
 
     async def chunk(self, chunk: Chunk) -> None:
         await self.pipeline.chunk(chunk)
+        self.done()
+
+    def done(self) -> None:
+        """The letter is complete."""
         self.pipeline.complete()
         self.tables.complete()
 
@@ -232,6 +236,68 @@ def job_j(*, columns: bool) -> hg.App:
     return app
 
 
+class Order(msgspec.Struct, gc=False):
+    """The left side of K."""
+
+    id: str
+    amount: int
+    ts: int
+
+
+class Payment(msgspec.Struct, gc=False):
+    """The right side of K."""
+
+    id: str
+    paid: int
+    ts: int
+
+
+def job_k(*, columns: bool) -> hg.App:
+    app = hg.App("bench")
+    given: Any = {"key": "id", "timestamp": "ts"}
+    kinds = [("orders", Order), ("payments", Payment)]
+    orders, payments = (app.input(name, serde=hg.json(kind), **given) for name, kind in kinds)
+    if columns:
+        orders.columns().join(payments.columns(), within="10s", grace="30s", take=["paid"]).to("out")
+        return app
+    into = lambda order, payment: {"id": order.id, "amount": order.amount, "ts": order.ts, "paid": payment.paid}  # noqa: E731
+    orders.join(payments, within="10s", grace="30s", into=into).to("out")
+    return app
+
+
+async def paired(number: int, *, columns: bool) -> float:
+    """K: half of the records are orders. Event time goes on by 0.8 s with each chunk, as in a task of `bench joins`."""
+    rig = Rig(job_k(columns=columns), ["orders", "payments"])
+    chunks: list[Chunk] = []
+    for base in range(0, number // 2, CHUNK):
+        ids = range(base, base + CHUNK)
+        for name, late in (("orders", 0), ("payments", 1)):
+            times = [i * 2 // 5 + late * (12_000 if i % 10 == 0 else i * 7919 % 9001) for i in ids]
+            field = b"paid" if late else b"amount"
+            values = [
+                b'{"id":"o%d","%b":%d,"ts":%d,"city":"Leuven","pad":"%b"}' % (i, field, i % 97, time, b"x" * 40)
+                for i, time in zip(ids, times, strict=True)
+            ]
+            keys: Any = [b"o%d" % i for i in ids]
+            at = StreamPartition(name, 0)
+            if columns:
+                spans = SpannedRecords(packed(values), array("q", times), base, packed(keys))
+                chunks.append(Chunk(at, base + CHUNK, SpannedColumns(spans)))
+            else:
+                chunks.append(Chunk.of(at, values, keys=keys, timestamps=times, base=base))
+    took = 0.0
+    for begin in range(0, len(chunks), CHUNKS_A_COMMIT):
+        took += await run(rig, iter(chunks[begin : begin + CHUNKS_A_COMMIT]))
+        began = time.process_time()
+        told = [("join-10s", (begin - 50) // 2 * CHUNK * 2 // 5)]
+        while await rig.pipeline.step("watermark", None, None, "", "", told):
+            rig.done()
+        rig.done()
+        took += time.process_time() - began
+    assert rig.ready.records == number // 2 * 9 // 10, rig.ready.records
+    return took
+
+
 async def joined(kept: list[list[Raw]], *, columns: bool) -> float:
     rig = Rig(job_j(columns=columns), ["events", "users"])
     keys: Any = [f"user-{n * USERS // 1000}".encode() for n in range(1000)]
@@ -335,6 +401,8 @@ async def main(number: int) -> None:
         ("B  in columns, up to the shuffle", await run(Rig(columns_b(), ["events"]), spanned_chunks(kept)), None)
     )
     rows.append(("J  in columns", await joined(kept, columns=True), None))
+    rows.append(("K  whole, of typed rows", await paired(number, columns=False), None))
+    rows.append(("K  in columns", await paired(number, columns=True), None))
     for name, took, by_hand in rows:
         hand = "" if by_hand is None else f"   by hand {number / by_hand / 1000:8,.0f}   {by_hand / took:5.0%}"
         print(f"  {name:36} {number / took / 1000:8,.0f}{hand}")

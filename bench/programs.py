@@ -63,8 +63,6 @@ def without(peer: str, work: str) -> str:
         return "state, changelog and repartitioning are what a bare loop lacks"
     if work in "WJ" and kind not in ("headgate", "streams"):
         return f"{work} is compared with Kafka Streams only"
-    if work == "J" and PEERS[peer].form == "columns":
-        return "a join takes rows"
     if work == "S" and kind != "headgate":
         return "S is measured for headgate only"
     if kind == "streams":

@@ -108,8 +108,14 @@ def typed() -> None:
 
 def columns() -> None:
     """Expressions, and functions of frames."""
-    from record_types import type_of
+    from record_types import Order, Payment, type_of
 
+    if WORK == "J":
+        given: dict[str, Any] = {"key": "id", "timestamp": "ts"}
+        orders = app.input(SOURCE, serde=hg.json(Order), **given).columns().select("id", "amount")
+        payments = app.input(f"{SOURCE}-payments", serde=hg.json(Payment), **given).columns()
+        orders.join(payments, within="10s", grace=os.environ["BENCH_GRACE_MS"] + "ms", take=["paid"]).to(TARGET)
+        return
     source = app.input(SOURCE, serde=hg.json(type_of(WORK, NESTED)), timestamp="ts" if WORK == "W" else None)
     events = source.columns()
     match WORK:

@@ -79,6 +79,19 @@ def join() -> None:
         assert [record.value["local"] for record in driver.read("orders-in-local-currency")] == [4.0, 8.0]
 
 
+def join_streams() -> None:
+    """ColumnStream.join"""
+    app = hg.App("sales")
+    orders = app.input("orders", serde=hg.json(Order), key="country", timestamp="ts").columns()
+    visits = app.input("visits", serde=hg.json(Order), key="country", timestamp="ts").columns()
+    orders.join(visits, within="10s", take={"visit": "ts"}).to("orders-with-visits")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send("orders", Order("DE", 3.0, 61_000))
+        driver.send("visits", Order("DE", 0.0, 60_000))
+        assert [record.value["visit"] for record in driver.read("orders-with-visits")] == [60_000]
+
+
 def with_columns() -> None:
     """ColumnStream.with_columns"""
     app = hg.App("sales")

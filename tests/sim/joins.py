@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
@@ -42,6 +42,7 @@ class Joining:
     before_ms: int
     after_ms: int
     grace_ms: int
+    columns: bool = False
 
     @classmethod
     def drawn(cls, pace_s: float) -> Joining | None:
@@ -51,16 +52,24 @@ class Joining:
             return None
         how = rng.choice(KINDS)
         before, after = rng.choice(((300, 300), (1000, 1000), (0, 800), (700, 100)))
-        return cls(how, before, after, rng.choice((0, 300, 2500)))
+        return cls(how, before, after, rng.choice((0, 300, 2500)), columns=Random(f"columns {pace_s}").random() < 0.5)
 
     @property
     def words(self) -> frozenset[str]:
         """What a planted bug may need."""
-        return frozenset({"join", f"{self.how} join"})
+        return frozenset({"join", f"{self.how} join", "join of columns" if self.columns else "join of rows"})
 
     def near(self, left_ts: int, right_ts: int) -> bool:
         """Whether rows of these times are a pair if they have the same key."""
         return left_ts - self.before_ms <= right_ts <= left_ts + self.after_ms
+
+
+class Numbered(TypedDict):
+    """A row as columns."""
+
+    p: int
+    s: int
+    k: str
 
 
 def is_left(value: Any) -> bool:
@@ -86,6 +95,10 @@ def declare(before: Any, joining: Joining) -> None:
     )
     within = f"{joining.before_ms}ms", f"{joining.after_ms}ms"
     grace: Any = f"{joining.grace_ms}ms"
+    if joining.columns:
+        more: dict[str, Any] = {"within": within, "how": joining.how, "grace": grace, "late": LATE_ROWS, "name": JOIN}
+        left.columns(Numbered).join(right.columns(Numbered), take={"q": "p", "t": "s"}, **more).to(PAIRS)
+        return
     left.join(right, within=within, how=joining.how, grace=grace, into=both, late=LATE_ROWS, name=JOIN).to(PAIRS)
 
 
@@ -99,7 +112,7 @@ def wrong(
         late.setdefault(record.by[1], Counter())[Row(value["p"], value["s"], int(value["k"])), record.ts] += 1
     found: dict[str, Counter[Any]] = {}
     for record in kafka.read(PAIRS, 0, 0, 1 << 30)[0]:
-        left, right = (one and tuple(one) for one in orjson.loads(record.value))
+        left, right = _sides(orjson.loads(record.value))
         found.setdefault(record.by[1], Counter())[record.key.decode(), left, right, record.ts] += 1
     differences: list[tuple[object, ...]] = []
     for run in sorted(runs.keys() | late.keys() | found.keys()):
@@ -113,6 +126,14 @@ def wrong(
         if have != expected:
             differences.append((PAIRS, run, {"lost": expected - have, "too many": have - expected}))
     return differences
+
+
+def _sides(value: Any) -> tuple[Any, Any]:
+    """What names the rows of a pair; None for one that is missing."""
+    if isinstance(value, dict):
+        value = [(value[part], value[number]) if value[number] is not None else None for part, number in ("ps", "qt")]
+    left, right = (one and tuple(one) for one in value)
+    return left, right
 
 
 def _joined(joining: Joining, rows: Counter[Taken]) -> Counter[Any]:

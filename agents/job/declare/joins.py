@@ -14,7 +14,7 @@ from ....core.windows.joins import KINDS, Distance, preserves
 from ....core.words import COLUMNS, VIEW
 from ..derive.named_fields import fields_of_type, serde_behind
 from ..derive.result_fields import check_field, type_of_rows
-from ..steps.keyed import JoinStep, JoinTableColumnsStep, JoinTableStep
+from ..steps.keyed import JoinColumnsStep, JoinStep, JoinTableColumnsStep, JoinTableStep
 from ..steps.step import Policy, Step
 from ..types.arguments import check_function, check_selector, duration
 from ..types.windows import distance_said
@@ -35,18 +35,47 @@ def join_step(
     left: Declaring,
     right: Declaring,
     *,
+    into: Callable[[Any, Any], Any],
+    serde: Serde[Any] | tuple[Serde[Any], Serde[Any]] | None,
+    **given: Any,
+) -> JoinStep:
+    """The step of a join of rows. Raises a `DeclarationError` for arguments that make no sense; the graph checks whether the streams can
+    meet."""
+    check_function(into, "join(into=…)", number=2, signature="(left, right)")
+    kept = _serdes(left, right, serde)
+    return added(left, JoinStep, into=into, serdes=kept, **_of_streams(left, right, **given))
+
+
+def join_columns_step(
+    left: Declaring, right: Declaring, known: tuple[KnownColumns, KnownColumns], take: Any, **given: Any
+) -> tuple[JoinColumnsStep, KnownColumns]:
+    """The step of a join of columns, and the columns behind it."""
+    for one in known:
+        one.alone("join()")
+    schemas = known[0].schema, known[1].schema
+    taken = _taken(take, schemas[1])
+    for name, of in taken.items():
+        schemas[1][of]  # raises if there is none
+        _check_new(name, of, known[0], "join()", "right")
+    more = _of_streams(left, right, **given)
+    step = added(left, JoinColumnsStep, schemas=schemas, taken=taken, **more)
+    return step, KnownColumns(step.columns_given)
+
+
+def _of_streams(
+    left: Declaring,
+    right: Declaring,
+    *,
     within: JoinDistance | None,
     on: Any,
-    into: Callable[[Any, Any], Any],
     how: str,
     grace: str | float,
     late: str | None,
     at_end: str,
     name: str | None,
-    serde: Serde[Any] | tuple[Serde[Any], Serde[Any]] | None,
     on_error: Policy,
-) -> JoinStep:
-    """The step of a join. Raises a `DeclarationError` for arguments that make no sense; the graph checks whether the streams can meet."""
+) -> dict[str, Any]:
+    """What a join of two streams has, whether they are rows or columns."""
     if right.app is not left.app:
         raise DeclarationError(f"join(): {right!r} belongs to another app")
     if within is None:
@@ -59,30 +88,25 @@ def join_step(
     if at_end not in ("close", "keep"):
         raise DeclarationError(f"join(at_end={at_end!r})", remedy="'close' or 'keep'")
     distance = _distance(within)
-    check_function(into, "join(into=…)", number=2, signature="(left, right)")
     for side, stream in enumerate((left, right)):
         if preserves(how, side) and _everywhere(stream.step):
             raise DeclarationError(
                 f"join(how={how!r}): the {('left', 'right')[side]} side is broadcast",
                 remedy="every task would emit its records without a partner: read that stream without broadcast",
             )
-    return added(
-        left,
-        JoinStep,
-        parents=(left.step, right.step),
-        name=name_of("join", None, name or f"join-{distance_said(distance)}"),
-        distance=distance,
-        how=how,
-        on=_fields(on),
-        grace_ms=duration(grace, "join(grace)"),
-        into=into,
-        key_serde=left.app.key_serde,
-        serdes=_serdes(left, right, serde),
-        late=None if late is None else check_topic(late, "join(late=…)"),
-        late_serde=left.app.serde,
-        keeps_open=at_end == "keep",
-        on_error=check_policy(on_error, "join"),
-    )
+    return {
+        "parents": (left.step, right.step),
+        "name": name_of("join", None, name or f"join-{distance_said(distance)}"),
+        "distance": distance,
+        "how": how,
+        "on": _fields(on),
+        "grace_ms": duration(grace, "join(grace)"),
+        "key_serde": left.app.key_serde,
+        "late": None if late is None else check_topic(late, "join(late=…)"),
+        "late_serde": left.app.serde,
+        "keeps_open": at_end == "keep",
+        "on_error": check_policy(on_error, "join"),
+    }
 
 
 def _fields(on: Any) -> tuple[str, str] | None:
@@ -102,14 +126,9 @@ def join_table_step(
     """The step of a join with a table. `unused`: arguments that only a join of two streams has, with what was given."""
     if getattr(table, "KIND", VIEW) == COLUMNS:
         raise DeclarationError(
-            "join() takes rows, not columns", remedy="put .rows() before it: orders.join(payments.rows(), …)"
+            "join() of rows takes rows, not columns", remedy="put .rows() before it: orders.join(payments.rows(), …)"
         )
-    _check_table(of, table, how)
-    if given := [name for name, one in unused.items() if one is not None]:
-        raise DeclarationError(
-            f"join({given[0]}=…) of a table: a record meets the row that its key has when it is processed",
-            remedy=f"omit {given[0]}=, or join two streams",
-        )
+    _check_table(of, table, how, unused)
     if on is not None:
         check_selector(on, "join(on=…)")
         check_field(of.step, on, f"join(on={on!r})")
@@ -118,7 +137,7 @@ def join_table_step(
     return added(of, JoinTableStep, table=table.step, on=on, into=into, how=how, on_error=policy)
 
 
-def _check_table(of: Declaring, table: Any, how: str) -> None:
+def _check_table(of: Declaring, table: Any, how: str, unused: Mapping[str, Any]) -> None:
     if not isinstance(table, TableView):
         raise DeclarationError(
             f"join() takes a stream, or a table that follows a stream, not {table!r}",
@@ -128,18 +147,23 @@ def _check_table(of: Declaring, table: Any, how: str) -> None:
         raise DeclarationError(f"join(): the table '{table.step.name}' belongs to another app")
     if how not in ("inner", "left"):
         raise DeclarationError(f"join(how={how!r}) of a table", remedy="'inner' or 'left'")
+    if given := [name for name, one in unused.items() if one is not None]:
+        raise DeclarationError(
+            f"join({given[0]}=…) of a table: a record meets the row that its key has when it is processed",
+            remedy=f"omit {given[0]}=, or join two streams",
+        )
 
 
-def join_columns_step(
-    of: Declaring, known: KnownColumns, table: Any, on: str | None, take: Any, how: str, on_error: Policy
+def join_table_columns_step(
+    of: Declaring, known: KnownColumns, table: Any, on: Any, take: Any, how: str, on_error: Policy, **unused: Any
 ) -> tuple[JoinTableColumnsStep, KnownColumns]:
     """The step that adds fields of a table's rows to columns, and the columns behind it."""
-    if getattr(table, "KIND", VIEW) != VIEW:
+    if getattr(table, "KIND", VIEW) not in (VIEW, COLUMNS):
         raise DeclarationError(
-            "join() of columns takes a table that follows a stream: stream.table(name)",
-            remedy="two streams are joined as rows: .rows().join(other.rows(), …)",
+            "join() of columns takes columns, or a table that follows a stream: stream.table(name)",
+            remedy="put .columns() behind the other stream too, or .rows() behind this one",
         )
-    _check_table(of, table, how)
+    _check_table(of, table, how, unused)
     known.alone("join()")
     if on is not None:
         known.key(on, "join(on=…)", or_boolean=True)
@@ -149,17 +173,22 @@ def join_columns_step(
     for name, field in wanted.items():
         if field in refused:
             raise DeclarationError(f"{verb}: {refused[field].what}", remedy="take other fields, or join rows: .rows()")
-        if name in known.schema.names:
-            raise DeclarationError(
-                f"{verb}: the stream has a column '{name}', too",
-                remedy=f'give it another name: take={{"{table.name}_{name}": "{field}"}}, or leave it out: take=[…]',
-            )
+        _check_new(name, field, known, verb, table.name)
     policy = check_policy(on_error, "join")
     taken = {name: fields[field] for name, field in wanted.items()}
     step = added(
         of, JoinTableColumnsStep, table=table.step, on=on, how=how, schema=known.schema, taken=taken, on_error=policy
     )
     return step, KnownColumns(step.columns_given, None, known.made)
+
+
+def _check_new(name: str, of: str, known: KnownColumns, verb: str, prefix: str) -> None:
+    """Refuse a column that the stream has already."""
+    if name in known.schema.names:
+        raise DeclarationError(
+            f"{verb}: the stream has a column '{name}', too",
+            remedy=f'give it another name: take={{"{prefix}_{name}": "{of}"}}, or leave it out: take=[…]',
+        )
 
 
 def _fields_of_table(table: TableView[Any, Any], verb: str) -> tuple[ColumnSchema, Mapping[str, DeclarationError]]:

@@ -42,7 +42,7 @@ from .checks import Selector, check_migrate, check_partitions, check_policy, nam
 from .columns import EndsOfColumns, KnownColumns, columns_behind, filter_rows, schema_of_conditions
 from .declaring import Declaring, added, serde_for
 from .ends import Ended, EndsOfRows, TableView
-from .joins import JoinDistance, join_columns_step, join_step, join_table_step
+from .joins import JoinDistance, join_columns_step, join_step, join_table_columns_step, join_table_step
 from .refused_verbs import RefusesVerbs, no_verb, unbounded
 from .windows import DeclaredWindow
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .actors import Actor
 
     Fields = str | tuple[str, str] | None
+    Take = Sequence[str] | Mapping[str, str] | None
     Serdes = Serde[Any] | tuple[Serde[Any], Serde[Any]] | None
 
 K = TypeVar("K")
@@ -564,25 +565,59 @@ class ColumnStream(RowsOrColumns[K, V], EndsOfColumns):
         """
         return ColumnStream(self.app, *self._columns.select(self, names, columns, on_error))
 
+    @overload
+    def join(self, other: TableView[Any, Any], *, on: str | None = ..., take: Take = ..., how: Literal["inner", "left"] = ...,
+             on_error: Policy = ...) -> ColumnStream[K, dict[str, Any]]: ...  # fmt: skip
+    @overload
+    def join(self, other: ColumnStream[K, Any], *, within: JoinDistance, on: Fields = ..., take: Take = ...,
+             how: Literal["inner", "left", "outer"] = ..., grace: str | float = ..., late: str | None = ...,
+             at_end: Literal["close", "keep"] = ..., name: str | None = ...,
+             on_error: Policy = ...) -> ColumnStream[K, dict[str, Any]]: ...  # fmt: skip
     def join(
         self,
-        table: TableView[Any, Any],
+        other: TableView[Any, Any] | ColumnStream[Any, Any],
         *,
-        on: str | None = None,
-        take: Sequence[str] | Mapping[str, str] | None = None,
-        how: Literal["inner", "left"] = "inner",
+        on: str | tuple[str, str] | None = None,
+        within: JoinDistance | None = None,
+        take: Take = None,
+        how: str = "inner",
+        grace: str | float = 0,
+        late: str | None = None,
+        at_end: Literal["close", "keep"] = "close",
+        name: str | None = None,
         on_error: Policy = None,
     ) -> ColumnStream[K, dict[str, Any]]:
-        """Join each record with its row of a table: fields of the row become columns.
+        """Join each record with its row of a table, or with the records of another stream of columns: fields of the other become columns.
 
-        `on` is the column that is looked up; without it, the record's key is. `take` names the fields, as a list, or as a dict from the
-        names of the columns; without it, all that can be columns are taken. `inner` drops and counts a record without a row; with `left`
-        its new columns are null. Two streams are joined as rows.
+        `take` names these fields, as a list, or as a dict from the names of the columns; without it, all that can be columns are taken.
+
+        *With a table*: `on` is the column that is looked up; without it, the record's key is. `inner` drops and counts a record without a
+        row; with `left` its new columns are null.
 
         >>> ads = app.input("ads", serde=hg.json(Ad), key="ad").table("ads", broadcast=True)
         >>> clicks.columns().join(ads, on="ad", take=["campaign"]).repartition("campaign")
+
+        *With a stream*: each two records that have the same key, and whose times are at most `within` apart, become one. Where a record
+        found no partner, the columns of the other are null: with `left` of the right, with `outer` of either. All else is as for rows: see
+        `Stream.join`.
+
+        >>> orders.columns(Order).join(payments.columns(Payment), within="10s", take=["paid"]).to("paid")
         """
-        return ColumnStream(self.app, *join_columns_step(self, self._columns, table, on, take, how, on_error))
+        known, keeps = self._columns, None if at_end == "close" else at_end
+        if isinstance(other, ColumnStream):
+            more = {
+                "within": within,
+                "on": on,
+                "how": how,
+                "grace": grace,
+                "late": late,
+                "at_end": at_end,
+                "name": name,
+            }
+            both = known, other._columns
+            return ColumnStream(self.app, *join_columns_step(self, other, both, take, on_error=on_error, **more))
+        unused = {"within": within, "grace": grace or None, "late": late, "at_end": keeps, "name": name}
+        return ColumnStream(self.app, *join_table_columns_step(self, known, other, on, take, how, on_error, **unused))
 
     def repartition(
         self,

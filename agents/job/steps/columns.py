@@ -63,6 +63,7 @@ class FilterColumnsStep(OfColumnsStep):
 
     VERB = "filter"
     RUN_BY = "plain.columnar.FilterColumnsOp"
+    at_once = True
     keeps_values = True
     keeps_columns = True
 
@@ -86,6 +87,7 @@ class WithColumnsStep(OfColumnsStep):
 
     VERB = "with-columns"
     RUN_BY = "plain.columnar.WithColumnsOp"
+    at_once = True
     keeps_columns = True
 
     made: Mapping[str, Node]
@@ -105,6 +107,7 @@ class SelectColumnsStep(OfColumnsStep):
 
     VERB = "select"
     RUN_BY = "plain.columnar.SelectColumnsOp"
+    at_once = True
 
     made: Mapping[str, Node]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
-from ....core.windows.joins import held_back
+from ....core.windows.joins import held_back, preserves
 from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
 from ..types.aggregates import AggregatePlan
 from ..types.schemas import (
@@ -268,23 +268,24 @@ class JoinTableColumnsStep(WithTableStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class JoinStep(ClosingStep):
-    """Pairs the rows of two streams within a distance of time; the left stream is the first parent."""
+class JoinStreamsStep(ClosingStep):
+    """Pairs the records of two streams within a distance of time; the left stream is the first parent."""
 
     VERB = "join"
     RUN_BY = "joins.joined.JoinOp"
     remembers = True
-    by_row = True
 
     distance: Distance
     how: str
     on: tuple[str, str] | None
     """The fields by which the sides are keyed, if the user names them."""
     grace_ms: int
-    into: Callable[[Any, Any], Any]
     key_serde: Any
-    serdes: tuple[Any, Any]
-    """The serdes for the kept values of both sides."""
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """How the records of each side are kept."""
+        raise NotImplementedError
 
     @property
     def holds_ms(self) -> int:
@@ -300,8 +301,23 @@ class JoinStep(ClosingStep):
 
     def tables(self) -> Sequence[TableSpec]:
         # rows that were kept for another kind of join are no use to this one
-        schema = schema_of_join(f"{self.how} {distance_said(self.distance)}", self.key_serde, self.serdes)
+        schema = schema_of_join(f"{self.how} {distance_said(self.distance)}", self.key_serde, self.formats)
         return [TableSpec(self.name, SLOT_KEY, STORED, schema, keys=self.key_serde)]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class JoinStep(JoinStreamsStep):
+    """The value of a pair is what a function makes of both."""
+
+    by_row = True
+
+    into: Callable[[Any, Any], Any]
+    serdes: tuple[Any, Any]
+    """The serdes for the kept values of both sides."""
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.serdes)
 
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return of_function(self.said, self.into, encoded)
@@ -309,6 +325,46 @@ class JoinStep(ClosingStep):
     @property
     def alone(self) -> bool:
         return True
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class JoinColumnsStep(JoinStreamsStep):
+    """A pair has the columns of the left record, and some of the right one."""
+
+    schemas: tuple[ColumnSchema, ColumnSchema]
+    """The columns that come in on both sides."""
+    taken: Mapping[str, str]
+    """By the name of a column of a pair, the column of the right record."""
+
+    @property
+    def kept(self) -> tuple[ColumnSchema, ColumnSchema]:
+        """The columns that are kept of both sides."""
+        left, right = self.schemas
+        return left, right.only(self.taken.values())
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return tuple(f"columns ({one})" for one in self.kept)
+
+    @property
+    def gives_columns(self) -> bool:
+        return True
+
+    @property
+    def columns_given(self) -> ColumnSchema:
+        left, right = self.schemas
+        alone = [preserves(self.how, 1 - side) for side in (0, 1)]
+        named = [(one.name, one) for one in left.columns], [(name, right[of]) for name, of in self.taken.items()]
+        return ColumnSchema(
+            tuple(
+                ColumnSpec(name, one.type, one.optional or may_lack)
+                for columns, may_lack in zip(named, alone, strict=True)
+                for name, one in columns
+            )
+        )
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        return self.columns_given
 
 
 def _fields(step: Step, plan: AggregatePlan) -> frozenset[str]:

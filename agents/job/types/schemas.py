@@ -84,9 +84,9 @@ def schema_of_rows(window: str, key: Serde[Any], rows: Serde[Any]) -> Schema:
     return Schema(WINDOW + window + WITH_ROWS, key.name, ROWS_OF + rows.name)
 
 
-def schema_of_join(join: str, key: Serde[Any], rows: Sequence[Serde[Any]]) -> Schema:
-    """The schema of the table of a join of two streams."""
-    return Schema(JOIN + join, key.name, ROWS_OF + " and ".join(one.name for one in rows))
+def schema_of_join(join: str, key: Serde[Any], rows: Sequence[str]) -> Schema:
+    """The schema of the table of a join of two streams. `rows`: how those of each side are kept."""
+    return Schema(JOIN + join, key.name, ROWS_OF + " and ".join(rows))
 
 
 def schema_of_table(key: Serde[Any], value: Serde[Any]) -> Schema:

@@ -6,27 +6,27 @@
 - Each pair is emitted once, in the letter of the row that came second; each row of a preserved side that found no partner once, when it
   can find none any more: by the watermark, and, unless rows are to wait beyond them, at the end of both streams or at a drain.
 - What was late stays late: the bound is stored in the transaction of the letter that raised it, and outlives runs.
-- `into` gets values of its own for each pair: it may change them.
+- Rows and columns are kept and found alike; `paired_rows` and `paired_columns` say what a pair is.
 """
 
 from __future__ import annotations
 
+from itertools import compress
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from ....core.progress.frames import MAX_TIME, NO_TIME
 from ....core.windows.joins import SIDES, Unpaired, bound_of, preserves
 from ....core.windows.results import DRAIN
-from ...job.steps.keyed import JoinStep
+from ...job.steps.keyed import JoinColumnsStep, JoinStep, JoinStreamsStep
 from ...records.columns.records import Records
-from ...records.kafka.columns import pick
-from ...records.values.record import Headers
 from ..base.addends import keyed
-from ..base.stateless import BYTES, Env, Operator, UserCodeError, blaming, encode
-from ..failures.result_rows import leave_out, policy_of_results
+from ..base.stateless import BYTES, Env, Operator, blaming
 from ..windows.late_rows import write_late
 from ..windows.windowed import STEP_RESULTS
-from .kept_rows import Arrival, Partners, SideCounts, WaitingRows
+from .kept_rows import Arrival, SideCounts, WaitingRows
+from .paired_columns import PairedColumns
+from .paired_rows import PairedRows
 
 BOUND = "bound"
 """The row of the table that holds the bound."""
@@ -51,6 +51,9 @@ class JoinSide(Operator):
         self.join = join
         self.side = side
 
+    def reads(self, behind: frozenset[str]) -> frozenset[str]:
+        return self.join.paired.reads(self.side, behind)
+
     def push(self, rows: Records) -> None:
         self.join.push_side(self.side, rows)
 
@@ -64,9 +67,12 @@ class JoinOp(Operator):
     flags = ("watermark", "flushed", "bound")
     of_letter = ("kept", "_late_now", "_alone_now")
 
-    def __init__(self, step: JoinStep, env: Env) -> None:
+    def __init__(self, step: JoinStreamsStep, env: Env) -> None:
         super().__init__(step, env)
         self.join = step
+        self.paired = (
+            PairedColumns(step) if isinstance(step, JoinColumnsStep) else PairedRows(cast("JoinStep", step), self)
+        )
         self.table = env.table(step.name)
         self.preserved = frozenset(side for side in SIDES if preserves(step.how, side))
         self.kept = WaitingRows(step.distance, self.preserved, self.table)
@@ -87,58 +93,33 @@ class JoinOp(Operator):
 
     def push_side(self, side: int, rows: Records) -> None:
         """Rows of one side."""
-        if NoneType in map(type, rows.values):  # by type: a value's own == may do anything
+        if rows.vectors is None and NoneType in map(type, rows.values):  # by type: a value's own == may do anything
             keep = [value is not None for value in rows.values]
             self.env.count("join_null_rows", keep.count(False))
             rows = rows.filtered(keep)
         if not len(rows):
             return
-        rows = rows.with_keys(keyed(self, rows, self.join.key_serde), self.join.key_serde)
+        keys = keyed(self, rows, self.join.key_serde)
         if min(rows.timestamps) < self.bound:
-            rows = self._in_time(side, rows)
+            keep = [time >= self.bound for time in rows.timestamps]
+            self._leave_late(side, rows.filtered([not one for one in keep]))
+            rows, keys = rows.filtered(keep), list(compress(keys, keep))
             if not len(rows):
                 return
-        keys: list[bytes] = rows.keys or []
         headers = None if rows.headers is None else [[list(pair) for pair in one] or None for one in rows.headers]
-        values = encode(self.step, self.join.serdes[side], rows.values, rows)
-        arrival = Arrival(side, keys, list(rows.timestamps), values, headers, bytearray(len(keys)))
+        arrival = Arrival(
+            side, keys, list(rows.timestamps), self.paired.encoded(side, rows), headers, bytearray(len(keys))
+        )
         with blaming(self.step):
             partners = self.kept.take(arrival)
         for start in range(0, len(partners.arrived), STEP_RESULTS):
-            self._give(arrival, partners.part(slice(start, start + STEP_RESULTS)))
+            self.forward(self.paired.pairs(rows, arrival, partners.part(slice(start, start + STEP_RESULTS))))
 
-    def _in_time(self, side: int, rows: Records) -> Records:
-        """The rows that are not late. The others are counted and, if the user has named a topic for them, written to it unchanged."""
-        keep = [time >= self.bound for time in rows.timestamps]
-        late = rows.filtered([not one for one in keep])
+    def _leave_late(self, side: int, late: Records) -> None:
+        """Rows that are late are counted and, if the user has named a topic for them, written to it unchanged."""
         self._late_now[side] += len(late)
         if self.join.late is not None:
-            write_late(self, late, self.join.late, self.join.late_serde)
-        return rows.filtered(keep)
-
-    def _give(self, rows: Arrival, partners: Partners) -> None:
-        """Emit pairs. Both values are decoded from what is stored, so a value is the same whether its row came first or second."""
-        arrived, side = partners.arrived, rows.side
-        own = self._decoded(side, pick(rows.values, arrived))
-        others = self._decoded(1 - side, partners.values)
-        times = list(map(max, pick(rows.times, arrived), partners.times))
-        own_headers = [None] * len(arrived) if rows.headers is None else pick(rows.headers, arrived)
-        lefts, rights, first, second = (own, others, own_headers, partners.headers)
-        if side:
-            lefts, rights, first, second = rights, lefts, second, first
-        headers: list[Headers] | None = None
-        if any(first) or any(second):
-            headers = [_pairs_of(one) + _pairs_of(other) for one, other in zip(first, second, strict=True)]
-        with blaming(self.step):
-            results = list(map(self.join.into, lefts, rights))
-        self.forward(Records(results, times, pick(rows.keys, arrived), headers, key_serde=self.join.key_serde))
-
-    def _decoded(self, side: int, values: list[bytes]) -> list[Any]:
-        found = self.join.serdes[side].loads_many(values)
-        if found.bad:
-            with blaming(self.step):
-                raise found.bad[0][1]
-        return found.values
+            write_late(self, self.paired.late(side, late), self.join.late, self.join.late_serde)
 
     # ---------------------------------------------------------------------------------------------------------------- expiry
 
@@ -174,38 +155,8 @@ class JoinOp(Operator):
 
     def _give_alone(self, found: list[Unpaired]) -> None:
         """Emit rows of one side without partners, with their own time."""
-        side = found[0].side
-        self._alone_now[side] += len(found)
-        keys, data, headers = map(list, zip(*self.kept.rows_of(found), strict=True))
-        values = self._decoded(side, data)
-        times = [row.time for row in found]
-        own: list[Headers] | None = [_pairs_of(one) for one in headers] if any(headers) else None
-        rows = Records(values, times, keys, own, key_serde=self.join.key_serde)
-        try:
-            given = rows.with_values(self._into_alone(side, values))
-        except UserCodeError:
-            if policy_of_results(self) == "fail":
-                raise
-            given = self._without_bad(side, rows, data)
-        self.forward(given)
-
-    def _into_alone(self, side: int, values: list[Any]) -> list[Any]:
-        into = self.join.into
-        with blaming(self.step):
-            return [into(None, value) if side else into(value, None) for value in values]
-
-    def _without_bad(self, side: int, rows: Records, data: list[bytes]) -> Records:
-        """The results of the rows on which `into` does not fail; the others are left out, as they were before a call changed them."""
-        results: list[Any] = []
-        keep: list[bool] = []
-        untouched = self._decoded(side, data)
-        for place, value in enumerate(self._decoded(side, data)):
-            try:
-                results += self._into_alone(side, [value])
-            except UserCodeError as error:
-                leave_out(self, rows.at([place]).with_values([untouched[place]]), error)
-            keep.append(len(results) > sum(keep))
-        return rows.filtered(keep).with_values(results)
+        self._alone_now[found[0].side] += len(found)
+        self.forward(self.paired.alone(found, self.kept.rows_of(found)))
 
     def owed_ms(self) -> int | None:
         """Rows that have no partner yet may be emitted with their own time, even if no further record arrives: the step is not idle when
@@ -237,8 +188,3 @@ class JoinOp(Operator):
         """What is known of each side."""
         left, right = map(SideRows, self.kept.counts(), self.late_rows, self.alone_rows)
         return left, right
-
-
-def _pairs_of(headers: Any) -> list[tuple[str, bytes | None]]:
-    """Headers as rows have them."""
-    return [(name, data) for name, data in headers or ()]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from ....core.errors import DataError
@@ -26,6 +26,7 @@ from ....core.windows.joins import SIDES, Distance, KeptSide, Pairs, Unpaired, e
 from ....core.windows.matching import Matching
 from ...records.columns.matching import matching
 from ...records.kafka.columns import pick
+from ...records.values.record import Headers
 from ..base.block_store import BlockStore
 from ..base.letter import LetterPart
 
@@ -112,7 +113,7 @@ class SliceRows:
     def add(self, keys: Sequence[bytes], values: Sequence[bytes], headers: Sequence[Any] | None) -> None:
         """Add rows, in the order of their arrival."""
         first = self.count
-        sizes = [len(key) + len(value) + ROW_BYTES for key, value in zip(keys, values, strict=True)]
+        sizes = sizes_of(keys, values)
         if headers is not None:
             for index, one in enumerate(headers):
                 if one:
@@ -201,8 +202,9 @@ class WaitingRows(LetterPart):
         self.blocks.load()
         rows, flags = ([one for one in self.blocks.stored() if (one[1] < 0) is beside] for beside in (False, True))
         for at, (_, _, _, keys, times, values, headers, matched), _ in self.blocks.read(rows):
-            size = sum(len(key) + len(value) + ROW_BYTES for key, value in zip(keys, values, strict=True))
-            self._slice(at).load(values, headers, size + sum(_size_of(found) for _, found in headers))
+            self._slice(at).load(
+                values, headers, sum(sizes_of(keys, values)) + sum(_size_of(found) for _, found in headers)
+            )
             self.sides[at[0]].add(at[1], keys, times, matched)
             self.blocks.weigh((at,))
         for at, (_, _, number, found), _ in self.blocks.read(flags):
@@ -291,35 +293,37 @@ class WaitingRows(LetterPart):
 
     def _kept(self, side: int, keys: list[bytes], found: Pairs) -> Partners:
         """The kept rows of pairs. `keys`: of the arriving rows."""
-        slices, rows = self.sides[side].slices, self.rows
-        near = {  # what is packed from here on stays in these lists
-            end: (rows[side, end].packed, slices[end].keys, rows[side, end].values, rows[side, end].headers)
-            for end in set(found.slices)
-        }
-        far: dict[RowPlace, JoinedRow] = {}
-        if any(first for first, *_ in near.values()):
-            at_all = zip(found.slices, found.places, strict=True)
-            self._read({(side, *at) for at in at_all if at[1] < near[at[0]][0]}, far)
-        partners = Partners([], [], [], [])
-        arrived, times, values, headers = partners
-        done: dict[int, list[int]] = {end: [] for end in near}
-        for index, end, place, time in zip(*found, strict=True):
-            first, kept_keys, kept_values, kept_headers = near[end]
-            at = place - first
-            key, value, header = (
-                (kept_keys[at], kept_values[at], kept_headers.get(place)) if at >= 0 else far[side, end, place]
-            )
-            if key != keys[index]:  # another key with the same hash
-                continue
-            arrived.append(index)
-            times.append(time)
-            values.append(value)
-            headers.append(header)
-            done[end].append(place)
+        ends = set(found.slices)
+        if any(self.rows[side, end].packed for end in ends):
+            return self._from_table(side, keys, found)
+        slices, rows = self.sides[side].slices, {end: self.rows[side, end] for end in ends}
+        names, values = {end: slices[end].keys for end in ends}, {end: one.values for end, one in rows.items()}
+        at_all = [*zip(found.slices, found.places, strict=True)]
+        if [names[end][place] for end, place in at_all] != pick(keys, found.arrived):  # other keys with the same hash
+            return self._from_table(side, keys, found)
         if side in self.preserved:
-            for end, places in done.items():
-                if places:
-                    self.done.setdefault((side, end), []).extend(places)
+            for end, place in at_all:
+                self.done.setdefault((side, end), []).append(place)
+        headers: list[Any] = [None] * len(at_all)
+        if any(one.headers for one in rows.values()):
+            headers = [rows[end].headers.get(place) for end, place in at_all]
+        return Partners(found.arrived, found.times, [values[end][place] for end, place in at_all], headers)
+
+    def _from_table(self, side: int, keys: list[bytes], found: Pairs) -> Partners:
+        """The same where rows are packed, or have other keys than those of the pair, with the same hash."""
+        at_all = [(side, *one) for one in zip(found.slices, found.places, strict=True)]
+        partners = Partners([], [], [], [])
+        for index, (_, end, place), time, row in zip(
+            found.arrived, at_all, found.times, self.kept(at_all), strict=True
+        ):
+            if row.key != keys[index]:
+                continue
+            partners.arrived.append(index)
+            partners.times.append(time)
+            partners.values.append(row.value)
+            partners.headers.append(row.headers)
+            if side in self.preserved:
+                self.done.setdefault((side, end), []).append(place)
         return partners
 
     def _with_taken(self, rows: Arrival, partners: Partners, back: int, ahead: int) -> Partners:
@@ -390,7 +394,7 @@ class WaitingRows(LetterPart):
                 columns = (part.keys, part.times, part.values)
                 keys, times, values = columns if places is None else (pick(column, places) for column in columns)
                 headers = part.headers if part.headers is None or places is None else pick(part.headers, places)
-                matched = part.matched if places is None else bytes(part.matched[place] for place in places)
+                matched = part.matched if places is None else bytes(pick([*part.matched], places))
                 side.add(end, keys, times, matched)
                 self._slice((part.side, end)).add(keys, values, headers)
                 touched.append((part.side, end))
@@ -447,6 +451,26 @@ class WaitingRows(LetterPart):
 def _place(block: list[Any]) -> tuple[tuple[int, int], int]:
     side, end, number = block[:3]
     return (side, end), ~number if len(block) == FLAG_PARTS else number
+
+
+def both_headers(rows: Arrival, partners: Partners) -> list[Headers] | None:
+    """The headers of pairs: those of the left row, then those of the right one; None if no row has any."""
+    count = len(partners.arrived)
+    own = [None] * count if rows.headers is None else pick(rows.headers, partners.arrived)
+    first, second = (partners.headers, own) if rows.side else (own, partners.headers)
+    if not any(first) and not any(second):
+        return None
+    return [pairs_of(one, other) for one, other in zip(first, second, strict=True)]
+
+
+def pairs_of(*headers: Any) -> Headers:
+    """Headers as rows have them."""
+    return [(name, data) for some in headers for name, data in some or ()]
+
+
+def sizes_of(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+    """What rows take, without their headers."""
+    return list(map(add, map(len, keys), map(ROW_BYTES.__add__, map(len, values))))
 
 
 def _size_of(headers: Iterable[Any]) -> int:

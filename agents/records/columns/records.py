@@ -336,11 +336,22 @@ class Records:
 
     def filtered(self, keep: Sequence[Any]) -> Records:
         """The rows for which `keep` is true."""
-        return self if all(keep) else self._some(lambda column: list(compress(column, keep)))
+        if all(keep):
+            return self
+        if self._untouched:
+            return self.kept(array("q", compress(self.indexes(), keep)))
+        return self._some(lambda column: list(compress(column, keep)))
 
     def at(self, places: list[int]) -> Records:
-        """The rows at these places."""
+        """The rows at these places, which ascend."""
+        if self._untouched:
+            return self.kept(array("q", pick(self.indexes(), places)))
         return self._some(lambda column: pick(column, places))
+
+    @property
+    def _untouched(self) -> bool:
+        """Whether the values are in columns, and no step has seen them as objects, which it may have changed."""
+        return self.vectors is not None and self._values is _UNMADE
 
     def repeated(self, sizes: Sequence[int]) -> Records:
         """Each row as many times as this says."""

@@ -6,7 +6,6 @@ and the plain way give the same.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,9 +64,4 @@ def packed(parts: Sequence[Bytes]) -> RecordSpans:
     >>> pieces(packed([b"a", None, b""]))
     [b'a', None, b'']
     """
-    starts, end = array("q"), 0
-    for part in parts:
-        starts.append(end)
-        end += len(part or b"")
-    sizes = array("q", [-1 if part is None else len(part) for part in parts])
-    return RecordSpans(b"".join(filter(None, parts)), starts, sizes)
+    return RecordSpans(*chosen.part.spans_of_parts(parts))

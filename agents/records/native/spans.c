@@ -325,6 +325,56 @@ done:
     return out;
 }
 
+/* The bytes of one part; -1 for None. What it is must not change while this runs: it is bytes, or holds its memory by `view`. */
+static int64_t size_of_part(PyObject *part, const char **at, Py_buffer *view) {
+    view->obj = NULL;
+    if (part == Py_None) return -1;
+    if (PyBytes_CheckExact(part)) {
+        *at = PyBytes_AS_STRING(part);
+        return PyBytes_GET_SIZE(part);
+    }
+    if (PyObject_GetBuffer(part, view, PyBUF_SIMPLE) < 0) return -2;
+    *at = view->buf;
+    return view->len;
+}
+
+/* spans_of_parts(parts) -> (data, starts, sizes): the parts, one behind the other; None has the size -1 */
+static PyObject *spans_of_parts(PyObject *Py_UNUSED(self), PyObject *given) {
+    PyObject *parts = PySequence_Tuple(given), *starts = NULL, *sizes = NULL, *data = NULL, *made = NULL; /* a copy: nothing changes it */
+    if (parts == NULL) return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(parts);
+    int64_t end = 0, size;
+    const char *at = NULL;
+    Py_buffer view;
+    starts = PyBytes_FromStringAndSize(NULL, count * 8);
+    sizes = PyBytes_FromStringAndSize(NULL, count * 8);
+    if (starts == NULL || sizes == NULL) goto done;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if ((size = size_of_part(PyTuple_GET_ITEM(parts, i), &at, &view)) == -2) goto done;
+        if (view.obj != NULL) PyBuffer_Release(&view);
+        memcpy(PyBytes_AS_STRING(starts) + i * 8, &end, 8);
+        memcpy(PyBytes_AS_STRING(sizes) + i * 8, &size, 8);
+        if (size > 0) end += size;
+    }
+    if ((data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)end)) == NULL) goto done;
+    char *to = PyBytes_AS_STRING(data), *stop = to + end;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if ((size = size_of_part(PyTuple_GET_ITEM(parts, i), &at, &view)) == -2) goto done;
+        int fits = size <= stop - to; /* a buffer may have grown since */
+        if (fits && size > 0) memcpy(to, at, (size_t)size), to += size;
+        if (view.obj != NULL) PyBuffer_Release(&view);
+        if (!fits) break;
+    }
+    if (to == stop) made = PyTuple_Pack(3, data, starts, sizes);
+    else PyErr_SetString(PyExc_ValueError, "a part has changed its size");
+done:
+    Py_DECREF(parts);
+    Py_XDECREF(starts);
+    Py_XDECREF(sizes);
+    Py_XDECREF(data);
+    return made;
+}
+
 /* is_text(data, starts, sizes) -> whether each is UTF-8, or null */
 static PyObject *spans_is_text(PyObject *Py_UNUSED(self), PyObject *spans) {
     Part part;
@@ -354,6 +404,7 @@ PyMethodDef spans_methods[] = {
     {"is_text", spans_is_text, METH_VARARGS, "Whether spans are UTF-8."},
     {"read_spans", spans_read, METH_VARARGS, "Where the records of a batch lie."},
     {"read_run", spans_read_run, METH_VARARGS, "Where the records of several small batches lie."},
+    {"spans_of_parts", spans_of_parts, METH_O, "Bytes, one behind the other."},
     {"pieces", spans_pieces, METH_VARARGS, "The bytes of spans."},
     {"write_spans", spans_write, METH_VARARGS, "Records that lie somewhere as records of a batch."},
     {NULL, NULL, 0, NULL},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 from ...layout import Buffer, longs
 
@@ -25,6 +26,16 @@ def pieces(buffer: Buffer, offsets: Buffer, lengths: Buffer) -> list[bytes | Non
             raise ValueError("a record lies outside of its buffer")
         found.append(None if size == -1 else bytes(data[start : start + size]))
     return found
+
+
+def spans_of_parts(parts: Sequence[Any]) -> tuple[Buffer, Buffer, Buffer]:
+    """Bytes, one behind the other."""
+    starts, end = array("q"), 0
+    for part in parts:
+        starts.append(end)
+        end += len(part or b"")
+    sizes = array("q", [-1 if part is None else len(part) for part in parts])
+    return b"".join(filter(None, parts)), starts, sizes
 
 
 def is_text(buffer: Buffer, offsets: Buffer, lengths: Buffer) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.agents.job.steps import batches, columns, ends, keyed, rows, sources
 from headgate.agents.job.steps.columns import FilterColumnsStep
-from headgate.agents.job.steps.keyed import JoinStep, JoinTableColumnsStep, JoinTableStep
+from headgate.agents.job.steps.keyed import JoinColumnsStep, JoinStep, JoinTableColumnsStep, JoinTableStep
 from headgate.agents.job.steps.rows import FilterStep
 from headgate.agents.job.steps.sources import ShuffleStep
 from headgate.agents.job.steps.step import Step
@@ -20,6 +20,7 @@ SHARED = (
     columns.OfColumnsStep,
     keyed.KeptStep,
     keyed.WithTableStep,
+    keyed.JoinStreamsStep,
     ends.TopicStep,
 )
 """What several kinds have in common."""
@@ -37,12 +38,14 @@ def test_every_kind_of_step_has_a_verb_of_its_own():
     A filter is one whether a function or an expression says what it keeps, and a join whether it is with a table or with a stream.
     """
     verbs = [
-        kind.VERB for kind in KINDS if kind not in (ShuffleStep, FilterColumnsStep, JoinTableStep, JoinTableColumnsStep)
+        kind.VERB
+        for kind in KINDS
+        if kind not in (ShuffleStep, FilterColumnsStep, JoinTableStep, JoinTableColumnsStep, JoinColumnsStep)
     ]
     assert "" not in verbs
     assert len(set(verbs)) == len(verbs)
     assert (FilterColumnsStep.VERB, JoinTableStep.VERB) == (FilterStep.VERB, JoinStep.VERB)
-    assert JoinTableColumnsStep.VERB == JoinStep.VERB
+    assert JoinTableColumnsStep.VERB == JoinColumnsStep.VERB == JoinStep.VERB
     ways = ({}, {"everyone": True}, {"gathers": True})
     assert {ShuffleStep(by="k", serde=None, key_serde=None, **one).verb for one in ways} == SHUFFLES
 

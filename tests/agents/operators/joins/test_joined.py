@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.agents.job.derive.declaration import Declared
+from headgate.agents.job.steps.keyed import JoinColumnsStep
 from headgate.agents.operators.joins import joined, kept_rows
 from headgate.agents.records.columns.records import Records
+from headgate.agents.records.memory.vectors import Vector
 from headgate.agents.state.cache_memory import CacheMemory
 from headgate.agents.state.opening import open_tables
 from headgate.agents.state.store import MemoryStore
@@ -38,6 +41,23 @@ def job(how: Any = "inner", within: Any = "10s", app: hg.App | None = None, **mo
     app = app or hg.App("job")
     left, right = (app.input(topic, key="k", timestamp="ts") for topic in ("left", "right"))
     left.join(right, within=within, into=both, how=how, name="j", **more).to("out")
+    return app
+
+
+class Row(TypedDict):
+    k: str | None
+    ts: int | None
+    x: int | str
+
+
+class Numbered(TypedDict):
+    x: int
+
+
+def job_of_columns(how: Any = "inner", within: Any = "10s", kind: Any = Row, **more: Any) -> hg.App:
+    app = hg.App("job")
+    left, right = (app.input(topic, serde=hg.json(kind), key_serde=hg.text()).columns() for topic in ("left", "right"))
+    left.join(right, within=within, how=how, name="j", take={"y": "x"}, **more).to("out")
     return app
 
 
@@ -111,6 +131,7 @@ class Life:
         self.declared = declared
         self.memory = CacheMemory(memory_bytes)
         self.step: Any = next(one for one in declared.steps if one.name == "j")
+        self.columns = isinstance(self.step, JoinColumnsStep)
         self.store = MemoryStore()
         self.position = 0
         self.late = 0
@@ -132,7 +153,7 @@ class Life:
     def out(self) -> list[tuple[Any, ...]]:
         """What has been emitted since the last call."""
         found = [
-            (key, *value, time)
+            (key, *(value.values() if self.columns else value), time)
             for rows in self.given
             for key, value, time in zip(rows.shown_keys() or [], rows.values, rows.timestamps, strict=True)
         ]
@@ -140,8 +161,22 @@ class Life:
         return found
 
     def push(self, side: int, rows: list[tuple[str, int, int]]) -> None:
-        values = [{"x": number} for _, _, number in rows]
-        self.op.push_side(side, Records(values, [time for _, time, _ in rows], [key for key, _, _ in rows]))
+        numbers, times = [number for _, _, number in rows], [time for _, time, _ in rows]
+        keys = [key for key, _, _ in rows]
+        if not self.columns:
+            self.op.push_side(side, Records([{"x": number} for number in numbers], times, keys))
+            return
+        # every other base row is none of the rows
+        base = [one for number in numbers for one in (number, None)]
+        self.op.push_side(
+            side,
+            Records.of_vectors(
+                {"x": Vector.of("int64", base)},
+                array("q", [one for time in times for one in (time, 0)]),
+                picked=array("q", range(0, len(base), 2)),
+                key_values=[one for key in keys for one in (key, None)],
+            ),
+        )
 
     def complete(self) -> None:
         self.op.prepare()
@@ -208,14 +243,17 @@ def small() -> Any:
     grace=st.integers(0, 15),
     letters=LETTERS,
     memory_bytes=st.sampled_from([0, 2000, 1 << 20]),
+    columns=st.booleans(),
 )
 def test_any_interleaving_gives_what_a_comparison_of_all_rows_gives(
-    how: Any, within: tuple[int, int], grace: int, letters: list[Any], memory_bytes: int
+    how: Any, within: tuple[int, int], grace: int, letters: list[Any], memory_bytes: int, columns: bool
 ) -> None:
     """Letters that take rows of one side or of both, fail, or are interrupted by a commit; times, ends, and crashes behind any commit: each
     result once, in order. A crash between the steps of an expiry goes on where it was. Memory may be short."""
     before, after = (f"{ms}ms" for ms in within)
-    life = Life(Declared(job(how, (before, after), grace=f"{grace}ms")), memory_bytes)
+    more = {"grace": f"{grace}ms"}
+    declared = job_of_columns(how, (before, after), Numbered, **more) if columns else job(how, (before, after), **more)
+    life = Life(Declared(declared), memory_bytes)
     told = Reference(Distance(*within), how, grace)
     number = 0
     for kind, *what in letters:

@@ -175,9 +175,9 @@ def test_what_is_no_table_of_known_columns_is_refused() -> None:
     kept = app.input("kept", serde=hg.json(Click)).columns(extra="keep")
     for other, told in (
         (unknown, "fields of the table's rows are not known"),
-        (app.input("others"), "two streams are joined as rows"),
-        (clicks, "two streams are joined as rows"),
-        (own, "takes a table"),
+        (app.input("others"), "takes columns, or a table"),
+        (clicks.select(m="n"), "needs within="),
+        (own, "takes columns, or a table"),
         (elsewhere, "another app"),
     ):
         with pytest.raises(DeclarationError, match=told):
