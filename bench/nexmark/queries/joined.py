@@ -1,4 +1,4 @@
-"""Queries that join: columns up to the shuffle, and rows from the join on.
+"""Queries that join.
 
 SQL's joins are without bounds, and keep all of both sides for good. These join within a distance in event time that no pair of these data
 exceeds, so they give the same rows and their state is bounded: a bid comes within a second of its auction, an auction within seconds of
@@ -7,11 +7,11 @@ its seller.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_type_hints
 
 import headgate as hg
 
-from .records import Topics, WholeBid, timed
+from .records import Topics, WholeBid, packed, timed
 
 NEAR = "10s"
 """Bids and their auctions."""
@@ -77,88 +77,62 @@ def q3(app: hg.App, t: Topics) -> None:
     """Who sells in some states, of one category."""
     people = timed(app, t.person, SellerState).columns().filter(hg.col("state").is_in(["OR", "ID", "CA"]))
     auctions = timed(app, t.auction, Offered).columns().filter(hg.col("category") == 10)
-    sellers, sold = (
-        people.repartition("id", name="by-id").rows(),
-        auctions.repartition("seller", name="by-seller").rows(),
-    )
-
-    def sale(auction: Any, person: Any) -> dict[str, Any]:
-        return {"name": person["name"], "city": person["city"], "state": person["state"], "id": auction["id"]}
-
-    sold.join(sellers, on=("seller", "id"), within=FAR, into=sale).to(t.out)
+    sellers, sold = people.repartition("id", name="by-id"), auctions.repartition("seller", name="by-seller")
+    sales = sold.join(sellers, on=("seller", "id"), within=FAR, take=["name", "city", "state"])
+    sales.select("name", "city", "state", "id").to(t.out)
 
 
-def valid(app: hg.App, t: Topics, auction_type: type[Any], bid_type: type[Any], into: Any) -> hg.Stream[Any, Any]:
-    """Pairs of an auction and a bid that came before it expired, by the auction."""
-    auctions = timed(app, t.auction, auction_type).columns().repartition("id", name="by-id").rows()
-    bids = timed(app, t.bid, bid_type).columns().repartition("auction", name="by-auction").rows()
-
-    def pair(auction: Any, bid: Any) -> Any:
-        return into(auction, bid) if bid["dateTime"] <= auction["expires"] else None
-
-    joined = auctions.join(bids, on=("id", "auction"), within=("0s", NEAR), into=pair)
-    return joined.filter(lambda found: found is not None)
+def valid(app: hg.App, t: Topics, auction_type: type[Any], bid_type: type[Any]) -> hg.ColumnStream[Any, Any]:
+    """Pairs of an auction and a bid that came before it expired, by the auction. Columns of the bid begin with `bid_`."""
+    auctions = timed(app, t.auction, auction_type).columns().repartition("id", name="by-id")
+    bids = timed(app, t.bid, bid_type).columns().repartition("auction", name="by-auction")
+    taken = {f"bid_{name}": name for name in bid_type.__annotations__ if name != "auction"}
+    joined = auctions.join(bids, on=("id", "auction"), within=("0s", NEAR), take=taken)
+    return joined.filter(hg.col("bid_dateTime") <= hg.col("expires"))
 
 
 def q4(app: hg.App, t: Topics) -> None:
     """The average closing price of each category. An auction counts once, when it has ended, not with each of its bids."""
-
-    def priced(auction: Any, bid: Any) -> dict[str, Any]:
-        return {"category": auction["category"], "price": bid["price"]}
-
-    ended = valid(app, t, Timed, Offer, priced).window(hg.session(QUIET))
-    finals = ended.agg(final=hg.max("price"), category=hg.max("category"))
+    ended = valid(app, t, Timed, Offer).window(hg.session(QUIET))
+    finals = ended.agg(final=hg.max("bid_price"), category=hg.max("category"))
     finals.repartition("category", name="by-category").agg(name="means", final=hg.mean("final")).to(t.out)
 
 
 def q6(app: hg.App, t: Topics) -> None:
     """The average of the last eleven closing prices of each seller, in the order of the winning bids."""
-
-    def priced(auction: Any, bid: Any) -> dict[str, Any]:
-        return {"at": bid["dateTime"], "price": bid["price"], "seller": auction["seller"]}
-
-    ended = valid(app, t, Timed, Offer, priced).window(hg.session(QUIET))
-    finals = ended.agg(won=hg.arg_max(lambda found: found, by="price")).map(lambda row: row["won"])
-    last = finals.repartition("seller", name="by-seller").agg(name="last", prices=hg.top(11, "price", by="at"))
+    ended = valid(app, t, Timed, Offer).window(hg.session(QUIET))
+    won = ended.agg(price=hg.max("bid_price"), at=hg.arg_max("bid_dateTime", by="bid_price"), seller=hg.max("seller"))
+    last = won.repartition("seller", name="by-seller").agg(name="last", prices=hg.top(11, "price", by="at"))
     last.map(lambda row: {"avg_price": sum(row["prices"]) / len(row["prices"])}).to(t.out)
+
+
+WON = ("bid_dateTime", "bid_price", "bid_bidder", "bid_extra", *WholeAuction.__annotations__)
+NUMBERS = {name for kind in (WholeAuction, WholeBid) for name, of in get_type_hints(kind).items() if of is int}
 
 
 def q9(app: hg.App, t: Topics) -> None:
     """The winning bid of each auction: the newest update is the final one."""
-
-    def pair(auction: Any, bid: Any) -> list[Any]:
-        # Of equal prices the first bid wins: where rows are equal, those that begin with the least number.
-        return [bid["dateTime"], bid["price"], bid["bidder"], bid["extra"], auction]
-
-    pairs = valid(app, t, WholeAuction, WholeBid, pair)
-    won = pairs.agg(name="won", best=hg.arg_max(lambda found: found, by=lambda found: found[1]))
-    won.map(winner).to(t.out)
+    # Of equal prices the first bid wins: of equals, an aggregate takes the least text, and all times have as many digits.
+    pairs = valid(app, t, WholeAuction, WholeBid).with_columns(row=packed(WON, NUMBERS))
+    pairs.agg(name="won", best=hg.arg_max("row", by="bid_price")).map(winner).to(t.out)
 
 
 def winner(row: dict[str, Any]) -> dict[str, Any]:
     """An auction with its best bid."""
-    at, price, bidder, extra, auction = row["best"]
-    return {
-        **auction,
-        "auction": auction["id"],
-        "bidder": bidder,
-        "price": price,
-        "bid_dateTime": at,
-        "bid_extra": extra,
-    }
+    at, price, bidder, extra, *auction = row["best"].split("\t")
+    texts = zip(WholeAuction.__annotations__, auction, strict=True)
+    found: dict[str, Any] = {name: int(text) if name in NUMBERS else text for name, text in texts}
+    own = {"bidder": int(bidder), "price": int(price), "bid_dateTime": int(at), "bid_extra": extra}
+    return {**found, "auction": found["id"], **own}
 
 
 def q20(app: hg.App, t: Topics) -> None:
     """Bids of one category with their auctions, also of those that began after the bid."""
     auctions = timed(app, t.auction, WholeAuction).columns().filter(hg.col("category") == 10)
-    bids = timed(app, t.bid, WholeBid).columns().repartition("auction", name="by-auction").rows()
-
-    def pair(bid: Any, auction: Any) -> dict[str, Any]:
-        rest = {name: value for name, value in auction.items() if name not in ("id", "dateTime", "extra")}
-        times = {"bid_dateTime": bid["dateTime"], "auction_dateTime": auction["dateTime"]}
-        extras = {"bid_extra": bid["extra"], "auction_extra": auction["extra"]}
-        first = {name: bid[name] for name in ("auction", "bidder", "price", "channel", "url")}
-        return {**first, **rest, **times, **extras}
-
-    offered = auctions.repartition("id", name="by-id").rows()
-    bids.join(offered, on=("auction", "id"), within=NEAR, into=pair).to(t.out)
+    bids = timed(app, t.bid, WholeBid).columns().repartition("auction", name="by-auction")
+    renamed = {"auction_dateTime": "dateTime", "auction_extra": "extra"}
+    taken = {name: name for name in WholeAuction.__annotations__ if name not in ("id", *renamed.values())}
+    offered = auctions.repartition("id", name="by-id")
+    pairs = bids.join(offered, on=("auction", "id"), within=NEAR, take={**taken, **renamed})
+    first = ("auction", "bidder", "price", "channel", "url", *taken, "auction_dateTime", "auction_extra")
+    pairs.select(*first, bid_dateTime=hg.col("dateTime"), bid_extra=hg.col("extra")).to(t.out)
