@@ -16,6 +16,7 @@ from ....core.columns.typing import NUMBERS, column_of, kind_of
 from ....core.errors import DeclarationError
 from ...records.columns.frame_libraries import Library, check_library
 from ...records.columns.framed_columns import HIDDEN
+from ...records.columns.selecting import names_in, needs_value
 from ...records.values.column_types import columns_of_type, is_arrow_schema, type_of_arrow
 from ...records.values.serdes import OUTPUT_KEY, is_json, json
 from ..derive.named_fields import fields_behind, fields_of_type
@@ -79,14 +80,15 @@ class KnownColumns:
     def check_aggregates(self, aggregates: Mapping[str, Aggregate]) -> None:
         """Refuse aggregates that need rows, numbers where there are none, or other conditions than of these columns."""
         for title, part in aggregates.items():
-            if part.name == "aggregate" or any(map(callable, (part.of, part.by, part.where))):
+            if part.name == "aggregate" or any(map(needs_value, (part.of, part.by, part.where))):
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}(…)) has a function of a value, which needs rows",
                     remedy="name a column, which .with_columns(…) may compute, or put .rows() before .repartition(…)",
                 )
             if part.by is not None:
                 self.schema[str(part.by)]  # raises if there is none
-            column = None if part.of is None else self.schema[str(part.of)]
+            columns = [self.schema[name] for name in names_in(part.of)]
+            column = columns[0] if isinstance(part.of, str) else None
             if column is not None and part.name in OF_NUMBERS and column.type not in NUMBERS:
                 raise DeclarationError(
                     f"agg({title}=hg.{part.name}('{column.name}')) needs numbers, and '{column.name}' is {column.type}",

@@ -15,6 +15,7 @@ from ....core.batching.spark_schema import check_column, without_json
 from ....core.columns.schema import TEXT, ColumnSchema
 from ....core.errors import DeclarationError
 from ....core.settings import offer
+from ...records.columns.selecting import names_in
 from ...records.memory.event_time import units_said
 from ...records.values.column_types import plain_fields
 from ...records.values.serdes import Serde, is_json
@@ -36,7 +37,7 @@ def check_aggregated(step: Step, plan: AggregatePlan) -> None:
     """Refuse aggregates of fields that no row behind this step has, and sums and means of fields that never hold a number."""
     for title, part in zip(plan.names, plan.parts, strict=True):
         where = f"agg({title}=hg.{part.name}({part.of!r}))"
-        for name in (part.of, part.by):
+        for name in (*names_in(part.of), *names_in(part.by)):
             check_field(step, name, where)
         if part.name in OF_NUMBERS and isinstance(part.of, str):
             _check_number(type_of_rows(step), part.of, part.name, where)

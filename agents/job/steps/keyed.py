@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ....core.columns.schema import INT, TEXT, ColumnSchema, ColumnSpec
 from ....core.windows.joins import held_back, preserves
 from ....core.windows.results import CLOSED_FIELD, END_FIELD, START_FIELD
+from ...records.columns.selecting import needs_value
 from ..types.aggregates import AggregatePlan
 from ..types.schemas import (
     SLOT_KEY,
@@ -368,7 +369,7 @@ class JoinColumnsStep(JoinStreamsStep):
 
 
 def _fields(step: Step, plan: AggregatePlan) -> frozenset[str]:
-    if any(callable(one) for part in plan.parts for one in (part.of, part.by, part.where)):
+    if any(needs_value(one) for part in plan.parts for one in (part.of, part.by, part.where)):
         raise NeedsValue(step, "has a function of the value")
     return plan.reads
 

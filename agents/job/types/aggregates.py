@@ -27,10 +27,12 @@ from ....core.columns.typing import NUMBERS as COLUMNS_OF_NUMBERS
 from ....core.errors import DataError, DeclarationError
 from ....core.graph.schema import ANY, Field, digest
 from ...records.columns.expressions import Computation
-from ...records.columns.selecting import column_of, lacking
-from .arguments import check_function, check_selector
+from ...records.columns.selecting import Fields, column_of, lacking, names_in, needs_value
+from .arguments import check_function, check_selector, field_names
 
 Selector = str | Callable[[Any], Any]
+Selectors = Selector | Sequence[str]
+"""What an aggregate is of whose result is a value of a row: a field, several, or a function of the value."""
 ValueColumns = list[Any]
 Where = Expression | Callable[[Any], Any] | None
 RowTest = Node | Callable[[Any], Any]
@@ -103,6 +105,11 @@ def selected(of: Any, name: str) -> Any:
     """What an aggregate is of, if it can be."""
     check_selector(of, f"hg.{name}")
     return of
+
+
+def taken(of: Any, name: str) -> Any:
+    """The same where its result is a value of a row, which several fields may be."""
+    return Fields(field_names(of, f"hg.{name}")) if isinstance(of, list | tuple) else selected(of, name)
 
 
 def condition_of(where: Any, name: str) -> RowTest | None:
@@ -184,11 +191,11 @@ def mean(of: Selector, *, where: Where = None) -> Aggregate:
     )
 
 
-def first(of: Selector, *, where: Where = None) -> Aggregate:
+def first(of: Selectors, *, where: Where = None) -> Aggregate:
     """The value of the first row, in the order of the stream's partition."""
     return Aggregate(
         "first",
-        selected(of, "first"),
+        taken(of, "first"),
         tuple,
         lambda s, x: s or (x,),
         None,
@@ -199,13 +206,13 @@ def first(of: Selector, *, where: Where = None) -> Aggregate:
     )
 
 
-def last(of: Selector, *, where: Where = None) -> Aggregate:
+def last(of: Selectors, *, where: Where = None) -> Aggregate:
     """The value of the last row."""
-    of, condition = selected(of, "last"), condition_of(where, "last")
+    selector, condition = taken(of, "last"), condition_of(where, "last")
     if condition is None:
         return Aggregate(
             "last",
-            of,
+            selector,
             _nothing,
             lambda _s, x: x,
             None,
@@ -217,7 +224,7 @@ def last(of: Selector, *, where: Where = None) -> Aggregate:
     # a later session may have no row that counts, and one that counts may have the value None
     return Aggregate(
         "last",
-        of,
+        selector,
         tuple,
         lambda _s, x: (x,),
         None,
@@ -250,11 +257,11 @@ def reduce(of: Selector, fn: Callable[[Any, Any], Any], *, where: Where = None) 
     )
 
 
-def collect(of: Selector, *, where: Where = None) -> Aggregate:
+def collect(of: Selectors, *, where: Where = None) -> Aggregate:
     """All values, as a list. The list grows without bound: use a window, or make sure that it stays short."""
     return Aggregate(
         "collect",
-        selected(of, "collect"),
+        taken(of, "collect"),
         list,
         lambda s, x: [*s, x],
         None,
@@ -319,7 +326,7 @@ class AggregatePlan:
         """For each aggregate, the number of its condition."""
         nodes = [one for one in self.conditions if not callable(one)]
         self._asked = {name: column_of(name) for node in nodes for name in columns_in(node)}
-        self._fields = [one for part in self.parts for one in (part.of, part.by) if isinstance(one, str)]
+        self._fields = [name for part in self.parts for one in (part.of, part.by) for name in names_in(one)]
         self.reads = frozenset(self._fields).union(self._asked)
         """The fields that the aggregates are of, and those of conditions."""
         self.merges = all(part.merge is not None for part in self.parts)
@@ -620,9 +627,7 @@ def _type_of(part: Aggregate) -> str:
 
 def _name_of(part: Aggregate) -> str:
     selector: Any = part.add if part.name == "aggregate" else part.of
-    name: str = (
-        selector or "" if selector is None or isinstance(selector, str) else getattr(selector, "__qualname__", "")
-    )
+    name = getattr(selector, "__qualname__", "") if needs_value(selector) else str(selector or "")
     name = "" if "<lambda>" in name else name
     if part.by is not None:
         name = f"{name} by {'a function' if callable(part.by) else part.by}"

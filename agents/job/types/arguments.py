@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
 from ....core.columns.expressions import Expression
@@ -89,6 +89,14 @@ def check_selector(by: Any, verb: str) -> None:
     if not callable(by):
         raise DeclarationError(f"{verb}({by!r})", remedy="a field's name, or a function of the value")
     check_function(by, verb)
+
+
+def field_names(names: Sequence[Any], verb: str) -> tuple[str, ...]:
+    """Several fields, each once; refuses anything else."""
+    found = tuple(names)
+    if not found or not all(isinstance(one, str) and one for one in found) or len(set(found)) < len(found):
+        raise DeclarationError(f"{verb}({names!r:.60}) names no fields, or one twice", remedy='["item", "price"]')
+    return found
 
 
 def duration(value: str | float, what: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 
 from ....core.errors import DataError, DeclarationError
-from .aggregates import Aggregate, Selector, Where, condition_of, selected
+from .aggregates import Aggregate, Selector, Selectors, Where, condition_of, selected, taken
 
 MOST = 1_000
 """The greatest number of rows that `top` keeps for each key."""
@@ -66,8 +66,9 @@ def _comes_before(one: RankedRow, other: RankedRow, greatest: bool) -> bool:
     return value_order(one[1]) < value_order(other[1])
 
 
-def arg_max(of: Selector, by: Selector, *, where: Where = None) -> Aggregate:
+def arg_max(of: Selectors, by: Selector, *, where: Where = None) -> Aggregate:
     """The value of one field in the row in which another is greatest: `hg.arg_max("item", by="price")`. None before the first row.
+    With several fields, `hg.arg_max(["item", "buyer"], by="price")`, a dict of them.
 
     Of rows that are equal in `by`, the one with the least value is taken, whatever the order in which they come: so the result is the same
     after a replay, and however partial states are merged. A null in `by` is an error of its record; NaN counts as less than any number.
@@ -75,12 +76,12 @@ def arg_max(of: Selector, by: Selector, *, where: Where = None) -> Aggregate:
     return _extreme("arg_max", of, by, where, greatest=True)
 
 
-def arg_min(of: Selector, by: Selector, *, where: Where = None) -> Aggregate:
+def arg_min(of: Selectors, by: Selector, *, where: Where = None) -> Aggregate:
     """The value of one field in the row in which another is least. As `arg_max` otherwise; NaN counts as more than any number."""
     return _extreme("arg_min", of, by, where, greatest=False)
 
 
-def _extreme(name: str, of: Selector, by: Selector, where: Where, *, greatest: bool) -> Aggregate:
+def _extreme(name: str, of: Selectors, by: Selector, where: Where, *, greatest: bool) -> Aggregate:
     def add(state: RankedRow, row: RankedRow) -> RankedRow:
         value, at = row
         if at is None:
@@ -110,7 +111,7 @@ def _extreme(name: str, of: Selector, by: Selector, where: Where, *, greatest: b
 
     return Aggregate(
         name,
-        selected(of, name),
+        taken(of, name),
         tuple,
         add,
         merge,
@@ -121,8 +122,9 @@ def _extreme(name: str, of: Selector, by: Selector, where: Where, *, greatest: b
     )
 
 
-def top(n: int, of: Selector | None = None, *, by: Selector | None = None, where: Where = None) -> Aggregate:
-    """The values of a field in the `n` rows in which another is greatest, as a list: `hg.top(3, "item", by="price")`.
+def top(n: int, of: Selectors | None = None, *, by: Selector | None = None, where: Where = None) -> Aggregate:
+    """The values of a field in the `n` rows in which another is greatest, as a list: `hg.top(3, "item", by="price")`; of several fields,
+    dicts: `hg.top(3, ["item", "buyer"], by="price")`.
 
     With one of the two fields alone, its own `n` greatest values: `hg.top(3, by="price")`. Rows are ranked as by `arg_max`, so the result
     does not depend on the order in which they come; rows that are equal all count. A state has up to `n` entries, and `n` is at most 1,000.
@@ -133,7 +135,10 @@ def top(n: int, of: Selector | None = None, *, by: Selector | None = None, where
         raise DeclarationError(
             f"hg.top({n})", remedy=f'say what is kept, and what decides: hg.top({n}, "item", by="price")'
         )
-    of, by = (of if of is not None else by), (by if by is not None else of)
+    if by is None and isinstance(of, list | tuple):
+        raise DeclarationError(f"hg.top({n}, {of!r:.60})", remedy='say what decides: by="price"')
+    what: Any = of if of is not None else by
+    by = by if by is not None else what
 
     def add(state: Sequence[RankedRow], row: RankedRow) -> Sequence[RankedRow]:
         value, at = row
@@ -168,7 +173,7 @@ def top(n: int, of: Selector | None = None, *, by: Selector | None = None, where
 
     return Aggregate(
         "top",
-        selected(of, "top"),
+        taken(what, "top"),
         tuple,
         add,
         merge,

@@ -17,10 +17,11 @@ from ...job.steps.keyed import AggregateStep, WindowStep
 from ...job.types.aggregates import NEVER_NULL, NUMERIC, Aggregate, AggregatePlan
 from ...records.columns.groups import KeyTable, null_among, numbers_in
 from ...records.columns.records import Records
+from ...records.columns.selecting import Fields, names_in
 from ...records.kafka.columns import pick
 from ...records.layout import Buffer, bit, bits, both, longs
 from ...records.memory.record_spans import RecordSpans
-from ...records.memory.vectors import Vector
+from ...records.memory.vectors import Vector, dicts_of
 from ...records.values.serdes import KEY, writes_utf8
 from .key_arrays import NULL_NUMBER, Addition, KeyArrays
 from .state_cells import CellColumn, ObjectColumn
@@ -250,7 +251,10 @@ class ColumnAddends:
 
     def _objects(self, part: Aggregate, met: Buffer | None) -> ObjectColumn:
         """What a part is of, where states are objects."""
-        values = self.chunk[str(part.of)]
+        names = names_in(part.of)
+        values = self.chunk[names[0]]
+        if isinstance(part.of, Fields):
+            values = dicts_of(names, len(self.chunk), [self.chunk[name] for name in names])
         if part.by is not None:
             values = list(zip(values, self.chunk[str(part.by)], strict=True))
         if met is None:

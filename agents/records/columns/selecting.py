@@ -7,6 +7,7 @@ column of mixed types is read value by value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -18,6 +19,42 @@ Column = Callable[[list[Any]], list[Any]]
 def field_of(value: Any, name: str) -> Any:
     """One field of one value."""
     return value[name] if isinstance(value, Mapping) else getattr(value, name)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fields:
+    """Selects several fields of a value, as a dict.
+
+    >>> Fields(("a", "b"))({"a": 1, "b": 2, "c": 3})
+    {'a': 1, 'b': 2}
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, value: Any) -> dict[str, Any]:
+        return {name: field_of(value, name) for name in self.names}
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+    def __repr__(self) -> str:
+        return repr([*self.names])
+
+
+def names_in(by: Any) -> tuple[str, ...]:
+    """The fields that a selector names; none for a function of the value.
+
+    >>> names_in("a"), names_in(Fields(("a", "b"))), names_in(len)
+    (('a',), ('a', 'b'), ())
+    """
+    if isinstance(by, str):
+        return (by,)
+    return by.names if isinstance(by, Fields) else ()
+
+
+def needs_value(by: Any) -> bool:
+    """Whether a selector is a function, which needs the value itself."""
+    return callable(by) and not isinstance(by, Fields)
 
 
 def column_of(by: str | Callable[[Any], Any]) -> Column:

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 import headgate as hg
 
-from .records import ROW, Topics, WholeBid, bid_of
+from .records import BID, Topics, WholeBid
 
 PRICE = hg.col("price")
 RANKS = {"rank1": PRICE < 10_000, "rank2": (PRICE >= 10_000) & (PRICE < 1_000_000), "rank3": PRICE >= 1_000_000}
@@ -97,15 +97,14 @@ def q17(app: hg.App, t: Topics) -> None:
 
 
 def q18(app: hg.App, t: Topics) -> None:
-    """The newest bid of each bidder for each auction; of several of one millisecond, the least as text."""
+    """The newest bid of each bidder for each auction; of several of one millisecond, the least by its bytes."""
     bids = app.input(t.bid, serde=hg.json(WholeBid)).columns()
-    keyed = bids.with_columns(row=ROW, key=hg.concat(hg.col("bidder").cast(str), "|", hg.col("auction").cast(str)))
-    newest = keyed.repartition("key").agg(newest=hg.arg_max("row", by="dateTime"))
-    newest.map(lambda found: bid_of(found["newest"])).to(t.out)
+    keyed = bids.with_columns(key=hg.concat(hg.col("bidder").cast(str), "|", hg.col("auction").cast(str)))
+    newest = keyed.repartition("key").agg(newest=hg.arg_max(BID, by="dateTime"))
+    newest.map(lambda found: found["newest"]).to(t.out)
 
 
 def q19(app: hg.App, t: Topics) -> None:
     """The ten highest bids for each auction, as one record."""
-    bids = app.input(t.bid, serde=hg.json(WholeBid)).columns().with_columns(row=ROW)
-    best = bids.repartition("auction").agg(top=hg.top(10, "row", by="price"))
-    best.map(lambda found: {"top": [bid_of(row) for row in found["top"]]}).to(t.out)
+    bids = app.input(t.bid, serde=hg.json(WholeBid)).columns()
+    bids.repartition("auction").agg(top=hg.top(10, BID, by="price")).to(t.out)

@@ -7,11 +7,11 @@ its seller.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, TypedDict
 
 import headgate as hg
 
-from .records import Topics, WholeBid, packed, timed
+from .records import Topics, WholeBid, timed
 
 NEAR = "10s"
 """Bids and their auctions."""
@@ -106,24 +106,22 @@ def q6(app: hg.App, t: Topics) -> None:
     last.map(lambda row: {"avg_price": sum(row["prices"]) / len(row["prices"])}).to(t.out)
 
 
-WON = ("bid_dateTime", "bid_price", "bid_bidder", "bid_extra", *WholeAuction.__annotations__)
-NUMBERS = {name for kind in (WholeAuction, WholeBid) for name, of in get_type_hints(kind).items() if of is int}
+WON = ["bid_dateTime", "bid_price", "bid_bidder", "bid_extra", *WholeAuction.__annotations__]
 
 
 def q9(app: hg.App, t: Topics) -> None:
     """The winning bid of each auction: the newest update is the final one."""
-    # Of equal prices the first bid wins: of equals, an aggregate takes the least text, and all times have as many digits.
-    pairs = valid(app, t, WholeAuction, WholeBid).with_columns(row=packed(WON, NUMBERS))
-    pairs.agg(name="won", best=hg.arg_max("row", by="bid_price")).map(winner).to(t.out)
+    # Of equal prices the first bid wins: of equals, an aggregate takes the row whose first field is the least.
+    won = valid(app, t, WholeAuction, WholeBid).agg(name="won", best=hg.arg_max(WON, by="bid_price"))
+    won.map(winner).to(t.out)
 
 
 def winner(row: dict[str, Any]) -> dict[str, Any]:
     """An auction with its best bid."""
-    at, price, bidder, extra, *auction = row["best"].split("\t")
-    texts = zip(WholeAuction.__annotations__, auction, strict=True)
-    found: dict[str, Any] = {name: int(text) if name in NUMBERS else text for name, text in texts}
-    own = {"bidder": int(bidder), "price": int(price), "bid_dateTime": int(at), "bid_extra": extra}
-    return {**found, "auction": found["id"], **own}
+    best = row["best"]
+    own = {name: best[name] for name in WholeAuction.__annotations__}
+    bid = {"auction": best["id"], "bidder": best["bid_bidder"], "price": best["bid_price"]}
+    return {**own, **bid, "bid_dateTime": best["bid_dateTime"], "bid_extra": best["bid_extra"]}
 
 
 def q20(app: hg.App, t: Topics) -> None:

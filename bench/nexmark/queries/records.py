@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
@@ -71,28 +71,5 @@ def timed(app: hg.App, topic: str, kind: type[V], **more: Any) -> hg.Stream[Any,
     return app.input(topic, serde=hg.json(kind), **given)
 
 
-def packed(names: Iterable[str], numbers: Collection[str]) -> hg.Expression:
-    """These columns as one text: an aggregate takes one column, and a column holds no row. `numbers`: those that are numbers, which
-    may have `bid_` in front."""
-    parts: list[Any] = []
-    for name in names:
-        column = hg.col(name)
-        parts += ["\t", column.cast(str) if name.removeprefix("bid_") in numbers else column]
-    return hg.concat(*parts[1:])
-
-
-ROW = packed(WholeBid.__annotations__, ("auction", "bidder", "price", "dateTime"))
-
-
-def bid_of(row: str) -> dict[str, Any]:
-    """The bid of such a text."""
-    auction, bidder, price, channel, url, at, extra = row.split("\t")
-    return {
-        "auction": int(auction),
-        "bidder": int(bidder),
-        "price": int(price),
-        "channel": channel,
-        "url": url,
-        "dateTime": int(at),
-        "extra": extra,
-    }
+BID = [*WholeBid.__annotations__]
+"""The fields of a bid."""

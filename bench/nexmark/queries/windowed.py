@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 import headgate as hg
 
-from .records import ROW, Topics, WholeBid, bid_of, timed
+from .records import BID, Topics, WholeBid, timed
 
 
 class AuctionTime(TypedDict):
@@ -68,15 +68,15 @@ def each_of(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def q7(app: hg.App, t: Topics) -> None:
     """The highest bids of each 10 s; at most ten that are equal."""
-    bids = timed(app, t.bid, WholeBid).columns().with_columns(row=ROW, all=0)
+    bids = timed(app, t.bid, WholeBid).columns().with_columns(all=0)
     windows = bids.repartition("all").window(hg.tumbling("10s"))
-    windows.agg(best=hg.top(10, "row", by="price")).flat_map(highest).to(t.out)
+    windows.agg(best=hg.top(10, BID, by="price")).flat_map(highest).to(t.out)
 
 
 def highest(row: dict[str, Any]) -> list[dict[str, Any]]:
     """The bids whose price is that of the first."""
-    bids = [bid_of(one) for one in row["best"]]
-    return [{**bid, "window_end": row["window_end"]} for bid in bids if bid["price"] == bids[0]["price"]]
+    best = row["best"]
+    return [{**bid, "window_end": row["window_end"]} for bid in best if bid["price"] == best[0]["price"]]
 
 
 def q8(app: hg.App, t: Topics) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce as reduced
 from typing import Any, TypedDict
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -327,6 +328,17 @@ def ranked(sales: Sales, by: str, sign: int) -> Sales:
     return sorted(sales, key=lambda one: (sign * one[by], one["item"] is not None, one["item"] or ""))
 
 
+def fields_of(sales: Sales, names: Sequence[str]) -> Sales:
+    """Only these fields."""
+    return [{name: one[name] for name in names} for one in sales]
+
+
+def several(sales: Sales, by: str, names: Sequence[str] = ("item", "n")) -> Sales:
+    """By this field, the greatest first, then by the bytes of the others."""
+    order = sorted(range(len(sales)), key=lambda at: (-sales[at][by], msgpack.packb(fields_of(sales, names)[at])))
+    return fields_of([sales[at] for at in order], names)
+
+
 def near(values: list[float], q: float) -> Any:
     """The value of this rank; 1 % more or less is no matter."""
     return pytest.approx(values[math.floor(q * (len(values) - 1))], rel=0.0101) if values else None
@@ -372,6 +384,26 @@ ORACLES: dict[str, tuple[Made, Callable[[Sales, Sales], Any]]] = {
     "greatest": (
         lambda w: hg.top(2, "price", where=w),
         lambda _, counting: sorted((one["price"] for one in counting), reverse=True)[:2],
+    ),
+    "arg_max of several fields": (
+        lambda w: hg.arg_max(["item", "n"], by="price", where=w),
+        lambda _, counting: next(iter(several(counting, "price")), None),
+    ),
+    "top of several fields": (
+        lambda w: hg.top(3, ("n", "item"), by="price", where=w),
+        lambda _, counting: several(counting, "price", ("n", "item"))[:3],
+    ),
+    "first of several fields": (
+        lambda w: hg.first(["item", "price"], where=w),
+        lambda _, counting: next(iter(fields_of(counting, ("item", "price"))), None),
+    ),
+    "last of several fields": (
+        lambda w: hg.last(["n"], where=w),
+        lambda _, counting: next(reversed(fields_of(counting, ("n",))), None),
+    ),
+    "collect of several fields": (
+        lambda w: hg.collect(["k", "item"], where=w),
+        lambda _, counting: fields_of(counting, ("k", "item")),
     ),
     "distinct": (
         lambda w: hg.count_distinct("item", where=w),
