@@ -27,7 +27,7 @@ from ....core.columns.typing import NUMBERS as COLUMNS_OF_NUMBERS
 from ....core.errors import DataError, DeclarationError
 from ....core.graph.schema import ANY, Field, digest
 from ...records.columns.expressions import Computation
-from ...records.columns.selecting import Fields, column_of, lacking, names_in, needs_value
+from ...records.columns.selecting import SeveralFields, column_of, lacking, names_in, needs_value
 from .arguments import check_function, check_selector, field_names
 
 Selector = str | Callable[[Any], Any]
@@ -109,7 +109,7 @@ def selected(of: Any, name: str) -> Any:
 
 def taken(of: Any, name: str) -> Any:
     """The same where its result is a value of a row, which several fields may be."""
-    return Fields(field_names(of, f"hg.{name}")) if isinstance(of, list | tuple) else selected(of, name)
+    return SeveralFields(field_names(of, f"hg.{name}")) if isinstance(of, list | tuple) else selected(of, name)
 
 
 def condition_of(where: Any, name: str) -> RowTest | None:

@@ -17,7 +17,7 @@ from ...job.steps.keyed import AggregateStep, WindowStep
 from ...job.types.aggregates import NEVER_NULL, NUMERIC, Aggregate, AggregatePlan
 from ...records.columns.groups import KeyTable, null_among, numbers_in
 from ...records.columns.records import Records
-from ...records.columns.selecting import Fields, names_in
+from ...records.columns.selecting import SeveralFields, names_in
 from ...records.kafka.columns import pick
 from ...records.layout import Buffer, bit, bits, both, longs
 from ...records.memory.record_spans import RecordSpans
@@ -253,7 +253,7 @@ class ColumnAddends:
         """What a part is of, where states are objects."""
         names = names_in(part.of)
         values = self.chunk[names[0]]
-        if isinstance(part.of, Fields):
+        if isinstance(part.of, SeveralFields):
             values = dicts_of(names, len(self.chunk), [self.chunk[name] for name in names])
         if part.by is not None:
             values = list(zip(values, self.chunk[str(part.by)], strict=True))

@@ -22,10 +22,10 @@ def field_of(value: Any, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Fields:
+class SeveralFields:
     """Selects several fields of a value, as a dict.
 
-    >>> Fields(("a", "b"))({"a": 1, "b": 2, "c": 3})
+    >>> SeveralFields(("a", "b"))({"a": 1, "b": 2, "c": 3})
     {'a': 1, 'b': 2}
     """
 
@@ -44,17 +44,17 @@ class Fields:
 def names_in(by: Any) -> tuple[str, ...]:
     """The fields that a selector names; none for a function of the value.
 
-    >>> names_in("a"), names_in(Fields(("a", "b"))), names_in(len)
+    >>> names_in("a"), names_in(SeveralFields(("a", "b"))), names_in(len)
     (('a',), ('a', 'b'), ())
     """
     if isinstance(by, str):
         return (by,)
-    return by.names if isinstance(by, Fields) else ()
+    return by.names if isinstance(by, SeveralFields) else ()
 
 
 def needs_value(by: Any) -> bool:
     """Whether a selector is a function, which needs the value itself."""
-    return callable(by) and not isinstance(by, Fields)
+    return callable(by) and not isinstance(by, SeveralFields)
 
 
 def column_of(by: str | Callable[[Any], Any]) -> Column:
