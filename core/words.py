@@ -83,6 +83,8 @@ WORDS = (
           ".filter(fn), or .filter(hg.col(…) > 0) where the values have a declared type", "steps.md#one-row-at-a-time"),
     _word("update", QUIX, STREAMS, ".map(fn) returns the new value, .peek(fn) is for effects", "steps.md#one-row-at-a-time"),
     _word("process_values processValues", STREAMS_API, STREAMS, ".process(MyActor) of rows", "actors.md"),
+    _word("join_lookup lookup_join async_lookup", (QUIX, FLINK), STREAMS,
+          '.lookup(fn, on="field", cache="5m", into=joined) of rows', "async.md"),
     _word("async_map mapAsync map_unordered ordered_wait", FLINK, STREAMS, ".map_async(fn, concurrency=16) of rows", "async.md"),
     _word("items noack noack_take enumerate", FAUST, (*STREAMS, BATCHES),
           "a batch of an agent gives records with key, value, timestamp and headers: async for batch in batches", "actors.md#agents"),

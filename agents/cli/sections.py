@@ -131,6 +131,8 @@ CLASSES: dict[str, str] = {
     "NotWritten": "docs/troubleshooting.md#files-are-not-published",
     "Unpublished": "docs/troubleshooting.md#files-are-not-published",
     "NotYet": "docs/registry.md#what-happens-when-something-is-missing",
+    "ServiceAway": "docs/async.md#when-the-service-is-away",
+    "WrongAnswer": "docs/async.md#asking-a-service-with-a-cache-and-a-rate",
     "NoSchema": "docs/registry.md#what-happens-when-something-is-missing",
     "PortLost": "docs/kafka.md",
     "DriverError": "docs/testing.md",

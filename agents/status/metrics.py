@@ -532,6 +532,27 @@ METRICS: tuple[Metric, ...] = (
         _counted("records_expiring"),
     ),
     Metric(
+        "headgate_lookups_asked_total",
+        COUNTER,
+        "Questions that `lookup` has asked of services.",
+        ("task",),
+        _counted("lookups_asked"),
+    ),
+    Metric(
+        "headgate_lookups_cached_total",
+        COUNTER,
+        "Questions that `lookup` has answered from its cache.",
+        ("task",),
+        _counted("lookups_cached"),
+    ),
+    Metric(
+        "headgate_lookup_circuits_opened_total",
+        COUNTER,
+        "How often `lookup` has ceased to ask a service that was away, but for probes.",
+        ("task",),
+        _counted("lookup_circuits_opened"),
+    ),
+    Metric(
         "headgate_failures_total",
         COUNTER,
         "Failed chunks, whether retried or not.",

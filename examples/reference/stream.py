@@ -125,6 +125,24 @@ def await_for_each() -> None:
         assert driver.read("priced")[0].value == {"id": 1, "price": 9.5}
 
 
+def ask_a_service() -> None:
+    """Stream.lookup"""
+    app = hg.App("rated")
+
+    async def rate_of(currency: str) -> float | None:
+        return {"EUR": 1.0, "USD": 0.9}.get(currency)  # ask a service
+
+    def rated(order: dict[str, Any], rate: float | None) -> dict[str, Any]:
+        return {**order, "rate": rate}
+
+    orders = app.input("orders")
+    orders.lookup(rate_of, on="currency", cache="5m", rate="500/s", into=rated).to("rated")
+
+    with hg.testing.Driver(app) as driver:
+        driver.send_all("orders", [{"id": 1, "currency": "USD"}, {"id": 2, "currency": "XYZ"}])
+        assert [record.value["rate"] for record in driver.read("rated")] == [0.9, None]
+
+
 def merge() -> None:
     """Stream.merge"""
     app = hg.App("all")

@@ -112,6 +112,7 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/operators/windows": ".base .shuffle .failures agents/job agents/records",
         "agents/operators/joins": ".base .windows .failures agents/job agents/records",
         "agents/operators/actors": ".base agents/job agents/records",
+        "agents/operators/lookups": ".base agents/job agents/records",
         "agents/operators/batches": ".base .source .windows .failures agents/job agents/records",
         "agents/operators/pipeline": ".base .shuffle .source .failures .windows .joins .actors agents/job agents/records",
         "agents/state": "agents/job agents/records",

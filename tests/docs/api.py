@@ -48,8 +48,8 @@ PARTS = (
     Part("stream", "Streams of rows", "What is said of one record at a time, of keys, of state, and where results go. See "
         "[How it works](../../how-it-works.md), [Keys](../../keys.md) and [Joins of two streams](../../joins.md).", (
         "Stream",
-        *_members("Stream", "map flat_map filter branch peek columns map_async merge as_events rekey repartition broadcast agg window"),
-        *_members("Stream", "table join to share sink process"),
+        *_members("Stream", "map flat_map filter branch peek columns map_async lookup merge as_events rekey repartition broadcast"),
+        *_members("Stream", "agg window table join to share sink process"),
         "Record", "Record.with_value", "Batch", "Batch.values",
     )),
     Part("columns", "Streams of columns", "Expressions instead of functions. See [Columns](../../columns.md).", (

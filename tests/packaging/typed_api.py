@@ -73,6 +73,25 @@ assert_type(orders.map_async(looked_up, concurrency=4), Stream[str, Priced])
 orders.map_async(lambda order: order.amount)  # pyright: ignore[reportArgumentType]
 
 
+async def rate_of(currency: str) -> float:
+    return float(len(currency))
+
+
+async def rates_of(currencies: list[str]) -> list[float]:
+    return [float(len(one)) for one in currencies]
+
+
+def at_rate(order: Order, rate: float) -> Priced:
+    return Priced(order.country, order.amount * rate)
+
+
+assert_type(orders.lookup(rate_of, on="currency", cache="5m", into=at_rate), Stream[str, Priced])
+assert_type(orders.lookup(rates_of, on="currency", batch=50, rate="10/s", into=at_rate), Stream[str, Priced])
+assert_type(orders.lookup(rate_of, on="currency"), Stream[str, float])
+assert_type(orders.lookup(rates_of, on="currency", batch=50), Stream[str, float])
+orders.lookup(rate_of, on="currency", into=lambda order, rate: order.price)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 # columns
 in_columns = app.input("rated", serde=hg.json(Rate)).columns()
 assert_type(in_columns, hg.ColumnStream[Any, Rate])

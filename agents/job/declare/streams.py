@@ -43,6 +43,7 @@ from .columns import EndsOfColumns, KnownColumns, columns_behind, filter_rows, s
 from .declaring import Declaring, added, serde_for
 from .ends import Ended, EndsOfRows, TableView
 from .joins import JoinDistance, join_columns_step, join_step, join_table_columns_step, join_table_step
+from .lookups import AwayErrors, lookup_step
 from .refused_verbs import RefusesVerbs, no_verb, unbounded
 from .windows import DeclaredWindow
 
@@ -297,6 +298,66 @@ class Stream(RowsOrColumns[K, V], EndsOfRows[K, V]):
                 f"map_async(concurrency={concurrency!r}) would never run anything", remedy="at least 1"
             )
         return self._then(r.MapAsyncStep, fn=fn, concurrency=concurrency, with_record=with_record, on_error=policy)
+
+    @overload
+    def lookup(self, fn: Callable[[Any], Awaitable[T]], *, into: Callable[[V, T], W], on: Selector | None = ..., batch: Literal[1] = ...,
+               cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ..., concurrency: int = ...,
+               timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
+               on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def lookup(self, fn: Callable[[Any], Awaitable[W]], *, into: None = ..., on: Selector | None = ..., batch: Literal[1] = ...,
+               cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ..., concurrency: int = ...,
+               timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
+               on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def lookup(self, fn: Callable[[list[Any]], Awaitable[Sequence[T]]], *, into: Callable[[V, T], W], on: Selector | None = ...,
+               batch: int, cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ...,
+               concurrency: int = ..., timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
+               on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    @overload
+    def lookup(self, fn: Callable[[list[Any]], Awaitable[Sequence[W]]], *, into: None = ..., on: Selector | None = ...,
+               batch: int, cache: str | float | None = ..., max_cached: int = ..., rate: str | float | None = ...,
+               concurrency: int = ..., timeout: str | float = ..., retry: int = ..., breaker: int = ..., away: AwayErrors = ...,
+               on_error: Policy = ...) -> Stream[K, W]: ...  # fmt: skip
+    def lookup(
+        self,
+        fn: Callable[[Any], Awaitable[Any]],
+        *,
+        into: Callable[[Any, Any], Any] | None = None,
+        on: Selector | None = None,
+        batch: int = 1,
+        cache: str | float | None = None,
+        max_cached: int = 10_000,
+        rate: str | float | None = None,
+        concurrency: int = 100,
+        timeout: str | float = "10s",
+        retry: int = 2,
+        breaker: int = 5,
+        away: AwayErrors = OSError,
+        on_error: Policy = None,
+    ) -> Stream[Any, Any]:
+        """Ask a service about each record: `into(value, answer)` is the new value; without `into`, the answer is.
+
+        >>> orders.lookup(price_of, on="item", cache="5m", rate="500/s", into=lambda order, price: {**order, "price": price})
+
+        `fn` is asked for `on`, a field or a function, or for the value. With `batch=50` it gets a list of up to 50, and returns as many
+        answers. Equal questions of a letter are asked once; with `cache`, an answer is good for that long, `max_cached` of them.
+
+        A task makes at most `concurrency` calls at a time, and at most `rate` (`"500/s"`, `"30/m"`). The records keep their order.
+
+        A call that raises, or takes longer than `timeout`, is made again `retry` times; then `on_error` decides about its record. After
+        `breaker` calls in a row that failed with an error of `away`, the service is asked only once in a while until it answers, and the
+        records wait (0: never).
+        """
+        asked = {
+            "batch": batch,
+            "max_cached": max_cached,
+            "concurrency": concurrency,
+            "retry": retry,
+            "breaker": breaker,
+        }
+        times = {"cache": cache, "timeout": timeout, "rate": rate}
+        return Stream(self.app, lookup_step(self, fn, into, on, away, on_error, asked, times))
 
     # ---------------------------------------------------------------------------------------------- keys and partitions
 

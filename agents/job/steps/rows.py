@@ -85,6 +85,37 @@ class MapAsyncStep(FunctionStep):
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class LookupStep(FunctionStep):
+    """Asks a service for each row, or for several at a time, and puts the answer into the row."""
+
+    VERB = "lookup"
+    RUN_BY = "lookups.lookup.LookupOp"
+    passing = False
+    by_row = False
+    at_once = False
+
+    into: Callable[[Any, Any], Any] | None = None
+    """Of the value and the answer; None: the answer is the value."""
+    on: str | Callable[[Any], Any] | None = None
+    """What is asked for; None: the value."""
+    cache_ms: int = 0
+    max_cached: int = 0
+    per_s: float = 0.0
+    """How many calls there may be in a second; 0: any number."""
+    batch: int = 1
+    concurrency: int = 1
+    timeout_s: float = 0.0
+    retry: int = 0
+    breaker: int = 0
+    away: tuple[type[BaseException], ...] = ()
+    """Errors that say that the service is away."""
+
+    def row_columns(self, *, encoded: bool) -> ColumnSchema:
+        several = self.into is None and self.batch > 1
+        return of_function(self.said, self.into or self.fn, encoded, each=several)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PassingStep(Step):
     """Passes on what comes in, rows or columns."""
 

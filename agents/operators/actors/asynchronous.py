@@ -35,6 +35,7 @@ from ..base.stateless import (
     rows_of,
     rows_of_results,
 )
+from ..base.together import together
 
 
 class MapAsyncOp(Operator):
@@ -54,36 +55,27 @@ class MapAsyncOp(Operator):
     async def _run(self, rows: Records) -> None:
         items = list(rows.records()) if self.map.with_record else rows.values
         results: list[Any] = [_MISSING] * len(items)
-        waiting = iter(enumerate(items))
         fn, step, patience, name = self.map.fn, self.step, self.env.patience, shown(self.map.fn)
         place = step.place
-
         failed: list[UserCodeError] = []
-        workers: list[asyncio.Task[None]] = []
 
-        async def work() -> None:
-            for index, item in waiting:
-                try:
-                    answer = fn(item)
-                    if not inspect.isawaitable(answer):
-                        raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, which cannot be awaited: use map()")
-                    results[index] = await patience.within(name, answer, place)
-                except BaseException as cause:
-                    if passes(cause):
-                        raise
-                    error = UserCodeError(step, cause, index, lacking((), rows.values[index : index + 1])(cause))
-                    error.__cause__ = cause
-                    # No error may reach the TaskGroup: before Python 3.13 it would call `cancel()` on the parent task and never
-                    # `uncancel()`, so that from then on every cancellation would seem to be requested.
-                    failed.append(error)
-                    for other in workers:
-                        if other is not asyncio.current_task():
-                            other.cancel()
-                    return
+        async def work(one: tuple[int, Any]) -> bool:
+            index, item = one
+            try:
+                answer = fn(item)
+                if not inspect.isawaitable(answer):
+                    raise TypeError(f"{shown(fn)} gave {type(answer).__name__}, which cannot be awaited: use map()")
+                results[index] = await patience.within(name, answer, place)
+            except BaseException as cause:
+                if passes(cause):
+                    raise
+                error = UserCodeError(step, cause, index, lacking((), rows.values[index : index + 1])(cause))
+                error.__cause__ = cause
+                failed.append(error)
+                return False
+            return True
 
-        async with asyncio.TaskGroup() as group:
-            measured = self.env.meter.measured
-            workers += [group.create_task(measured(work)) for _ in range(min(self.map.concurrency, len(items)))]
+        await together(list(enumerate(items)), self.map.concurrency, work, self.env.meter)
         if failed:
             first = min(failed, key=lambda one: one.index or 0)
             raise first from cause_for(first, first.__cause__)

@@ -227,6 +227,8 @@ class Operator(LetterPart):
     """Into how many windows it puts a row, at most."""
     rows_at_once = 1
     """How many rows of a letter it awaits at a time."""
+    rows_at_most = 0
+    """How many rows a letter may have, so that it does not take long; 0: any number."""
     watermark: int | None = None
     """The event time that the operator was last told."""
     wants_keys = ""

@@ -1,7 +1,7 @@
 """How many rows a letter of each stream may have at most, and shall have at least, by what the operators do with them.
 
 - At most: a row that is put into many windows stands in a list for each of them until its chunk is complete, so rows times windows are
-  bounded.
+  bounded. One that asks a service takes as many rows as it can ask for in a short time.
 - At least: an operator that awaits several rows at a time gets so many at once. Awaited time holds up no one.
 """
 
@@ -32,11 +32,17 @@ def letter_bounds(operators: Iterable[Operator], sources: Mapping[str, SourceOp]
     last_first = list(operators)[::-1]
     windows = _behind(last_first, lambda one, behind: one.windows_of_row + sum(behind))
     together = _behind(last_first, lambda one, behind: max(one.rows_at_once, *behind, 1))
+    asked = _behind(
+        last_first, lambda one, behind: min((rows for rows in (one.rows_at_most, *behind) if rows), default=0)
+    )
     most: dict[str, int] = {}
     least: dict[str, int] = {}
     for stream, source in sources.items():
+        bounds = [bound for child in source.children if (bound := asked[id(child)])]
         if (found := sum(windows[id(child)] for child in source.children)) > 1:
-            most[stream] = most_rows(found)
+            bounds.append(most_rows(found))
+        if bounds:
+            most[stream] = min(bounds)
         if (rows := max((together[id(child)] for child in source.children), default=1)) > 1:
             least[stream] = rows
     return LetterBounds(most, least)

@@ -1,0 +1,1 @@
+"""The operator that asks a service: `lookup`, and the rules of when it asks."""
