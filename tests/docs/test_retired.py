@@ -56,7 +56,7 @@ NAMES = {
 """Each as a part of a name, with what to call it instead."""
 PAIRS = {"put_down": "shut_down", "give_on": "emit, forward"}
 NAMED = ("core", "agents", "spark_bridge")
-EXCEPT = ("agents/operators/", "agents/records/", "agents/job/", "agents/runtime/")
+EXCEPT = ("agents/operators/batches/",)
 """Rooms whose names still have some of these words."""
 GLOSSARY = re.compile(r"^## Glossary$(.*?)^## ", re.M | re.S)
 

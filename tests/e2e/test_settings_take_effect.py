@@ -337,11 +337,11 @@ async def test_how_long_a_worker_may_take_to_end(job, topic, monkeypatch):
     await worker.until_running(1)
     (actor,) = worker.worker.actors.values()
     let_go = asyncio.Event()
-    put_down = actor._put_down
+    shut_down = actor._shut_down
 
     async def hung():
         await let_go.wait()
-        await put_down()
+        await shut_down()
 
     monkeypatch.setattr(actor, "_put_down", hung)
     await change(job, "stop.timeout", "300ms", worker)
@@ -445,11 +445,11 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
     await third.until_running(1)
     ((name, actor),) = third.worker.actors.items()
     let_go, fences = asyncio.Event(), []
-    put_down, fence = actor._put_down, driven.fence
+    shut_down, fence = actor._shut_down, driven.fence
 
     async def hung():
         await let_go.wait()
-        await put_down()
+        await shut_down()
 
     async def lost(*words):
         fences.append(words)

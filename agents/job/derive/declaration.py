@@ -272,10 +272,10 @@ def _agree_about_files(steps: list[WriteStep]) -> None:
             continue
         other = first.setdefault(step.write.path, step)
         for what in ("format", "partition_by"):
-            mine, theirs = getattr(step.write, what), getattr(other.write, what)
-            if mine != theirs:
+            own, theirs = getattr(step.write, what), getattr(other.write, what)
+            if own != theirs:
                 raise DeclarationError(
-                    f"two stages write to {step.write.path} with another {what}: {theirs!r} ({other.where}) and {mine!r} ({step.where})",
+                    f"two stages write to {step.write.path} with another {what}: {theirs!r} ({other.where}) and {own!r} ({step.where})",
                     remedy="let each write to a directory of its own",
                 )
 

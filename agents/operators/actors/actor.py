@@ -131,11 +131,11 @@ class ActorOp(Operator):
         self.closing = True
         if await self._fire_left():
             return True
-        closed, told = self.env.table(CLOSED), f"hook:{self.step.name}"
-        if closed.get_many([told])[0] is not None:
+        closed, hook = self.env.table(CLOSED), f"hook:{self.step.name}"
+        if closed.get_many([hook])[0] is not None:
             return False
         await self._hook("on_drain" if cause == "drain" else "on_end_of_stream")
-        closed.update({told: cause})
+        closed.update({hook: cause})
         return await self._fire_left()
 
     async def _fire_left(self) -> bool:

@@ -102,12 +102,12 @@ class Uncaught(HeadgateError):
 class blaming:
     """Whatever user code raises in this block becomes a `UserCodeError` of this step. A requested cancellation passes unchanged."""
 
-    __slots__ = ("step", "told")
+    __slots__ = ("hint_of", "step")
 
-    def __init__(self, step: Step, told: Callable[[BaseException], str] | None = None) -> None:
-        """`told` returns what the message should add about the rows, given the error."""
+    def __init__(self, step: Step, hint_of: Callable[[BaseException], str] | None = None) -> None:
+        """`hint_of` returns what the message should add about the rows, given the error."""
         self.step = step
-        self.told = told
+        self.hint_of = hint_of
 
     def __enter__(self) -> None:
         pass
@@ -115,7 +115,7 @@ class blaming:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is None or isinstance(error, UserCodeError) or passes(error):
             return
-        hint = self.told(error) if self.told is not None else ""
+        hint = self.hint_of(error) if self.hint_of is not None else ""
         raise UserCodeError(self.step, error, getattr(error, "index", None), hint) from error
 
 
@@ -518,9 +518,9 @@ def _of_keys(step: Step, bad: Sequence[tuple[int, DataError]], remedy: str, rows
     found: list[tuple[int, BaseException]] = []
     for index, error in bad:
         own = error.remedy if isinstance(error, KeyRefused | KeyUnreadable) else remedy
-        told = DataError(f"the key {error.what}", remedy=own)
-        told.__cause__ = error.__cause__
-        found.append((index, told))
+        hint_of = DataError(f"the key {error.what}", remedy=own)
+        hint_of.__cause__ = error.__cause__
+        found.append((index, hint_of))
     return failing(step, found, rows or NO_ROWS)
 
 

@@ -200,7 +200,7 @@ class WaitingRows(LetterPart):
     def _load(self) -> None:
         """Load what the table holds, some blocks at a time: packed, where memory does not suffice for all."""
         self.blocks.load()
-        rows, flags = ([one for one in self.blocks.stored() if (one[1] < 0) is beside] for beside in (False, True))
+        rows, flags = ([one for one in self.blocks.stored() if (one[1] < 0) is flagged] for flagged in (False, True))
         for at, (_, _, _, keys, times, values, headers, matched), _ in self.blocks.read(rows):
             self._slice(at).load(
                 values, headers, sum(sizes_of(keys, values)) + sum(_size_of(found) for _, found in headers)

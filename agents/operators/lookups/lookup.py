@@ -73,7 +73,7 @@ class LookupOp(Operator):
         """The answers that the running letter has got, in all its tries."""
         self.waiting: list[_Group] = []
         """What waits for the circuit to close."""
-        self.told_openings = 0
+        self.counted_openings = 0
         self.last: BaseException | None = None
         """The last error that said that the service is away."""
         self.token = object()
@@ -85,7 +85,7 @@ class LookupOp(Operator):
     def complete(self) -> None:
         self.kept.clear()
         self.waiting.clear()
-        self.told_openings = self.breaker.openings
+        self.counted_openings = self.breaker.openings
 
     async def _run(self, rows: Records) -> None:
         questions = rows.values if self.on is None else self.select(self.on, rows.values, self.lookup.on)
@@ -96,7 +96,7 @@ class LookupOp(Operator):
         if asking.failed:
             bad = [(at, asking.failed[key]) for at, key in enumerate(keys) if key in asking.failed]
             raise failing(self.step, bad, rows)
-        self.env.count("lookup_circuits_opened", self.breaker.openings - self.told_openings)
+        self.env.count("lookup_circuits_opened", self.breaker.openings - self.counted_openings)
         answers = [asking.answers[key] for key in keys]
         if (into := self.lookup.into) is not None:
             with blaming(self.step, lacking((), rows.values)):

@@ -402,9 +402,9 @@ class Pipeline:
             except (BadRecord, NoColumns, UserCodeError) as error:
                 if isinstance(error, UserCodeError) and error.step.irrevocable:
                     raise
-                if isinstance(error, BadRecord) and (told := source.judged(chunk, error)) is not None:
-                    self.trouble = told
-                    raise told from None
+                if isinstance(error, BadRecord) and (known := source.judged(chunk, error)) is not None:
+                    self.trouble = known
+                    raise known from None
         return await self._run(source, chunk, skip)
 
     async def by_row(self, chunk: Chunk, skip: frozenset[int], each: Callable[[int], Awaitable[None]]) -> int | None:
@@ -512,9 +512,9 @@ class Pipeline:
 
     async def _watermark(self, times: StepTimes) -> bool:
         """Tell operators the event time. Parents come first, and a child is told only when its parents have nothing more to do for it."""
-        told = dict(times)
+        known = dict(times)
         for op in self.operators:
-            ts = told.get(self.declared.name(op.step)) if op.letters else None
+            ts = known.get(self.declared.name(op.step)) if op.letters else None
             before = op.watermark
             if ts is None or (before is not None and ts <= before):
                 continue

@@ -219,7 +219,7 @@ def only(error: BaseException) -> BaseException:
     return error
 
 
-def told(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The message of an error for people."""
     error = only(error)
     return str(error) if isinstance(error, HeadgateError) else said(error)
@@ -234,8 +234,8 @@ def _failed(pipeline: Pipeline, chunk: Chunk, index: int, error: BaseException, 
     """The chunk has failed on this row. What cannot be read has the line of its input's declaration."""
     source, where = pipeline.sources[chunk.at.stream].step, _where(pipeline, chunk, index)
     place = f"{user_line(error.cause, source)}: {where}" if isinstance(error, BadRecord) else ""
-    told = f"{place}: {error}" if place else because(where, error)
-    return Failed(f"{told}{_passable(pipeline, chunk, index)}", error, final, source, place)
+    why = f"{place}: {error}" if place else because(where, error)
+    return Failed(f"{why}{_passable(pipeline, chunk, index)}", error, final, source, place)
 
 
 def _all_failed(chunk: Chunk, error: BaseException) -> Failed:

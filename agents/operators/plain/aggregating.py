@@ -120,7 +120,7 @@ class AggregateOp(Operator):
         if self.careful:
             self._write(times, self.fresh)
         if self.at_once:
-            self._give_on(times, self.fresh)
+            self._emit(times, self.fresh)
 
     def _of_former_code(self, plan: int | None, values: list[Any]) -> list[Any]:
         """Convert partial states that were in flight when the code was changed to the form of this code."""
@@ -267,7 +267,7 @@ class AggregateOp(Operator):
         if not self.careful:
             self._write(dirty, states)
         if not self.at_once:
-            self._give_on(dirty, states)
+            self._emit(dirty, states)
 
     def _seal_arrays(self, arrays: KeyArrays) -> None:
         changed = arrays.changed()
@@ -303,7 +303,7 @@ class AggregateOp(Operator):
         copy = self.plan.copy  # later rows must not change what the table keeps
         self.table.put({key: copy(states[key]) for key in dirty})
 
-    def _give_on(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
+    def _emit(self, dirty: dict[Any, int], states: dict[Any, list[Any]]) -> None:
         if not self.children:
             return
         with blaming(self.step):

@@ -75,7 +75,7 @@ class ToOp(Operator):
             return
         raw: list[Any] | None = None
         if self.key is not None:
-            values = told_windows(rows) if step.key is window_key else rows.values
+            values = window_values(rows) if step.key is window_key else rows.values
             found = self.select(self.key, values, self.by)
             if step.key is window_key:
                 found = list(zip(rows.shown_keys() or [None] * len(rows), found, strict=True))
@@ -200,7 +200,7 @@ def _made_above(step: ToStep) -> tuple[ColumnsStep | None, dict[str, None]]:
     return above if isinstance(above, ColumnsStep) else None, made
 
 
-def told_windows(rows: Records) -> list[Any]:
+def window_values(rows: Records) -> list[Any]:
     """Values that say of which window they are: where a header says it, what it says."""
     if rows.headers is None:
         return rows.values

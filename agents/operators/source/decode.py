@@ -358,9 +358,9 @@ class SourceOp(Operator):
         hint = lacking((by,), [value])(error) if isinstance(by, str) else ""
         if not hint:
             return error
-        told = DataError(f"key={by!r} of the input: {hint}")
-        told.__cause__ = error
-        return told
+        refused = DataError(f"key={by!r} of the input: {hint}")
+        refused.__cause__ = error
+        return refused
 
     def believed(self, keys: list[Any], bad: list[tuple[int, BaseException]]) -> list[Any]:
         """Check keys taken from values. Unless a key serde is declared, only the bytes of text keys in the topic are known. That there were

@@ -41,15 +41,15 @@ class KeyTest:
         self.task = task
         self._count = count
         matter = to_test(declared.graph)
-        mine = {
+        own = {
             one.stream: one
             for one in inputs
             if one.external and one.stream in matter and len(one.partitions) < one.width
         }
-        self.samples = {stream: Sample(one.width, one.partitions) for stream, one in mine.items()}
-        self._widths = {stream: one.width for stream, one in mine.items()}
+        self.samples = {stream: Sample(one.width, one.partitions) for stream, one in own.items()}
+        self._widths = {stream: one.width for stream, one in own.items()}
         self._open = set(self.samples)
-        self._values: dict[str, set[bytes]] = {stream: set() for stream in mine}
+        self._values: dict[str, set[bytes]] = {stream: set() for stream in own}
         """For inputs whose key is a field: the values of that field that were tested, as key bytes."""
         self._apart: KeysApart | None = None
 

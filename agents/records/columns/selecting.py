@@ -98,7 +98,7 @@ def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseExcept
     "the value has no field 'totla': did you mean 'total'?"
     """
 
-    def told(error: BaseException) -> str:
+    def explain(error: BaseException) -> str:
         if not isinstance(error, KeyError | AttributeError | TypeError):
             return ""
         if values and values[-1] is None:  # a failing record is retried alone, or as the last of its run
@@ -113,7 +113,7 @@ def lacking(names: Sequence[str], values: Sequence[Any]) -> Callable[[BaseExcept
                     return f"the value has no field '{name}': {offer(name, fields_in(value)) or 'it has none'}"
         return ""
 
-    return told
+    return explain
 
 
 def fields_in(value: Any) -> list[str]:

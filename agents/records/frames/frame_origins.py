@@ -36,8 +36,8 @@ def frame_origins(headers: Iterable[Mapping[str, Any] | None], rows: int) -> Fra
         if one is None:
             return None
         ranges, packed = ranges_of(said_of(one.get(FROM_HEADER))), one.get(ROWS_HEADER) or b""
-        told = ranges and 0 < len(packed) <= MOST_BYTES * rows  # anybody may have written them
-        numbers = summed(packed) if told else None
+        named = ranges and 0 < len(packed) <= MOST_BYTES * rows  # anybody may have written them
+        numbers = summed(packed) if named else None
         if numbers is None:
             return None
         least, greatest = extremes(numbers)

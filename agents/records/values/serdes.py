@@ -53,12 +53,12 @@ class Encoded:
     bad: list[tuple[int, DataError]] = field(default_factory=list)
 
 
-def _of(error: BaseException, told: DataError) -> DataError:
+def _of(error: BaseException, refusal: DataError) -> DataError:
     """The error of a value. What Python code below this file raised, mostly the user's, stays as its cause, for the line that raised it."""
     below = None if error.__traceback__ is None else error.__traceback__.tb_next
     if below is not None:
-        told.__cause__ = error.with_traceback(below)
-    return told
+        refusal.__cause__ = error.with_traceback(below)
+    return refusal
 
 
 def _excerpt(what: object) -> str:

@@ -37,13 +37,13 @@ class Granted:
     def __init__(
         self,
         actors: dict[str, TaskActor],
-        life: Process,
+        process: Process,
         job: JobOfTasks,
         producers: Producers,
         make: Callable[[TaskPlan, Start], TaskActor],
     ) -> None:
         self.actors = actors
-        self._life = life
+        self._process = process
         self._job = job
         self._producers = producers
         self._make = make
@@ -54,7 +54,7 @@ class Granted:
         """Give an order to one task."""
         if isinstance(order, Start):
             self.waiting[task] = said = []
-            self._life.spawn(partial(self._begin, order, said), f"{task}: start")
+            self._process.spawn(partial(self._begin, order, said), f"{task}: start")
             return
         waiting, actor = self.waiting.get(task), self.actors.get(task)
         if waiting is not None:

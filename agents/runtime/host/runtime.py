@@ -8,7 +8,7 @@
     offsets     where logs start and end
     port        Kafka's bytes, the clock, threads
     job         the job that the process takes part in, and that gives it its orders
-    life        the process around the runtime, which runs its coroutines
+    process     the process around the runtime, which runs its coroutines
 
 It only puts them together: each part says in a protocol of its own, `…Needs`, what it takes from here, and none knows the runtime.
 A worker gives it Kafka, RocksDB and the wall clock; a test driver gives it memory and virtual time. It does not depend on Faust,
@@ -78,7 +78,7 @@ class Runtime:
     def __init__(
         self,
         name: str,
-        life: RuntimeHost,
+        process: RuntimeHost,
         job: Job,
         port: Port,
         declared: Declared,
@@ -95,7 +95,7 @@ class Runtime:
         `clocks`: those by which the length of letters is measured; None in virtual time.
         """
         self.name = name
-        self.life = life
+        self.process = process
         self.job = job
         self.port = port
         self.declared = declared
@@ -114,7 +114,7 @@ class Runtime:
         self.producers = Producers(self, self.actors, compression=compression)
         self.turns = LoopTurns(clocks, self.producers.hurried)
         self.granted = Granted(
-            self.actors, life, job, self.producers, lambda plan, start: TaskActor(self, self.granted, plan, start)
+            self.actors, process, job, self.producers, lambda plan, start: TaskActor(self, self.granted, plan, start)
         )
 
     async def check_streams(self, plan: TaskPlan) -> None:
@@ -135,7 +135,7 @@ class Runtime:
             task,
             StreamPartition(topics.log, log_partition),
             job_uuid=run.job_uuid if run is not None else "",
-            disk=self.life.disk(task),
+            disk=self.process.disk(task),
             decoded=None if self.memory is None else self.memory.decoded,
             clock=lambda: self.port.clock.now().wall,
             ends=lambda at: outlasted(partial(log_ends, self.offsets, at)),

@@ -165,11 +165,11 @@ class TaskStore:
             self.tables.close()
         opened = open_tables(store, self.declared, clock=self.clock, most_bytes=most, memory=self._decoded)
         self.tables, self.unowned = opened.tables, opened.unowned
-        told = log.bind(task=self.task)
+        logger = log.bind(task=self.task)
         for line in opened.news:
-            told.warning("the schema of state has changed", what=line)
+            logger.warning("the schema of state has changed", what=line)
         if opened.unowned:
-            told.warning("state that no code declares", what=unowned_text(opened.unowned))
+            logger.warning("state that no code declares", what=unowned_text(opened.unowned))
 
     def begin_run(self, *, reopens: bool) -> None:
         """Clear the record of closed streams: it belongs to one run, and a new run starts with none. `reopens`: also clear up to where

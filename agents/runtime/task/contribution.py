@@ -52,7 +52,7 @@ class Contribution:
         """The open transaction holds something of this task without the task's positions."""
         self._worked_ns = 0
         """For how long letters have held the loop since this task took part last."""
-        self._spoilt = ""
+        self._invalid = ""
         """Why nothing of this task may be committed any more."""
         self._sealing = False
         """A commit is being sealed: what operators held back has just been emitted."""
@@ -94,7 +94,7 @@ class Contribution:
 
     def _spoil(self, why: str) -> None:
         """Exclude this task from all further commits. From now on it holds nothing back, so that the same records do not fail again."""
-        self._spoilt = why
+        self._invalid = why
         self._transactions.careful.add(self._site.name)
         self._transactions.poisoned(self._site.name, why)
 
@@ -102,7 +102,7 @@ class Contribution:
 
     def opens(self) -> bool:
         """The committer divides: emit what operators hold back, without waiting. Returns whether this task takes part."""
-        return not self._spoilt and self._emit_held()
+        return not self._invalid and self._emit_held()
 
     @contextlib.contextmanager
     def sealing(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ class TaskEnd:
         self._limit_s = limit_s
         self._down: asyncio.Task[None] | None = None
 
-    async def put_down(self, *steps: EndStep, last: EndStep) -> None:
+    async def shut_down(self, *steps: EndStep, last: EndStep) -> None:
         """Run these steps in turn, once; a second caller waits for the first run. Cancelling a caller does not interrupt the steps.
 
         `last` has no limit: the next owner cannot open a store that is still being closed.

@@ -6,7 +6,7 @@ from ....core.task import protocol as t
 from ...cancellation import said
 from ...operators.base.bad_records import BadRecord
 from ...operators.failures.failures import readable, store_failed, traceback_of
-from ...operators.pipeline.trouble import Failed, may_pass, only, told
+from ...operators.pipeline.trouble import Failed, may_pass, only, reason_of
 from .notes import FAILED, FAILURE, RETRY
 from .site import Site
 
@@ -24,7 +24,7 @@ class Failures:
     def broken(self, error: BaseException) -> None:
         """An error that the machine does not expect. The task fails with it; the worker goes on."""
         self.trouble, self.place = readable(only(error)), ""
-        self._site.feed(t.Broken(told(error), passing=may_pass(error)))
+        self._site.feed(t.Broken(reason_of(error), passing=may_pass(error)))
 
     def stopped(self, error: BaseException | None) -> None:
         """The actor has stopped: it failed with `error`, or its agent was stopped."""

@@ -16,7 +16,7 @@ from ...records.limits import LIMIT
 from ..reading.chooser import TaskChooser
 from ..reading.intake import BEHIND_S, FETCH_BYTES, Intake, PartitionSource
 from ..reading.old_reads import OldReads
-from .beside import Beside
+from .background import BackgroundWork
 from .site import Site
 from .task_intake import IntakeNeeds, TaskIntake
 
@@ -33,11 +33,11 @@ class Reading:
     """Carries out the machine's instructions for the intake. `take` receives every chunk."""
 
     def __init__(
-        self, site: Site, needs: ReadingNeeds, beside: Beside, take: Callable[[Chunk], Awaitable[None]]
+        self, site: Site, needs: ReadingNeeds, background: BackgroundWork, take: Callable[[Chunk], Awaitable[None]]
     ) -> None:
         self._site = site
         self._needs = needs
-        self._beside = beside
+        self._background = background
         self._take = take
         self._bounds: t.Bounds | None = None
         """The last bounds; an intake that is made later needs them, too."""
@@ -54,10 +54,10 @@ class Reading:
             self.intake = self._made(order.positions)
             if self._bounds is not None:
                 self.intake.bound(self._bounds)
-            self._beside.serve(self.intake.run, "intake")
+            self._background.serve(self.intake.run, "intake")
             old_reads = self._needs.old_reads
             if old_reads.asks(order.positions):
-                self._beside.run(partial(old_reads.look, order.positions), "old records")
+                self._background.run(partial(old_reads.look, order.positions), "old records")
         else:
             self.intake.seek(order.positions)
 

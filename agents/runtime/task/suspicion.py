@@ -37,7 +37,7 @@ from ...state.marks import Marks, NoMarks, fields_of
 from ...state.marks import mark_of as marked
 from .solitude import Alone, Solitude
 
-Told = TypeVar("Told", Failed, Recovered | Failed)
+Judged = TypeVar("Judged", Failed, Recovered | Failed)
 ENOUGH = 5
 SAY_S = 5.0
 
@@ -58,10 +58,10 @@ class TookItsWorker(HeadgateError):
     """A letter has ended its worker each time that it ran."""
 
 
-def told_of(mark: Mark) -> str:
+def text_of_mark(mark: Mark) -> str:
     """What a judged letter has done, for people.
 
-    >>> told_of(Mark(what="watermark of in", deaths=2))
+    >>> text_of_mark(Mark(what="watermark of in", deaths=2))
     'watermark of in: 2 workers have ended in the middle of it (killed, out of memory, or blocked for longer than stall.timeout)'
     """
     what = mark.what or (f"offsets {mark.first} to {mark.upto - 1}" if mark.row == WHOLE else "this record")
@@ -83,7 +83,7 @@ class Suspicion:
         start: Start,
         solitude: Solitude,
         job: LetterJob,
-        life: Process,
+        process: Process,
         clock: Clock,
         log: Any,
         between_rows: Callable[[], Awaitable[None]],
@@ -97,7 +97,7 @@ class Suspicion:
         """Where letters are marked while they run; on disk once the store is open."""
         self.suspects = Suspects()
         """Letters that took earlier owners of the task with them."""
-        self.announced = Announced(start.task, start.grant, job, life, clock, log)
+        self.announced = Announced(start.task, start.grant, job, process, clock, log)
         """Where other locations hear of its letters, if its previous owner has died at one."""
 
     def remember(self, marks: Marks) -> None:
@@ -145,7 +145,7 @@ class Suspicion:
             await self.begins(mark, check)
             return await run()
         if before.judged:
-            return self._forgiven(Failed(told_of(before), TookItsWorker(told_of(before)), final=True))
+            return self._forgiven(Failed(text_of_mark(before), TookItsWorker(text_of_mark(before)), final=True))
         async with self._solitude.alone() as alone:
             await self.suspected_begins(alone, lambda holds: next_death([before], mark, alone=holds))
             check()
@@ -166,7 +166,7 @@ class Suspicion:
 
         await alone.begins(lambda holds: self.marks.begin(mark(holds)), say)
 
-    def _forgiven(self, outcome: Told) -> Told:
+    def _forgiven(self, outcome: Judged) -> Judged:
         """If a letter has failed its task without running, its next start may run it once more: a person may have corrected the code."""
         if isinstance(outcome, Failed) and isinstance(outcome.error, TookItsWorker):
             self.suspects.forgive()
@@ -198,10 +198,10 @@ class Suspicion:
 class Announced:
     """What one task says."""
 
-    def __init__(self, task: str, grant: int, job: LetterJob, life: Process, clock: Clock, log: Any) -> None:
+    def __init__(self, task: str, grant: int, job: LetterJob, process: Process, clock: Clock, log: Any) -> None:
         self._task, self._grant = task, grant
         self._job = job
-        self._life = life
+        self._process = process
         self._clock = clock
         self._log = log
         self._left = 0
@@ -232,7 +232,7 @@ class Announced:
         """Less is suspected than before: only these."""
         self._last = None
         if self._said:
-            self._life.spawn(partial(self._say, list(suspected)), f"{self._task}: letters")
+            self._process.spawn(partial(self._say, list(suspected)), f"{self._task}: letters")
 
     def survived(self, suspected: Iterable[Mark]) -> None:
         """The task is dropped or released, and the process goes on: no letter has ended it."""
@@ -280,9 +280,13 @@ class Suspected:
         """Run it. `drop` discards what it has changed in tables."""
         for mark in self._before:
             if mark.judged and not mark.alone:
-                why = f"{self._chunk.at} {told_of(mark)}"
+                why = f"{self._chunk.at} {text_of_mark(mark)}"
                 return Failed(why, TookItsWorker(why), final=True)
-        bad = {index: TookItsWorker(told_of(mark)) for mark in self._before if (index := self._index(mark)) is not None}
+        bad = {
+            index: TookItsWorker(text_of_mark(mark))
+            for mark in self._before
+            if (index := self._index(mark)) is not None
+        }
         return await judged(pipeline, self._chunk, bad, each=self._begins, drop=drop)
 
     def _index(self, mark: Mark) -> int | None:

@@ -8,7 +8,7 @@
     reading       the intake
     due           timers and batches of operators
     failures      reports failures to the machine and to people
-    beside        background coroutines
+    background    coroutines in the background
     ends          the shutdown of all of these
 
 `core.task.task.Task` says when to open the store, where to continue reading, what may be taken, which marker goes where and when to commit.
@@ -32,7 +32,7 @@ from ...learning import LateTopics
 from ...measured import Meter
 from ...port.alarm import Alarm
 from ..writing.buffer import LogWrite
-from .beside import Beside
+from .background import BackgroundWork
 from .contribution import Contribution, Transactions
 from .due import Due
 from .end import TaskEnd
@@ -82,9 +82,9 @@ class TaskActor:
         self.name, self.grant, self.machine, self.state = site.name, site.grant, site.machine, site.state
         self.failures = Failures(site)
         self.due = Due(site)
-        self.beside = Beside(site, needs.life, self.failures.broken)
+        self.background = BackgroundWork(site, needs.process, self.failures.broken)
         self.suspicion = Suspicion(
-            start, needs.solitude, needs.job, needs.life, site.clock, site.log, BetweenRows(needs.turns.clocks)
+            start, needs.solitude, needs.job, needs.process, site.clock, site.log, BetweenRows(needs.turns.clocks)
         )
         self.contribution = Contribution(site, needs.producers, self.failures, self.suspicion, self.due)
         self.under_way = UnderWay(
@@ -92,7 +92,7 @@ class TaskActor:
             needs,
             self.failures,
             self.suspicion,
-            self.beside,
+            self.background,
             self.contribution,
             self.due,
             self.failures.stopped,
@@ -100,14 +100,14 @@ class TaskActor:
         )
         self.mailbox = self.under_way.mailbox
         self.preparing = Preparing(site, needs, self.suspicion, self.due.watch)
-        self.reading = Reading(site, needs, self.beside, self.under_way.take)
+        self.reading = Reading(site, needs, self.background, self.under_way.take)
         self.ends = TaskEnd(site.log, lambda: site.settings.seconds("release.timeout") / 3)
         self.ended = asyncio.Event()
         """Set when nothing of this task is left in this process."""
         self.since_ms = site.wall_ms()
         """When the task entered its current state."""
         self._job = needs.job
-        self._life = needs.life
+        self._process = needs.process
         self._starts = starts
         self._silent = needs.port.silent
         self._start = start
@@ -120,11 +120,11 @@ class TaskActor:
         self._last_report: Report | None = None
         """The report to send once nothing of this task is left in this process."""
         self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
-            t.OpenStore: self._beside(self.preparing.open, "open store"),
-            t.AskLogEnds: self._beside(self.preparing.log_ends, "ask log ends"),
-            t.WipeStore: self._beside(self.preparing.wipe, "wipe store"),
-            t.Restore: self._beside(self.preparing.restore, "restore"),
-            t.ResolveOffsets: self._beside(self.preparing.resolve, "ask offsets"),
+            t.OpenStore: self._background(self.preparing.open, "open store"),
+            t.AskLogEnds: self._background(self.preparing.log_ends, "ask log ends"),
+            t.WipeStore: self._background(self.preparing.wipe, "wipe store"),
+            t.Restore: self._background(self.preparing.restore, "restore"),
+            t.ResolveOffsets: self._background(self.preparing.resolve, "ask offsets"),
             t.SeekConsumer: self._seek,
             t.SkipRecord: self.reading.skip,
             t.Bounds: self.reading.bound,
@@ -137,15 +137,15 @@ class TaskActor:
             t.RequestCommit: self.contribution.want,
             t.Contribute: self._contribute,
             t.SendReport: self._report,
-            t.CloseStore: self._beside(self._close_store, "close store"),
+            t.CloseStore: self._background(self._close_store, "close store"),
             t.Discard: self._discard,
             t.BeginAgain: self._begin_again,
             t.TaskNote: self.failures.note,
         }
 
-    def _beside(self, work: Callable[[Any], Awaitable[None]], name: str) -> Callable[[Any], None]:
+    def _background(self, work: Callable[[Any], Awaitable[None]], name: str) -> Callable[[Any], None]:
         """A handler that runs this beside the actor."""
-        return lambda order: self.beside.run(partial(work, order), name)
+        return lambda order: self.background.run(partial(work, order), name)
 
     def feed(self, event: Any) -> bool:
         """Feed one event to the machine; its instructions are carried out or started before this returns. Returns whether the machine has
@@ -263,7 +263,7 @@ class TaskActor:
             self._go()
 
     async def _close_store(self, _: t.CloseStore) -> None:
-        await self._put_down()
+        await self._shut_down()
         self.feed(t.StoreClosed())
 
     def _discard(self, order: t.Discard) -> None:
@@ -289,21 +289,21 @@ class TaskActor:
         self.site.idle.set()
         self._alarm.stop()
         self.due.stop()
-        self._life.spawn(self._end, f"{self.name}: end")
+        self._process.spawn(self._end, f"{self.name}: end")
 
     async def _end(self) -> None:
-        self.beside.cancel()
+        self.background.cancel()
         try:
-            await self._put_down()
+            await self._shut_down()
         finally:
             self._starts.gone(self.name)
             self.ended.set()
             if self._last_report is not None:
                 self._job.report(self._last_report)
 
-    async def _put_down(self) -> None:
+    async def _shut_down(self) -> None:
         """Shut the parts down. Running user code ends first: neither its hooks nor the next owner may run at the same time."""
-        await self.ends.put_down(
+        await self.ends.shut_down(
             ("agent", self.mailbox.stop),
             ("intake", self.reading.stop),
             ("user code", self._end_hooks),

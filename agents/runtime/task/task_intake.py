@@ -75,7 +75,7 @@ class TaskIntake:
         """By partition: the control message at its head, taken from the buffer but not yet passed by the machine."""
         self.skips = Skips()
         self._said: dict[StreamPartition, int] = {}
-        self._ends_told: dict[StreamPartition, int] = {}
+        self._ends_reported: dict[StreamPartition, int] = {}
         self._answered_s: dict[StreamPartition, float] = {}
         """When the last answer that the machine was told of arrived."""
         self._moved: dict[StreamPartition, int] = dict(positions)
@@ -347,9 +347,9 @@ class TaskIntake:
             self._site.feed(t.Lag(own))
 
     def _tell_end(self, at: StreamPartition, head: PartitionHead) -> None:
-        if head.answered_age_s is None or head.answers == self._ends_told.get(at):
+        if head.answered_age_s is None or head.answers == self._ends_reported.get(at):
             return
-        self._ends_told[at] = head.answers
+        self._ends_reported[at] = head.answers
         answered_s = self._clock.now().mono - head.answered_age_s
         if self._silent and answered_s - self._answered_s.get(at, answered_s) > GAP_S:
             self._not_answered(at)

@@ -19,12 +19,12 @@ from ....core.turns import TURN_NS
 from ...cancellation import CalledOff, answered
 from ...learning import LateTopics, MustLearn, NotYet
 from ...operators.pipeline.pipeline import Pipeline
-from ...operators.pipeline.trouble import Failed, Recovered, because, recover, told
+from ...operators.pipeline.trouble import Failed, Recovered, because, reason_of, recover
 from ...port.port import MailboxClosed, Process
 from ...records.frames.chunks import Chunk
 from ...records.frames.range_buffer import UnreadRecords
 from ..reading.old_reads import OldReads
-from .beside import Beside
+from .background import BackgroundWork
 from .contribution import Contribution
 from .doing import LONGEST_S, ChunkLetter, Doing, Letter, StepLetter, named
 from .due import Due
@@ -47,7 +47,7 @@ class LetterNeeds(Protocol):
     turns: LoopTurns
 
     @property
-    def life(self) -> Process: ...
+    def process(self) -> Process: ...
     @property
     def producers(self) -> LateTopics: ...
 
@@ -61,7 +61,7 @@ class UnderWay:
         needs: LetterNeeds,
         failures: Failures,
         suspicion: Suspicion,
-        beside: Beside,
+        background: BackgroundWork,
         contribution: Contribution,
         due: Due,
         on_gone: Callable[[BaseException | None], None],
@@ -76,7 +76,7 @@ class UnderWay:
         self._share = Share()
         self._failures = failures
         self._suspicion = suspicion
-        self._beside = beside
+        self._background = background
         self._contribution = contribution
         self._due = due
         self.doing = Doing(site)
@@ -85,9 +85,9 @@ class UnderWay:
         """The questions that have been answered."""
         self._off = asyncio.Event()
         """Set when the current letter is called off."""
-        self._told_after_s = 0.0
+        self._report_after_s = 0.0
         """Between two reports of a letter that waits."""
-        self.mailbox = needs.life.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
+        self.mailbox = needs.process.mailbox(f"task.{site.name}", self._run, on_gone, on_again)
 
     # ------------------------------------------------------------------------------------------------------ what is next
 
@@ -99,13 +99,13 @@ class UnderWay:
     def step(self, order: t.RunStep) -> None:
         """Run a step as the next letter."""
         letter = self._next(StepLetter(order))
-        self._beside.run(partial(self._put, letter), "step")
+        self._background.run(partial(self._put, letter), "step")
 
     def again(self, order: t.RunAgain) -> None:
         """Run the failed letter again."""
         assert self._letter is not None, "the failed letter is kept for this"
         letter = self._next(replace(self._letter, attempt=order.attempt))
-        self._beside.run(partial(self._put, letter), "run again")
+        self._background.run(partial(self._put, letter), "run again")
 
     def drop(self, _: t.DropChunk) -> None:
         """Call the letter off, whether it runs or still waits."""
@@ -268,15 +268,15 @@ class UnderWay:
                 why = await self._learn(unknown, letter)
                 self._try_anew(letter)
                 if why is not None:
-                    self._site.log.error(unknown.lacks, why=told(why), exc_info=why)
-                    self._site.feed(t.Broken(f"{unknown.lacks}: {told(why)}", passing=True))
+                    self._site.log.error(unknown.lacks, why=reason_of(why), exc_info=why)
+                    self._site.feed(t.Broken(f"{unknown.lacks}: {reason_of(why)}", passing=True))
                     return None
 
     async def _learn(self, unknown: MustLearn, letter: Letter) -> BaseException | None:
         """Ask until there is an answer; returns the error if that failed."""
         if unknown.question in self._asked:
             return unknown
-        pause_s, told_s, off = FIRST_PAUSE_S, 0.0, self._off
+        pause_s, reported_s, off = FIRST_PAUSE_S, 0.0, self._off
         try:
             while True:
                 try:
@@ -284,7 +284,7 @@ class UnderWay:
                         await unknown.learn(self._targets)
                     break
                 except NotYet as away:
-                    told_s = self._not_yet(away, told_s)
+                    reported_s = self._not_yet(away, reported_s)
                     with contextlib.suppress(TimeoutError):  # by the loop's time, as user code waits
                         await asyncio.wait_for(off.wait(), pause_s)
                     self._unless_called_off(letter)
@@ -300,13 +300,13 @@ class UnderWay:
         self._asked.add(unknown.question)
         return None
 
-    def _not_yet(self, unknown: NotYet, told_s: float) -> float:
+    def _not_yet(self, unknown: NotYet, reported_s: float) -> float:
         """There is no answer yet: what does not move says so, in heartbeats and, at growing intervals, in the log. `told_s`: when it is to
         be said next. Returns when it is to be said after that."""
         now_s, first = self._site.clock.now().mono, not self.doing.waits_for
         self.doing.waits_for = unknown.what
-        if not first and now_s < told_s:
-            return told_s
+        if not first and now_s < reported_s:
+            return reported_s
         self._site.log.warning("a letter waits for an answer", why=unknown.what, to_do=unknown.remedy)
-        self._told_after_s = LONGEST_PAUSE_S if first else min(LONGEST_S, 2 * self._told_after_s)
-        return now_s + self._told_after_s
+        self._report_after_s = LONGEST_PAUSE_S if first else min(LONGEST_S, 2 * self._report_after_s)
+        return now_s + self._report_after_s

@@ -123,7 +123,7 @@ class Committing:
         """Tasks that want a commit, and whether it is urgent; the machine has not been told of them yet."""
         self._logs: Mapping[str, StreamPartition] = {}
         """By task: the log partitions that the current transaction writes to."""
-        self._spoilt: dict[str, str] = {}
+        self._invalid: dict[str, str] = {}
         self._waiting: dict[str, Timer] = {}
         """By task: the timers that retry a busy store."""
         self._said_busy = (0, "")
@@ -215,7 +215,7 @@ class Committing:
 
     def spoil(self, task: str, why: str) -> None:
         """The open transaction holds outputs of this task, but will never hold its positions: fail the transaction."""
-        self._spoilt.setdefault(task, why)
+        self._invalid.setdefault(task, why)
         asyncio.get_running_loop().call_soon(self.failed, Spoiled(frozenset({task}), why))
 
     # ------------------------------------------------------------------------------------------------------- the outbox
@@ -262,9 +262,11 @@ class Committing:
                 writes += found
         for writer in writers:
             writer.announce()
-        astray = self.outbox.writers - logs.keys()
-        if astray:
-            raise Spoiled(frozenset(astray), "; ".join(self._spoilt[one] for one in astray if one in self._spoilt))
+        unexpected = self.outbox.writers - logs.keys()
+        if unexpected:
+            raise Spoiled(
+                frozenset(unexpected), "; ".join(self._invalid[one] for one in unexpected if one in self._invalid)
+            )
         if logs:
             self.outbox.divide(writes)
         return logs

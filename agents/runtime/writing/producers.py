@@ -64,7 +64,7 @@ class ProducerNeeds(Protocol):
     @property
     def job(self) -> ProducerJob: ...
     @property
-    def life(self) -> Process: ...
+    def process(self) -> Process: ...
     @property
     def targets(self) -> Learning: ...
 
@@ -75,7 +75,7 @@ class Producers:
     def __init__(self, needs: ProducerNeeds, writers: Mapping[str, Writer], *, compression: str | None) -> None:
         """`writers`: the tasks that run in this process. `compression`: used when no setting is given."""
         self._job = needs.job
-        self._life = needs.life
+        self._process = needs.process
         self._name = needs.name
         self._settings = needs.settings
         self._targets = needs.targets
@@ -120,7 +120,7 @@ class Producers:
         )
         for producer in (outbox, direct):
             if producer is not None:
-                await self._life.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
+                await self._process.serve(f"outbox {incarnation}", partial(self._own, producer, self.committing))
 
     async def _start_direct(self) -> Outbox | None:
         """The second producer of `at_least_once`."""
@@ -171,7 +171,7 @@ class Producers:
 
     def crash(self, error: BaseException) -> None:
         """An unexpected error: end the worker."""
-        self._life.crash(error)
+        self._process.crash(error)
 
     def incarnation_over(self, incarnation: str, order: ce.IncarnationOver) -> None:
         """The producer has failed: every task drops what was not durable, and a new incarnation follows."""

@@ -178,15 +178,15 @@ class Cells:
         left_out: list[int] = []
         for number, row in pairs:
             made: list[Any] = []
-            for held, mine, column in zip(self.cells, states, given, strict=True):
-                one = self._added(held, merging, mine[number], None if column is None else column[row])
+            for held, own, column in zip(self.cells, states, given, strict=True):
+                one = self._added(held, merging, own[number], None if column is None else column[row])
                 if type(one) is int and not -(2**63) <= one < 2**63:
                     left_out.append(row)
                     break
                 made.append(one)
             else:
-                for mine, one in zip(states, made, strict=True):
-                    mine[number] = one
+                for own, one in zip(states, made, strict=True):
+                    own[number] = one
                 if not looking:
                     self._touch(number, 0 if times is None else times[row])
         return left_out

@@ -16,9 +16,9 @@ class Log:
         self.said.append((event, part))
 
 
-async def put_down(*steps: Any, limit_s: float = 30.0) -> list[tuple[str, str]]:
+async def shut_down(*steps: Any, limit_s: float = 30.0) -> list[tuple[str, str]]:
     log = Log()
-    await TaskEnd(log, lambda: limit_s).put_down(*steps[:-1], last=steps[-1])
+    await TaskEnd(log, lambda: limit_s).shut_down(*steps[:-1], last=steps[-1])
     return log.said
 
 
@@ -32,7 +32,7 @@ def test_a_step_that_raises_keeps_none_from_being_done() -> None:
     async def later() -> None:
         raise ValueError("later")
 
-    found = asyncio.run(put_down(("a", at_once), ("b", later), ("store", lambda: done.append("store"))))
+    found = asyncio.run(shut_down(("a", at_once), ("b", later), ("store", lambda: done.append("store"))))
     assert done == ["store"]
     assert found == [("the task did not shut down cleanly", part) for part in "ab"]
 
@@ -43,7 +43,7 @@ def test_a_step_that_is_cancelled_is_said() -> None:
     async def torn() -> None:
         raise asyncio.CancelledError
 
-    found = asyncio.run(put_down(("user code", torn), ("store", lambda: None)))
+    found = asyncio.run(shut_down(("user code", torn), ("store", lambda: None)))
     assert found == [("a part of the task was cancelled at shutdown", "user code")]
 
 
@@ -63,7 +63,7 @@ def test_a_step_that_does_not_end_is_left_behind() -> None:
 
         try:
             async with asyncio.timeout(20):
-                found = await put_down(("user code", hangs), ("store", lambda: done.append("store")), limit_s=0.01)
+                found = await shut_down(("user code", hangs), ("store", lambda: done.append("store")), limit_s=0.01)
             await asyncio.sleep(0)
             return found
         finally:
@@ -86,11 +86,11 @@ def test_it_is_put_down_once_and_whole() -> None:
             done.append("hook")
 
         steps: Any = {"last": ("store", lambda: done.append("store"))}
-        first = asyncio.create_task(end.put_down(("user code", hook), **steps))  # noqa: TID251 - its cancellation is the test
+        first = asyncio.create_task(end.shut_down(("user code", hook), **steps))  # noqa: TID251 - its cancellation is the test
         await began.wait()
         first.cancel()
         slow.set()
-        await end.put_down(**steps)
+        await end.shut_down(**steps)
 
     asyncio.run(life())
     assert done == ["hook", "store"]

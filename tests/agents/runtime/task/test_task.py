@@ -233,7 +233,7 @@ class Host:
     def __init__(self, app: hg.App, **settings: Any) -> None:
         self.declared = Declared(app)
         self.settings = Settings(settings)
-        self.life = Life()
+        self.process = Life()
         self.job = Job()
         self.producers = Producers("out", self.declared.topics.dead_letters)
         self.old_reads = OldReads(self.declared.graph, self.offsets, lambda topic: None, int)
@@ -272,7 +272,7 @@ class Host:
     def give(self, *values: bytes, at: int = 0) -> None:
         """A chunk, as the intake gives it."""
         chunk = Chunk.of(IN, list(values), timestamps=[1000 + n for n in range(len(values))], base=at)
-        self.life.spawn(partial(self.actor.under_way.take, chunk), "give")
+        self.process.spawn(partial(self.actor.under_way.take, chunk), "give")
 
     def release(self) -> None:
         self.actor.feed(Release("moved"))
@@ -313,7 +313,7 @@ async def running(app: hg.App, settings: TaskSettings | None = None, **more: Any
         yield host
     finally:
         await actor.kill()
-    assert host.life.errors == []
+    assert host.process.errors == []
 
 
 class Names(hg.Actor):

@@ -11,18 +11,18 @@ from ...port.port import Background, Process
 from .site import Site
 
 
-class Beside:
+class BackgroundWork:
     """The background coroutines of one task. If one raises, its exception goes to `failed`: the task fails, and the worker goes on."""
 
-    def __init__(self, site: Site, life: Process, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, site: Site, process: Process, failed: Callable[[BaseException], None]) -> None:
         self._site = site
-        self._life = life
+        self._process = process
         self._failed = failed
         self._running: set[asyncio.Task[None]] = set()
 
     def run(self, work: Background, name: str) -> None:
         """Run a coroutine that ends by itself."""
-        task = self._life.spawn(partial(self._guard, work), f"{self._site.name}: {name}")
+        task = self._process.spawn(partial(self._guard, work), f"{self._site.name}: {name}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -31,7 +31,7 @@ class Beside:
         self.run(partial(self._serve, work, name), name)
 
     async def _serve(self, work: Background, name: str) -> None:
-        await self._life.serve(f"{name} {self._site.name}", partial(self._guard, work))
+        await self._process.serve(f"{name} {self._site.name}", partial(self._guard, work))
 
     async def _guard(self, work: Background) -> None:
         try:
