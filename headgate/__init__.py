@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
     from headgate.agents.process.calls import drain, drains, metadata, pause, resume, start, stop, withdraw
+    from headgate.agents.process.inside import HostedWorker, run, running
     from headgate.agents.records.columns.batch import Batch, ColumnBatch
     from headgate.agents.records.values.record import Record
     from headgate.agents.records.values.serdes import Serde, arrow, custom, json, key, msgpack, raw, text
@@ -72,6 +73,7 @@ __all__ = [
     "EnvironmentFault",
     "Expression",
     "HeadgateError",
+    "HostedWorker",
     "Record",
     "Serde",
     "SettingError",
@@ -120,6 +122,8 @@ __all__ = [
     "raw",
     "reduce",
     "resume",
+    "run",
+    "running",
     "session",
     "start",
     "stop",
@@ -142,6 +146,7 @@ _FROM = {
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
     "agents.process.calls": "drain drains metadata pause resume start stop withdraw",
+    "agents.process.inside": "HostedWorker run running",
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",
     "agents.records.columns.batch": "Batch ColumnBatch",

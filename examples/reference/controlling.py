@@ -5,6 +5,9 @@ They run against the job `sales`, which has a live run with one worker, at the b
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+
 import headgate as hg
 
 
@@ -46,3 +49,22 @@ def output_schema() -> None:
     schema = hg.output_schema("status")
     assert "tasks" in schema["properties"]
     assert hg.output_schema("drain") == hg.output_schema("pause")  # the leader's answer
+
+
+def inside(bootstrap: str) -> None:
+    """run, running, HostedWorker, HostedWorker.processor, HostedWorker.tasks, HostedWorker.ended"""
+    seen: list[object] = []
+    app = hg.App("sales", id="seen")
+    app.input("orders").sink(lambda batch: seen.extend(batch.values))
+
+    async def program() -> None:
+        with tempfile.TemporaryDirectory() as state:
+            async with hg.running(app, bootstrap=bootstrap, state_dir=state, bounded=True) as worker:
+                assert worker.processor
+                assert set(worker.tasks.values()) <= {"waiting", "restoring", "running"}
+                await worker.ended()
+            async with asyncio.timeout(60):
+                await hg.run(app, bootstrap=bootstrap, state_dir=state, bounded=True)  # from where the last one was
+
+    asyncio.run(program())
+    assert seen

@@ -194,5 +194,9 @@ async def test_the_examples_of_the_reference_control_a_job(job: Jobs, topic: Any
         await job.values(out, 1, within_s=PATIENCE_S)
         for example in examples_of("controlling"):
             code = example.body.replace('"sales"', f'"{job.name}"').replace('"orders"', f'"{inp}"')
-            shown = compile(f"import headgate as hg\n{code}", f"{example.part}: {example.run.__name__}", "exec")
+            shown = compile(
+                f"import asyncio, tempfile\nimport headgate as hg\n{code}",
+                f"{example.part}: {example.run.__name__}",
+                "exec",
+            )
             await asyncio.to_thread(exec, shown, {"bootstrap": job.bootstrap})
