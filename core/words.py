@@ -119,7 +119,7 @@ WORDS = (
     _word("to_table toTable", (STREAMS_API, SPARK), STREAMS, '.table("name") follows the stream; .to(topic) writes it', "tables.md"),
     _word("inner_join innerJoin", FAUST, STREAMS, ".join(other, into=fn)", "joins.md"),
     _word("left_join leftJoin outer_join outerJoin", (FAUST, STREAMS_API), STREAMS, '.join(other, how="left", into=fn)', "joins.md"),
-    _word("join_latest join_asof join_lookup merge_asof lookup", (QUIX, PANDAS), STREAMS,
+    _word("join_latest join_asof merge_asof", (QUIX, PANDAS), STREAMS,
           '.join(app.input(topic).table("name"), into=fn)', "tables.md#joining-a-table"),
     _word("join_interval interval_join", (QUIX, FLINK), STREAMS, '.join(other, within=("1s", "10s"), into=fn)', "joins.md"),
     _word("map_with_state mapGroupsWithState flatMapGroupsWithState apply_in_pandas_with_state applyInPandasWithState transformWithState",
