@@ -92,7 +92,7 @@ LEAST: Mapping[str, str] = MappingProxyType({
     "answers.keep": "1s",
 })  # fmt: skip
 """Below these values a worker would fence healthy ones, refuse all work, or do nothing but say the same again."""
-MOST: Mapping[str, str] = MappingProxyType({"web.port": "65535"})
+MOST: Mapping[str, str] = MappingProxyType({"web.port": "65535", "workers": "1000"})
 """Above these values a worker would not start."""
 TIMES: Mapping[str, tuple[str, int, str]] = MappingProxyType({
     "session.timeout": ("heartbeat.interval", 2, "a worker would be dead before its next heartbeat"),
@@ -123,6 +123,7 @@ SETTINGS: Mapping[str, Setting] = _rows(
     ("placement", "text", "default", NEXT_RUN, JOB, "Which worker runs which task: default, or an import path."),
     ("placement.debounce", "duration", "1s", DYNAMIC, JOB, "How long the leader waits for more workers before it places tasks."),
     ("placement.rejoin-grace", "duration", "10s", DYNAMIC, JOB, "How long tasks with state wait for a worker that has left."),
+    ("workers", "count", 0, DYNAMIC, JOB, "How many workers `headgate run --workers` keeps; 0: as many as `--workers` says."),
     ("location.provider", "text", "default", NEXT_RUN, WORKER, "Where this worker is: a stored random id, or an import path."),
     # ---------------------------------------------------------------------------------------------------- reading
     ("fetch.watchdog", "duration", "30s", DYNAMIC, JOB, "An input without an answered fetch for this long is considered degraded."),
@@ -214,6 +215,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "placement.debounce": ("leader",),
     "placement.rejoin-grace": ("leader",),
     "answers.keep": ("leader",),
+    "workers": ("supervisor",),
     "fetch.watchdog": ("intake",),
     "chunk.max-records": ("chooser",),
     "chunk.max-bytes": ("chooser",),
@@ -239,8 +241,8 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "log.level": ("log",),
 })  # fmt: skip
 """Which parts of a worker apply a dynamic setting while they run; a change is acknowledged when each of them has applied it. The leader
-reads its settings from the stream; the other parts are notified (`agents/worker/settings_taken.py`). A setting that no part applies is not
-dynamic."""
+and the supervisor read theirs from the stream; the other parts are notified (`agents/worker/settings_taken.py`). A setting that no part
+applies is not dynamic."""
 
 
 def duration_ms(text: str | int | float) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.agents.job.types.timestamps import field
     from headgate.agents.job.types.windows import Window, hopping, session, tumbling, window_key
     from headgate.agents.operators.base.stateless import UserCodeError
-    from headgate.agents.process.calls import drain, drains, metadata, pause, resume, start, stop, withdraw
+    from headgate.agents.process.calls import drain, drains, metadata, pause, resume, scale, start, stop, withdraw
     from headgate.agents.process.inside import HostedWorker, run, running
     from headgate.agents.records.columns.batch import Batch, ColumnBatch
     from headgate.agents.records.values.record import Record
@@ -124,6 +124,7 @@ __all__ = [
     "resume",
     "run",
     "running",
+    "scale",
     "session",
     "start",
     "stop",
@@ -145,7 +146,7 @@ _FROM = {
     "agents.job.types.sketches": "count_distinct quantile",
     "agents.job.declare.app": "App",
     "agents.cli.printed": "output_schema",
-    "agents.process.calls": "drain drains metadata pause resume start stop withdraw",
+    "agents.process.calls": "drain drains metadata pause resume scale start stop withdraw",
     "agents.process.inside": "HostedWorker run running",
     "agents.job.declare.declared_table": "Table",
     "agents.operators.base.stateless": "UserCodeError",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ...core.coordination import messages as c
 from ...core.coordination import requests as r
+from ...core.coordination.fleet import WORKERS
 from ...core.coordination.metadata import MetadataStore
 from ...core.errors import HeadgateError
 from ...core.names import JobName, Topics
@@ -121,3 +122,15 @@ def pause(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | s
 def resume(job: str, *, stream: str = "", bootstrap: str = "", timeout: float | str = TIMEOUT_S) -> Outcome:
     """Continue reading after `pause`."""
     return _ask_now(job, Request(r.RESUME, arguments={"stream": stream} if stream else {}), bootstrap, True, timeout)
+
+
+def scale(
+    job: str, workers: int, *, bootstrap: str = "", wait: bool = True, timeout: float | str = TIMEOUT_S
+) -> Outcome:
+    """Set the number of workers, which the supervisor of `headgate run --workers` follows. The same as `headgate scale JOB N`.
+
+    >>> hg.scale("sales", 3)
+    """
+    return _ask_now(
+        job, Request(r.SET_CONFIG, arguments={"setting": WORKERS, "value": workers}), bootstrap, wait, timeout
+    )

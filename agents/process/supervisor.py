@@ -7,6 +7,7 @@ Decides:
 - Child n is `<host>-<n>`, or `<id>-<n>` with `--processor-id`, so that a restarted child gets its name, its lock and its tables back.
 - A child's death is reported at once (`Heartbeat(gone=True)`), which others believe after three heartbeats of silence, and its successor is
   told that it is dead, so no one waits for a session timeout.
+- How many there are: as many as the job wants (`scaling`), at the start and while it runs. A child whose number is wanted is not touched.
 - A child that died is restarted after a pause that doubles up to ten seconds. It stays down if it dies within ten seconds of its start five
   times in a row, if it refused to run (exit 2 or 4), or if its bounded run failed. In the last case the supervisor exits with 1, and its
   next start continues that run.
@@ -37,18 +38,23 @@ import click
 from aiokafka import AIOKafkaProducer
 
 from ...core.coordination.events import Heartbeat
+from ...core.coordination.fleet import front_of
 from ...core.coordination.liveness import encode_beat
 from ...core.names import processor_id
 from ..job.declare.app import App
 from ..kafka.connect import closed, started
 from .configuration import Configuration
 from .launch import RUN_FAILED, host_word
+from .scaling import NumberFollower
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 SHORT_RUN_S = 10.0
 SHORT_RUNS = 5
 REPORT_S = 5.0
+FIRST_S = 5.0
+MOST = 1000
+"""The most children, as of `--workers`."""
 PR_SET_PDEATHSIG = 1
 ENDED_AT_ONCE = 130
 
@@ -66,6 +72,10 @@ class Child:
     starts: int = 0
     code: int | None = None
     """How it ended for good; None while it runs or waits to be restarted."""
+    retired: bool = False
+    """Its number is not wanted any more: it is not restarted, and how it ends is not the supervisor's end."""
+    off: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends a pause before a restart."""
 
 
 @dataclass(slots=True)
@@ -77,21 +87,88 @@ class Supervisor:
     report: Any
     """Called for each child that died: `async report(processor, process)`."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    follower: NumberFollower | None = None
+    """Says how many children there are to be; without one, those of `processors`."""
     children: list[Child] = field(default_factory=list)
     leaving: bool = False
     ended_at_once: bool = False
     since_ms: int = field(default_factory=lambda: int(time.time() * 1000))
     """When it began. A child that finds its run closed since then has nothing to do: it was restarted, or late."""
     _left: asyncio.Event = field(default_factory=asyncio.Event)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    _keeping: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """The task of each child, by processor."""
 
     async def run(self) -> int:
         """Run until every child has ended for good. Returns the exit code."""
-        self.children = [Child(processor) for processor in self.processors]
-        async with asyncio.TaskGroup() as group:
-            for child in self.children:
-                group.create_task(self._keep(child), name=child.processor)
+        number = await self._first()
+        async with asyncio.TaskGroup() as self._group:
+            for processor in self.processors[:number]:
+                self._begin(processor)
+            following = None if self.follower is None else self._group.create_task(self.follower.follow(self))
+            while self._keeping:  # a child may begin meanwhile: it is waited for in the next turn
+                done, _ = await asyncio.wait(self._keeping.values(), return_when=asyncio.FIRST_COMPLETED)
+                self._keeping = {name: task for name, task in self._keeping.items() if task not in done}
+            if following is not None:
+                following.cancel()
         worst = next((child.code for child in self.children if child.code), 0)
         return ENDED_AT_ONCE if worst and self.ended_at_once else worst
+
+    async def _first(self) -> int:
+        """How many children to begin with. Reading the job is given a few seconds, and no time once a signal has come."""
+        if self.follower is None:
+            return len(self.processors)
+        loop = asyncio.get_running_loop()
+        found, left = loop.create_task(self.follower.first()), loop.create_task(self._left.wait())
+        await asyncio.wait({found, left}, timeout=FIRST_S, return_when=asyncio.FIRST_COMPLETED)
+        number = found.result() if found.done() else self.follower.alone
+        for task in (found, left):
+            task.cancel()
+        await asyncio.gather(found, left, return_exceptions=True)
+        return 0 if self.leaving else number
+
+    def numbers(self) -> set[int]:
+        """The children that are there, and stay: also one that ended for good, which is not started again."""
+        return {self.processors.index(child.processor) for child in self.children if not child.retired}
+
+    def begin(self, number: int) -> None:
+        """Start the child of this number."""
+        if not self.leaving:
+            self._begin(self.processors[number])
+
+    def retire(self, number: int) -> str:
+        """Not restart the child of this number any more. Returns its processor."""
+        for child in self._of(number):
+            child.retired = True
+            child.off.set()
+        return self.processors[number]
+
+    def dismiss(self, number: int) -> None:
+        """Send SIGTERM to the retired child of this number, if it still runs."""
+        for child in self._of(number):
+            if child.retired and child.running is not None and child.running.returncode is None:
+                child.running.send_signal(signal.SIGTERM)
+
+    def _of(self, number: int) -> list[Child]:
+        return [child for child in self.children if child.processor == self.processors[number]]
+
+    def _begin(self, processor: str) -> None:
+        child, before = Child(processor), self._keeping.get(processor)
+        self.children.append(child)
+        self._keeping[processor] = self._group.create_task(self._after(before, child), name=processor)
+
+    async def _after(self, before: asyncio.Task[None] | None, child: Child) -> None:
+        """Keep a child, once a retired one of the same name has ended."""
+        try:
+            if before is not None:
+                await before
+            if self.leaving or child.retired:
+                child.code = 0
+                return
+            await self._keep(child)
+        finally:
+            if child.retired:
+                self.children.remove(child)
 
     def signal(self, number: int) -> None:
         """Pass a signal to the children. No child is started any more."""
@@ -99,13 +176,14 @@ class Supervisor:
         self.ended_at_once = self.ended_at_once or number == signal.SIGKILL
         self._left.set()
         for child in self.children:
+            child.off.set()
             if child.running is not None and child.running.returncode is None:
                 child.running.send_signal(number)
 
     async def _keep(self, child: Child) -> None:
         while child.code is None:
             code = await self._live(child)
-            if code == 0 or self.leaving:
+            if code == 0 or self.leaving or child.retired:
                 child.code = left(code)
                 if child.code and not self.ended_at_once:
                     say(f"{child.processor} ended {how(code)} while it was shutting down")
@@ -131,7 +209,7 @@ class Supervisor:
         child.running = await asyncio.create_subprocess_exec(
             *words, env=dict(self.environment), preexec_fn=partial(with_parent, os.getpid())
         )
-        if self.leaving:
+        if self.leaving or child.retired:
             child.running.send_signal(signal.SIGTERM)
         return await child.running.wait()
 
@@ -149,7 +227,7 @@ class Supervisor:
         pause, child.pause_s = child.pause_s, min(LONGEST_PAUSE_S, child.pause_s * 2)
         await self.report(child.processor, child.process)
         try:
-            await asyncio.wait_for(self._left.wait(), pause)
+            await asyncio.wait_for(child.off.wait(), pause)
         except TimeoutError:
             return
         child.code = 0
@@ -221,12 +299,12 @@ class Reporter:
 
 
 def supervise(arguments: list[str], workers: int, app: App, configuration: Configuration) -> int:
-    """Run N workers of an app. Returns the exit code."""
-    front = str(configuration.value("processor.id")) or host_word(socket.gethostname())
-    processors = [processor_id(f"{front}-{number}") for number in range(workers)]
-    command = run_command(arguments)
-    topic = app.topics.heartbeat
-    return asyncio.run(_supervise(Supervisor(command, processors, Reporter(configuration, topic))))
+    """Run workers of an app: as many as its job wants, or else N (0: nothing was said). Returns the exit code."""
+    given = str(configuration.value("processor.id")) or host_word(socket.gethostname())
+    processors = [processor_id(f"{given}-{number}") for number in range(MOST)]
+    follower = NumberFollower(configuration, app.topics, front_of(processors[0]), workers, say)
+    reporter = Reporter(configuration, app.topics.heartbeat)
+    return asyncio.run(_supervise(Supervisor(run_command(arguments), processors, reporter, follower=follower)))
 
 
 async def _supervise(supervisor: Supervisor) -> int:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...core.coordination.fleet import workers_wanted
 from ...core.coordination.metadata import ASSIGNMENTS, LOCALITY, open_requests, stored
 from ...core.coordination.state import JobState
 from ...core.names import StreamPartition, natural
@@ -259,7 +260,7 @@ def status(worker: Worker) -> dict[str, Any]:
             "state_memory": memory_document(worker),
             "tasks": here,
         },
-        **(of_job or {"run": None, "leader": None, "workers": [], "tasks": [], "warnings": []}),
+        **(of_job or {"run": None, "leader": None, "workers": [], "workers_wanted": None, "tasks": [], "warnings": []}),
     }
 
 
@@ -298,6 +299,7 @@ def job(state: JobState) -> dict[str, Any]:
         if leader is None or not leader.processor
         else {"processor": leader.processor, "term": leader.term},
         "workers": list(stored(state, LOCALITY).values()),
+        "workers_wanted": workers_wanted(state),
         "tasks": tasks,
         "requests": [{name: one[name] for name in ("request", "verb", "by", "state")} for one in asked],
         "problems": state.problem_count,

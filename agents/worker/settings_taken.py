@@ -1,7 +1,7 @@
 """Hands settings that operators change while a job runs to the parts of the process that use them.
 
 `core.settings.TAKEN_BY` says which part takes which setting. Each part has one callback, and a change is acknowledged when all of them were
-called. The leader has none: it reads the overrides in the stream itself.
+called. The leader and the supervisor have none: they read the overrides in the stream themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from ...core.settings import TAKEN_BY
 from ..live_settings import Settings
 from .options import WorkerOptions
 
-PARTS = tuple(dict.fromkeys(part for parts in TAKEN_BY.values() for part in parts if part != "leader"))
+READERS = frozenset({"leader", "supervisor"})
+PARTS = tuple(dict.fromkeys(part for parts in TAKEN_BY.values() for part in parts if part not in READERS))
 
 
 class Overrides:

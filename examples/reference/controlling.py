@@ -25,6 +25,14 @@ def pause_and_resume(bootstrap: str) -> None:
     assert hg.resume("sales", stream="orders", bootstrap=bootstrap).state == "done"
 
 
+def scale(bootstrap: str) -> None:
+    """scale"""
+    try:
+        hg.scale("sales", 3, bootstrap=bootstrap)
+    except hg.HeadgateError as refused:  # its one worker was started without `--workers`
+        assert "headgate run --workers" in str(refused)
+
+
 def stop_and_start(bootstrap: str) -> None:
     """stop, start"""
     assert hg.stop("sales", bootstrap=bootstrap, timeout="1m").run_state == "stopped"

@@ -84,7 +84,7 @@ class Worker:
         self.house, self.processor, self.process, self.code = house, processor, process, code
         settings: dict[str, Any] = {"location": f"at-{processor}", "supervised": True, "deployment": code.deployment}
         settings |= {"fingerprint": dict(code.fingerprint)} | given
-        self.member = Member(MemberConfig(processor, process, process, **settings))
+        self.member = Member(MemberConfig(processor, process, process.replace("-", ""), **settings))
         timing = house.timing
         self.leader = Leader(LeaderConfig(processor, process, f"uuid-{process}", code, timing, settings.get("job", "")))
         self.tasks: dict[str, FakeTask] = {}

@@ -136,6 +136,7 @@ MEANS_SOMETHING = {
     "drain.callback-timeout": "awaited code may take as long as it wants, also during a drain",
     "control.aggregate-above": "control messages are always merged",
     "web.port": "a free port",
+    "workers": "as many as `--workers` says",
 }
 """The settings that can be 0, and what that says."""
 

@@ -85,7 +85,7 @@ PARTS = (
     )),
     Part("controlling", "Controlling a job", "What the command line does, from a program. See [Operations](../../operations.md). In the "
         "examples, `bootstrap` is the address of a broker.", (
-        "metadata", "pause", "resume", "drain", "drains", "start", "stop", "withdraw", "output_schema",
+        "metadata", "pause", "resume", "scale", "drain", "drains", "start", "stop", "withdraw", "output_schema",
         "run", "running", "HostedWorker", *_members("HostedWorker", "processor tasks ended"),
     )),
     Part("testing", "Testing", "See [Testing](../../testing.md).", (

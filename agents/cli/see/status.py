@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ....core.coordination.fleet import workers_text
 from ....core.coordination.member.admission import goes_on
 from ....core.coordination.state import JobState
 from ....core.errors import NotFound
@@ -256,6 +257,9 @@ def show(found: dict[str, Any]) -> None:
         fields.append(("why", run["why"]))
     if run is not None and (helps := goes_on(run["state"], shown(JobName.parse(found["job"])), run["why"])):
         fields.append(("to continue", helps))
+    if found["workers_wanted"] is not None:
+        there = sum(w["alive"] for w in found["workers"])
+        fields.append(("workers", workers_text(found["workers_wanted"], there)))
     fields += [(f"keys of {stream}", keys(tasks)) for stream, tasks in sorted(found["keys"].items())]
     fields += [("request", f"{one['verb']} by {one['by']}: {one['state']}") for one in found["requests"]]
     if found["problems"]:

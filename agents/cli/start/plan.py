@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ....core.coordination.fleet import WORKERS, idle_note, present, workers_text, workers_wanted
 from ....core.coordination.leader.assignment import tasks_of
 from ....core.coordination.leader.plan import Plan
 from ....core.coordination.placement import asked
@@ -45,21 +46,28 @@ from .topic_verbs import create, delete, describe, list_topics
 @click.argument("target", metavar="MODULE:app")
 @click.option("--bounded", is_flag=True, help="Plan a run that stops at the offsets where the inputs end now.")
 @click.option(
-    "--workers", type=click.IntRange(1, 1000), default=1, show_default=True, help="Place tasks on this many workers."
+    "--workers",
+    type=click.IntRange(1, 1000),
+    help="Place tasks on this many workers.  [default: what `headgate scale` has set, or the setting workers, or 1]",
 )
 @app_dir_option
 @broker_options
 @output_option
-def plan(target: str, bounded: bool, workers: int, app_dir: Path | None, said: CommandLine, output: str) -> None:
+def plan(target: str, bounded: bool, workers: int | None, app_dir: Path | None, said: CommandLine, output: str) -> None:
     """Show what would be created and placed if this job ran now. Changes nothing."""
     app = load_app(target, app_dir)
     if bounded:
         bound_inputs(app)
     configuration = configured(said, app=app.settings)
-    found, refused = run_async(_plan(Declared(app), configuration, workers, bounded=bounded))
+    found, refused = run_async(_plan(Declared(app), configuration, workers or 0, bounded=bounded))
     if not shown_as_json(output, found):
-        show_plan(found, workers)
+        show_plan(found, planned_workers(workers or 0, found["workers"]["wanted"], configuration))
     refuse(refused)
+
+
+def planned_workers(flag: int, scaled: int | None, configuration: Configuration) -> int:
+    """On how many workers the tasks are placed."""
+    return flag or scaled or configuration.value(WORKERS) or 1
 
 
 def refuse(errors: list[HeadgateError]) -> None:
@@ -73,9 +81,12 @@ def refuse(errors: list[HeadgateError]) -> None:
 
 def show_plan(found: dict[str, Any], workers: int) -> None:
     """Print the plan for people."""
-    show_fields(
-        [("job", found["job"]), ("deployment", found["deployment"]), ("state", "yes" if found["stateful"] else "no")]
-    )
+    fields = [("job", found["job"]), ("deployment", found["deployment"])]
+    fields.append(("state", "yes" if found["stateful"] else "no"))
+    there = found["workers"]
+    if there["wanted"] or there["present"]:
+        fields.append(("workers", workers_text(there["wanted"], there["present"])))
+    show_fields(fields)
     click.echo()
     show_table(
         ["TOPIC", "ROLE", "PARTITIONS", "NOW"],
@@ -95,10 +106,8 @@ def show_plan(found: dict[str, Any], workers: int) -> None:
     for one in found["steps"]:
         if one["why"]:
             click.echo(f"Note: '{one['step']}' works on rows: {one['why']}", err=True)
-    if (idle := workers - len(found["tasks"])) > 0:
-        click.echo(
-            f"Note: {len(found['tasks'])} tasks keep {workers - idle} workers busy; {idle} would be idle", err=True
-        )
+    if idle := idle_note(workers, len(found["tasks"])):
+        click.echo(f"Note: {idle}", err=True)
     for one in found["state"]:
         if not one["refused"]:
             click.echo(f"Note: the state of {', '.join(one['tasks'])}: {one['what']}", err=True)
@@ -180,7 +189,10 @@ async def _plan(
         refused += joins(state.run, member_config(options, configuration.given))
         changes = await state_changes(configuration.client, topics.names.log, state, declared)
         refused += misfits(changes)
-    return _document(declared, topics, made, changes, refused, workers), refused
+    scaled = None if state is None else workers_wanted(state)
+    there = {"wanted": scaled, "present": 0 if state is None else present(state)}
+    number = planned_workers(workers, scaled, configuration)
+    return {**_document(declared, topics, made, changes, refused, number), "workers": there}, refused
 
 
 def _document(

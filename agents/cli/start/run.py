@@ -1,4 +1,4 @@
-"""`headgate run MODULE:app`: one worker, or `--workers N` of them under a supervisor.
+"""`headgate run MODULE:app`: one worker, or with `--workers N` several under a supervisor, which follows `headgate scale`.
 
 SIGTERM and the first Ctrl-C make it commit, release and leave; a second Ctrl-C ends it at once. The exit code is the worker's: 0 if its run
 closed or it was stopped, 1 if it failed or its bounded run has failed, 4 with `--no-wait` if the run is already closed.
@@ -57,9 +57,8 @@ log = Logger("headgate.run")
 @click.option(
     "--workers",
     type=click.IntRange(1, 1000),
-    default=1,
-    show_default=True,
-    help="Number of worker processes; they are restarted when they die.",
+    help="Number of worker processes; they are restarted when they die, and their number follows `headgate scale`.  "
+    "[default: the setting workers; else one, and no supervisor]",
 )
 @click.option(
     "--processor-id",
@@ -98,7 +97,7 @@ log = Logger("headgate.run")
 @broker_options
 def run(
     target: str,
-    workers: int,
+    workers: int | None,
     processor_id: str,
     run_id: str,
     deployment: str,
@@ -121,10 +120,10 @@ def run(
         bound_inputs(app)
     said = replace(said, settings=flags(settings, state_dir, web_port, processor_id))
     configuration = configured(said, app=app.settings)
-    if workers > 1:
+    if not supervised and held is None and (workers or configuration.value("workers")):
         from ...process.supervisor import supervise
 
-        raise SystemExit(supervise(child_arguments(), workers, app, configuration))
+        raise SystemExit(supervise(child_arguments(), workers or 0, app, configuration))
     if held is not None:
         from ...process.development import held as until_signalled
 

@@ -1,4 +1,4 @@
-"""The verbs that send a request to a job: `drain`, `stop`, `start`, `pause`, `resume`, `move`.
+"""The verbs that send a request to a job: `drain`, `stop`, `start`, `pause`, `resume`, `move`, `scale`.
 
 Each writes one request and follows its answer. Without `--wait` a verb ends when the leader has accepted the request, with it when the
 request is done. Exit codes: 0 done, 1 refused or failed, 3 the deadline passed (with what is not done), 4 no such job or no live run.
@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from ....core.coordination import requests as r
-from ....core.coordination.metadata import REQUESTS, MetadataStore
+from ....core.coordination.fleet import WORKERS
+from ....core.coordination.metadata import CONFIG, REQUESTS, MetadataStore
 from ....core.coordination.state import JobState
 from ....core.errors import EnvironmentFault
 from ....core.names import JobName
@@ -271,3 +272,15 @@ def resume(ask: Asker, stream: str) -> None:
 def move(ask: Asker, task: str, processor: str) -> None:
     """Move one task to another worker. It stays there as long as that worker is alive."""
     ask(Request(r.MOVE, arguments={"task": task, "to": processor}))
+
+
+@click.command()
+@click.argument("job")
+@click.argument("workers", type=click.IntRange(1, 1000), metavar="N")
+@asks(wait=True)
+def scale(ask: Asker, workers: int) -> None:
+    """Set the number of workers. The supervisor of `headgate run --workers` starts those that are missing, and stops the last ones.
+
+    The number stays, also for the next run. `headgate config unset JOB workers` gives it back to `--workers`.
+    """
+    ask.metadata.put(CONFIG, WORKERS, workers)

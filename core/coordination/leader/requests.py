@@ -13,8 +13,9 @@ from typing import Any
 
 from ...errors import DeclarationError
 from ...graph.model import JobModel
-from ...settings import DYNAMIC, conflict, find, override_problem, stream_problem
+from ...settings import DYNAMIC, conflict, find, override_problem, parse, stream_problem
 from ..drains import Meaning, drain_verdict
+from ..fleet import WORKERS, follower_problem, idle_note
 from ..messages import (
     CLOSED,
     AnswerState,
@@ -296,11 +297,20 @@ def _set_config(draft: Draft, request: SetRequest) -> Answer | None:
         return Answer(AnswerState.REFUSED, why)
     if (refused := _refused_by_others(draft, name, {name: value})) is not None:
         return refused
+    if name == WORKERS and (why := follower_problem(draft.alive())):
+        return Answer(AnswerState.REFUSED, why, remedy=_OF_WORKERS)
     before = draft.state.configs.get(name)
     change = Change(value, request.requested_by, draft.now.wall)
     changes = (*(() if before is None else before.changes), change)[-CHANGES_KEPT:]
     draft.put(SetConfig(name, value, changes))
-    return Answer(AnswerState.DONE, "applies immediately" if find(name).kind == DYNAMIC else "applies at next run")
+    applies = "applies immediately" if find(name).kind == DYNAMIC else "applies at next run"
+    idle = idle_note(parse(name, value), _tasks(draft)) if name == WORKERS else ""
+    return Answer(AnswerState.DONE, f"{applies}; {idle}" if idle else applies)
+
+
+def _tasks(draft: Draft) -> int:
+    """How many tasks the job has; 0 if that is not known yet."""
+    return 0 if draft.state.model is None else len(draft.state.model.tasks)
 
 
 def _unset_config(draft: Draft, request: SetRequest) -> Answer | None:
@@ -333,6 +343,10 @@ def _refused_by_others(draft: Draft, name: str, then: Mapping[str, Any]) -> Answ
     return None
 
 
+_OF_WORKERS = (
+    "only the supervisor of `headgate run --workers N` follows, if it has started all workers of the job; otherwise start or stop workers "
+    "where they run, or change the replicas of the StatefulSet"
+)
 _LIVE_RUN, _NEXT_RUN = "in the live run", "in the next run"
 _REMEDIES = {
     _LIVE_RUN: "`headgate config diff JOB` shows what waits for the next run; `headgate stop JOB`, and start it first",

@@ -181,3 +181,74 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+class Scripted:
+    """A follower whose wanted numbers a test says, one after the other."""
+
+    def __init__(self, number: int) -> None:
+        self.alone = number
+        self.supervisor: s.Supervisor | None = None
+
+    async def first(self) -> int:
+        return self.alone
+
+    async def follow(self, supervisor: s.Supervisor) -> None:
+        self.supervisor = supervisor
+        await asyncio.Event().wait()
+
+
+async def test_children_come_and_go_by_number_and_the_others_stay(tmp_path: Path) -> None:
+    """A child that is no longer wanted leaves, is not restarted, and its end is not the end of the others; it may come back."""
+    rig = Rig(tmp_path, [f"w-{n}" for n in range(9)])
+    rig.supervisor.follower = Scripted(1)
+    async with running(rig) as task:
+        await rig.until(lambda: rig.lines("w-0"))
+        assert rig.supervisor.numbers() == {0}
+        for number in (1, 2):
+            rig.supervisor.begin(number)
+        await rig.until(lambda: rig.lines("w-1") and rig.lines("w-2"))
+        for number in (2, 1):
+            assert rig.supervisor.retire(number) == f"w-{number}"
+            rig.supervisor.dismiss(number)
+        assert rig.supervisor.numbers() == {0}
+        rig.supervisor.begin(1)  # while the one before is leaving: never two of one name
+        await rig.until(lambda: len(rig.lines("w-1")) == 2)
+        assert gone(int(rig.lines("w-1")[0][0]))
+        await rig.until(lambda: len(rig.supervisor.children) == 2)
+        assert [len(rig.lines(f"w-{n}")) for n in range(3)] == [1, 2, 1]
+        assert rig.dead == []
+        rig.supervisor.signal(signal.SIGTERM)
+        assert await asyncio.wait_for(task, 60) == 0
+
+
+async def test_a_retired_child_that_rests_before_its_restart_is_not_started_again(tmp_path: Path, monkeypatch) -> None:
+    """It died, and while it waits its number is not wanted any more."""
+    monkeypatch.setattr(s, "FIRST_PAUSE_S", 600.0)
+    rig = Rig(tmp_path, ["w-0", "w-1"])
+    async with running(rig):
+        await rig.until(lambda: rig.lines("w-0") and rig.lines("w-1"))
+        rig.supervisor.children[1].pause_s = 600.0
+        os.kill(int(rig.lines("w-1")[0][0]), signal.SIGKILL)
+        await asyncio.wait_for(rig.told.wait(), 60)
+        rig.supervisor.retire(1)
+        await rig.until(lambda: len(rig.supervisor.children) == 1)
+        assert [len(rig.lines(f"w-{n}")) for n in range(2)] == [1, 1]
+
+
+async def test_a_signal_while_the_job_is_read_starts_nobody(tmp_path: Path) -> None:
+    """The brokers do not answer, and somebody presses Ctrl-C."""
+    rig = Rig(tmp_path, ["w-0"])
+
+    class Hangs(Scripted):
+        async def first(self) -> int:
+            rig.told.set()
+            await asyncio.Event().wait()
+            return 1
+
+    rig.supervisor.follower = Hangs(1)
+    async with running(rig) as task:
+        await asyncio.wait_for(rig.told.wait(), 60)
+        rig.supervisor.signal(signal.SIGTERM)
+        assert await asyncio.wait_for(task, 60) == 0
+        assert rig.lines("w-0") == []

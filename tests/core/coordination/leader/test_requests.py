@@ -501,3 +501,23 @@ def test_what_waits_is_withdrawn_and_what_is_under_way_is_not():
     house.request("f", "drain")
     house.request("g", "withdraw", request="f")
     assert house.answer("g") == ("refused", "drain is in progress; it cannot be withdrawn")
+
+
+def test_the_number_of_workers_is_set_where_one_supervisor_follows_and_refused_elsewhere():
+    """`headgate scale` of workers that nobody supervises would be done, and change nothing."""
+    house = House()
+    house.worker("w-0", since_ms=1)
+    house.run(3)
+    tasks = len(house.state.model.tasks)
+    house.request("a", "set-config", setting="workers", value=tasks)
+    assert house.answer("a") == ("done", "applies immediately")
+    house.request("b", "set-config", setting="workers", value=tasks + 2)
+    assert house.answer("b")[1].endswith(f"{tasks} tasks keep {tasks} workers busy; 2 would be idle")
+    house.request("c", "set-config", setting="workers", value=1001)
+    assert "at most 1000" in house.answer("c")[1]
+    house.worker("solo")
+    house.run(3)
+    house.request("d", "set-config", setting="workers", value=3)
+    assert house.answer("d") == ("refused", "solo was not started by `headgate run --workers`, so no one would follow")
+    house.request("e", "unset-config", setting="workers")
+    assert house.answer("e")[0] == "done"
