@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headgate.agents.registry.avro import avro
     from headgate.agents.registry.json_schema import json_schema
     from headgate.agents.registry.protobuf import protobuf
+    from headgate.agents.sinks.sink import RowsRefused, Sink, TargetDown
     from headgate.core.choosing.chooser import Choice
     from headgate.core.columns.expressions import Expression, coalesce, col, concat, greatest, least, when
     from headgate.core.errors import DataError, DeclarationError, EnvironmentFault, HeadgateError, SettingError
@@ -75,12 +76,15 @@ __all__ = [
     "HeadgateError",
     "HostedWorker",
     "Record",
+    "RowsRefused",
     "Serde",
     "SettingError",
+    "Sink",
     "SparkStream",
     "Stream",
     "Table",
     "TableView",
+    "TargetDown",
     "UserCodeError",
     "Window",
     "WindowedStream",
@@ -155,6 +159,7 @@ _FROM = {
     "agents.registry.avro": "avro",
     "agents.registry.json_schema": "json_schema",
     "agents.registry.protobuf": "protobuf",
+    "agents.sinks.sink": "RowsRefused Sink TargetDown",
     "agents.records.values.serdes": "Serde arrow bytes custom json key msgpack raw text",
     "agents.job.declare.ends": "TableView",
     "agents.job.declare.streams": "BatchedStream ColumnStream SparkStream Stream WindowedStream",

@@ -42,6 +42,7 @@ from ..records.values.record import SAME_TIME, Headers, Record
 from ..registry.memory import MemoryRegistry, taught
 from ..registry.serde import connect
 from ..runtime.host.runtime import Runtime
+from ..sinks.delivery import delivery_for
 from .clock import VirtualClock
 from .host import DriverHost
 from .logs import Logs, in_columns
@@ -142,6 +143,7 @@ class Driver:
             MemoryTargets(self.declared, self.topics, len(self._model.tasks)),
             self._port,
             spark=self.spark,
+            sinks=delivery_for(self.declared.steps, of_test=True),
         )
         self._abandoned = weakref.finalize(self, _end, self._loop, self._runtime, self._host)
         self._begin()
@@ -538,6 +540,8 @@ def _end(loop: VirtualLoop, runtime: Runtime, host: DriverHost) -> None:
         loop.run_until_complete(_shut_down(runtime, host))
         if runtime.spark is not None:
             loop.run_until_complete(runtime.spark.close())
+        if runtime.sinks is not None:
+            loop.run_until_complete(runtime.sinks.close())
 
     with quiet():
         in_thread(end)

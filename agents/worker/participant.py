@@ -60,6 +60,7 @@ class Participant:
         refuse: Callable[[DeclarationError], None],
         more: Mapping[str, Callable[[], None]],
         spark: Any = None,
+        sinks: Any = None,
         memory: Any = None,
         clocks: Clocks | None = None,
     ) -> None:
@@ -98,6 +99,7 @@ class Participant:
             topics,
             offsets,
             spark=spark,
+            sinks=sinks,
             memory=memory,
             compression=options.compression,
             clocks=clocks,

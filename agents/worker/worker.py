@@ -32,6 +32,7 @@ from ..registry.client import HttpRegistry, RegistryAccess
 from ..registry.serde import connect
 from ..runtime.reading.chooser import own_chooser
 from ..runtime.writing.committing import Committing
+from ..sinks.delivery import delivery_for
 from ..state.directory import Directory
 from ..state.rocks import StoreMemory
 from ..state.store import Disk, NoDisk
@@ -83,6 +84,7 @@ class Worker:
         self.host = FaustHost(self.app, crash=self.crash, disk=self._disk)
         self.memory = StoreMemory(alone.given_or("state.memory", options.state_memory))
         self.spark = _spark(self.declared, alone, options)
+        self.sinks = delivery_for(self.declared.steps)
         self._loud = False
         """Whether an override has set the log level."""
         self.participant = Participant(
@@ -95,6 +97,7 @@ class Worker:
             refuse=self._refuse,
             more={"upkeep": self._trim, "log": self._log_level},
             spark=self.spark,
+            sinks=self.sinks,
             memory=self.memory,
             clocks=clocks_of_thread(),
         )
@@ -175,6 +178,8 @@ class Worker:
         }
         if self.spark is not None:
             last["Spark"] = self.spark.close()
+        if self.sinks is not None:
+            last["sinks"] = self.sinks.close()
         await self.ending.steps(last)
         await self.ending.step("Faust", self.app.stop())
 

@@ -19,8 +19,10 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import NEVER_RETRIED, AtSpark, Retried
+from .origins import Origin
 from .publishing import SparkWrite, Undone
 from .ranges import RangeRead, Ranges
+from .sinking import SinkOwner
 
 ROWS = "rows"
 BYTES = "bytes"
@@ -369,6 +371,8 @@ class Inline:
     blocks: Sequence[bytes]
     size: int = 0
     """About how many bytes all rows have."""
+    came_from: Callable[[], Sequence[Origin]] = tuple
+    """Gives the origins of the rows. It may read them from the task's store."""
 
 
 Contents = Inline | Ranges
@@ -385,6 +389,23 @@ class SparkStage:
     schema: Any
     keeps_going: bool = False
     write: SparkWrite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStage:
+    """One sink after a batch. `make` makes the sink; `transactional`: it undoes what it has not committed; `keeps_going`: as of a
+    Spark stage. `write`: the rows go to files instead. `owner`: who writes, known when a task runs it."""
+
+    name: str
+    make: Callable[[], Any]
+    transactional: bool = False
+    keeps_going: bool = False
+    write: SparkWrite | None = None
+    owner: SinkOwner | None = None
+
+
+BatchStage = SparkStage | SinkStage
+"""What a batch goes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,9 +458,9 @@ class Bridge(Protocol):
         ...
 
     def run(
-        self, batch: BatchInfo, contents: Contents, stages: Sequence[SparkStage]
+        self, batch: BatchInfo, contents: Contents, stages: Sequence[Any]
     ) -> Coroutine[Any, Any, list[BatchOutcome]]:
-        """Run a batch through its stages. Raises on failure; an error with `final` set is not worth a retry."""
+        """Run a batch through its stages, which are this package's. Raises on failure; an error with `final` set is not worth a retry."""
         ...
 
     def seen(self) -> AtSpark:

@@ -179,6 +179,24 @@ def origin_of(runs: Iterable[Origin], place: int) -> Run:
     return UNKNOWN
 
 
+def bounds(runs: Iterable[Origin]) -> dict[str, tuple[int, int]]:
+    """The least and the greatest offset of each partition.
+
+    >>> bounds([Run("orders", 3, 2, 7, 8), Run("orders", 3, 1, 12, 12), Run("", -1, 4, 0, 0)])
+    {'orders:3': (7, 12)}
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for one in runs:
+        if not one.stream:
+            continue
+        at = f"{one.stream}:{one.partition}"
+        offsets = (one.first, one.last) if isinstance(one, Run) else memoryview(one.offsets).cast("q")
+        least, greatest = min(offsets), max(offsets)
+        before = found.get(at, (least, greatest))
+        found[at] = min(before[0], least), max(before[1], greatest)
+    return found
+
+
 def pack(runs: Iterable[Origin]) -> list[Any]:
     """The origins in their stored form: the stream's name once for successive runs, and small numbers for each run; or the offsets."""
     stored: list[Any] = []

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
-from typing import Any
 
 from ...core.batching.batch_progress import NEVER_RETRIED
+from ...core.batching.failing import RowError
 from ...core.errors import EnvironmentFault, HeadgateError, cause_for, causes
 from .faults import Fault, fault_of
 
@@ -63,10 +62,8 @@ class SparkPlanError(SparkError):
     final = True
 
 
-class SparkRowError(SparkError):
-    """Code or data of the batch's rows made Spark fail. `inside`: of a batch of frames, the row that did, with its number in its frame."""
-
-    inside: tuple[int, Mapping[str, Any]] | None = None
+class SparkRowError(SparkError, RowError):
+    """Code or data of the batch's rows made Spark fail."""
 
 
 class SparkFunctionError(SparkRowError):

@@ -259,16 +259,25 @@ class _none_if_missing(contextlib.AbstractContextManager[None]):
         )
 
 
+def arrow_path(target: str) -> str:
+    """The URI of a target as pyarrow has it.
+
+    >>> arrow_path("s3a://bucket/a b")
+    's3://bucket/a%20b'
+    """
+    scheme, _, rest = target.partition("://")
+    return f"{ARROW_SCHEMES[scheme]}://{quote(rest, safe='/:@')}"
+
+
 class ArrowFiles:
     """One of pyarrow's file systems."""
 
     def __init__(self, target: str) -> None:
         from pyarrow import fs
 
-        scheme, _, rest = target.partition("://")
         self._fs: Any
         self._kinds: Any = fs
-        self._fs, self._top = fs.FileSystem.from_uri(f"{ARROW_SCHEMES[scheme]}://{quote(rest, safe='/:@')}")
+        self._fs, self._top = fs.FileSystem.from_uri(arrow_path(target))
         self._target = target
 
     def _path(self, uri: str) -> str:

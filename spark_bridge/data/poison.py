@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..base.errors import SparkRowError
+from ...core.batching.failing import RowError
 from . import columns
 from .ranges import Unfetched
 
@@ -29,10 +29,10 @@ MOST_BAD = 100
 """The maximum number of rows that are left out of one batch. If there are more, the function is wrong rather than its rows."""
 
 Attempt = Callable[[pa.Table], Awaitable[pa.Table]]
-Bad = list[tuple[int, SparkRowError]]
+Bad = list[tuple[int, RowError]]
 
 
-async def without_poison(attempt: Attempt, table: pa.Table, error: SparkRowError) -> tuple[pa.Table | None, Bad]:
+async def without_poison(attempt: Attempt, table: pa.Table, error: RowError) -> tuple[pa.Table | None, Bad]:
     """The result of the good rows (None if all are bad), and the bad ones by their position. Raises an error that says so if there are too
     many."""
     bad = await _alone(attempt, table, error)
@@ -40,14 +40,14 @@ async def without_poison(attempt: Attempt, table: pa.Table, error: SparkRowError
     while (good := good_rows(table, bad)) is not None:
         try:
             return await attempt(good), bad
-        except SparkRowError as failed:
+        except RowError as failed:
             one, succeeds = await _behind_prefix(attempt, table, bad, failed, succeeds)
             bad.append(one)
             _not_too_many(bad, error)
     return None, bad
 
 
-async def _alone(attempt: Attempt, table: pa.Table, error: SparkRowError) -> Bad:
+async def _alone(attempt: Attempt, table: pa.Table, error: RowError) -> Bad:
     """The rows that fail alone, up to where rows fail only together."""
     bad: Bad = []
     start, failed = 0, error
@@ -63,8 +63,8 @@ async def _alone(attempt: Attempt, table: pa.Table, error: SparkRowError) -> Bad
 
 
 async def _behind_prefix(
-    attempt: Attempt, table: Any, bad: Bad, failed: SparkRowError, succeeds: int
-) -> tuple[tuple[int, SparkRowError], int]:
+    attempt: Attempt, table: Any, bad: Bad, failed: RowError, succeeds: int
+) -> tuple[tuple[int, RowError], int]:
     """The row that makes a prefix of the good rows fail, and how long a prefix succeeds. `succeeds`: how long one is known to."""
     if is_framed(table):
         return await _row_of_frame(attempt, table, bad, failed), 0
@@ -75,7 +75,7 @@ async def _behind_prefix(
     return (left[behind - 1], found), behind - 1
 
 
-async def _row_of_frame(attempt: Attempt, table: Any, bad: Bad, failed: SparkRowError) -> tuple[int, SparkRowError]:
+async def _row_of_frame(attempt: Attempt, table: Any, bad: Bad, failed: RowError) -> tuple[int, RowError]:
     """The same where a place is that of a frame: first the frame is found, then its row."""
     out = [(place, error.inside[0]) for place, error in bad if error.inside is not None]
 
@@ -97,14 +97,14 @@ async def _row_of_frame(attempt: Attempt, table: Any, bad: Bad, failed: SparkRow
 
 
 async def _shortest(
-    first: Callable[[int], Awaitable[pa.Table]], count: int, failed: SparkRowError, succeeds: int = 0
-) -> tuple[int, SparkRowError]:
+    first: Callable[[int], Awaitable[pa.Table]], count: int, failed: RowError, succeeds: int = 0
+) -> tuple[int, RowError]:
     """The length of a prefix that fails and, without its last part, succeeds; and how it fails. All `count` parts together have failed."""
     while count - succeeds > 1:
         middle = (succeeds + count) // 2
         try:
             await first(middle)
-        except SparkRowError as error:
+        except RowError as error:
             count, failed = middle, error
         else:
             succeeds = middle
@@ -124,12 +124,12 @@ def good_rows(table: Any, bad: Bad) -> Any:
     return None if len(bad) == table.num_rows else columns.without(table, [place for place, _ in bad])
 
 
-def bad_row(table: Any, place: int, error: SparkRowError) -> Mapping[str, Any]:
+def bad_row(table: Any, place: int, error: RowError) -> Mapping[str, Any]:
     """The values of a bad row."""
     return table.slice(place, 1).to_pylist()[0] if error.inside is None else error.inside[1]
 
 
-async def _in_frame(attempt: Attempt, table: Any, place: int, failed: SparkRowError) -> Bad:
+async def _in_frame(attempt: Attempt, table: Any, place: int, failed: RowError) -> Bad:
     """The bad rows of the frame at this place, which fails alone."""
     rows = await asyncio.to_thread(table.frame_at, place)
     _, found = await without_poison(attempt, rows, failed)
@@ -138,9 +138,7 @@ async def _in_frame(attempt: Attempt, table: Any, place: int, failed: SparkRowEr
     return [(place, error) for _, error in found]
 
 
-async def _first(
-    attempt: Attempt, table: pa.Table, low: int, failed: SparkRowError
-) -> tuple[int, SparkRowError | None]:
+async def _first(attempt: Attempt, table: pa.Table, low: int, failed: RowError) -> tuple[int, RowError | None]:
     """The first bad row behind `low`, where all rows together have just failed; and how it fails alone (None: it does not)."""
     high, alone = table.num_rows, table.num_rows - low == 1
     while high - low > 1:
@@ -153,17 +151,17 @@ async def _first(
     return low, failed if alone else await _failure(attempt, table.slice(low, 1))
 
 
-async def _failure(attempt: Attempt, rows: pa.Table) -> SparkRowError | None:
+async def _failure(attempt: Attempt, rows: pa.Table) -> RowError | None:
     try:
         await attempt(rows)
-    except SparkRowError as error:
+    except RowError as error:
         return error
     return None
 
 
-def _not_too_many(bad: Bad, error: SparkRowError) -> None:
+def _not_too_many(bad: Bad, error: RowError) -> None:
     if len(bad) > MOST_BAD:
-        raise SparkRowError(
+        raise type(error)(
             f"more than {MOST_BAD} rows of the batch fail, the first ones with: {error.what}",
             remedy="correct the function, or leave out such rows before .batch(); no row of a batch is left out if more than "
             f"{MOST_BAD} would be",

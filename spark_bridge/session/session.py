@@ -18,6 +18,7 @@ import structlog
 
 from ...core.batching.batch_progress import AtSpark
 from ...core.batching.batches import BatchInfo, BatchOutcome, Contents, SparkStage
+from ...core.batching.failing import RowError
 from ...core.batching.publishing import SparkWrite, Undone
 from ...core.batching.ranges import RangeRead, Ranges
 from ..base.errors import (
@@ -381,7 +382,7 @@ def _parted(result: Any) -> tuple[Any, Sequence[RangeRead]]:
     return (result.table, result.seen) if isinstance(result, ranges.Found) else (result, ())
 
 
-def _left_out(table: Any, bad: Bad) -> list[tuple[int, Any, SparkError]]:
+def _left_out(table: Any, bad: Bad) -> list[tuple[int, Any, RowError]]:
     places = sorted(bad, key=lambda one: one[0])
     return [(place, bad_row(table, place, error), error) for place, error in places]
 

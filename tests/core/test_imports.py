@@ -96,11 +96,12 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/records/columns": ".native .memory .values .kafka agents/records",
         "agents/records/frames": ".native .memory .values .kafka .columns agents/records",
         "agents/registry": "agents/records",
+        "agents/sinks": "",
         "agents/job": "",
         "agents/job/types": "agents/records",
         "agents/job/steps": ".types agents/records",
         "agents/job/derive": ".types .steps agents/records",
-        "agents/job/declare": ".types .steps .derive agents/records",
+        "agents/job/declare": ".types .steps .derive agents/records agents/sinks",
         "agents/port": "agents/records",
         "agents/kafka": "agents/port agents/records",
         "agents/operators": "",
@@ -124,10 +125,10 @@ DOORS: dict[str, frozenset[str]] = {
         "agents/runtime/task": ".reading .writing .store agents/operators agents/state agents/job agents/port agents/records",
         "agents/runtime/host": ".reading .writing .store .task agents/state agents/job agents/port",
         "agents/testing": "agents/runtime agents/state agents/job agents/port agents/broker agents/records "
-        "agents/registry",
+        "agents/registry agents/sinks",
         "agents/broker": "",
-        "agents/worker": "agents/worker/load agents/registry agents/runtime agents/coordinator agents/broker agents/kafka agents/state "
-        "agents/job agents/port",
+        "agents/worker": "agents/worker/load agents/registry agents/sinks agents/runtime agents/coordinator agents/broker agents/kafka "
+        "agents/state agents/job agents/port",
         "agents/worker/load": "agents/runtime agents/coordinator agents/port",
         "agents/process": "agents/worker agents/runtime agents/coordinator agents/broker agents/kafka agents/state agents/job agents/port",
         "agents/status": "agents/worker agents/process agents/runtime",

@@ -83,6 +83,10 @@ PARTS = (
         "Stream.batch", "Stream.gather", "ColumnStream.batch", "ColumnStream.gather", "BatchedStream", "BatchedStream.spark",
         "WindowedStream.spark", "SparkStream", "SparkStream.write", "published",
     )),
+    Part("sinks", "Databases, files and sinks of your own", "Bounded batches without Spark. See [Sinks](../../sinks.md).", (
+        *_members("Stream", "to_sql to_files to_sink"), *_members("ColumnStream", "to_sql to_files to_sink"),
+        "Sink", *_members("Sink", "open begin write commit rollback close"), "RowsRefused", "TargetDown",
+    )),
     Part("controlling", "Controlling a job", "What the command line does, from a program. See [Operations](../../operations.md). In the "
         "examples, `bootstrap` is the address of a broker.", (
         "metadata", "pause", "resume", "scale", "drain", "drains", "start", "stop", "withdraw", "output_schema",

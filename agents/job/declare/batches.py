@@ -37,8 +37,10 @@ def batch(
     *,
     gathered: bool = False,
     reference: ByReference | None = None,
+    for_sink: bool = False,
 ) -> BatchStep:
-    """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb; `gathered`: behind `.gather()`."""
+    """The step of `.batch(…)`, of rows or of columns. Its arguments are those of the verb; `gathered`: behind `.gather()`;
+    `for_sink`: a sink gets them."""
     if max_rows is None and max_bytes is None and max_age is None:
         raise DeclarationError(
             "batch() without a limit would end only with the stream", remedy="batch(max_rows=100_000)"
@@ -56,6 +58,7 @@ def batch(
         schema=schema,
         gathered=gathered,
         reference=reference,
+        for_sink=for_sink,
     )
 
 

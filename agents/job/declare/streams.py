@@ -45,6 +45,7 @@ from .ends import Ended, EndsOfRows, TableView
 from .joins import JoinDistance, join_columns_step, join_step, join_table_columns_step, join_table_step
 from .lookups import AwayErrors, lookup_step
 from .refused_verbs import RefusesVerbs, no_verb, unbounded
+from .sink_ends import EndsInSinks
 from .windows import DeclaredWindow
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ T = TypeVar("T")
 K2 = TypeVar("K2")
 
 
-class RowsOrColumns(Declaring, Generic[K, V]):
+class RowsOrColumns(EndsInSinks, Generic[K, V]):
     """What streams of rows and streams of columns have in common."""
 
     _columns: Any = None

@@ -1,4 +1,4 @@
-"""Bounded batches, what Spark makes of them, and what it writes."""
+"""Bounded batches, what Spark makes of them, what it writes, and the sinks that get them without Spark."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....core.batching.batches import FORMAT as BOOK
+from ....core.batching.batches import BatchStage, SinkStage, SparkStage
 from ....core.settings import shown
 from ..types.schemas import STORED, TableSpec, schema_of_batches
 from ..types.timestamps import text_of
@@ -59,6 +60,8 @@ class BatchStep(ClosingStep):
     """Each batch holds the rows of one window; None: the limits close batches."""
     gathered: bool = False
     """Its rows come from all tasks, so that `gather.max-bytes` bounds what is open."""
+    for_sink: bool = False
+    """A sink gets its batches, and not Spark."""
 
     @property
     def holds_ms(self) -> int:
@@ -102,15 +105,45 @@ class SparkStep(Step):
     def row_columns(self, *, encoded: bool) -> ColumnSchema:
         return of_result(self.said, self.schema)
 
+    def batch_stage(self, *, keeps_going: bool) -> BatchStage:
+        """What a batch goes to. `keeps_going`: rows that make it fail are left out."""
+        return SparkStage(self.name, self.fn, self.schema, keeps_going=keeps_going)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class DeliverStep(Step):
+    """Passes each bounded batch to a sink."""
+
+    VERB = "deliver"
+    RUN_BY = "batches.spark_results.SparkOp"
+    effective = True
+    stateful = True
+    delivers = True
+
+    make: Callable[[], Any]
+    """Makes the sink of a task."""
+    target: str
+    """Where it writes, without secrets."""
+    transactional: bool = False
+    rows: ColumnSchema | None = None
+    """The columns of the batches."""
+
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        return (("into", self.target), ("delivery", "once in effect" if self.transactional else "at least once"))
+
+    def batch_stage(self, *, keeps_going: bool) -> BatchStage:
+        """What a batch goes to. `keeps_going`: rows that make it fail are left out."""
+        return SinkStage(self.name, self.make, transactional=self.transactional, keeps_going=keeps_going)
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class WriteStep(Step):
-    """Lets Spark write the result of a stage. Nothing else gets that result."""
+    """Writes the result of a stage to files. Nothing else gets that result."""
 
     VERB = "write"
     RUN_BY = "batches.written.WriteOp"
     effective = True
-    in_spark = True
 
     write: SparkWrite
 

@@ -80,6 +80,8 @@ class Step:
     """Whether its table says up to which time it is closed, of which a run that reads records again knows nothing."""
     in_spark: ClassVar[bool] = False
     """Whether Spark runs it."""
+    delivers: ClassVar[bool] = False
+    """Whether a sink runs it."""
     wants_reader: ClassVar[bool] = False
     """Whether it is of no use unless a step stands behind it."""
     keeps_values: ClassVar[bool] = False

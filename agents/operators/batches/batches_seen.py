@@ -105,9 +105,17 @@ class BatchesSeen:
     """The batches of one step in one task."""
 
     def __init__(
-        self, task: str, step: str, book: Book, now_ms: Callable[[], int], retries: Mapping[str, Retried]
+        self,
+        task: str,
+        step: str,
+        book: Book,
+        now_ms: Callable[[], int],
+        retries: Mapping[str, Retried],
+        who: str = "Spark",
     ) -> None:
-        """`book`: as it was restored. `retries`: what the bridge has repeated before this (`AtSpark.retries`)."""
+        """`book`: as it was restored. `retries`: what the bridge has repeated before this (`AtSpark.retries`). `who`: what runs the
+        batches, for the log."""
+        self._who = who
         self.task = task
         self.step = step
         self.tally = Tally()
@@ -131,7 +139,7 @@ class BatchesSeen:
             self.tally = replace(self.tally, retried=self.tally.retried + 1, retry_ms=self.tally.retry_ms + after_ms)
         life.attempts += 1
         life.begun_ms, life.returned_ms = self._now_ms(), None
-        self._log.debug("a batch goes to Spark", batch=self._id(number), attempt=life.attempts)
+        self._log.debug(f"a batch goes to {self._who}", batch=self._id(number), attempt=life.attempts)
 
     def returned(self, number: int, outcomes: Sequence[BatchOutcome]) -> None:
         """Spark has given the result of a batch."""
@@ -152,7 +160,9 @@ class BatchesSeen:
         life.repeats(getattr(error, "retried", NEVER_RETRIED))
         life.failed = life.error = (str(error) or type(error).__name__)[:MOST_ERROR]
         life.stage = getattr(error, "stage", "")
-        self._log.warning("a batch failed in Spark", batch=self._id(number), attempt=life.attempts, why=life.error)
+        self._log.warning(
+            f"a batch failed in {self._who}", batch=self._id(number), attempt=life.attempts, why=life.error
+        )
 
     def complete(self, book: Book) -> None:
         """A letter is complete, and this is the bookkeeping now."""
@@ -208,7 +218,7 @@ class BatchesSeen:
         )
         self._done.appendleft(found)
         if life.poisoned:
-            self._log.warning("rows made Spark fail and were left out", batch=found.id, rows=life.poisoned)
+            self._log.warning(f"rows made {self._who} fail and were left out", batch=found.id, rows=life.poisoned)
         self._unlogged = self._unlogged.plus(done)
         if self._logged_ms is None or not 0 <= now_ms - self._logged_ms < LOG_EVERY_MS:
             self._say(now_ms, found)

@@ -74,7 +74,14 @@ class BatchOp(Operator):
         self.rows = BatchRows(self.table)
         self.limits = Limits(step.max_rows, step.max_bytes, step.max_age_ms)
         self.collector = Collector(self.rows, self.limits)
-        self.seen = BatchesSeen(env.task, step.name, self.rows.kept, env.now_ms, self._at_spark().retries)
+        self.seen = BatchesSeen(
+            env.task,
+            step.name,
+            self.rows.kept,
+            env.now_ms,
+            self._at_spark().retries,
+            "its sink" if step.for_sink else "Spark",
+        )
         self.reference = None if step.reference is None else Referenced(self.rows, self)
         self.results = Results(self.rows, self, self._sources, self.seen, self.reference)
         window = step.window
@@ -97,8 +104,9 @@ class BatchOp(Operator):
         return self.env
 
     @property
-    def _bridge(self) -> Bridge:
-        return self._env.spark
+    def bridge(self) -> Bridge:
+        """What its batches go to."""
+        return self._env.sinks if self.batch_step.for_sink else self._env.spark
 
     def _sources(self) -> frozenset[str]:
         return self._env.reads.get(id(self), frozenset())
@@ -127,14 +135,14 @@ class BatchOp(Operator):
         """The declared columns of the rows, by name. Raises a `UserCodeError` that names the rows that do not fit."""
         schema = self.batch_step.schema
         if rows.vectors is not None and schema is not None:  # without an object for each row
-            return self._bridge.select(*rows.batch(schema))
+            return self.bridge.select(*rows.batch(schema))
         declared = self.batch_step.rows
         assert declared is not None, "rows reach a batch only with the columns that its stages declare"
         columns, bad = columns_of_values(rows.values, declared)
         if bad:
             raise failing(self.step, bad, rows)
         vectors = tuple(Vector.of(one.type, columns[one.name]) for one in declared.columns)
-        return self._bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
+        return self.bridge.select(VectorBatch(declared.names, vectors, len(rows)), None)
 
     def refer_to(self, at: StreamPartition, first: int, behind: int, latest_ms: int) -> None:
         """Add offsets to the open batch; close it whenever it is full. `latest_ms`: the greatest event time that their records may have."""
@@ -176,7 +184,7 @@ class BatchOp(Operator):
             )
 
     def _add(self, window: WindowBounds | None, incoming: Incoming) -> None:
-        self.collector.add(self._bridge, window, incoming, self.env.now_ms())
+        self.collector.add(self.bridge, window, incoming, self.env.now_ms())
 
     def _into_windows(self, spans: Spans, rows: Records, table: Any) -> None:
         """Add each row to the open batches of its windows; find the late rows."""
@@ -188,7 +196,7 @@ class BatchOp(Operator):
             if places is not None:
                 some = None if offsets is None else offsets_at(offsets, places)
                 came_from = self._came_from(some, len(longs(places)))
-                part = Incoming(self._bridge.take(table, places), came_from, gathered(times, places))
+                part = Incoming(self.bridge.take(table, places), came_from, gathered(times, places))
             self._add(WindowBounds(end - spans.size, end), part)
         late = 0 if found.late is None else len(longs(found.late))
         self._late_now = self._late_now.plus(late, found.partly)
@@ -289,7 +297,7 @@ class BatchOp(Operator):
     def seal(self) -> None:
         """The transaction closes: what was gathered for the open batches is written."""
         was_full = self.full
-        self.rows.seal(self._bridge)
+        self.rows.seal(self.bridge)
         if was_full:
             self._env.poke()
 
@@ -376,7 +384,7 @@ class BatchOp(Operator):
         return self.seen.look(now)
 
     def _at_spark(self) -> AtSpark:
-        return AtSpark() if self._bridge is None else self._bridge.seen()
+        return AtSpark() if self.bridge is None else self.bridge.seen()
 
 
 def _picked(rows: Records, places: Buffer, step: BatchStep) -> Records:

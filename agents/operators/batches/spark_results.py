@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.batching import origins
-from ....core.batching.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, Inline, SparkStage
+from ....core.batching.batches import BatchInfo, BatchOutcome, BatchStage, Bridge, Closed, Contents, Inline
 from ....core.batching.ranges import RangeBroken, RangeGone
 from ....core.errors import DataError
 from ....core.names import StreamPartition
-from ...job.steps.batches import SparkStep, WriteStep
+from ...job.steps.batches import BatchStep, DeliverStep, SparkStep, WriteStep
 from ...records.columns.arrow_take import columns_as_they_are
 from ...records.columns.records import Records
 from ...records.values.record import Record
@@ -43,15 +43,15 @@ STEP_BLOCKS = 4
 class SparkOp(Operator):
     """Passes results on. The batch operator in front of it runs its function."""
 
-    def __init__(self, step: SparkStep, env: Env) -> None:
+    def __init__(self, step: SparkStep | DeliverStep, env: Env) -> None:
         super().__init__(step, env)
         policy = step.on_error or env.app.on_error
         self.policy = policy
-        self.stage = SparkStage(step.name, step.fn, step.schema, keeps_going=policy != "fail")
+        self.stage = step.batch_stage(keeps_going=policy != "fail")
 
     @property
     def write(self) -> WriteStep | None:
-        """The step that says how Spark writes the result; None if the rows are passed on."""
+        """The step that says how the result is written to files; None if the rows are passed on."""
         return next((child.step for child in self.children if isinstance(child.step, WriteStep)), None)
 
     def push(self, rows: Records) -> None:
@@ -85,13 +85,23 @@ class Results:
         self.env: Any = operator.env
         self._sources = sources
         self._seen = seen
-        self.written = Publishing(rows, self.env)
+        self.written = Publishing(rows, self.env, lambda: self._bridge)
         self._runs: Runs | None = None
-        self._stages: list[SparkStage] = []
+        self._stages: list[BatchStage] = []
         self._taken: tuple[int, list[BatchOutcome]] | None = None
         """A large result that is being stored."""
         self._stored = 0
         """How many of its blocks are stored."""
+
+    @property
+    def _for_sink(self) -> bool:
+        step = self.operator.step
+        return isinstance(step, BatchStep) and step.for_sink
+
+    @property
+    def _bridge(self) -> Bridge:
+        operator: Any = self.operator
+        return operator.bridge
 
     @property
     def sparks(self) -> list[SparkOp]:
@@ -111,20 +121,23 @@ class Results:
             env = self.env
             self._stages = [self.written.stage(child.stage, child.write) for child in self.sparks]
             self._runs = Runs(
-                env.spark,
+                self._bridge,
                 self._stages,
                 self.info,
                 self._contents,
                 lambda: env.poke(),
                 lambda: env.spark_timeout_s,
                 self._seen,
+                "the target" if self._for_sink else "Spark",
             )
         return self._runs
 
     @property
     def in_flight(self) -> int:
-        """How many batches may be at Spark: one if a stage must write them in order."""
-        in_order = any(child.write is not None and child.write.write.in_order for child in self.sparks)
+        """How many batches may be at Spark: one if a stage must write them in order, as sinks do."""
+        in_order = self._for_sink or any(
+            child.write is not None and child.write.write.in_order for child in self.sparks
+        )
         return 1 if in_order else self.env.spark_in_flight
 
     def start(self, closed: Sequence[Closed]) -> None:
@@ -144,7 +157,7 @@ class Results:
     def _contents(self, one: Closed) -> Contents:
         if self.reference is not None:
             return self.reference.contents(one)
-        return Inline(self.rows.blocks.reader(one.number), one.size)
+        return Inline(self.rows.blocks.reader(one.number), one.size, lambda: self.rows.origins(one)[0])
 
     def keep(self, closed: Sequence[Closed]) -> None:
         """Forget the runs of all other batches."""
@@ -270,7 +283,7 @@ class Results:
         for name, block in blocks:
             for child in self.sparks:
                 if child.step.name == name:
-                    child.give(self.env.spark, block, first.result_ms)
+                    child.give(self._bridge, block, first.result_ms)
 
     def _forget(self, first: Closed) -> None:
         self.rows.forget_first([] if self.reference is None else [range_key(first.number), latest_key(first.number)])

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
-from ....core.batching.batches import BatchInfo, BatchOutcome, Bridge, Closed, Contents, SparkStage
+from ....core.batching.batches import BatchInfo, BatchOutcome, BatchStage, Bridge, Closed, Contents
 from ....core.errors import EnvironmentFault
 from .batches_seen import BatchesSeen
 
@@ -25,17 +25,19 @@ class Runs:
     def __init__(
         self,
         bridge: Bridge,
-        stages: Sequence[SparkStage],
+        stages: Sequence[BatchStage],
         name: Callable[[Closed, int], BatchInfo],
         contents: Callable[[Closed], Contents],
         poke: Callable[[], None],
         timeout_s: Callable[[], float] = lambda: HOUR_S,
         seen: BatchesSeen | None = None,
+        who: str = "Spark",
     ) -> None:
         """`name` gets a batch and the number of its attempt. `timeout_s`: how long an attempt may take; called when it begins.
-        `seen` is told of each attempt."""
+        `seen` is told of each attempt. `who`: who runs the batches, for messages."""
         self.bridge = bridge
         self._seen = seen
+        self._who = who
         self.stages = stages
         self._name = name
         self._contents = contents
@@ -72,8 +74,8 @@ class Runs:
             if not bound.expired():
                 raise
             raise TookTooLong(
-                f"batch {info.id} was cancelled: Spark took longer for its {info.rows} rows than spark.batch-timeout, {limit:g} s",
-                remedy="make smaller batches, check what the function is waiting for, or increase spark.batch-timeout",
+                f"batch {info.id} was cancelled: {self._who} took longer for its {info.rows} rows than spark.batch-timeout, {limit:g} s",
+                remedy="make smaller batches, check what it is waiting for, or increase spark.batch-timeout",
             ) from None
 
     def _came_back(self, number: int, task: asyncio.Task[list[BatchOutcome]]) -> None:

@@ -1,4 +1,4 @@
-"""Results that Spark writes itself: files of an attempt, which a transaction names and which are published after it.
+"""Results that Spark, or a sink, writes itself: files of an attempt, which a transaction names and which are published after it.
 
     Spark has written → the attempt is named, committed → published → the batch is forgotten, committed
 
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ....core.batching.batches import BatchOutcome, Closed, SparkStage
+from ....core.batching.batches import BatchOutcome, BatchStage, Bridge, Closed, SinkStage
 from ....core.batching.publishing import SparkWrite, Undone, series_name
+from ....core.batching.sinking import SinkOwner
 from ...job.steps.batches import WriteStep
 from ...records.columns.records import Records
 from ..base.stateless import Operator
@@ -37,8 +38,9 @@ class WriteOp(Operator):
 class Publishing:
     """The published batch of one batch step: at most one at a time, because batches are done in their order."""
 
-    def __init__(self, rows: BatchRows, env: Any) -> None:
+    def __init__(self, rows: BatchRows, env: Any, bridge: Callable[[], Bridge]) -> None:
         self.rows = rows
+        self._bridge = bridge
         self.env = env
         self._sealed: deque[tuple[int | None, Undone]] = deque()
         """The batch that is named and those that are not done, at each seal that is not durable yet."""
@@ -50,8 +52,12 @@ class Publishing:
 
     # ------------------------------------------------------------------------------------------------------------- names
 
-    def stage(self, stage: SparkStage, step: WriteStep | None) -> SparkStage:
-        """The stage as this task runs it: it writes to a series of the task's own."""
+    def stage(self, stage: BatchStage, step: WriteStep | None) -> BatchStage:
+        """The stage as this task runs it: it writes to a series of the task's own, and a sink knows the task and its grant."""
+        if isinstance(stage, SinkStage):
+            uuid, grant = self.env.under
+            owner = SinkOwner(self._job, uuid, self.env.task, stage.name, grant, self.rows.kept.begun_ms or 0)
+            stage = replace(stage, owner=owner)
         if step is None:
             return stage
         return replace(stage, write=replace(step.write, job=self._job, series=self._series(stage.name)))
@@ -64,7 +70,7 @@ class Publishing:
         return series_name(self._job, stage, self.env.task, self.rows.kept.begun_ms or 0)
 
     @staticmethod
-    def names(stages: Sequence[SparkStage], outcomes: Sequence[BatchOutcome]) -> Mapping[str, Sequence[str]]:
+    def names(stages: Sequence[BatchStage], outcomes: Sequence[BatchOutcome]) -> Mapping[str, Sequence[str]]:
         """What the transaction says: for each stage that has files to be published, where, and the attempt that counts."""
         return {
             stage.name: [stage.write.path, outcome.attempt]
@@ -110,7 +116,7 @@ class Publishing:
         for stage, (path, attempt) in one.named.items():
             write = SparkWrite(path, job=self._job, series=self._series(stage))
             try:
-                await self.env.spark.publish(write, one.number, attempt, self._undone)
+                await self._bridge().publish(write, one.number, attempt, self._undone)
             except Exception as error:
                 error.stage = stage  # type: ignore[attr-defined]
                 raise

@@ -154,6 +154,10 @@ class Pipeline:
         """Tests by which partitioner the inputs were partitioned."""
         self.spark: Any = None
         """The bridge that runs PySpark functions; only jobs that use Spark have one."""
+        self.sinks: Any = None
+        """The bridge to sinks; only jobs that have any need one."""
+        self.under: tuple[str, int] = "", 0
+        """The id of the job's life, and the grant under which the task runs."""
         self.spark_in_flight = 4
         self.spark_timeout_s = 3600.0
         self.gather_max_bytes = 1 << 30

@@ -87,6 +87,7 @@ class Runtime:
         offsets: Offsets,
         *,
         spark: Any = None,
+        sinks: Any = None,
         memory: Any = None,
         compression: str | None = None,
         clocks: Clocks | None = None,
@@ -103,6 +104,7 @@ class Runtime:
         self.targets = targets
         self.offsets = offsets
         self.spark = spark
+        self.sinks = sinks
         self.memory = memory
         self.old_reads = OldReads(declared.graph, offsets, targets.kept_ms, partial(brokers_ms, port))
         self.unread = Unread()

@@ -28,6 +28,7 @@ class PreparingNeeds(Protocol):
     declared: Declared
     offsets: Offsets
     spark: Any
+    sinks: Any
 
     @property
     def producers(self) -> Transactions: ...
@@ -100,7 +101,8 @@ def assembled(site: Site, needs: PreparingNeeds, buffer: TaskBuffer, poke: Calla
     )
     made.meter = site.meter
     made.keys = KeyTest(needs.declared, name, site.plan.inputs, site.count)
-    made.spark = needs.spark
+    made.spark, made.sinks = needs.spark, needs.sinks
+    made.under = state.owner.job_uuid, site.grant
     made.spark_in_flight = settings.value("spark.in-flight")
     made.gather_max_bytes = settings.value("gather.max-bytes")
     made.batch_max_bytes = settings.value(LIMIT)

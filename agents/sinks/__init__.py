@@ -1,0 +1,1 @@
+"""Where batches go without Spark: databases, files, and sinks of the user's own."""

@@ -1,0 +1,105 @@
+"""DuckDB. A file belongs to one process at a time, and there the tasks write one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import duckdb
+
+from .sink import RowsRefused, TargetDown, TargetRefuses
+from .sql import SqlTable, quoted
+
+ROWS = "headgate_rows"
+AWAY = (
+    duckdb.IOException,
+    duckdb.TransactionException,
+    duckdb.InterruptException,
+    duckdb.OutOfMemoryException,
+    duckdb.ConnectionException,
+)
+OF_ROWS = (
+    duckdb.ConstraintException,
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.InvalidInputException,
+)
+_turns: dict[str, threading.Lock] = {}
+
+
+class Duck:
+    """A connection to a file."""
+
+    mark = "?"
+    locking = ""
+    types: ClassVar[dict[str, str]] = {"int64": "BIGINT", "float64": "DOUBLE", "bool": "BOOLEAN", "text": "VARCHAR"}
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._turn = _turns.setdefault(path, threading.Lock())
+        self._writes = False
+        with self._typed():
+            self._link = duckdb.connect(path)
+
+    @contextlib.contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            said = f"DuckDB at {self.path}: {str(error).strip().splitlines()[0]}"
+            if isinstance(error, AWAY):
+                raise TargetDown(
+                    said, remedy="the task tries again; a file of DuckDB belongs to one process: --workers 1"
+                ) from error
+            if isinstance(error, OF_ROWS):
+                raise RowsRefused(said) from error
+            raise TargetRefuses(said, remedy="fix the table or the declared columns") from error
+
+    def begin(self) -> None:
+        """Wait for the turn, and begin."""
+        self._turn.acquire()
+        self._writes = True
+        self.run("BEGIN")
+
+    def run(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement."""
+        with self._typed():
+            return self._link.execute(statement, parameters).fetchall()
+
+    def create(self, name: str, statement: str) -> None:
+        """Create a table."""
+        self.run(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+
+    def insert(self, table: SqlTable, rows: Any, more: str) -> None:
+        """Insert rows from Arrow's memory."""
+        names = ", ".join(map(quoted, table.columns.names))
+        with self._typed():
+            self._link.register(ROWS, rows)
+            self._link.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {ROWS}{more}")
+            self._link.unregister(ROWS)
+
+    def check(self) -> None:
+        """DuckDB defers no constraint."""
+
+    def commit(self) -> None:
+        """Commit."""
+        self.run("COMMIT")
+        self._done()
+
+    def rollback(self) -> None:
+        """Roll back."""
+        if self._writes:
+            self.run("ROLLBACK")
+            self._done()
+
+    def _done(self) -> None:
+        self._writes = False
+        self._turn.release()
+
+    def close(self) -> None:
+        """Close the file. What is not committed is undone."""
+        self._link.close()
+        if self._writes:
+            self._done()

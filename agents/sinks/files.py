@@ -1,0 +1,86 @@
+"""Files of batches without Spark: pyarrow writes them, and they are published as Spark's are (`spark_bridge.data.publish`).
+
+    rows → files of an attempt, sealed → a transaction names the attempt → published
+
+What it promises: an attempt has a directory of its own, and is complete when `staged` returns. Its files have the declared columns without
+those that make directories, as Spark's have.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from ...core.batching.batches import BatchInfo
+from ...core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
+from ...core.errors import DataError, EnvironmentFault
+from .sink import TargetDown
+
+FORMATS = ("parquet", "orc")
+SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs")
+"""Where pyarrow can write."""
+MOST_DIRECTORIES = 1024
+"""A batch has rows for at most so many directories."""
+
+
+def staged(write: SparkWrite, table: Any, batch: BatchInfo, stage: str) -> str:
+    """Write the rows of a batch to the directory of a new attempt. Returns the attempt."""
+    import pyarrow as pa
+    from pyarrow import dataset, fs
+
+    from ...spark_bridge.data.files import arrow_path, files_of
+    from ...spark_bridge.data.publish import Publisher
+
+    attempt = uuid.uuid4().hex
+    where = SeriesPaths(write.path, write.series).attempt(batch.number, attempt)
+    kind: Any = dataset.ParquetFileFormat() if write.format == "parquet" else dataset.OrcFileFormat()
+    parts = pa.schema([table.schema.field(name) for name in write.partition_by])
+    entry = ManifestEntry(
+        job=write.job,
+        stage=stage,
+        task=batch.task,
+        batch=batch.id,
+        number=batch.number,
+        attempt=attempt,
+        batch_rows=batch.rows,
+        closed_by=batch.closed_by,
+        window_start=batch.window_start,
+        window_end=batch.window_end,
+    )
+    try:
+        system, path = fs.FileSystem.from_uri(arrow_path(where))
+        dataset.write_dataset(
+            table,
+            path,
+            filesystem=system,
+            format=kind,
+            file_options=kind.make_write_options(**dict(write.options)) if write.format == "parquet" else None,
+            partitioning=dataset.partitioning(parts, flavor="hive") if write.partition_by else None,
+            basename_template=f"part-{{i}}-c000.{write.format}",
+            max_partitions=MOST_DIRECTORIES,
+            use_threads=False,
+        )
+        Publisher(files_of(write.path), write).seal(entry)
+    except OSError as error:
+        raise _down(write, error) from error
+    return attempt
+
+
+def published(write: SparkWrite, number: int, attempt: str, undone: Undone) -> None:
+    """Publish an attempt that a transaction has named."""
+    from ...spark_bridge.data.files import files_of
+    from ...spark_bridge.data.publish import Publisher, Unpublished
+
+    try:
+        Publisher(files_of(write.path), write).publish(number, attempt, undone)
+    except (Unpublished, DataError, EnvironmentFault):
+        raise
+    except OSError as error:
+        raise _down(write, error) from error
+
+
+def _down(write: SparkWrite, error: Exception) -> TargetDown:
+    return TargetDown(
+        f"the files of a batch cannot be written to {write.path}: {type(error).__name__}: {error}",
+        remedy="the task tries again; check that the worker may write, list, rename and delete there",
+    )

@@ -1,0 +1,206 @@
+"""Rows into databases, on the test driver: what stands in the table is what came, once, whatever the database refuses."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, TypedDict
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.agents.sinks.databases import connecting, database_of
+from headgate.agents.sinks.sql import SqlSink, SqlTable
+from headgate.core.batching.sinking import FencedSink, SinkBatch, SinkOwner
+from headgate.core.columns.schema import FLOAT, INT, TEXT, ColumnSchema, ColumnSpec
+
+from .conftest import Target
+
+COLUMNS = ColumnSchema((ColumnSpec("id", INT), ColumnSpec("country", TEXT), ColumnSpec("amount", FLOAT, optional=True)))
+
+
+class Order(TypedDict):
+    id: int
+    country: str
+    amount: float | None
+
+
+def order(number: int, country: str = "DE", amount: float | None = 1.5) -> dict[str, Any]:
+    return {"id": number, "country": country, "amount": amount}
+
+
+def send(driver: hg.testing.Driver, *orders: dict[str, Any]) -> None:
+    for one in orders:
+        driver.send("orders", one)
+
+
+def job(url: str, **more: Any) -> hg.App:
+    app = hg.App("sales", serde=hg.json())
+    app.input("orders", serde=hg.json(Order), key="id").to_sql(url, "orders", **more)
+    return app
+
+
+def test_the_last_row_of_a_key_stands_in_the_table(target: Target) -> None:
+    """Also if both rows are in one batch, which most databases refuse within one statement."""
+    with hg.testing.Driver(job(target.url, key="id")) as d:
+        send(d, order(1), order(2), order(1, "FR"))
+        d.advance("2s")
+        send(d, order(2, "IT", None))
+        d.advance("2s")
+    assert target.run("SELECT * FROM orders ORDER BY id") == [(1, "FR", 1.5), (2, "IT", None)]
+
+
+def test_rows_are_appended_without_a_key(target: Target) -> None:
+    with hg.testing.Driver(job(target.url, max_rows=2)) as d:
+        send(d, *[order(n % 3) for n in range(7)])
+        d.end("orders")
+    assert target.run("SELECT count(*), sum(amount) FROM orders") == [(7, 10.5)]
+    assert target.run("SELECT task, stage, batch FROM headgate_batches") == [("Partition 0", "sql-orders", 3)]
+
+
+def test_columns_go_without_objects(target: Target) -> None:
+    app = hg.App("sales", serde=hg.json())
+    orders = app.input("orders", serde=hg.json(Order), key="id").columns()
+    orders.with_columns(twice=hg.col("amount") * 2).to_sql(target.url, "orders")
+    with hg.testing.Driver(app) as d:
+        send(d, order(1), order(2, "ÄÖ\t\\N"))
+        d.end("orders")
+    assert target.run("SELECT country, twice FROM orders ORDER BY id") == [("DE", 3.0), ("ÄÖ\t\\N", 3.0)]
+
+
+def test_a_row_that_the_database_refuses_goes_to_the_dead_letters(target: Target) -> None:
+    """The others of its batch are written once, and those of later batches go on."""
+    target.run("CREATE TABLE orders (id BIGINT, country VARCHAR(20), amount DOUBLE PRECISION, CHECK (amount < 100))")
+    with hg.testing.Driver(job(target.url, on_error="dead_letter", max_rows=10)) as d:
+        send(d, *[order(n, amount=500.0 if n in (3, 7) else 1.0) for n in range(20)])
+        d.end("orders")
+        letters = d.dead_letters()
+    assert [row for (row,) in target.run("SELECT id FROM orders ORDER BY id")] == [
+        n for n in range(20) if n not in (3, 7)
+    ]
+    assert [json.loads(one.value or b"")["id"] for one in letters] == [3, 7]
+
+
+def test_a_table_that_does_not_fit_fails_the_task_with_the_databases_words(target: Target) -> None:
+    target.run("CREATE TABLE orders (id BIGINT, land VARCHAR(2))")
+    with hg.testing.Driver(job(target.url)) as d:
+        send(d, order(1))
+        with pytest.raises(hg.UserCodeError, match="country"):
+            d.end("orders")
+
+
+# ------------------------------------------------------------------------------------------------------- the target remembers
+
+
+def owner(grant: int, begun_ms: int = 7, uuid: str = "u") -> SinkOwner:
+    return SinkOwner("sales/1", uuid, "Partition 0", "orders", grant, begun_ms)
+
+
+def batch(number: int) -> SinkBatch:
+    return SinkBatch(str(number), number, 1, "rows", 1, {})
+
+
+def opened(target: Target, who: SinkOwner) -> SqlSink:
+    table = SqlTable(target.url, "orders", COLUMNS)
+    sink = SqlSink(table, connecting(database_of(target.url)))
+    sink.open(who)
+    return sink
+
+
+def rows(number: int) -> Any:
+    return pa.table({"id": [number], "country": ["DE"], "amount": [1.0]})
+
+
+def written(sink: SqlSink, number: int, note: str = "") -> str | None:
+    known = sink.begin(batch(number))
+    if known is not None:
+        sink.rollback()
+        return known
+    sink.write(rows(number), batch(number))
+    sink.commit(note)
+    return None
+
+
+def test_a_batch_that_was_committed_is_not_written_again(target: Target) -> None:
+    """Neither by its owner nor by the next one, and both get the note that it was committed with."""
+    first = opened(target, owner(1))
+    assert [written(first, 0, "[]"), written(first, 0)] == [None, "[]"]
+    first.close()
+    second = opened(target, owner(2))
+    assert [written(second, 0), written(second, 1)] == ["[]", None]
+    second.close()
+    assert target.run("SELECT id FROM orders ORDER BY id") == [(0,), (1,)]
+
+
+def test_an_earlier_owner_writes_nothing_once_a_later_one_has_opened(target: Target) -> None:
+    first = opened(target, owner(1))
+    written(first, 0)
+    second = opened(target, owner(2))
+    with pytest.raises(FencedSink):
+        first.begin(batch(1))
+    first.close()
+    assert written(second, 1) is None
+    second.close()
+    with pytest.raises(FencedSink):
+        opened(target, owner(1))
+
+
+def test_numbers_that_begin_again_are_not_taken_for_old_ones(target: Target) -> None:
+    """After `reset` the job has another id, after `tables clear` its batches have begun at another time."""
+    for who in (owner(1), owner(2, begun_ms=8), owner(1, uuid="v")):
+        sink = opened(target, who)
+        assert [written(sink, 0), written(sink, 1)] == [None, None]
+        sink.close()
+    assert target.run("SELECT count(*) FROM orders") == [(6,)]
+
+
+def test_what_is_not_committed_has_no_effect(target: Target) -> None:
+    sink = opened(target, owner(1))
+    sink.begin(batch(0))
+    sink.write(rows(0), batch(0))
+    sink.close()
+    again = opened(target, owner(1))
+    assert written(again, 0) is None
+    again.close()
+    assert target.run("SELECT count(*) FROM orders") == [(1,)]
+
+
+# ------------------------------------------------------------------------------------------------------------ what is refused
+
+
+def declared(**more: Any) -> None:
+    url = more.pop("url", "sqlite:////tmp/never-opened")
+    job(url, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"key": "country"}, "several tasks may write the same row"),
+        ({"key": "contry"}, "contry"),
+        ({"mode": "upsert"}, "without a key, rows are appended"),
+        ({"mode": "append", "key": "id"}, "mode='append'"),
+        ({"url": "mysql://me:hunter2@db/x"}, r"mysql://me:\*\*\*@db/x"),
+        ({"url": "sqlite:///a.db"}, "not absolute"),
+        ({"key": "id", "order": "none"}, "order="),
+    ],
+)
+def test_what_cannot_work_is_refused_where_it_is_declared(given: dict[str, Any], what: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=what):
+        declared(**given)
+
+
+def test_any_order_may_be_wanted() -> None:
+    declared(key="country", order="any")
+
+
+@pytest.mark.parametrize("by", ["country", None])
+def test_a_repartition_says_which_task_writes_a_key(by: str | None) -> None:
+    app = hg.App("sales", serde=hg.json())
+    stream = app.input("orders", serde=hg.json(Order), key="id").repartition(by, name="r")
+    to = partial(stream.to_sql, "sqlite:////tmp/never-opened", "orders")
+    if by is None:
+        to(key="id")
+    else:
+        to(key=["country", "id"])
