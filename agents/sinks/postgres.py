@@ -24,7 +24,9 @@ LINK = {
     "tcp_user_timeout": 30_000,
 }
 """So that a server that is gone without a word is noticed within half a minute. A URL may say otherwise."""
-AWAY = ("08", "53", "57", "58", "40", "55", "25006", "XX")
+BEGIN = "BEGIN; SET LOCAL lock_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+"""A worker that was stopped in the middle of a transaction keeps its locks until the second time has passed."""
+AWAY = ("08", "53", "57", "58", "40", "55", "25006", "25P03", "XX")
 """Classes of SQLSTATE, or single ones, of a server that is away, full, or in somebody else's hands; a standby is 25006."""
 OF_ROWS = ("22", "23")
 """Values that a column does not take, and constraints."""
@@ -48,8 +50,9 @@ class Postgres:
             self._link = psycopg.connect(**cast("Any", {**LINK, **given}), autocommit=True)
 
     def begin(self) -> None:
-        """Begin a transaction."""
-        self.run("BEGIN")
+        """Begin a transaction, which waits for no one for ever, and for which no one waits for ever."""
+        with _typed():
+            self._link.execute(BEGIN)
 
     def run(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement."""

@@ -204,3 +204,18 @@ def test_a_repartition_says_which_task_writes_a_key(by: str | None) -> None:
         to(key="id")
     else:
         to(key=["country", "id"])
+
+
+def test_a_lock_of_somebody_else_is_no_failure_of_the_batch(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that was stopped in the middle of a transaction holds the row of the task: its successor tries again."""
+    module = pytest.importorskip("headgate.agents.sinks.postgres")
+    monkeypatch.setattr(module, "BEGIN", module.BEGIN.replace("30s", "100ms"))
+    url = postgres.database()
+    first = SqlSink(SqlTable(url, "orders", COLUMNS), connecting("postgresql"))
+    first.open(owner(1))
+    first.begin(batch(0))
+    second = SqlSink(SqlTable(url, "orders", COLUMNS), connecting("postgresql"))
+    with pytest.raises(hg.TargetDown, match="lock timeout"):
+        second.open(owner(2))
+    second.close()
+    first.close()
