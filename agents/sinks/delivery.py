@@ -111,9 +111,7 @@ class Delivery:
             return BatchOutcome([], 0, attempt=await self._threads.call(staged, stage.write, table, batch, stage.name))
         came_from = () if stage.transactional else await self._threads.call(contents.came_from)
         offsets = bounds(came_from)
-        known = SinkBatch(
-            f"{owner.series}/{batch.turn}", batch.turn, batch.rows, batch.closed_by, batch.attempt, offsets
-        )
+        known = SinkBatch(f"{owner.series}/{batch.turn}", batch.turn, batch.rows, batch.closed_by, offsets)
         call = _Call(owner, stage.make, known)
         try:
             note = await self._threads.call(self._once, call, table, "")

@@ -46,7 +46,7 @@ class SinkOwner:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """What a sink learns of a batch. All but `attempt` stay the same, however often the batch is written, and so do its rows.
+    """What a sink learns of a batch. It stays the same, however often the batch is written, and so do its rows.
 
     `offsets`: by input partition (`orders:3`), the first and the last offset that its rows came from.
     """
@@ -55,7 +55,6 @@ class SinkBatch:
     number: int
     rows: int
     closed_by: str
-    attempt: int
     offsets: dict[str, tuple[int, int]]
 
 

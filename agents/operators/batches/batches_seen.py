@@ -44,7 +44,7 @@ LOG_EVERY_MS = 10_000
 
 
 @dataclass(slots=True)
-class _Life:
+class _Tracked:
     """What happened here to a batch that is not done."""
 
     closed_ms: int | None = None
@@ -122,7 +122,7 @@ class BatchesSeen:
         self._book = book
         self._now_ms = now_ms
         self._retries = retries.get(f"{task}/{step}", NEVER_RETRIED)
-        self._lives: dict[int, _Life] = {}
+        self._by_number: dict[int, _Tracked] = {}
         self._done: deque[BatchDone] = deque(maxlen=MOST_DONE)
         self._log = log.bind(task=task, step=step)
         self._logged_ms: int | None = None
@@ -132,36 +132,36 @@ class BatchesSeen:
 
     def began(self, number: int) -> None:
         """A batch is given to Spark."""
-        life = self._life(number)
-        if life.attempts and life.returned_ms is not None:
-            after_ms = max(0, self._now_ms() - life.returned_ms)
-            life.again_after(after_ms)
+        tracked = self._track(number)
+        if tracked.attempts and tracked.returned_ms is not None:
+            after_ms = max(0, self._now_ms() - tracked.returned_ms)
+            tracked.again_after(after_ms)
             self.tally = replace(self.tally, retried=self.tally.retried + 1, retry_ms=self.tally.retry_ms + after_ms)
-        life.attempts += 1
-        life.begun_ms, life.returned_ms = self._now_ms(), None
-        self._log.debug(f"a batch goes to {self._who}", batch=self._id(number), attempt=life.attempts)
+        tracked.attempts += 1
+        tracked.begun_ms, tracked.returned_ms = self._now_ms(), None
+        self._log.debug(f"a batch goes to {self._who}", batch=self._id(number), attempt=tracked.attempts)
 
     def returned(self, number: int, outcomes: Sequence[BatchOutcome]) -> None:
         """Spark has given the result of a batch."""
-        life = self._life(number)
-        self._came_back(life)
+        tracked = self._track(number)
+        self._came_back(tracked)
         if outcomes:
-            life.repeats(outcomes[0].retried)
-        life.error = life.stage = ""
-        life.results = sum(one.rows for one in outcomes)
-        life.poisoned = sum(len(one.bad) for one in outcomes)
-        life.read = sum(one.rows for one in outcomes[0].read) if outcomes and outcomes[0].read else None
-        self._log.debug("a batch has its result", batch=self._id(number), rows=life.results)
+            tracked.repeats(outcomes[0].retried)
+        tracked.error = tracked.stage = ""
+        tracked.results = sum(one.rows for one in outcomes)
+        tracked.poisoned = sum(len(one.bad) for one in outcomes)
+        tracked.read = sum(one.rows for one in outcomes[0].read) if outcomes and outcomes[0].read else None
+        self._log.debug("a batch has its result", batch=self._id(number), rows=tracked.results)
 
     def failed(self, number: int, error: BaseException) -> None:
         """An attempt has failed or was cancelled."""
-        life = self._life(number)
-        self._came_back(life)
-        life.repeats(getattr(error, "retried", NEVER_RETRIED))
-        life.failed = life.error = (str(error) or type(error).__name__)[:MOST_ERROR]
-        life.stage = getattr(error, "stage", "")
+        tracked = self._track(number)
+        self._came_back(tracked)
+        tracked.repeats(getattr(error, "retried", NEVER_RETRIED))
+        tracked.failed = tracked.error = (str(error) or type(error).__name__)[:MOST_ERROR]
+        tracked.stage = getattr(error, "stage", "")
         self._log.warning(
-            f"a batch failed in {self._who}", batch=self._id(number), attempt=life.attempts, why=life.error
+            f"a batch failed in {self._who}", batch=self._id(number), attempt=tracked.attempts, why=tracked.error
         )
 
     def complete(self, book: Book) -> None:
@@ -173,7 +173,7 @@ class BatchesSeen:
         for one in book.closed:
             if one.turn >= before.turn:
                 closed[one.why] = closed.get(one.why, 0) + 1
-                self._life(one.number).closed_ms = self._now_ms()
+                self._track(one.number).closed_ms = self._now_ms()
                 self._log.debug("a batch is closed", batch=self._id(one.number), rows=one.rows, by=one.why)
         opened = book.number - before.number
         self.tally = replace(self.tally, opened=self.tally.opened + opened, closed=closed)
@@ -183,15 +183,19 @@ class BatchesSeen:
                 self._is_done(one, self._now_ms())
 
     def _is_done(self, one: Closed, now_ms: int) -> None:
-        life = self._lives.pop(one.number, None) or _Life()
-        rows = one.rows if life.read is None else life.read
-        took = life.returned_ms - life.begun_ms if life.begun_ms is not None and life.returned_ms is not None else 0
+        tracked = self._by_number.pop(one.number, None) or _Tracked()
+        rows = one.rows if tracked.read is None else tracked.read
+        took = (
+            tracked.returned_ms - tracked.begun_ms
+            if tracked.begun_ms is not None and tracked.returned_ms is not None
+            else 0
+        )
         done = Tally(
             done=1,
             rows=rows,
             size=one.size,
-            results=life.results,
-            poisoned=life.poisoned,
+            results=tracked.results,
+            poisoned=tracked.poisoned,
             spark_ms=max(0, took),
         )
         self.tally = self.tally.plus(replace(done, spark_ms=0))
@@ -206,19 +210,19 @@ class BatchesSeen:
             window=_window(one),
             latest_ms=one.latest_ms or None,
             opened_ms=one.since_ms,
-            closed_ms=life.closed_ms,
-            begun_ms=life.begun_ms,
-            returned_ms=life.returned_ms,
+            closed_ms=tracked.closed_ms,
+            begun_ms=tracked.begun_ms,
+            returned_ms=tracked.returned_ms,
             done_ms=now_ms,
-            attempts=life.attempts + life.repeated,
-            results=life.results,
-            poisoned=life.poisoned,
-            retry_ms=life.retry_ms,
-            error=life.failed,
+            attempts=tracked.attempts + tracked.repeated,
+            results=tracked.results,
+            poisoned=tracked.poisoned,
+            retry_ms=tracked.retry_ms,
+            error=tracked.failed,
         )
         self._done.appendleft(found)
-        if life.poisoned:
-            self._log.warning(f"rows made {self._who} fail and were left out", batch=found.id, rows=life.poisoned)
+        if tracked.poisoned:
+            self._log.warning(f"rows made {self._who} fail and were left out", batch=found.id, rows=tracked.poisoned)
         self._unlogged = self._unlogged.plus(done)
         if self._logged_ms is None or not 0 <= now_ms - self._logged_ms < LOG_EVERY_MS:
             self._say(now_ms, found)
@@ -245,13 +249,13 @@ class BatchesSeen:
         if self._unlogged.done and self._done:
             self._say(self._done[0].done_ms, self._done[0])
 
-    def _came_back(self, life: _Life) -> None:
-        life.returned_ms = self._now_ms()
-        took = max(0, life.returned_ms - life.begun_ms) if life.begun_ms is not None else 0
+    def _came_back(self, tracked: _Tracked) -> None:
+        tracked.returned_ms = self._now_ms()
+        took = max(0, tracked.returned_ms - tracked.begun_ms) if tracked.begun_ms is not None else 0
         self.tally = replace(self.tally, spark_ms=self.tally.spark_ms + took)
 
-    def _life(self, number: int) -> _Life:
-        return self._lives.setdefault(number, _Life())
+    def _track(self, number: int) -> _Tracked:
+        return self._by_number.setdefault(number, _Tracked())
 
     def _id(self, number: int) -> str:
         return f"{self.task}/{self.step}/{number}"
@@ -297,38 +301,38 @@ class BatchesSeen:
         return replace(self._seen(one, OPEN, now), since_ms=one.since_ms, why=why)
 
     def _closed(self, one: Closed, now: Circumstances) -> BatchSeen:
-        life = self._lives.get(one.number) or _Life()
-        attempt = now.spark.attempts.get(self._id(one.number)) if life.under_way else None
-        state, since_ms, why = self._state(one, life, attempt, now)
+        tracked = self._by_number.get(one.number) or _Tracked()
+        attempt = now.spark.attempts.get(self._id(one.number)) if tracked.under_way else None
+        state, since_ms, why = self._state(one, tracked, attempt, now)
         return replace(
             self._seen(one, state, now),
             closed_by=one.why,
-            closed_ms=life.closed_ms,
+            closed_ms=tracked.closed_ms,
             since_ms=since_ms,
-            stage=attempt.stage if attempt is not None else life.stage,
-            attempt=life.attempts + life.repeated + (attempt.number - 1 if attempt is not None else 0),
+            stage=attempt.stage if attempt is not None else tracked.stage,
+            attempt=tracked.attempts + tracked.repeated + (attempt.number - 1 if attempt is not None else 0),
             why=why,
-            error=(attempt.error if attempt is not None else "") or life.error,
+            error=(attempt.error if attempt is not None else "") or tracked.error,
             progress=attempt.progress if attempt is not None else None,
-            retry_ms=life.retry_ms if attempt is None or attempt.retry_ms is None else attempt.retry_ms,
+            retry_ms=tracked.retry_ms if attempt is None or attempt.retry_ms is None else attempt.retry_ms,
         )
 
     def _state(
-        self, one: Closed, life: _Life, attempt: SparkAttempt | None, now: Circumstances
+        self, one: Closed, tracked: _Tracked, attempt: SparkAttempt | None, now: Circumstances
     ) -> tuple[str, int | None, str]:
         """The state of a closed batch, since when it is in it, and what it waits for."""
-        if one.whole or (life.returned_ms is not None and not life.error):
+        if one.whole or (tracked.returned_ms is not None and not tracked.error):
             to = [path for path, _ in one.named.values()]
             first = self._book.closed[0].number
             why = returned_for(one.number, first, one.sent, one.stored, whole=one.whole, written_to=to)
-            return RETURNED, life.returned_ms, why
+            return RETURNED, tracked.returned_ms, why
         if attempt is not None and attempt.doing in (AT_WORK, ISOLATING):
             why = "looks for the rows that make Spark fail" if attempt.doing == ISOLATING else ""
             return RUNNING, attempt.since_ms, why
-        if life.error and not life.under_way:
-            return CLOSED, life.returned_ms, "its last attempt failed, and it runs again when its task does"
-        begun = sum(1 for other in self._lives.values() if other.under_way)
-        given = attempt or (SparkAttempt("") if life.under_way else None)
+        if tracked.error and not tracked.under_way:
+            return CLOSED, tracked.returned_ms, "its last attempt failed, and it runs again when its task does"
+        begun = sum(1 for other in self._by_number.values() if other.under_way)
+        given = attempt or (SparkAttempt("") if tracked.under_way else None)
         why = waits_for(
             one.turn,
             durable=now.durable,
@@ -337,7 +341,7 @@ class BatchesSeen:
             attempt=given,
             session=now.spark.session,
         )
-        return CLOSED, life.begun_ms or life.closed_ms, why
+        return CLOSED, tracked.begun_ms or tracked.closed_ms, why
 
 
 def _window(one: Open | Closed) -> tuple[int, int] | None:

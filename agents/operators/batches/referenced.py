@@ -172,14 +172,14 @@ class Referenced:
             keeps_bad=self._how.on_bad_data != "fail",
         )
 
-    def owed_ms(self, told: int | None) -> int | None:
+    def owed_ms(self, watermark: int | None) -> int | None:
         """What is read of the offsets that wait has at least the time that the step was told, or is late."""
         book = self._rows.kept
         if self.framed:
             return book.owed_ms()
         if not book.closed and not book.open:
             return None
-        return NO_TIME if told is None else told
+        return NO_TIME if watermark is None else watermark
 
     def lost(self, one: Closed, cause: RangeGone) -> RangeGone:
         """The error for a batch whose records are gone, and what is left to do. `on_lost` decides about positions alone: a batch that is

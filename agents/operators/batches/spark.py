@@ -189,8 +189,8 @@ class BatchOp(Operator):
     def _into_windows(self, spans: Spans, rows: Records, table: Any) -> None:
         """Add each row to the open batches of its windows; find the late rows."""
         offsets, times = rows.offsets, rows.selected_times()
-        told = array("q", [self._now()] * len(rows)) if self.by_clock else times
-        found = rows_of_times(spans, told, None, self.floor.closed)
+        placed_by = array("q", [self._now()] * len(rows)) if self.by_clock else times
+        found = rows_of_times(spans, placed_by, None, self.floor.closed)
         for end, places in sorted(found.open, key=lambda one: one[0]):
             part = Incoming(table, self._came_from(offsets, len(rows)), times)
             if places is not None:

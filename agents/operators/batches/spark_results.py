@@ -224,16 +224,16 @@ class Results:
         try:
             return await self.runs.result(first.number)
         except RangeGone as cause:
-            told = cause if self.reference is None else self.reference.lost(first, cause)
-            raise self._blamed(cause, told) from cause
+            shown = cause if self.reference is None else self.reference.lost(first, cause)
+            raise self._blamed(cause, shown) from cause
         except Exception as cause:
             raise self._blamed(cause) from cause
 
-    def _blamed(self, cause: Exception, told: Exception | None = None) -> UserCodeError:
+    def _blamed(self, cause: Exception, shown: Exception | None = None) -> UserCodeError:
         """The error of the stage that failed; users are told `told`."""
         stage = getattr(cause, "stage", "")
         blamed = next((child for child in self.sparks if child.step.name == stage), self.sparks[0])
-        return UserCodeError(blamed.step, told or cause)
+        return UserCodeError(blamed.step, shown or cause)
 
     def _store(self, first: Closed, outcomes: Sequence[BatchOutcome]) -> bool:
         """Store the next blocks of a large result. A rerun of the batch overwrites what an earlier run has left."""

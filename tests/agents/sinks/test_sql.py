@@ -98,7 +98,7 @@ def owner(grant: int, begun_ms: int = 7, uuid: str = "u") -> SinkOwner:
 
 
 def batch(number: int) -> SinkBatch:
-    return SinkBatch(str(number), number, 1, "rows", 1, {})
+    return SinkBatch(str(number), number, 1, "rows", {})
 
 
 def opened(target: Target, who: SinkOwner) -> SqlSink:
