@@ -34,6 +34,8 @@ FOR_OTHERS = {
     "BatchInfo.attempt": "a function of Spark is told it",
     "BatchInfo.window_start": "a function of Spark is told it",
     "BatchInfo.window_end": "a function of Spark is told it",
+    "SinkBatch.id": "a sink of the user's own is told it",
+    "SinkBatch.closed_by": "a sink of the user's own is told it",
     "Merged.addInPlace": "Spark calls it",
     "PlainRecord.timestamp_type": "aiokafka's consumers ask for it",
     "Protocol.get_buffer": "asyncio calls it",
