@@ -343,7 +343,7 @@ async def test_how_long_a_worker_may_take_to_end(job, topic, monkeypatch):
         await let_go.wait()
         await shut_down()
 
-    monkeypatch.setattr(actor, "_put_down", hung)
+    monkeypatch.setattr(actor, "_shut_down", hung)
     await change(job, "stop.timeout", "300ms", worker)
     worker.worker.leave("test")
     await worker.until(lambda: worker.worker.participant.exit_code is not None, "it gives up")
@@ -457,7 +457,7 @@ async def test_how_long_the_leader_waits(job, topic, monkeypatch):
             await let_go.wait()
         await fence(*words)
 
-    monkeypatch.setattr(actor, "_put_down", hung)
+    monkeypatch.setattr(actor, "_shut_down", hung)
     monkeypatch.setattr(driven, "fence", lost)
     (other,) = first.worker.actors
     await job.ask("move", task=name, to="w1", wait=False)

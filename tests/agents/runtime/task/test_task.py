@@ -228,6 +228,7 @@ class Host:
     port = KafkaPort(ClientSettings("nobody:1"))
     offsets = Empty()
     spark: Any = None
+    sinks: Any = None
     unread = Absent()
 
     def __init__(self, app: hg.App, **settings: Any) -> None:
