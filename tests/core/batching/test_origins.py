@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core.batching import origins
-from headgate.core.batching.origins import UNKNOWN, Run, among, cut, joined, origin_of, pack, runs_of, unpack
+from headgate.core.batching.origins import UNKNOWN, Run, among, bounds, cut, joined, origin_of, pack, runs_of, unpack
 
 
 def offsets_of(runs: list[Run]) -> list[tuple[str, int, int]]:
@@ -67,6 +67,19 @@ def test_every_row_keeps_its_record(parts: list[tuple[str, int, list[int]]], at:
     assert (offsets_of(head), offsets_of(rest)) == (rows[:at], rows[at:])
     again = joined([head, rest])
     assert [(*origin_of(again, place)[:2], origin_of(again, place).first) for place in range(len(rows))] == rows
+
+
+@given(PARTS)
+def test_bounds_are_the_least_and_the_greatest_offset_of_each_partition(
+    parts: list[tuple[str, int, list[int]]],
+) -> None:
+    """Of rows whose record is not known, nothing is said."""
+    offsets: dict[str, list[int]] = {}
+    for stream, partition, some in parts:
+        if some:
+            offsets.setdefault(f"{stream}:{partition}", []).extend(some)
+    runs = joined([*(runs_of(*part) for part in parts), [UNKNOWN._replace(rows=3)]])
+    assert bounds(runs) == {at: (min(some), max(some)) for at, some in offsets.items()}
 
 
 def test_runs_are_small() -> None:
