@@ -70,7 +70,7 @@ class Duck:
 
     def create(self, name: str, statement: str) -> None:
         """Create a table."""
-        self.run(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+        self.run(statement)
 
     def insert(self, table: SqlTable, rows: Any, more: str) -> None:
         """Insert rows from Arrow's memory."""

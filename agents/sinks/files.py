@@ -11,8 +11,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from ...core.batching.batches import BatchInfo
-from ...core.batching.publishing import ManifestEntry, SeriesPaths, SparkWrite, Undone
+from ...core.batching.batches import BatchInfo, manifest_entry
+from ...core.batching.publishing import SeriesPaths, SparkWrite, Undone
 from ...core.errors import DataError, EnvironmentFault
 from .sink import TargetDown
 
@@ -35,18 +35,7 @@ def staged(write: SparkWrite, table: Any, batch: BatchInfo, stage: str) -> str:
     where = SeriesPaths(write.path, write.series).attempt(batch.number, attempt)
     kind: Any = dataset.ParquetFileFormat() if write.format == "parquet" else dataset.OrcFileFormat()
     parts = pa.schema([table.schema.field(name) for name in write.partition_by])
-    entry = ManifestEntry(
-        job=write.job,
-        stage=stage,
-        task=batch.task,
-        batch=batch.id,
-        number=batch.number,
-        attempt=attempt,
-        batch_rows=batch.rows,
-        closed_by=batch.closed_by,
-        window_start=batch.window_start,
-        window_end=batch.window_end,
-    )
+    entry = manifest_entry(write, batch, stage, attempt)
     try:
         system, path = fs.FileSystem.from_uri(arrow_path(where))
         dataset.write_dataset(

@@ -27,7 +27,7 @@ LINK = {
 BEGIN = "BEGIN; SET LOCAL lock_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'"
 """A worker that was stopped in the middle of a transaction keeps its locks until the second time has passed."""
 AWAY = ("08", "53", "57", "58", "40", "55", "25006", "25P03", "XX")
-"""Classes of SQLSTATE, or single ones, of a server that is away, full, or in somebody else's hands; a standby is 25006."""
+"""Classes of SQLSTATE, or single ones, of a server that is away, full, or locked by another client; a standby is 25006."""
 OF_ROWS = ("22", "23")
 """Values that a column does not take, and constraints."""
 
@@ -65,7 +65,7 @@ class Postgres:
         where = ".".join(map(quoted, name.split(".")))
         if self.run("SELECT to_regclass(%s)", (where,)) == [(None,)]:
             self.run("SELECT pg_advisory_xact_lock(hashtext('headgate'))")
-            self.run(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+            self.run(statement)
 
     def insert(self, table: SqlTable, rows: Any, more: str) -> None:
         """Copy rows to the table; by way of another one if keys may be there."""

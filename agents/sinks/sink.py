@@ -19,8 +19,6 @@ from ...core.batching.failing import RowError
 from ...core.batching.sinking import SinkBatch, SinkOwner
 from ...core.errors import EnvironmentFault, HeadgateError
 
-ONCE, AT_LEAST_ONCE = "once in effect", "at least once"
-
 
 class Sink:
     """Base class of sinks: `stream.to_sink(Webhook, url="https://…")` makes one `Webhook(url=…)` for each task.

@@ -193,7 +193,8 @@ class SqlSink(Sink):
 def _batches(db: Database) -> str:
     number, text = db.types["int64"], db.types["text"]
     return (
-        f"CREATE TABLE {BATCHES} (job_uuid {text} NOT NULL, task {text} NOT NULL, stage {text} NOT NULL, owner_grant {number} NOT NULL, "
+        f"CREATE TABLE IF NOT EXISTS {BATCHES} ("
+        f"job_uuid {text} NOT NULL, task {text} NOT NULL, stage {text} NOT NULL, owner_grant {number} NOT NULL, "
         f"begun_ms {number} NOT NULL, batch {number} NOT NULL, note {text} NOT NULL, job {text} NOT NULL, "
         "PRIMARY KEY (job_uuid, task, stage))"
     )
@@ -207,7 +208,7 @@ def created(table: SqlTable, db: Database) -> str:
     ]
     if table.mode == UPSERT:
         columns.append(f"PRIMARY KEY ({', '.join(map(quoted, table.key))})")
-    return f"CREATE TABLE {table.quoted} ({', '.join(columns)})"
+    return f"CREATE TABLE IF NOT EXISTS {table.quoted} ({', '.join(columns)})"
 
 
 def on_conflict(table: SqlTable) -> str:

@@ -63,7 +63,7 @@ class Sqlite:
 
     def create(self, name: str, statement: str) -> None:
         """Create a table."""
-        self.run(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+        self.run(statement)
 
     def insert(self, table: SqlTable, rows: Any, more: str) -> None:
         """Insert rows, one after the other: in SQLite that is as fast as anything."""

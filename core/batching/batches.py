@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .batch_progress import NEVER_RETRIED, AtSpark, Retried
 from .origins import Origin
-from .publishing import SparkWrite, Undone
+from .publishing import ManifestEntry, SparkWrite, Undone
 from .ranges import RangeRead, Ranges
 from .sinking import SinkOwner
 
@@ -84,6 +84,22 @@ class BatchInfo:
         """In an executor, where a function that uses it is sent, it has the same facts, and needs no package."""
         facts = {one.name: getattr(self, one.name) for one in fields(self)}
         return SimpleNamespace, (), {**facts, "id": self.id}
+
+
+def manifest_entry(write: SparkWrite, batch: BatchInfo, stage: str, attempt: str) -> ManifestEntry:
+    """What a manifest says of an attempt at a batch."""
+    return ManifestEntry(
+        job=write.job,
+        stage=stage,
+        task=batch.task,
+        batch=batch.id,
+        number=batch.number,
+        attempt=attempt,
+        batch_rows=batch.rows,
+        closed_by=batch.closed_by,
+        window_start=batch.window_start,
+        window_end=batch.window_end,
+    )
 
 
 class WindowBounds(NamedTuple):

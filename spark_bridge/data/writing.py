@@ -9,8 +9,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from ...core.batching.batches import BatchInfo, SparkStage
-from ...core.batching.publishing import DELTA, ManifestEntry, SeriesPaths, SparkWrite, Undone
+from ...core.batching.batches import BatchInfo, SparkStage, manifest_entry
+from ...core.batching.publishing import DELTA, SeriesPaths, SparkWrite, Undone
 from ...core.errors import DataError, EnvironmentFault
 from ..base.errors import SparkError, SparkPlanError, first_lines, said
 from .files import files_of
@@ -51,18 +51,7 @@ def save(session: Any, frame: Any, batch: BatchInfo, stage: SparkStage) -> str:
     # version 2 moves the files of a task one by one, and may leave some of a task that failed
     writer = writer.mode("errorifexists").option("mapreduce.fileoutputcommitter.algorithm.version", "1")
     _save(writer, write, SeriesPaths(write.path, write.series).attempt(batch.number, attempt))
-    entry = ManifestEntry(
-        job=write.job,
-        stage=stage.name,
-        task=batch.task,
-        batch=batch.id,
-        number=batch.number,
-        attempt=attempt,
-        batch_rows=batch.rows,
-        closed_by=batch.closed_by,
-        window_start=batch.window_start,
-        window_end=batch.window_end,
-    )
+    entry = manifest_entry(write, batch, stage.name, attempt)
     try:
         Publisher(files_of(write.path, session), write).seal(entry)
     except OSError as error:
