@@ -240,10 +240,12 @@ async def test_a_partition_without_a_leader_holds_up_its_writer_and_not_the_neig
             says = (bad, "it has no leader")
             await one.until(lambda: all(part in why(one) for part in says), "the task says which topic", within_s=240)
             await one.until(lambda: one.state("Partition 3") == "running", "the neighbour goes on")
-            neighbour = await asked_in_vain(job, one, said, written, good, ["Partition 0"])
+            neighbour, now = await asked_in_vain(job, one, said, written, good, ["Partition 0"]), life(one)
             await asyncio.to_thread(cluster.restart, 3, timeout_s=240)
             await one.until_running(4, within_s=240)
         assert one.worker.actors["Partition 3"] is neighbour
         assert [v["n"] for v in await job.values(bad, 10)] == list(range(10))
         assert [v["n"] for v in await job.values(good, len(written))][: len(written)] == written
-        assert life(one) == before + 1
+        assert life(one) == now
+        # one for the target; one more if the broker that died had the answer to a commit
+        assert now - before in (1, 2)
